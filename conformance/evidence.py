@@ -1,0 +1,82 @@
+"""What a check returns: `Evidence`, and the few ways to make it (`close`, `same`, `true`, `all_of`).
+
+A bound always has a reason: `tolerance` derives it from the dtype, the length of the reduction and the
+size of the numbers; a check that needs another bound says why in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The outcome of one example. error/bound: `margin` = bound / error (inf when exact)."""
+
+    ok: bool
+    what: str
+    expected: Any = None
+    got: Any = None
+    error: float = 0.0
+    bound: float = 0.0
+    reason: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def margin(self) -> float:
+        return float("inf") if self.error == 0 else self.bound / self.error
+
+
+def tolerance(dtype: Any, length: int = 1, scale: float = 1.0, safety: float = 16.0) -> float:
+    """Absolute bound on the rounding error of a sum of `length` products of size `scale` in `dtype`.
+
+    safety * eps(dtype) * sqrt(length) * scale: errors of a pairwise or blocked sum grow like a random
+    walk; 16 covers the handful of roundings around it (exp, division, a second product).
+    """
+    return float(safety * np.finfo(dtype).eps * max(length, 1) ** 0.5 * scale)
+
+
+def close(what: str, got: Any, expected: Any, bound: float, reason: str = "rounding") -> Evidence:
+    """|got - expected| <= bound everywhere. Shapes must agree; a NaN where none is expected fails."""
+    got_array, want = np.asarray(got), np.asarray(expected)
+    if got_array.shape != want.shape:
+        return Evidence(
+            False, f"{what}: shape", f"shape {want.shape}", f"shape {got_array.shape}", float("inf"), 0.0, "exact"
+        )
+    if want.size == 0:
+        return Evidence(True, what, want, got_array, 0.0, bound, reason)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(got_array.astype(np.float64) - want.astype(np.float64))
+    difference[(got_array == want) | (np.isnan(got_array) & np.isnan(want))] = 0.0
+    difference[np.isnan(difference)] = np.inf
+    worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
+    error = float(difference[worst])
+    place = {"at": tuple(int(i) for i in worst), "expected_there": want[worst], "got_there": got_array[worst]}
+    return Evidence(error <= bound, what, want, got_array, error, bound, reason, place)
+
+
+def same(what: str, got: Any, expected: Any) -> Evidence:
+    """Equal exactly (shapes, integers, masks, bit-equal arrays)."""
+    ok = bool(np.array_equal(np.asarray(got), np.asarray(expected)))
+    return Evidence(ok, what, expected, got, 0.0 if ok else float("inf"), 0.0, "exact")
+
+
+def true(what: str, condition: Any, got: Any = None, expected: Any = None) -> Evidence:
+    """A condition that must hold; give what was seen so that a failure can be read."""
+    ok = bool(condition)
+    return Evidence(ok, what, expected if expected is not None else True, got if got is not None else ok,
+                    0.0 if ok else float("inf"), 0.0, "exact")  # fmt: skip
+
+
+def all_of(*parts: Evidence) -> Evidence:
+    """The first failure, else the part with the smallest margin."""
+    if not parts:
+        raise ValueError("all_of needs at least one piece of evidence")
+    for part in parts:
+        if not part.ok:
+            return part
+    return min(parts, key=lambda part: part.margin)

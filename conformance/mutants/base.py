@@ -1,0 +1,54 @@
+"""Mutants: deliberately wrong implementations, the proof that checks can fail.
+
+A mutant is a small class whose docstring is its defect. It derives from the reference subject of its role and
+overrides what it gets wrong. `breaks` names the claims that it violates; their checks must catch it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.adapters.reference.base import ReferenceImplementation, ReferenceSubject
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """name: the class's; known_as: its number in a published list of mutants, if any ("A01")."""
+
+    cls: type[ReferenceSubject]
+    breaks: tuple[str, ...]
+    known_as: str
+
+    @property
+    def name(self) -> str:
+        return self.cls.__name__
+
+    @property
+    def defect(self) -> str:
+        return (self.cls.__doc__ or "").strip()
+
+    @property
+    def role(self) -> str:
+        return self.cls.role
+
+    def implementation(self) -> ReferenceImplementation:
+        return ReferenceImplementation({self.role: self.cls}, name=f"mutant:{self.name}")
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(*, breaks: tuple[str, ...], known_as: str = "") -> Any:
+    """Register a wrong subject class. Raises ValueError when it has no docstring or its name is taken."""
+
+    def register(cls: type[ReferenceSubject]) -> type[ReferenceSubject]:
+        entry = Mutant(cls, tuple(breaks), known_as)
+        if not cls.__doc__:
+            raise ValueError(f"mutant {cls.__name__} needs a docstring that states its defect")
+        if entry.name in MUTANTS:
+            raise ValueError(f"two mutants are called {entry.name}")
+        MUTANTS[entry.name] = entry
+        return cls
+
+    return register

@@ -1,0 +1,565 @@
+"""What an implementation under test looks like: roles, subjects, implementations.
+
+A *role* is one component of a Transformer (or of an autograd engine) that claims speak about. An
+*implementation* builds a *subject* for a role, or raises `NotProvided`. Everything that crosses this
+boundary is numpy. Any class with these methods will do; none needs to inherit from anything here.
+
+Conventions, the same for every role
+    weights     torch's: a Linear weight is ``(out, in)``, ``y = x @ W.T + b``
+    masks       bool, True = may attend; broadcast against ``(B, H, Tq, Tk)``
+    layout      batch first: ``(B, T, d_model)``; heads as ``(B, H, T, d_head)``
+    token ids   int64 ``(B, T)``
+    dtype       checks pass float64 arrays; a subject computes in its own ``dtype`` and returns arrays
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Array = np.ndarray
+Arrays = dict[str, Array]
+
+
+class NotProvided(Exception):
+    """The implementation has no such role, option or output. Counted and shown, never a pass."""
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """One built component. `dtype` is what it computes in; `attributes` are probed conventions.
+
+    `__call__` takes the role's inputs by name and returns the role's outputs by name (``{"out": ...}``).
+    A subject starts in evaluation mode. `vjp` returns the gradients of ``sum(out * cotangent)``: of the
+    floating inputs by name and of the parameters by name.
+    """
+
+    dtype: np.dtype
+    attributes: Mapping[str, Any]
+
+    def __call__(self, **inputs: Any) -> Arrays: ...
+    def params(self) -> Arrays: ...
+    def load(self, params: Mapping[str, Array]) -> None: ...
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]: ...
+    def train(self, mode: bool = True) -> None: ...
+
+
+class Implementation(Protocol):
+    """Something that the suite can be pointed at (``--impl``)."""
+
+    name: str
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Subject: ...
+
+
+@dataclass(frozen=True)
+class Role:
+    """One row of the role table.
+
+    config: option -> default (`REQUIRED` where there is none). inputs: name -> shape, in words.
+    outputs: name -> shape; every output but the first is optional. params: config -> {name: shape}.
+    """
+
+    name: str
+    doc: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=lambda: {"out": "the result"})
+    params: Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]] = lambda config: {}
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole configuration: defaults filled in. Raises ValueError on an unknown or missing option."""
+        unknown = set(config) - set(self.config)
+        if unknown:
+            raise ValueError(
+                f"role {self.name!r} has no option {', '.join(sorted(unknown))}; it has {', '.join(self.config)}"
+            )
+        full = {**self.config, **config}
+        missing = [key for key, value in full.items() if value is REQUIRED]
+        if missing:
+            raise ValueError(f"role {self.name!r} needs a value for {', '.join(missing)}")
+        return full
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+# --- parameters by configuration ------------------------------------------------------------------
+
+
+def _linear(prefix: str, n_out: int, n_in: int, bias: bool) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.weight": (n_out, n_in)}
+    if bias:
+        shapes[f"{prefix}.bias"] = (n_out,)
+    return shapes
+
+
+def _under(prefix: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
+
+
+def _attention_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    d, heads = c["d_model"], c["n_heads"]
+    d_kv = d // heads * c.get("n_kv_heads", heads)
+    bias = c["bias"]
+    return {
+        **_linear("q_proj", d, d, bias),
+        **_linear("k_proj", d_kv, d, bias),
+        **_linear("v_proj", d_kv, d, bias),
+        **_linear("out_proj", d, d, bias),
+    }
+
+
+def _feed_forward_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {
+        **_linear("linear1", c["d_ff"], c["d_model"], c["bias"]),
+        **_linear("linear2", c["d_model"], c["d_ff"], c["bias"]),
+    }
+
+
+def _swiglu_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    d, d_ff = c["d_model"], c["d_ff"]
+    return {
+        **_linear("gate_proj", d_ff, d, False),
+        **_linear("up_proj", d_ff, d, False),
+        **_linear("down_proj", d, d_ff, False),
+    }
+
+
+def _norm_params(d: int) -> dict[str, tuple[int, ...]]:
+    return {"weight": (d,), "bias": (d,)}
+
+
+def _encoder_layer_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    c = {"bias": True, **c}
+    return {
+        **_under("self_attn", _attention_params(c)),
+        **_under("feed_forward", _feed_forward_params(c)),
+        **_under("norm1", _norm_params(c["d_model"])),
+        **_under("norm2", _norm_params(c["d_model"])),
+    }
+
+
+def _decoder_layer_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    c = {"bias": True, **c}
+    return {
+        **_under("self_attn", _attention_params(c)),
+        **_under("cross_attn", _attention_params(c)),
+        **_under("feed_forward", _feed_forward_params(c)),
+        **_under("norm1", _norm_params(c["d_model"])),
+        **_under("norm2", _norm_params(c["d_model"])),
+        **_under("norm3", _norm_params(c["d_model"])),
+    }
+
+
+def _encoder_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for i in range(c["n_layers"]):
+        shapes.update(_under(f"layers.{i}", _encoder_layer_params(c)))
+    return {**shapes, **_under("norm", _norm_params(c["d_model"]))} if c["final_norm"] else shapes
+
+
+def _decoder_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for i in range(c["n_layers"]):
+        shapes.update(_under(f"layers.{i}", _decoder_layer_params(c)))
+    return {**shapes, **_under("norm", _norm_params(c["d_model"]))} if c["final_norm"] else shapes
+
+
+def _encoder_decoder_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    c = {"final_norm": True, "norm_first": False, **c}
+    d = c["d_model"]
+    return {
+        "src_embedding.weight": (c["src_vocab"], d),
+        "tgt_embedding.weight": (c["tgt_vocab"], d),
+        **_under("encoder", _encoder_params(c)),
+        **_under("decoder", _decoder_params(c)),
+        **_linear("output_proj", c["tgt_vocab"], d, True),
+    }
+
+
+def _decoder_lm_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The documents' decoder-only model: RMSNorm, grouped-query attention, SwiGLU, tied head, no biases."""
+    d = c["d_model"]
+    shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (c["vocab"], d)}
+    for i in range(c["n_layers"]):
+        shapes.update(
+            {
+                f"layers.{i}.attn_norm.weight": (d,),
+                **_under(f"layers.{i}.attn", _attention_params({**c, "bias": False})),
+                f"layers.{i}.ffn_norm.weight": (d,),
+                **_under(f"layers.{i}.ffn", _swiglu_params(c)),
+            }
+        )
+    shapes["norm.weight"] = (d,)
+    if not c["tied"]:
+        shapes["lm_head.weight"] = (c["vocab"], d)
+    return shapes
+
+
+def _mlp_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    sizes = c["sizes"]
+    for i, (n_in, n_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        shapes.update(_linear(f"layers.{i}", n_out, n_in, c["bias"]))
+    return shapes
+
+
+def _rnn_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    h, d = c["d_hidden"], c["d_input"]
+    return {"weight_ih": (h, d), "weight_hh": (h, h), "bias": (h,)}
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+_X = {"x": "(B, T, d_model)"}
+_OUT_X = {"out": "(B, T, d_model)"}
+
+ROLES: dict[str, Role] = {
+    role.name: role
+    for role in (
+        # functions
+        Role("softmax", "softmax along `dim`.", {"dim": -1}, {"x": "any shape"}),
+        Role(
+            "activation",
+            "An activation, elementwise. kind: relu, gelu, gelu_tanh, silu, sigmoid, tanh.",
+            {"kind": REQUIRED},
+            {"x": "any shape"},
+        ),
+        Role(
+            "attention",
+            "Scaled dot-product attention. A row whose keys are all hidden is a convention (attribute "
+            "`masked_row`: 'zero', 'nan' or 'uniform').",
+            {"causal": False, "dropout": 0.0},
+            {
+                "query": "(B, H, Tq, d_k)",
+                "key": "(B, H, Tk, d_k)",
+                "value": "(B, H, Tk, d_v)",
+                "mask": "bool, broadcasts to (B, H, Tq, Tk); optional",
+            },
+            {"out": "(B, H, Tq, d_v)", "weights": "(B, H, Tq, Tk)"},
+        ),
+        Role("causal_mask", "The look-ahead mask.", {}, {"n": "int"}, {"out": "(n, n) bool, True = may attend"}),
+        Role(
+            "padding_mask",
+            "Which keys are real tokens.",
+            {"pad_id": 0},
+            {"ids": "(B, T) int"},
+            {"out": "(B, T) bool, True = may attend"},
+        ),
+        Role(
+            "rope",
+            "Rotary positions. pairing: 'interleaved' rotates (0,1),(2,3),...; 'half' rotates (i, i + d/2).",
+            {"base": 10000.0, "pairing": "interleaved"},
+            {"x": "(B, H, T, d_head)", "offset": "int, position of the first row; default 0"},
+        ),
+        Role(
+            "cross_entropy",
+            "Cross-entropy of logits. Smoothed targets put 1 - eps on the target and spread eps over all "
+            "`smoothing_over` classes: 'all' V (torch) or the V - 1 'others'. The mean is over kept targets.",
+            {"ignore_index": None, "label_smoothing": 0.0, "reduction": "mean", "smoothing_over": "all"},
+            {"logits": "(N, V)", "targets": "(N,) int"},
+            {"out": "() or (N,)"},
+        ),
+        Role("mse", "Mean squared error.", {}, {"x": "any shape", "target": "the same shape"}, {"out": "()"}),
+        Role("dropout", "Inverted dropout.", {"p": 0.5}, {"x": "any shape"}),
+        Role(
+            "clip_grad_norm",
+            "Clipping by the global norm over all gradients.",
+            {"max_norm": REQUIRED},
+            {"grads": "list of arrays"},
+            {"out": "list of arrays", "norm": "(), the norm before clipping"},
+        ),
+        Role(
+            "lr_schedule",
+            "The paper's warm-up: d_model^-0.5 min(step^-0.5, step warmup^-1.5).",
+            {"d_model": REQUIRED, "warmup": REQUIRED},
+            {"step": "int, from 1; 0 must not fail"},
+            {"out": "()"},
+        ),
+        Role(
+            "optimizer",
+            "An optimizer run over given gradients. kind: sgd, adam, adamw. weight_decay is coupled (L2) in sgd "
+            "and adam, decoupled in adamw.",
+            {
+                "kind": REQUIRED,
+                "lr": REQUIRED,
+                "betas": (0.9, 0.999),
+                "eps": 1e-8,
+                "momentum": 0.0,
+                "weight_decay": 0.0,
+            },
+            {"params": "list of arrays", "grads": "list (one a step) of lists of arrays"},
+            {"out": "list (one a step) of lists of arrays: the parameters after each step"},
+        ),
+        Role(
+            "autograd",
+            "An engine that runs a small program and differentiates it. `program` is a tuple of "
+            "(result, op, argument names, keyword dict); op is a torch function name (add, mul, matmul, tanh, sum, "
+            "...; the list is `conformance.programs.OPS`). The last result is the output.",
+            {"program": REQUIRED},
+            {"**inputs": "the program's free names"},
+        ),
+        # decoding: the model is a Python callable ids (B, T) int -> next-token logits (B, V)
+        Role(
+            "greedy_decode",
+            "Greedy decoding until `eos_id` or `max_new_tokens`. Finished rows are filled with `pad_id`.",
+            {"eos_id": None, "pad_id": 0, "max_new_tokens": REQUIRED},
+            {"next_logits": "callable (B, T) -> (B, V)", "ids": "(B, T) int prompt"},
+            {"out": "(B, T + new) int"},
+        ),
+        Role(
+            "sampling_filter",
+            "Next-token probabilities after temperature, then top-k, then top-p (the token that crosses p stays).",
+            {"temperature": 1.0, "top_k": None, "top_p": None},
+            {"logits": "(B, V)"},
+            {"out": "(B, V) probabilities"},
+        ),
+        Role(
+            "shift_targets",
+            "Teacher forcing: decoder input and labels.",
+            {},
+            {"ids": "(B, T) int"},
+            {"out": "(B, T-1): decoder input", "labels": "(B, T-1)"},
+        ),  # fmt: skip
+        # modules
+        Role(
+            "linear",
+            "y = x W^T + b.",
+            {"n_in": REQUIRED, "n_out": REQUIRED, "bias": True},
+            {"x": "(..., n_in)"},
+            params=lambda c: {
+                "weight": (c["n_out"], c["n_in"]),
+                **({"bias": (c["n_out"],)} if c["bias"] else {}),
+            },
+        ),
+        Role(
+            "embedding",
+            "A table look-up; the row of `padding_idx` is zero at the start and gets no gradient.",
+            {"vocab": REQUIRED, "d_model": REQUIRED, "padding_idx": None},
+            {"ids": "(B, T) int"},
+            _OUT_X,
+            lambda c: {"weight": (c["vocab"], c["d_model"])},
+        ),
+        Role(
+            "layer_norm",
+            "Layer normalisation over the last axis, biased variance, eps inside the root.",
+            {"d_model": REQUIRED, "eps": 1e-5},
+            _X,
+            _OUT_X,
+            lambda c: _norm_params(c["d_model"]),
+        ),
+        Role(
+            "rms_norm",
+            "x / sqrt(mean(x^2) + eps) * weight over the last axis.",
+            {"d_model": REQUIRED, "eps": 1e-6},
+            _X,
+            _OUT_X,
+            lambda c: {"weight": (c["d_model"],)},
+        ),
+        Role(
+            "mlp",
+            "Linear layers with an activation between them (none after the last). activation: relu, sigmoid, "
+            "tanh, gelu, or 'identity'.",
+            {"sizes": REQUIRED, "activation": "relu", "bias": True},
+            {"x": "(B, sizes[0])"},
+            {"out": "(B, sizes[-1])"},
+            _mlp_params,
+        ),
+        Role(
+            "rnn",
+            "h_t = tanh(x_t W_ih^T + h_(t-1) W_hh^T + b), h_0 = 0.",
+            {"d_input": REQUIRED, "d_hidden": REQUIRED},
+            {"x": "(B, T, d_input)"},
+            {"out": "(B, T, d_hidden): every hidden state"},
+            _rnn_params,
+        ),
+        Role(
+            "self_attention",
+            "Single-head self-attention without an output projection.",
+            {"d_model": REQUIRED, "d_k": REQUIRED, "bias": False},
+            {**_X, "mask": "bool (B, 1, T, T), optional"},
+            {"out": "(B, T, d_k)", "weights": "(B, T, T)"},
+            lambda c: {
+                name: shape
+                for p in ("q_proj", "k_proj", "v_proj")
+                for name, shape in _linear(p, c["d_k"], c["d_model"], c["bias"]).items()
+            },
+        ),
+        Role(
+            "multi_head_attention",
+            "Multi-head attention; head i owns columns i*d_head .. (i+1)*d_head of each projection.",
+            {"d_model": REQUIRED, "n_heads": REQUIRED, "bias": True, "dropout": 0.0},
+            {
+                "query": "(B, Tq, d_model)",
+                "key": "(B, Tk, d_model)",
+                "value": "(B, Tk, d_model)",
+                "mask": "bool, broadcasts to (B, H, Tq, Tk); optional",
+            },
+            {"out": "(B, Tq, d_model)", "weights": "(B, H, Tq, Tk), or (B, 1, Tq, Tk) when averaged over heads"},
+            _attention_params,
+        ),
+        Role(
+            "grouped_query_attention",
+            "Self-attention whose n_kv_heads key/value heads each serve n_heads/n_kv_heads consecutive query heads.",
+            {"d_model": REQUIRED, "n_heads": REQUIRED, "n_kv_heads": REQUIRED, "bias": False},
+            {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
+            {"out": "(B, T, d_model)", "weights": "(B, H, T, T)"},
+            _attention_params,
+        ),
+        Role(
+            "sinusoidal_positions",
+            "x + sinusoid. Attribute `layout`: 'interleaved' (sin, cos, sin, cos, ...) or 'half' (sins, then coss).",
+            {"d_model": REQUIRED, "max_len": 512},
+            _X,
+            _OUT_X,
+        ),
+        Role(
+            "learned_positions",
+            "x + a learned row for each position.",
+            {"d_model": REQUIRED, "max_len": REQUIRED},
+            _X,
+            _OUT_X,
+            lambda c: {"weight": (c["max_len"], c["d_model"])},
+        ),
+        Role(
+            "feed_forward",
+            "linear2(activation(linear1(x))). activation: relu or gelu.",
+            {"d_model": REQUIRED, "d_ff": REQUIRED, "activation": "relu", "bias": True, "dropout": 0.0},
+            _X,
+            _OUT_X,
+            _feed_forward_params,
+        ),
+        Role(
+            "swiglu",
+            "down_proj(silu(gate_proj(x)) * up_proj(x)).",
+            {"d_model": REQUIRED, "d_ff": REQUIRED},
+            _X,
+            _OUT_X,
+            _swiglu_params,
+        ),
+        Role(
+            "encoder_layer",
+            "Self-attention and feed-forward (relu), each with residual and LayerNorm: after (the documents') or "
+            "before the sublayer (`norm_first`).",
+            {"d_model": REQUIRED, "n_heads": REQUIRED, "d_ff": REQUIRED, "norm_first": False, "dropout": 0.0},
+            {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
+            _OUT_X,
+            _encoder_layer_params,
+        ),
+        Role(
+            "decoder_layer",
+            "Masked self-attention, cross-attention to `memory`, feed-forward; residual and LayerNorm each.",
+            {"d_model": REQUIRED, "n_heads": REQUIRED, "d_ff": REQUIRED, "norm_first": False, "dropout": 0.0},
+            {
+                "x": "(B, Tt, d_model)",
+                "memory": "(B, Ts, d_model)",
+                "mask": "bool, broadcasts to (B, H, Tt, Tt); optional",
+                "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
+            },
+            {"out": "(B, Tt, d_model)"},
+            _decoder_layer_params,
+        ),
+        Role(
+            "encoder",
+            "A stack of encoder layers, then a LayerNorm if `final_norm`.",
+            {
+                "d_model": REQUIRED,
+                "n_heads": REQUIRED,
+                "d_ff": REQUIRED,
+                "n_layers": REQUIRED,
+                "norm_first": False,
+                "final_norm": True,
+            },
+            {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
+            _OUT_X,
+            _encoder_params,
+        ),
+        Role(
+            "decoder",
+            "A stack of decoder layers, then a LayerNorm if `final_norm`.",
+            {
+                "d_model": REQUIRED,
+                "n_heads": REQUIRED,
+                "d_ff": REQUIRED,
+                "n_layers": REQUIRED,
+                "norm_first": False,
+                "final_norm": True,
+            },
+            {
+                "x": "(B, Tt, d_model)",
+                "memory": "(B, Ts, d_model)",
+                "mask": "bool, broadcasts to (B, H, Tt, Tt); optional",
+                "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
+            },
+            {"out": "(B, Tt, d_model)"},
+            _decoder_params,
+        ),
+        Role(
+            "encoder_decoder",
+            "The documents' full model from token ids: embeddings times sqrt(d_model) plus sinusoid, both stacks "
+            "with a final LayerNorm, an output projection; source and target padding and causality masked inside.",
+            {
+                "src_vocab": REQUIRED,
+                "tgt_vocab": REQUIRED,
+                "d_model": REQUIRED,
+                "n_heads": REQUIRED,
+                "n_layers": REQUIRED,
+                "d_ff": REQUIRED,
+                "max_len": 128,
+                "pad_id": 0,
+                "dropout": 0.0,
+            },
+            {"src": "(B, Ts) int", "tgt": "(B, Tt) int"},
+            {"out": "(B, Tt, tgt_vocab) logits"},
+            _encoder_decoder_params,
+        ),
+        Role(
+            "decoder_lm",
+            "The documents' decoder-only model: token embedding, pre-RMSNorm layers of causal grouped-query "
+            "attention with RoPE (`rope`: 'interleaved', 'half' or None, as printed) and SwiGLU, final RMSNorm, "
+            "head tied to the embedding.",
+            {
+                "vocab": REQUIRED,
+                "d_model": REQUIRED,
+                "n_heads": REQUIRED,
+                "n_kv_heads": REQUIRED,
+                "n_layers": REQUIRED,
+                "d_ff": REQUIRED,
+                "max_len": 128,
+                "rope": "interleaved",
+                "tied": True,
+            },
+            {"ids": "(B, T) int"},
+            {"out": "(B, T, vocab) logits"},
+            _decoder_lm_params,
+        ),
+        Role(
+            "cached_decoder_lm",
+            "`decoder_lm` run through its KV cache: `chunks` says how many tokens each call receives (a long first "
+            "chunk is the prefill, ones are steps). The logits of all calls, concatenated.",
+            {
+                "vocab": REQUIRED,
+                "d_model": REQUIRED,
+                "n_heads": REQUIRED,
+                "n_kv_heads": REQUIRED,
+                "n_layers": REQUIRED,
+                "d_ff": REQUIRED,
+                "max_len": 128,
+                "rope": "interleaved",
+                "tied": True,
+            },
+            {"ids": "(B, T) int", "chunks": "tuple of ints that sum to T"},
+            {"out": "(B, T, vocab) logits", "cache_bytes": "() bytes held by keys and values after the last call"},
+            _decoder_lm_params,
+        ),
+    )
+}
