@@ -68,8 +68,15 @@ def same(what: str, got: Any, expected: Any) -> Evidence:
 def true(what: str, condition: Any, got: Any = None, expected: Any = None) -> Evidence:
     """A condition that must hold; give what was seen so that a failure can be read."""
     ok = bool(condition)
-    return Evidence(ok, what, expected if expected is not None else True, got if got is not None else ok,
-                    0.0 if ok else float("inf"), 0.0, "exact")  # fmt: skip
+    return Evidence(
+        ok,
+        what,
+        expected if expected is not None else True,
+        got if got is not None else ok,
+        0.0 if ok else float("inf"),
+        0.0,
+        "exact",
+    )
 
 
 def all_of(*parts: Evidence) -> Evidence:

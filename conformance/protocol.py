@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -208,7 +209,7 @@ def _decoder_lm_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def _mlp_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     sizes = c["sizes"]
-    for i, (n_in, n_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         shapes.update(_linear(f"layers.{i}", n_out, n_in, c["bias"]))
     return shapes
 
@@ -329,7 +330,7 @@ ROLES: dict[str, Role] = {
             {},
             {"ids": "(B, T) int"},
             {"out": "(B, T-1): decoder input", "labels": "(B, T-1)"},
-        ),  # fmt: skip
+        ),
         # modules
         Role(
             "linear",

@@ -75,8 +75,10 @@ class ReferenceSubject:
         def value() -> float:
             return float(np.sum(self.forward(weights, **floating, **rest)["out"] * cotangent))
 
-        return ({k: _differences(value, v) for k, v in floating.items()},
-                {k: _differences(value, v) for k, v in weights.items()})  # fmt: skip
+        return (
+            {k: _differences(value, v) for k, v in floating.items()},
+            {k: _differences(value, v) for k, v in weights.items()},
+        )
 
 
 def _is_float(value: Any) -> bool:

@@ -1,0 +1,1 @@
+"""The pytest layer, registered by the `pytest11` entry point."""
