@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from conformance.differences import differences
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
 
 REFERENCE: dict[str, type[ReferenceSubject]] = {}
@@ -76,26 +77,13 @@ class ReferenceSubject:
             return float(np.sum(self.forward(weights, **floating, **rest)["out"] * cotangent))
 
         return (
-            {k: _differences(value, v) for k, v in floating.items()},
-            {k: _differences(value, v) for k, v in weights.items()},
+            {k: differences(value, v) for k, v in floating.items()},
+            {k: differences(value, v) for k, v in weights.items()},
         )
 
 
 def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
-
-
-def _differences(value: Any, at: Array, step: float = 1e-5) -> Array:
-    gradient = np.zeros_like(at)
-    for index in np.ndindex(at.shape):
-        saved = at[index]
-        at[index] = saved + step
-        above = value()
-        at[index] = saved - step
-        below = value()
-        at[index] = saved
-        gradient[index] = (above - below) / (2 * step)
-    return gradient
 
 
 S = TypeVar("S", bound=type[ReferenceSubject])
