@@ -1,4 +1,4 @@
-"""What a check returns: `Evidence`, and the few ways to make it (`close`, `same`, `true`, `all_of`).
+"""What a check returns: `Evidence`, and the few ways to make it (`close`, `same`, `true`, `refused`, `all_of`).
 
 A bound always has a reason: `tolerance` derives it from the dtype, the length of the reduction and the
 size of the numbers; a check that needs another bound says why in words.
@@ -6,11 +6,13 @@ size of the numbers; a check that needs another bound says why in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from conformance.protocol import NotProvided
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,17 @@ def true(what: str, condition: Any, got: Any = None, expected: Any = None) -> Ev
         0.0,
         "exact",
     )
+
+
+def refused(what: str, action: Callable[[], Any]) -> Evidence:
+    """`action` must raise, whatever the exception's class; `NotProvided` passes through."""
+    try:
+        action()
+    except NotProvided:
+        raise
+    except Exception as error:
+        return true(what, True, got=f"{type(error).__name__}: {error}", expected="an error")
+    return true(what, False, got="accepted", expected="an error")
 
 
 def all_of(*parts: Evidence) -> Evidence:
