@@ -96,7 +96,7 @@ class TorchSubject:
         self.torch_dtype = dtype
         self.dtype = np.dtype(str(dtype).removeprefix("torch."))
 
-    def forward(self, **inputs: Any) -> dict[str, Any]:
+    def forward(self, *args: Any, **inputs: Any) -> dict[str, Any]:
         """The role's outputs, by name, from its inputs as tensors."""
         raise NotImplementedError(f"{type(self).__name__} computes nothing")
 
@@ -137,7 +137,7 @@ class TorchSubject:
     def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
         """Gradients of ``sum(out * cotangent)`` by torch.autograd; zeros where the output does not depend."""
         tensors = {k: to_tensor(v, self.torch_dtype) for k, v in inputs.items()}
-        floating = {k: v.requires_grad_() for k, v in tensors.items() if isinstance(v, Tensor) and v.is_floating_point()}
+        floating = {k: v.requires_grad_() for k, v in tensors.items() if _is_floating(v)}
         stored = dict(self.module.named_parameters(remove_duplicate=False))
         out = self.forward(**tensors)["out"]
         sources = [*floating.values(), *stored.values()]
@@ -153,6 +153,10 @@ class TorchSubject:
             {name: to_array(gradient) for name, gradient in of_inputs.items()},
             {name: to_array(self.slots[name].read(of_stored, shape)) for name, shape in self.shapes().items()},
         )
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def masked_row_policy(subject: Any, inputs: Mapping[str, Array], hidden: Array) -> str:
