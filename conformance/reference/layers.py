@@ -1,0 +1,107 @@
+"""Encoder and decoder layers and their stacks (document 000 sections 2.8 and 2.9; 002 complete implementation;
+Vaswani et al. 2017, 3.1).
+
+Each step is a method of one class, so that a variant can replace one step and keep the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.reference import feed_forward as ff
+from conformance.reference.attention import attention
+from conformance.reference.norms import layer_norm
+
+Array = np.ndarray
+Params = Mapping[str, Array]
+
+
+def part(p: Params, prefix: str) -> dict[str, Array]:
+    """The parameters below `prefix`, by their names there."""
+    start = len(prefix) + 1
+    return {name[start:]: value for name, value in p.items() if name.startswith(prefix + ".")}
+
+
+def layers_of(p: Params) -> Iterator[dict[str, Array]]:
+    """The parameters of ``layers.0``, ``layers.1``, ... in order."""
+    count = len({name.split(".")[1] for name in p if name.startswith("layers.")})
+    for i in range(count):
+        yield part(p, f"layers.{i}")
+
+
+def split_heads(x: Array, n_heads: int) -> Array:
+    """``(B, T, n_heads * d_head)`` to ``(B, n_heads, T, d_head)``."""
+    b, t, width = x.shape
+    return x.reshape(b, t, n_heads, width // n_heads).swapaxes(1, 2)
+
+
+def merge_heads(x: Array) -> Array:
+    """``(B, H, T, d_head)`` to ``(B, T, H * d_head)``."""
+    b, h, t, d_head = x.shape
+    return x.swapaxes(1, 2).reshape(b, t, h * d_head)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers and stacks with LayerNorm after (the documents') or before (`norm_first`) each sublayer.
+
+    `drop` is applied to each sublayer's output before it is added to the residual.
+    """
+
+    n_heads: int
+    norm_first: bool = False
+    drop: Callable[[Array], Array] = ff.unchanged
+
+    def norm(self, p: Params, x: Array) -> Array:
+        return layer_norm(x, p["weight"], p["bias"])
+
+    def attention(self, p: Params, query: Array, memory: Array, mask: Array | None) -> Array:
+        """Multi-head attention: queries from `query`, keys and values from `memory`."""
+        heads = [
+            split_heads(ff.linear(x, p[f"{name}_proj.weight"], p.get(f"{name}_proj.bias")), self.n_heads)
+            for name, x in (("q", query), ("k", memory), ("v", memory))
+        ]
+        out, _ = attention(*heads, mask)
+        return ff.linear(merge_heads(out), p["out_proj.weight"], p.get("out_proj.bias"))
+
+    def feed_forward(self, p: Params, x: Array) -> Array:
+        return ff.feed_forward(p, x)
+
+    def residual(self, p_norm: Params, x: Array, sublayer: Callable[[Array], Array]) -> Array:
+        """LayerNorm(x + sublayer(x)), or x + sublayer(LayerNorm(x)) if `norm_first`."""
+        if self.norm_first:
+            return x + self.drop(sublayer(self.norm(p_norm, x)))
+        return self.norm(p_norm, x + self.drop(sublayer(x)))
+
+    def encoder_layer(self, p: Params, x: Array, mask: Array | None = None) -> Array:
+        """Self-attention, then feed-forward."""
+        x = self.residual(part(p, "norm1"), x, lambda y: self.attention(part(p, "self_attn"), y, y, mask))
+        return self.residual(part(p, "norm2"), x, lambda y: self.feed_forward(part(p, "feed_forward"), y))
+
+    def decoder_layer(
+        self, p: Params, x: Array, memory: Array, mask: Array | None = None, memory_mask: Array | None = None
+    ) -> Array:
+        """Self-attention, cross-attention to `memory`, then feed-forward."""
+        x = self.residual(part(p, "norm1"), x, lambda y: self.attention(part(p, "self_attn"), y, y, mask))
+        x = self.residual(part(p, "norm2"), x, lambda y: self.attention(part(p, "cross_attn"), y, memory, memory_mask))
+        return self.residual(part(p, "norm3"), x, lambda y: self.feed_forward(part(p, "feed_forward"), y))
+
+    def encoder(self, p: Params, x: Array, mask: Array | None = None) -> Array:
+        """Every layer in order, then the final norm if there is one."""
+        for layer in layers_of(p):
+            x = self.encoder_layer(layer, x, mask)
+        return self.final_norm(p, x)
+
+    def decoder(
+        self, p: Params, x: Array, memory: Array, mask: Array | None = None, memory_mask: Array | None = None
+    ) -> Array:
+        """Every layer in order, each with the same `memory`, then the final norm if there is one."""
+        for layer in layers_of(p):
+            x = self.decoder_layer(layer, x, memory, mask, memory_mask)
+        return self.final_norm(p, x)
+
+    def final_norm(self, p: Params, x: Array) -> Array:
+        return self.norm(part(p, "norm"), x) if "norm.weight" in p else x
