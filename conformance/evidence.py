@@ -52,7 +52,7 @@ def close(what: str, got: Any, expected: Any, bound: float, reason: str = "round
     if want.size == 0:
         return Evidence(True, what, want, got_array, 0.0, bound, reason)
     with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.abs(got_array.astype(np.float64) - want.astype(np.float64))
+        difference = np.asarray(np.abs(got_array.astype(np.float64) - want.astype(np.float64)))
     difference[(got_array == want) | (np.isnan(got_array) & np.isnan(want))] = 0.0
     difference[np.isnan(difference)] = np.inf
     worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
