@@ -1,14 +1,19 @@
 """Verifications of claims about the documents themselves: arithmetic, memory figures, printed numbers, errata.
 
 `@verify("slug")` registers a function of no argument that returns `Evidence`. For an erratum it is the witness:
-it shows that the statement as written does not hold and that the correction does.
+it shows that the statement as written does not hold and that the correction does (`erratum`). The modules, one a
+topic, are imported at the end: importing this package registers every verification.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from conformance.evidence import Evidence
+import numpy as np
+
+from conformance.evidence import Evidence, all_of, close
 
 VERIFICATIONS: dict[str, Callable[[], Evidence]] = {}
 
@@ -23,3 +28,26 @@ def verify(claim: str) -> Callable[[Callable[[], Evidence]], Callable[[], Eviden
         return function
 
     return register
+
+
+def rounds_to(what: str, got: Any, printed: Any, digits: int) -> Evidence:
+    """The computed number, rounded to `digits` decimals, is the printed one."""
+    return close(what, got, printed, 0.5 * 10.0**-digits * (1 + 1e-9), f"printed to {digits} decimals")
+
+
+def erratum(what: str, written: Any, actual: Any, *corrections: Evidence, by: float = 0.0) -> Evidence:
+    """The witness of an erratum: `written` and `actual` are more than `by` apart, and every correction holds.
+
+    Both sides are in the evidence: the corrections' expected and got, and `written` and `actual` as details.
+    """
+    stated, found = np.asarray(written, dtype=float), np.asarray(actual, dtype=float)
+    gap = float(np.abs(stated - found).max(initial=0.0)) if stated.shape == found.shape else float("inf")
+    if not gap > by:
+        return Evidence(False, f"{what}: as written it holds", f"more than {by} from {written}", actual, gap, by)
+    held = all_of(*corrections)
+    details = {"written": written, "actual": actual, **held.details}
+    return replace(held, what=f"{what}: {held.what}", details=details)
+
+
+from conformance.verifications import arithmetic as arithmetic  # noqa: E402
+from conformance.verifications import parameters as parameters  # noqa: E402

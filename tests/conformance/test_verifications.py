@@ -1,0 +1,79 @@
+"""The verifications of claims about the documents: every one holds, and the helpers can fail."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from conformance.evidence import close, same
+from conformance.verifications import VERIFICATIONS, erratum, rounds_to, verify
+
+CLAIMS = {
+    claim["slug"]: claim
+    for topic in sorted((resources.files("conformance") / "claims").iterdir(), key=str)
+    if topic.name.endswith(".toml")
+    for claim in tomllib.loads(topic.read_text(encoding="utf-8")).get("claim", [])
+}
+
+
+@pytest.mark.parametrize("slug", sorted(VERIFICATIONS))
+def test_verification_holds(slug):
+    with np.errstate(all="raise", under="ignore"):
+        evidence = VERIFICATIONS[slug]()
+    assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"
+
+
+@pytest.mark.parametrize("slug", sorted(VERIFICATIONS))
+def test_every_verification_has_a_claim(slug):
+    assert slug in CLAIMS
+
+
+def test_every_claim_about_a_document_is_verified_or_says_why_not():
+    unverified = {
+        slug
+        for slug, claim in CLAIMS.items()
+        if claim["subject"] == "document" and claim["verdict"] != "untestable" and slug not in VERIFICATIONS
+    }
+    assert unverified == set()
+
+
+@pytest.mark.parametrize("slug", sorted(s for s in VERIFICATIONS if CLAIMS.get(s, {}).get("verdict") == "erratum"))
+def test_erratum_shows_the_statement_and_what_is_true(slug):
+    evidence = VERIFICATIONS[slug]()
+    assert {"written", "actual"} <= set(evidence.details)
+    assert CLAIMS[slug]["correction"]
+
+
+def test_an_erratum_that_holds_as_written_fails():
+    evidence = erratum("a sum", 3.0, 1.0 + 2.0, same("correction", 1, 1))
+    assert not evidence.ok
+    assert "as written it holds" in evidence.what
+
+
+def test_an_erratum_within_the_given_distance_fails():
+    assert not erratum("a sum", 3.0, 3.01, same("correction", 1, 1), by=0.1).ok
+    assert erratum("a sum", 3.0, 3.2, same("correction", 1, 1), by=0.1).ok
+
+
+def test_an_erratum_whose_correction_does_not_hold_fails():
+    evidence = erratum("a sum", 3.0, 4.0, same("right", 1, 1), close("wrong", 1.0, 2.0, 0.5))
+    assert not evidence.ok
+    assert "wrong" in evidence.what
+
+
+def test_another_shape_is_another_value():
+    assert erratum("a shape", (2, 3), (2, 3, 4), same("correction", 1, 1)).ok
+
+
+@pytest.mark.parametrize(("got", "ok"), [(0.2926, True), (0.2951, False), (0.285, True), (0.2849, False)])
+def test_rounding_to_printed_digits(got, ok):
+    assert rounds_to("weight", got, 0.29, 2).ok is ok
+
+
+def test_a_claim_has_one_verification():
+    slug = next(iter(VERIFICATIONS))
+    with pytest.raises(ValueError, match="two verifications"):
+        verify(slug)(VERIFICATIONS[slug])
