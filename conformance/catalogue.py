@@ -292,7 +292,7 @@ def _lint_rows(catalogue: Catalogue) -> Iterator[str]:
                 yield f"{claim.slug}: where names {place!r}, but no source is of that document"
         groups = {catalogue.group_of.get(row, row) for row in claim.sources}
         if len(groups) > 1 and not claim.merged_because:
-            yield f"{claim.slug}: its rows state {len(groups)} facts by same_as; say merged_because why they are one claim"
+            yield f"{claim.slug}: its rows state {len(groups)} facts by same_as; say in merged_because why they are one"
     for row, claims in citing.items():
         silent = [claim.slug for claim in claims if not claim.shared_because]
         if len(claims) > 1 and silent:

@@ -74,15 +74,17 @@ class Result:
 def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:
     """The results with every broken claim whose ancestor is broken too turned into BLOCKED by its root.
 
-    The root is the most remote broken ancestor. The order in which claims ran does not matter.
+    The root is the nearest broken ancestor that is not itself explained by another. The order in which claims ran
+    does not matter.
     """
     broken = {slug for slug, result in results.items() if result.verdict in BROKEN}
     causes = broken | {slug for slug, result in results.items() if result.verdict is Verdict.KNOWN_FAILURE}
     folded = dict(results)
     for slug in broken:
         guilty = [ancestor for ancestor in catalogue.ancestors(slug) if ancestor in causes]
-        if guilty:
-            folded[slug] = replace(results[slug], verdict=Verdict.BLOCKED, root=guilty[-1])
+        roots = [ancestor for ancestor in guilty if causes.isdisjoint(catalogue.ancestors(ancestor))]
+        if roots:
+            folded[slug] = replace(results[slug], verdict=Verdict.BLOCKED, root=roots[0])
     return folded
 
 
