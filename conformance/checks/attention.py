@@ -324,7 +324,11 @@ def value_width_is_its_own(impl: Any, draw: Draw) -> Evidence:
 @check("query-and-key-must-agree-in-width", roles=("attention",))
 def query_and_key_must_agree(impl: Any, draw: Draw) -> Evidence:
     """Queries and keys of different width, or keys and values of different number, are refused."""
-    query, key, value = draw.normal("query", (1, 2, 4, 6)), draw.normal("key", (1, 2, 5, 6)), draw.normal("v", (1, 2, 5, 7))
+    query, key, value = (
+        draw.normal("query", (1, 2, 4, 6)),
+        draw.normal("key", (1, 2, 5, 6)),
+        draw.normal("v", (1, 2, 5, 7)),
+    )
     subject = impl.build("attention", {})
     width = draw.int("width", 1, 5, 5)
     return all_of(
@@ -415,9 +419,7 @@ def dropout_acts_on_the_weights(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check(
-    "returned-weights-are-before-or-after-dropout", roles=("attention",), needs=("attention.weights",), examples=2
-)
+@check("returned-weights-are-before-or-after-dropout", roles=("attention",), needs=("attention.weights",), examples=2)
 def returned_weights_in_training(impl: Any, draw: Draw) -> Evidence:
     """In training the returned weights are the softmax's, or exactly the thinned ones that met the values."""
     query, key, value = (draw.normal(name, (2, 3, n, 4)) for name, n in (("query", 5), ("key", 6), ("value", 6)))

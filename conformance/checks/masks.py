@@ -154,7 +154,11 @@ def hidden_keys_get_no_gradient(impl: Any, draw: Draw) -> Evidence:
 
 def _masked_row(draw: Draw) -> tuple[dict[str, Array], Array]:
     """Inputs in which one query of one sequence sees no key, and where that is, as a (B, Tq) mask."""
-    query, key, value = draw.normal("query", (2, 3, 4, 6)), draw.normal("key", (2, 3, 5, 6)), draw.normal("v", (2, 3, 5, 7))
+    query, key, value = (
+        draw.normal("query", (2, 3, 4, 6)),
+        draw.normal("key", (2, 3, 5, 6)),
+        draw.normal("v", (2, 3, 5, 7)),
+    )
     mask = draw.mask("mask", (2, 1, 4, 5))
     blind = np.zeros((2, 4), bool)
     blind[draw.int("b", 0, 1, 1), draw.int("row", 0, 3, 2)] = True

@@ -93,9 +93,7 @@ def scores_times_eight_make_softmax_extreme(impl: Any, draw: Draw) -> Evidence:
             [0.09003057, 0.24472847, 0.66524096],
             bound,
         ),
-        close(
-            "softmax([0, 8, 16])", subject(x=np.array([0.0, 8, 16]))["out"], [1.12e-7, 3.3535e-4, 0.99966454], bound
-        ),
+        close("softmax([0, 8, 16])", subject(x=np.array([0.0, 8, 16]))["out"], [1.12e-7, 3.3535e-4, 0.99966454], bound),
     )
 
 
