@@ -34,7 +34,7 @@ Program = tuple[Step, ...]
 class Op:
     """One op. value: its numpy function; tensors: how many it takes (None: one or more); keywords: name -> default."""
 
-    value: Callable[..., Array]
+    value: Callable[..., Any]
     tensors: int | None = 1
     keywords: Mapping[str, Any] = field(default_factory=dict)
     doc: str = ""
@@ -81,7 +81,9 @@ OPS: dict[str, Op] = {
     "relu": Op(lambda x: np.maximum(x, 0.0), doc="its derivative at 0 is 0"),
     "gelu": Op(_gelu, keywords={"approximate": "none"}, doc="approximate: 'none' or 'tanh'"),
     "silu": Op(lambda x: x * _sigmoid(x)),
-    "pow": Op(np.power, keywords={"exponent": REQUIRED}, doc="exponent: a Python number"),
+    "pow": Op(
+        lambda x, exponent: np.power(x, exponent), keywords={"exponent": REQUIRED}, doc="exponent: a Python number"
+    ),
     # products
     "matmul": Op(np.matmul, 2, doc="with torch's rules: vectors, matrices, batches that broadcast"),
     # reductions. dim: an int, a tuple of ints, or None for all

@@ -51,3 +51,4 @@ def erratum(what: str, written: Any, actual: Any, *corrections: Evidence, by: fl
 
 from conformance.verifications import arithmetic as arithmetic  # noqa: E402
 from conformance.verifications import parameters as parameters  # noqa: E402
+from conformance.verifications import training as training  # noqa: E402
