@@ -7,11 +7,14 @@ seeded generator, so a failing example is described completely by its small name
 
 from __future__ import annotations
 
+import builtins
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
+Shape = tuple[int, ...]
 
 
 class Source(Protocol):
@@ -61,7 +64,7 @@ class Draw:
     def bool(self, name: str, pin: bool = False) -> bool:
         return bool(self.choice(name, (False, True), pin))
 
-    def float(self, name: str, low: float, high: float, pin: float) -> float:
+    def float(self, name: str, low: float, high: float, pin: float) -> builtins.float:
         """A number in [low, high], on a grid of 1000 steps (so that it can be printed and replayed)."""
         k = self.source.integer(0, 1000, -1)
         value = pin if k < 0 else low + (high - low) * k / 1000
@@ -74,18 +77,20 @@ class Draw:
             self._seed = self.int("seed", 0, 2**16, 0)
         return np.random.default_rng([self._seed, zlib.crc32(name.encode())])
 
-    def normal(self, name: str, shape: Sequence[int], scale: float = 1.0) -> np.ndarray:
+    def normal(self, name: str, shape: Sequence[builtins.int], scale: builtins.float = 1.0) -> np.ndarray:
         """Standard normal numbers times `scale`, float64."""
         return self.rng(name).standard_normal(tuple(shape)) * scale
 
-    def uniform(self, name: str, shape: Sequence[int], low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    def uniform(
+        self, name: str, shape: Sequence[builtins.int], low: builtins.float = -1.0, high: builtins.float = 1.0
+    ) -> np.ndarray:
         return self.rng(name).uniform(low, high, tuple(shape))
 
-    def integers(self, name: str, shape: Sequence[int], low: int, high: int) -> np.ndarray:
+    def integers(self, name: str, shape: Sequence[builtins.int], low: builtins.int, high: builtins.int) -> np.ndarray:
         """int64 numbers in [low, high)."""
         return self.rng(name).integers(low, high, tuple(shape), dtype=np.int64)
 
-    def mask(self, name: str, shape: Sequence[int], visible: float = 0.6) -> np.ndarray:
+    def mask(self, name: str, shape: Sequence[builtins.int], visible: builtins.float = 0.6) -> np.ndarray:
         """A random bool mask whose every row (last axis) has at least one True, and where it can, one False."""
         rng = self.rng(name)
         mask = rng.random(tuple(shape)) < visible
@@ -99,7 +104,7 @@ class Draw:
                 rows[np.arange(len(rows)), hide] = False
         return mask
 
-    def params(self, shapes: dict[str, tuple[int, ...]], scale: float | None = None) -> dict[str, np.ndarray]:
+    def params(self, shapes: Mapping[str, Shape], scale: builtins.float | None = None) -> dict[str, np.ndarray]:
         """Random parameters for a role: matrices ~ N(0, 1/fan_in) (or `scale`), vectors N(0, 0.5) around 1 for
         ``*norm*.weight``; nothing is zero, one, or shared, so that a forgotten parameter shows."""
         arrays = {}

@@ -32,6 +32,36 @@ class Evidence:
     def margin(self) -> float:
         return float("inf") if self.error == 0 else self.bound / self.error
 
+    def sides(self) -> tuple[str, str]:
+        """Expected and got as text: of large arrays, the worst element and where it stands."""
+        if "at" in self.details and np.size(self.expected) > FEW:
+            place = f"at {list(self.details['at'])} of shape {np.shape(self.expected)}"
+            return (
+                f"{shown(self.details['expected_there'])} {place}",
+                f"{shown(self.details['got_there'])}",
+            )
+        return shown(self.expected), shown(self.got)
+
+
+FEW = 12
+"""Arrays of up to this many elements are shown whole."""
+
+
+def shown(value: Any) -> str:
+    """A value as one short line: numbers with six digits, large arrays by their shape and range."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value):.6g}"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        if value.size <= FEW:
+            return " ".join(np.array2string(value, precision=6, separator=", ", max_line_width=10_000).split())
+        if value.dtype.kind == "b":
+            return f"bool array of shape {value.shape}, {int(value.sum())} True"
+        return f"{value.dtype} array of shape {value.shape}, {value.min():.6g} to {value.max():.6g}"
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
 
 def tolerance(dtype: Any, length: int = 1, scale: float = 1.0, safety: float = 16.0) -> float:
     """Absolute bound on the rounding error of a sum of `length` products of size `scale` in `dtype`.

@@ -1,1 +1,162 @@
-"""The pytest layer, registered by the `pytest11` entry point."""
+"""The pytest layer, registered by the `pytest11` entry point: options and hooks, nothing else.
+
+It is loaded into every pytest run of an installation, so it imports nothing heavy until claims are asked for, adds
+only `--impl` and options that begin with `--claims`, and collects only this package's own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conformance.session import ClaimsSession
+
+PACKAGE = Path(__file__).parent
+_SESSION = pytest.StashKey["ClaimsSession"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "claims of Transformer tutorials (pytest conformance/)")
+    group.addoption(
+        "--impl",
+        metavar="SPEC",
+        default=None,
+        help="implementation to test: minigrad (default), minigrad:reference, torch, reference, path/to/file.py:Class, "
+        "or package.module:Class, where Class is an nn.Module or has a method build(role, config)",
+    )
+    group.addoption(
+        "--claims",
+        metavar="SELECT",
+        default=None,
+        help="run only these claims: slugs, patterns (*causal*), topics, documents (002) or rows (002-017), "
+        "separated by commas",
+    )
+    group.addoption("--claims-list", action="store_true", help="list the selected claims and exit")
+    group.addoption(
+        "--claims-budget",
+        choices=("quick", "default", "deep"),
+        default="default",
+        help="how many examples each claim explores: a third, its own number, or ten times that",
+    )
+    group.addoption(
+        "--claims-explore",
+        metavar="SEED",
+        type=int,
+        default=0,
+        help="explore other examples than the usual ones; the same seed gives the same examples",
+    )
+    group.addoption(
+        "--claims-known",
+        metavar="FILE",
+        default=None,
+        help="TOML file of known failures ([[known]] tables with claim and reason); strict: an entry that passes fails",
+    )
+    group.addoption(
+        "--claims-report",
+        metavar="FILE",
+        default=None,
+        help="write the results to FILE.html (one self-contained page) or FILE.json",
+    )
+
+
+def _session(config: pytest.Config) -> ClaimsSession:
+    """The run's state, made on first use. Raises UsageError when an option is wrong."""
+    if _SESSION not in config.stash:
+        from conformance.session import ClaimsSession
+
+        config.stash[_SESSION] = ClaimsSession(config)
+    return config.stash[_SESSION]
+
+
+def _asked_for(config: pytest.Config) -> bool:
+    """Whether the command line shows that claims are wanted: one of our options, or this folder."""
+    option = config.option
+    given = (option.impl, option.claims, option.claims_known, option.claims_report, option.claims_list)
+    return any(given) or any(_is_package(config, argument) for argument in config.args)
+
+
+def _is_package(config: pytest.Config, argument: str) -> bool:
+    return (config.option.pyargs and argument == "conformance") or (
+        (config.invocation_params.dir / argument).resolve() == PACKAGE
+    )
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+class _Listener:
+    """Hands every claim's report to the session: in the one process, or from the workers of pytest-xdist."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        values: dict[str, Any] | None = getattr(report, "claim", None)
+        if values is not None and not _is_worker(self.config):
+            _session(self.config).add(values)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Listener(config), "conformance-listener")
+    if not _is_worker(config) and _asked_for(config):
+        _session(config)
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    if not config.option.claims_list:
+        return None
+    print(_session(config).listing())
+    return 0
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    distributed = getattr(config.option, "dist", "no") != "no" and not _is_worker(config)
+    if distributed and not config.option.collectonly and _asked_for(config):
+        # The workers load the implementation too, but only here can its failure end the run with one sentence.
+        _session(config).supervisor.start()
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if path != PACKAGE:
+        return None
+    from conformance.session import ClaimsFolder
+
+    return ClaimsFolder.from_parent(parent, path=path, nodeid=path.name, session_of_claims=_session(parent.config))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    claims = [item.name for item in session.items if hasattr(item, "claim")]
+    if claims and not session.config.option.collectonly:
+        _session(session.config).start(claims)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    result = getattr(item, "claim_result", None)
+    if report.when == "call" and result is not None:
+        report.claim = result.to_json()  # type: ignore[attr-defined]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _SESSION in session.config.stash and not _is_worker(session.config):
+        _session(session.config).finish(session)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _SESSION in config.stash:
+        _session(config).write_summary(terminalreporter)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _SESSION in config.stash:
+        _session(config).supervisor.close()

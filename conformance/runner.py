@@ -1,22 +1,241 @@
-"""Runs one check against one implementation."""
+"""Runs one check against one implementation: the pinned example, then explored ones, the smallest failure kept.
+
+`run_check` explores with hypothesis, which shrinks a failure to its smallest example, and returns a `Result`.
+`evidence_of` explores with a seeded generator and does not shrink: it is for runs by the thousand (mutants). Both
+are deterministic.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import random
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from conformance.check import Check
-from conformance.draw import Draw, Pinned, Seeded
-from conformance.evidence import Evidence
+from conformance.draw import Draw, Pinned, Seeded, Source
+from conformance.evidence import Evidence, shown
+from conformance.observed import Observed
+from conformance.protocol import NotProvided
+from conformance.verdict import BROKEN, Result, Verdict
+
+BUDGETS: dict[str, float] = {"quick": 0.3, "default": 1.0, "deep": 10.0}
+"""How many times a check's own number of examples each budget explores."""
+
+SHRINK_CALLS = 300
+SHRINK_SECONDS = 3.0
+"""Shrinking stops after this many calls of the check, or this long; the smallest failure so far is reported."""
 
 
 def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[Evidence, Draw]:
-    """The first failing example, or the last one: the pinned example, then seeded random ones."""
-    count = check.examples if examples is None else examples
+    """The first failing example, or the last one: the pinned example, then seeded random ones.
+
+    Whatever the implementation raises passes through, NotProvided by the pinned example among it.
+    """
+    observed = Observed(impl)
     draw = Draw(Pinned())
-    evidence = check.function(impl, draw)
-    for seed in range(count):
+    evidence = check.function(observed, draw)
+    for seed in range(check.examples if examples is None else examples):
         if not evidence.ok:
             break
-        draw = Draw(Seeded(seed))
-        evidence = check.function(impl, draw)
+        following = Draw(Seeded(seed))
+        try:
+            evidence = check.function(observed, following)
+        except NotProvided:
+            continue
+        draw = following
     return evidence, draw
+
+
+def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -> Result:
+    """The verdict on one claim: PASS, FAIL, ERROR, NOT PROVIDED or VACUOUS.
+
+    budget: a key of BUDGETS. seed: where exploration starts; the same seed gives the same examples.
+    """
+    started = time.perf_counter()
+    run = _Run(check, Observed(impl))
+    decisive = run.example(Pinned())
+    if decisive.verdict is not Verdict.NOT_PROVIDED and decisive.draw.values:
+        kind = decisive.verdict if decisive.verdict in BROKEN else None
+        decisive = _explore(run, round(check.examples * BUDGETS[budget]), seed, kind) or decisive
+    if decisive.verdict is Verdict.PASS:
+        decisive = run.closest or decisive
+    result = decisive.result(check.claim)
+    never = [what for what, bitten in run.bitten.items() if not bitten]
+    if result.verdict is Verdict.PASS and never:
+        result = Result(
+            check.claim, Verdict.VACUOUS, message=f"no example met the precondition: {', '.join(never)}", example={}
+        )
+    return Result.from_json(
+        {
+            **result.to_json(),
+            "examples": run.count,
+            "attributes": {role: dict(values) for role, values in run.impl.attributes.items()},
+            "seconds": time.perf_counter() - started,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Example:
+    """One example's outcome."""
+
+    verdict: Verdict
+    draw: Draw
+    evidence: Evidence | None = None
+    error: Exception | SystemExit | None = None
+
+    def result(self, claim: str) -> Result:
+        example = {name: _plain(value) for name, value in self.draw.values.items()}
+        if self.error is not None:
+            message = str(self.error)
+            if self.verdict is Verdict.ERROR:
+                message = f"{type(self.error).__name__}: {message}" if message else type(self.error).__name__
+            place = "" if self.verdict is Verdict.NOT_PROVIDED else innermost_line(self.error)
+            return Result(claim, self.verdict, message=message, place=place, example=example)
+        assert self.evidence is not None
+        expected, got = self.evidence.sides()
+        return Result(
+            claim,
+            self.verdict,
+            what=self.evidence.what,
+            expected=expected,
+            got=got,
+            error=float(self.evidence.error),
+            bound=float(self.evidence.bound),
+            reason=self.evidence.reason,
+            example=example,
+        )
+
+
+@dataclass
+class _Run:
+    """The examples of one check so far: how many, what preconditions held, the pass that came closest to its bound."""
+
+    check: Check
+    impl: Observed
+    count: int = 0
+    bitten: dict[str, bool] = field(default_factory=dict)
+    closest: _Example | None = None
+
+    def example(self, source: Source) -> _Example:
+        _seed_everything()
+        self.count += 1
+        draw = Draw(source)
+        try:
+            evidence = self.check.function(self.impl, draw)
+            if not isinstance(evidence, Evidence):
+                raise TypeError(f"the check {self.check.name} returned {shown(evidence)}, not Evidence")
+        except NotProvided as error:
+            return _Example(Verdict.NOT_PROVIDED, draw, error=error)
+        except (Exception, SystemExit) as error:
+            return _Example(Verdict.ERROR, draw, error=error)
+        for what, bitten in draw.bitten.items():
+            self.bitten[what] = self.bitten.get(what, False) or bitten
+        outcome = _Example(Verdict.PASS if evidence.ok else Verdict.FAIL, draw, evidence)
+        if evidence.ok and (self.closest is None or evidence.margin < _margin(self.closest)):
+            self.closest = outcome
+        return outcome
+
+
+def _margin(example: _Example) -> float:
+    assert example.evidence is not None
+    return example.evidence.margin
+
+
+def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example | None:
+    """Search `count` examples for a broken one (of `kind`, if given) and shrink it; None when none is broken."""
+    if not count:
+        return None
+    from hypothesis import HealthCheck, Phase, Verbosity, find, reject, settings
+    from hypothesis import strategies as st
+    from hypothesis.errors import Flaky, NoSuchExample, Unsatisfiable
+
+    smallest: _Example | None = None
+    shrinks, deadline = 0, 0.0
+
+    def breaks(data: Any) -> bool:
+        nonlocal smallest, shrinks, deadline, kind
+        if smallest is not None:
+            shrinks += 1
+            if shrinks > SHRINK_CALLS or time.perf_counter() > deadline:
+                raise _Enough
+        outcome = run.example(_Explored(lambda low, high: data.draw(st.integers(low, high))))
+        if outcome.verdict is Verdict.NOT_PROVIDED:
+            reject()
+        # Shrinking must not slip from the failure that was found into another kind of failure.
+        broken = outcome.verdict in BROKEN and outcome.verdict is (kind or outcome.verdict)
+        if broken:
+            if smallest is None:
+                kind, deadline = outcome.verdict, time.perf_counter() + SHRINK_SECONDS
+            smallest = outcome
+        return broken
+
+    quiet = settings(
+        database=None,
+        deadline=None,
+        derandomize=False,
+        max_examples=count,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    start = random.Random(zlib.crc32(f"{run.check.claim} {seed}".encode()))
+    with contextlib.suppress(_Enough, NoSuchExample, Unsatisfiable, Flaky):
+        find(st.data(), breaks, settings=quiet, random=start)
+    return smallest
+
+
+class _Enough(BaseException):
+    """Ends hypothesis's search; not an Exception, which it would take for a failing example."""
+
+
+@dataclass(frozen=True)
+class _Explored:
+    """A `Source` whose choices hypothesis makes."""
+
+    choose: Callable[[int, int], int]
+
+    def integer(self, low: int, high: int, pin: int) -> int:
+        return self.choose(low, high)
+
+
+def _seed_everything() -> None:
+    """Make an implementation that uses a global generator repeatable: numpy's, Python's, torch's if it is there."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+def innermost_line(error: BaseException) -> str:
+    """ "file:line in function: source" of the innermost frame outside libraries, or of the innermost frame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    libraries = ("<", "site-packages", "dist-packages", "lib/python")
+    own = [frame for frame in frames if not any(part in frame.filename for part in libraries)]
+    frame = (own or list(frames))[-1]
+    return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
+
+
+def _plain(value: Any) -> Any:
+    """A drawn value as JSON can hold it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)

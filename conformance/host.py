@@ -1,0 +1,117 @@
+"""The child process that hosts the implementation under test and its checks: `python -P -m conformance.host`.
+
+It reads one JSON object a line from its standard input and answers one a line on its standard output: first
+`{"impl": ..., "load_seconds": ...}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
+`{"claim", "budget", "seed", "seconds"}`, answered by its `Result` and the implementation's notes. What the
+implementation prints goes to standard error. A step that takes longer than its seconds writes where it stands to
+standard error and ends the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from typing import IO, Any
+
+MEMORY = 4 * 2**30
+"""Bytes that an implementation may allocate beyond what its import took, where the system can limit it."""
+
+
+def main() -> None:
+    requests, answers = _take_standard_streams()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    first = json.loads(requests.readline())
+    implementation = _load(first["impl"], first["load_seconds"], answers)
+    if implementation is None:
+        return
+    from conformance.check import CHECKS
+    from conformance.runner import run_check
+    from conformance.verdict import Result, Verdict
+
+    for line in requests:
+        request = json.loads(line)
+        claim = request["claim"]
+        faulthandler.dump_traceback_later(request["seconds"], exit=True)
+        if claim in CHECKS:
+            result = run_check(CHECKS[claim], implementation, request["budget"], request["seed"])
+        else:
+            result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
+        faulthandler.cancel_dump_traceback_later()
+        notes = [str(note) for note in getattr(implementation, "notes", ())]
+        _answer(answers, {"result": result.to_json(), "notes": notes})
+
+
+def _take_standard_streams() -> tuple[IO[str], IO[str]]:
+    """Keep the pipes for ourselves; the implementation sees an empty input and prints to standard error."""
+    requests, answers = os.fdopen(os.dup(0), "r", encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _load(impl: str, seconds: float, answers: IO[str]) -> Any:
+    # Ours first: a subject's folder may hold modules with the names of ours, or of what ours import.
+    import hypothesis  # noqa: F401
+
+    import conformance.checks  # noqa: F401
+    from conformance.adapters import SpecificationError, parse, resolve
+
+    if not parse(impl).is_built_in:
+        _forget_own_folder()
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        implementation = resolve(impl)
+    except SpecificationError as error:
+        _answer(answers, {"refused": str(error)})
+        return None
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    _limit_memory(impl)
+    _answer(answers, {"ready": str(getattr(implementation, "name", impl))})
+    return implementation
+
+
+def _forget_own_folder() -> None:
+    """Take the folder that holds this package off the path: next to it lie `minigrad` and `transformer`, which a
+    subject's own modules may be called, too. What is already imported stays."""
+    import conformance
+
+    own = os.path.dirname(os.path.dirname(os.path.abspath(conformance.__file__)))
+    if not own.endswith("-packages"):
+        sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != own]
+
+
+def _limit_memory(impl: str) -> None:
+    """Let a runaway allocation raise MemoryError. CUDA reserves address space without bound, so not there."""
+    torch = sys.modules.get("torch")
+    if impl == "minigrad:cuda" or getattr(getattr(torch, "version", None), "cuda", None):
+        return
+    try:
+        import resource
+
+        with open("/proc/self/statm") as statm:
+            mapped = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    except (ImportError, OSError, ValueError):  # no such limit on this system: the time limit remains
+        return
+
+
+def _answer(answers: IO[str], message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message, default=str) + "\n")
+    answers.flush()
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

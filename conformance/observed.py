@@ -1,0 +1,94 @@
+"""What stands between a check and the implementation under test: `Observed`.
+
+It completes configurations from the role table, hands a subject copies of its inputs (one that overwrites them
+cannot spoil what the check compares with), turns whatever an implementation leaves out into `NotProvided`, and
+notes the conventions (`attributes`) of each subject for the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from conformance.protocol import ROLES, Array, Arrays, NotProvided
+
+
+class Observed:
+    """An implementation seen through the protocol. `attributes` collects those of the subjects, by role."""
+
+    def __init__(self, impl: Any) -> None:
+        self.impl = impl
+        self.name = str(getattr(impl, "name", type(impl).__name__))
+        self.attributes: dict[str, dict[str, Any]] = {}
+
+    def build(self, role: str, config: Mapping[str, Any]) -> ObservedSubject:
+        """A subject for `role`; `config` reaches the implementation complete. Raises NotProvided."""
+        subject = self.impl.build(role, ROLES[role].settings(config))
+        if subject is None:
+            raise NotProvided(f"{self.name} has no {role}")
+        attributes = dict(getattr(subject, "attributes", None) or {})
+        self.attributes.setdefault(role, {}).update(attributes)
+        return ObservedSubject(role, subject, attributes)
+
+
+class ObservedSubject:
+    """A subject whose missing methods and outputs raise NotProvided. `dtype` is float32 where it names none."""
+
+    def __init__(self, role: str, subject: Any, attributes: Mapping[str, Any]) -> None:
+        self.role = role
+        self.subject = subject
+        self.attributes = attributes
+        self.dtype = np.dtype(getattr(subject, "dtype", None) or np.float32)
+
+    def __call__(self, **inputs: Any) -> Arrays:
+        if not callable(self.subject):
+            raise NotProvided(f"the {self.role} cannot be called")
+        outputs = self.subject(**{name: _copied(value) for name, value in inputs.items()})
+        return Outputs(self.role, outputs if isinstance(outputs, Mapping) else {_first_output(self.role): outputs})
+
+    def params(self) -> Arrays:
+        return dict(self._method("params")())
+
+    def load(self, params: Mapping[str, Array]) -> None:
+        self._method("load")({name: np.array(value) for name, value in params.items()})
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        copies = {name: _copied(value) for name, value in inputs.items()}
+        of_inputs, of_params = self._method("vjp")(copies, np.array(cotangent))
+        return Outputs(self.role, of_inputs), Outputs(self.role, of_params)
+
+    def train(self, mode: bool = True) -> None:
+        self._method("train")(mode)
+
+    def _method(self, name: str) -> Any:
+        method = getattr(self.subject, name, None)
+        if method is None:
+            raise NotProvided(f"the {self.role} has no {name}()")
+        return method
+
+
+class Outputs(dict[str, Any]):
+    """Arrays by name. An optional output that is absent (or None) raises NotProvided when it is read."""
+
+    def __init__(self, role: str, values: Mapping[str, Any]) -> None:
+        super().__init__({name: value for name, value in values.items() if value is not None})
+        self.role = role
+
+    def __missing__(self, name: str) -> Any:
+        if name == _first_output(self.role):
+            raise KeyError(f"the {self.role} returned no {name!r}, only {', '.join(self) or 'nothing'}")
+        raise NotProvided(f"the {self.role} returns no {name!r}")
+
+
+def _first_output(role: str) -> str:
+    return next(iter(ROLES[role].outputs))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value

@@ -1,0 +1,176 @@
+"""One pytest run of claims: the folder and items that pytest collects, and the state behind them.
+
+`ClaimsSession` reads the options, owns the supervisor and gathers the results; `ClaimsFolder` and `ClaimItem` are what
+pytest sees: one item a claim, whose node id `conformance::<slug>` does not depend on where the package lies.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.adapters import SpecificationError
+from conformance.catalogue import Catalogue, CatalogueError, Claim, load
+from conformance.known import KnownFailuresError, expect, is_stale, load_known
+from conformance.report import Report, broken_lines, summary_lines, write_report
+from conformance.supervisor import Supervisor
+from conformance.verdict import Result, Verdict
+
+PACKAGE = Path(__file__).parent
+DEFAULT_IMPLEMENTATION = "minigrad"
+
+
+class ClaimsSession:
+    """Options, supervisor and results of a run. Raises UsageError, with one sentence, on a wrong option."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        option = config.option
+        self.is_worker = hasattr(config, "workerinput")
+        self.impl: str = option.impl or DEFAULT_IMPLEMENTATION
+        self.report_file = Path(option.claims_report) if option.claims_report else None
+        if self.report_file is not None:
+            _check_report_file(self.report_file)
+        try:
+            self.catalogue: Catalogue = load()
+            chosen = self.catalogue.select(option.claims) if option.claims else self.catalogue.claims.values()
+            self.selected = [claim for claim in chosen if claim.is_tested]
+            if not self.selected:
+                raise CatalogueError(
+                    f"--claims {option.claims} selects only claims about the documents; see `conformance errata`"
+                )
+            known = Path(option.claims_known) if option.claims_known else None
+            self.known = load_known(known, self.catalogue) if known else {}
+            self.supervisor = Supervisor(
+                self.impl,
+                budget=option.claims_budget,
+                seed=option.claims_explore,
+                children=1 if self.is_worker else 2,
+            )
+        except (CatalogueError, KnownFailuresError, SpecificationError) as error:
+            raise pytest.UsageError(str(error)) from error
+        self.results: dict[str, Result] = {}
+
+    def listing(self) -> str:
+        """The selected claims, a line each."""
+        lines = [f"{claim.slug:60} {claim.topic:18} {claim.says}" for claim in self.selected]
+        return "\n".join([*lines, f"{len(lines)} claims"])
+
+    def start(self, claims: Iterable[str]) -> None:
+        """Load the implementation, and run ahead through `claims` unless a scheduler deals them out."""
+        try:
+            self.supervisor.start()
+        except SpecificationError as error:
+            raise pytest.UsageError(str(error)) from error
+        if not self.is_worker:
+            self.supervisor.submit(claims)
+
+    def run(self, claim: str) -> Result:
+        """A claim's result in the light of the known failures."""
+        return expect(self.supervisor.result(claim), self.known)
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Take in a result that pytest reports."""
+        result = Result.from_json(values)
+        self.results[result.claim] = result
+
+    def report(self) -> Report:
+        return Report(self.impl, self.supervisor.notes, self.config.option.claims_budget, self.results, self.catalogue)
+
+    def finish(self, session: pytest.Session) -> None:
+        """Write the report file; settle the exit status; keep pytest from repeating what the summary says."""
+        if not self.results:
+            return
+        if self.report_file is not None:
+            write_report(self.report(), self.report_file)
+        if all(result.verdict is Verdict.NOT_PROVIDED for result in self.results.values()) and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        if session.testscollected in (0, len(self.results)):
+            option = self.config.option
+            option.tbstyle = "no" if option.tbstyle == "auto" else option.tbstyle
+
+    def write_summary(self, terminal: pytest.TerminalReporter) -> None:
+        if not self.results:
+            return
+        if self.config.option.tbstyle == "no" and self.config.option.reportchars == "fE":
+            terminal.reportchars = terminal.reportchars.replace("f", "").replace("E", "")
+        terminal.write_sep("=", f"claims: {self.impl}")
+        colours = {"FAIL": "red", "ERROR": "red", "PASS": "green", "UNEXPECTED PASS": "red", "VACUOUS": "red"}
+        height = max(shutil.get_terminal_size().lines, 40)
+        for line in summary_lines(self.report(), self.replay, height - 6):
+            colour = next((colours[word] for word in colours if line.startswith(word + " ")), None)
+            terminal.write_line(line, **({colour: True} if colour else {}))
+
+    def replay(self, claim: str) -> str:
+        """The command that runs a claim again in the same way."""
+        option = self.config.option
+        words = ["pytest", *self._target(), "--impl", self.impl, "--claims", claim]
+        if option.claims_budget != "default":
+            words += ["--claims-budget", option.claims_budget]
+        if option.claims_explore:
+            words += ["--claims-explore", str(option.claims_explore)]
+        return shlex.join(words)
+
+    def _target(self) -> list[str]:
+        path = os.path.relpath(PACKAGE, self.config.invocation_params.dir)
+        return ["--pyargs", "conformance"] if path.startswith("..") else [f"{path}/"]
+
+
+def _check_report_file(path: Path) -> None:
+    if path.suffix not in (".html", ".json"):
+        raise pytest.UsageError(f"--claims-report {path}: the name must end in .html or .json")
+    if not path.absolute().parent.is_dir():
+        raise pytest.UsageError(f"--claims-report {path}: there is no folder {path.absolute().parent}")
+
+
+class ClaimsFolder(pytest.Directory):
+    """This package's folder, collected as its claims."""
+
+    def __init__(self, *, session_of_claims: ClaimsSession, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.claims = session_of_claims
+
+    def collect(self) -> Iterable[pytest.Item]:
+        for claim in self.claims.selected:
+            yield ClaimItem.from_parent(self, name=claim.slug, claim=claim)
+
+
+class ClaimBroken(Exception):
+    """The claim of an item does not hold."""
+
+
+class ClaimItem(pytest.Item):
+    """One claim. `claim_result` is its result, once it ran."""
+
+    parent: ClaimsFolder
+
+    def __init__(self, *, claim: Claim, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.claim = claim
+        self.claim_result: Result | None = None
+
+    def runtest(self) -> None:
+        session = self.parent.claims
+        result = self.claim_result = session.run(self.claim.slug)
+        self.user_properties.append(("verdict", result.verdict.value))
+        if result.verdict is Verdict.KNOWN_FAILURE:
+            pytest.xfail(f"KNOWN FAILURE: {session.known[self.claim.slug]}")
+        if result.verdict is Verdict.NOT_PROVIDED and not is_stale(result, session.known):
+            pytest.skip(f"NOT PROVIDED: {result.message}")
+        if result.verdict is not Verdict.PASS:
+            raise ClaimBroken
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if not isinstance(excinfo.value, ClaimBroken) or self.claim_result is None:
+            return super().repr_failure(excinfo, style)
+        replay = self.parent.claims.replay(self.claim.slug)
+        return "\n".join(broken_lines(self.claim_result, self.claim, replay))
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return PACKAGE, None, self.name

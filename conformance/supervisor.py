@@ -1,0 +1,267 @@
+"""The parent of the processes that host an implementation: queues claims, limits time, survives what they do.
+
+A claim is one message there and one back. When a child hangs, crashes, is killed or runs out of memory, its claim gets
+the verdict ERROR, and a fresh child takes the rest. Children are started by `subprocess`, never forked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Any
+
+from conformance.adapters import SpecificationError, parse
+from conformance.verdict import Result, Verdict
+
+LOAD_SECONDS = 60.0
+"""How long importing and constructing an implementation may take."""
+
+CLAIM_SECONDS = {"quick": 30.0, "default": 30.0, "deep": 300.0}
+"""How long one claim may take, by budget; includes compiling kernels on first use."""
+
+GRACE = 5.0
+"""A child ends itself when its time is over; after this much more it is killed."""
+
+CLAIMS_PER_CHILD = 8
+"""A further child is started only for at least this many waiting claims: starting one costs about half a second."""
+
+_ROOT = str(Path(__file__).parents[1])
+_START = (
+    "import sys; sys.path.insert(0, {root!r}); import conformance; sys.path.append(sys.path.pop(0)); "
+    "from conformance.host import main; main()"
+)
+
+
+class _Died(Exception):
+    """The child ended instead of answering. The message says how, in words."""
+
+
+class _Child:
+    """One host process and its pipes."""
+
+    def __init__(self, impl: str, load_seconds: float) -> None:
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START.format(root=_ROOT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env={**one_thread, **os.environ, "PYTHONHASHSEED": "0"},
+            start_new_session=True,
+        )
+        self.buffer = b""
+        try:
+            started = self.ask({"impl": impl, "load_seconds": load_seconds}, load_seconds)
+        except _Died as death:
+            self.close()
+            raise SpecificationError(f"--impl {impl}: importing and constructing it {death}") from death
+        except BaseException:
+            self.close()
+            raise
+        if "refused" in started:
+            self.close()
+            raise SpecificationError(started["refused"])
+        self.name: str = started["ready"]
+
+    def ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a message and wait for its answer. Raises _Died."""
+        assert self.process.stdin is not None
+        self.log.seek(0, os.SEEK_END)
+        start = self.log.tell()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        line = self._read_line(seconds + GRACE)
+        if line is None:
+            self._kill()
+            raise _Died(f"took longer than {seconds:g} s")
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        code = self.process.wait()
+        self.log.seek(start)
+        raise _Died(_death(code, self.log.read().decode(errors="replace"), seconds))
+
+    def _read_line(self, seconds: float) -> bytes | None:
+        """The next line; empty when the pipe closed; None when time ran out."""
+        assert self.process.stdout is not None
+        descriptor, deadline = self.process.stdout.fileno(), time.monotonic() + seconds
+        while b"\n" not in self.buffer:
+            ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0.0))
+            if not ready:
+                return None
+            block = os.read(descriptor, 1 << 16)
+            if not block:
+                return b""
+            self.buffer += block
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return line
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        """End the process and whatever it started."""
+        self._kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.log):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _death(code: int, log: str, seconds: float) -> str:
+    """How a process ended, from its exit code and what it wrote to standard error."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    if any(line.startswith("Timeout (") for line in lines):
+        return f"took longer than {seconds:g} s{_where(log)}"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"killed its process ({name}{hint}){_where(log)}"
+    said = f"; it last said: {lines[-1]}" if lines else ""
+    return f"ended its process with exit code {code}{said}"
+
+
+def _where(log: str) -> str:
+    """The innermost line of a traceback that faulthandler wrote for the main thread."""
+    current = log.rsplit("Thread 0x", 1)[-1]
+    for line in current.splitlines():
+        if line.strip().startswith("File ") and "/lib/python" not in line and "-packages" not in line:
+            return f" at {line.strip()}"
+    return ""
+
+
+class Supervisor:
+    """Runs claims on an implementation in up to `children` processes.
+
+    `start` loads the implementation (SpecificationError when that fails); `submit` queues claims; `result` waits for
+    one; `close` ends every process. As a context manager it starts and closes.
+    """
+
+    def __init__(
+        self,
+        impl: str,
+        *,
+        budget: str = "default",
+        seed: int = 0,
+        children: int = 2,
+        claim_seconds: float | None = None,
+        load_seconds: float = LOAD_SECONDS,
+    ) -> None:
+        parse(impl)
+        self.impl = impl
+        self.budget = budget
+        self.seed = seed
+        self.children = max(1, min(children, os.cpu_count() or 1))
+        self.claim_seconds = claim_seconds if claim_seconds is not None else CLAIM_SECONDS[budget]
+        self.load_seconds = load_seconds
+        self.name = impl
+        self.notes: list[str] = []
+        self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._futures: dict[str, Future[Result]] = {}
+        self._workers: list[threading.Thread] = []
+        self._living: set[_Child] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._first: _Child | None = None
+
+    def __enter__(self) -> Supervisor:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Load the implementation once. Raises SpecificationError when it cannot be loaded."""
+        self._first = self._new_child()
+        self.name = self._first.name
+
+    def submit(self, claims: Iterable[str]) -> None:
+        """Queue claims that are not queued yet, in this order."""
+        for claim in claims:
+            if claim not in self._futures:
+                self._futures[claim] = Future()
+                self._queue.put(claim)
+        wanted = min(self.children, 1 + self._queue.qsize() // CLAIMS_PER_CHILD)
+        while len(self._workers) < wanted:
+            worker = threading.Thread(target=self._work, daemon=True, name=f"conformance-{len(self._workers)}")
+            self._workers.append(worker)
+            worker.start()
+
+    def result(self, claim: str) -> Result:
+        """Wait for a claim's result, queueing it first when it is not queued."""
+        self.submit([claim])
+        return self._futures[claim].result()
+
+    def close(self) -> None:
+        """End every process. Claims that have no result yet stay without one."""
+        self._closed = True
+        with self._lock:
+            children, self._living = list(self._living), set()
+        for child in children:
+            child.close()
+
+    def _work(self) -> None:
+        with self._lock:
+            child, self._first = self._first, None
+        while not self._closed:
+            claim = self._queue.get()
+            future = self._futures[claim]
+            try:
+                if child is None:
+                    child = self._new_child()
+                future.set_result(self._ask(child, claim))
+            except _Died as death:
+                self._bury(child)
+                child = None
+                future.set_result(Result(claim, Verdict.ERROR, message=f"the implementation {death}"))
+            except SpecificationError as error:
+                future.set_result(Result(claim, Verdict.ERROR, message=str(error)))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def _ask(self, child: _Child, claim: str) -> Result:
+        request = {"claim": claim, "budget": self.budget, "seed": self.seed, "seconds": self.claim_seconds}
+        answer = child.ask(request, self.claim_seconds)
+        with self._lock:
+            self.notes.extend(note for note in answer["notes"] if note not in self.notes)
+        return Result.from_json(answer["result"])
+
+    def _new_child(self) -> _Child:
+        child = _Child(self.impl, self.load_seconds)
+        with self._lock:
+            self._living.add(child)
+        if self._closed:
+            self._bury(child)
+            raise _Died("was stopped")
+        return child
+
+    def _bury(self, child: _Child | None) -> None:
+        if child is None:
+            return
+        with self._lock:
+            self._living.discard(child)
+        child.close()

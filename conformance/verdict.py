@@ -1,0 +1,93 @@
+"""Verdicts on claims: what one claim's run came to (`Result`), and how failures fold to their root cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from conformance.catalogue import Catalogue
+
+
+class Verdict(StrEnum):
+    """PASS: every example kept the claim. FAIL: one broke it. ERROR: the implementation raised, hung or died.
+    NOT PROVIDED: it has no such component. BLOCKED: it failed, and so did a claim that it depends on.
+    VACUOUS: no example met the claim's precondition. KNOWN FAILURE: it failed as the known-failures file says.
+    UNEXPECTED PASS: that file lists it, and it passed."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    ERROR = "ERROR"
+    NOT_PROVIDED = "NOT PROVIDED"
+    BLOCKED = "BLOCKED"
+    VACUOUS = "VACUOUS"
+    KNOWN_FAILURE = "KNOWN FAILURE"
+    UNEXPECTED_PASS = "UNEXPECTED PASS"
+
+
+BROKEN = frozenset({Verdict.FAIL, Verdict.ERROR})
+"""The verdicts of a claim that does not hold: they fold to a broken ancestor."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One claim's outcome, in words and numbers that can cross a process boundary (JSON).
+
+    what, expected, got: the assertion that decided and its two sides, as text. error, bound, reason: how far apart
+    and how far was allowed, and why; `margin` is bound / error. example: the named values of the deciding example,
+    the smallest failing one if any failed. examples: how many ran. message: what happened, where there is no
+    evidence. place: the innermost line of an error. attributes: conventions of the subjects, by role. root: the
+    claim whose failure explains this one, when BLOCKED.
+    """
+
+    claim: str
+    verdict: Verdict
+    what: str = ""
+    expected: str = ""
+    got: str = ""
+    error: float = 0.0
+    bound: float = 0.0
+    reason: str = ""
+    example: Mapping[str, Any] = field(default_factory=dict)
+    examples: int = 0
+    message: str = ""
+    place: str = ""
+    seconds: float = 0.0
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    root: str = ""
+
+    @property
+    def margin(self) -> float:
+        """bound / error: above 1 the claim held, and by how much; inf when exact."""
+        return float("inf") if self.error == 0 else self.bound / self.error
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON values; read back by `from_json`."""
+        return {**asdict(self), "verdict": self.verdict.value}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        return cls(**{**values, "verdict": Verdict(values["verdict"])})
+
+
+def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:
+    """The results with every broken claim whose ancestor is broken too turned into BLOCKED by its root.
+
+    The root is the nearest broken ancestor that is not itself explained by another. The order in which claims ran
+    does not matter.
+    """
+    broken = {slug for slug, result in results.items() if result.verdict in BROKEN}
+    causes = broken | {slug for slug, result in results.items() if result.verdict is Verdict.KNOWN_FAILURE}
+    folded = dict(results)
+    for slug in broken:
+        guilty = [ancestor for ancestor in catalogue.ancestors(slug) if ancestor in causes]
+        roots = [ancestor for ancestor in guilty if causes.isdisjoint(catalogue.ancestors(ancestor))]
+        if roots:
+            folded[slug] = replace(results[slug], verdict=Verdict.BLOCKED, root=roots[0])
+    return folded
+
+
+def counts(results: Mapping[str, Result]) -> dict[Verdict, int]:
+    """How many results have each verdict, every verdict present."""
+    return {verdict: sum(r.verdict is verdict for r in results.values()) for verdict in Verdict}
