@@ -50,8 +50,8 @@ class SoftmaxGuarded(Softmax):
         return {"out": exponentials / (exponentials.sum(self.config["dim"], keepdims=True) + 1e-3)}
 
 
-@mutant(breaks=("softmax-is-stable",), known_as="G10")
-class SoftmaxUnshifted(Softmax):
+@mutant(breaks=("softmax-is-stable",))
+class SoftmaxOverflows(Softmax):
     """The maximum is not subtracted before the exponential."""
 
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
