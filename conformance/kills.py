@@ -1,0 +1,106 @@
+"""The kill matrix: which checks catch which mutants.
+
+A suite that passes everything is worth nothing, so it is measured: every mutant is a correct implementation with one
+deliberate defect, and the checks of the claims that it violates must fail on it. Checks run unfolded, from seeded
+examples without shrinking.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.check import CHECKS
+from conformance.protocol import NotProvided
+from conformance.runner import evidence_of
+
+KILLED, ERROR, SURVIVED, NOT_PROVIDED = "killed", "error", "survived", "not provided"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mutant's row: what each check that ran made of it. `missing` are claims that it breaks and no check tests."""
+
+    mutant: str
+    defect: str
+    known_as: str
+    breaks: tuple[str, ...]
+    outcomes: dict[str, str]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def killers(self) -> list[str]:
+        """The checks that caught it: by evidence, or because it could not be run."""
+        return [claim for claim, outcome in self.outcomes.items() if outcome in (KILLED, ERROR)]
+
+    @property
+    def escaped(self) -> list[str]:
+        """The claims that it breaks whose checks did not catch it. A mutant that breaks no claim escapes them all."""
+        caught = set(self.killers)
+        return [claim for claim in self.breaks if claim not in caught] or ([] if self.breaks else ["(breaks no claim)"])
+
+
+def outcome(claim: str, implementation: Any) -> str:
+    """What the check of `claim` makes of an implementation."""
+    try:
+        evidence, _ = evidence_of(CHECKS[claim], implementation)
+    except NotProvided:
+        return NOT_PROVIDED
+    except Exception:
+        return ERROR
+    return SURVIVED if evidence.ok else KILLED
+
+
+def checks_of(mutant: Any, full: bool) -> list[str]:
+    """The checks to run on a mutant: of the claims that it breaks first, then of its role (all of them, if `full`)."""
+    first = [claim for claim in mutant.breaks if claim in CHECKS]
+    rest = [claim for claim, check in CHECKS.items() if full or mutant.role in check.roles]
+    return list(dict.fromkeys([*first, *rest]))
+
+
+def row_of(name: str, full: bool = False) -> Row:
+    """Run the checks of one mutant."""
+    from conformance.mutants import MUTANTS
+
+    mutant = MUTANTS[name]
+    # A mutant of an engine is a patch that holds only while its context is active.
+    with getattr(mutant, "active", nullcontext)():
+        implementation = mutant.implementation()
+        outcomes = {claim: outcome(claim, implementation) for claim in checks_of(mutant, full)}
+    missing = tuple(claim for claim in mutant.breaks if claim not in CHECKS)
+    return Row(name, " ".join(mutant.defect.split()), mutant.known_as, mutant.breaks, outcomes, missing)
+
+
+def matrix(names: Sequence[str], full: bool, progress: Callable[[Row], None], processes: int = 2) -> list[Row]:
+    """The rows of the mutants, in order; `progress` is called with each as it is done."""
+    rows: dict[str, Row] = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(names)), context, initializer=_import_everything) as pool:
+        for future in as_completed([pool.submit(row_of, name, full) for name in names]):
+            row = future.result()
+            rows[row.mutant] = row
+            progress(row)
+    return [rows[name] for name in names]
+
+
+def _import_everything() -> None:
+    import conformance.checks
+    import conformance.mutants  # noqa: F401
+
+
+def broken_checks(claims: Collection[str], processes: int = 2) -> dict[str, str]:
+    """The checks that do not pass on the unmutated reference, which therefore could not prove a kill."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=_import_everything) as pool:
+        outcomes = dict(zip(claims, pool.map(_reference_outcome, claims, chunksize=8), strict=True))
+    return {claim: outcome for claim, outcome in outcomes.items() if outcome not in (SURVIVED, NOT_PROVIDED)}
+
+
+def _reference_outcome(claim: str) -> str:
+    from conformance.adapters.reference import ReferenceImplementation
+
+    return outcome(claim, ReferenceImplementation())
