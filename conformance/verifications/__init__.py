@@ -1,8 +1,8 @@
 """Verifications of claims about the documents themselves: arithmetic, memory figures, printed numbers, errata.
 
 `@verify("slug")` registers a function of no argument that returns `Evidence`. For an erratum it is the witness:
-it shows that the statement as written does not hold and that the correction does (`erratum`). The modules, one a
-topic, are imported at the end: importing this package registers every verification.
+it shows that the statement as written does not hold and that the correction does (`erratum`). Importing this
+package registers every verification: its modules, one a topic, are imported at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from conformance.discovery import import_modules
 from conformance.evidence import Evidence, all_of, close
 
 VERIFICATIONS: dict[str, Callable[[], Evidence]] = {}
@@ -49,6 +50,4 @@ def erratum(what: str, written: Any, actual: Any, *corrections: Evidence, by: fl
     return replace(held, what=f"{what}: {held.what}", details=details)
 
 
-from conformance.verifications import arithmetic as arithmetic  # noqa: E402
-from conformance.verifications import parameters as parameters  # noqa: E402
-from conformance.verifications import training as training  # noqa: E402
+import_modules(__name__, __path__)
