@@ -139,7 +139,7 @@ PROGRAM_OPS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _program(c: Mapping[str, Any], training: bool, **inputs: Any) -> dict[str, Any]:
+def _program(c: Mapping[str, Any], training: bool, /, **inputs: Any) -> dict[str, Any]:
     values = dict(inputs)
     for result, op, arguments, keywords in c["program"]:
         function = PROGRAM_OPS.get(op) or getattr(torch, op, None)

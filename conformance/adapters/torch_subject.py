@@ -58,7 +58,7 @@ def to_tensor(value: Any, dtype: torch.dtype) -> Any:
     """A numpy array (or list of them) as a tensor: floats in `dtype`, ints as int64; anything else unchanged."""
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (np.ndarray, list, tuple)):
         return [to_tensor(item, dtype) for item in value]
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, (np.ndarray, np.generic)):
         return value
     if value.dtype.kind == "f":
         return torch.tensor(value, dtype=dtype)
