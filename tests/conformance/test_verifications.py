@@ -17,6 +17,17 @@ CLAIMS = {
     if topic.name.endswith(".toml")
     for claim in tomllib.loads(topic.read_text(encoding="utf-8")).get("claim", [])
 }
+DOCUMENT_TOPICS = {
+    "arithmetic",
+    "backpropagation",
+    "complexity",
+    "listings",
+    "losses",
+    "memory",
+    "parameters",
+    "printed_numbers",
+}
+ERRATA = sorted(s for s, c in CLAIMS.items() if c["verdict"] == "erratum" and c["topic"] in DOCUMENT_TOPICS)
 
 
 @pytest.mark.parametrize("slug", sorted(VERIFICATIONS))
@@ -40,7 +51,7 @@ def test_every_claim_about_a_document_is_verified_or_says_why_not():
     assert unverified == set()
 
 
-@pytest.mark.parametrize("slug", sorted(s for s in VERIFICATIONS if CLAIMS.get(s, {}).get("verdict") == "erratum"))
+@pytest.mark.parametrize("slug", ERRATA)
 def test_erratum_shows_the_statement_and_what_is_true(slug):
     evidence = VERIFICATIONS[slug]()
     assert {"written", "actual"} <= set(evidence.details)
