@@ -295,9 +295,8 @@ def _lint_rows(catalogue: Catalogue) -> Iterator[str]:
             yield f"{claim.slug}: its rows state {len(groups)} facts by same_as; say in merged_because why they are one"
     for row, claims in citing.items():
         silent = [claim.slug for claim in claims if not claim.shared_because]
-        if len(claims) > 1 and silent:
-            names = ", ".join(claim.slug for claim in claims)
-            yield f"the row {row} is cited by {names}; each must say why in shared_because ({', '.join(silent)} do not)"
+        if len(silent) > 1:
+            yield f"the row {row} is cited by {', '.join(silent)}; all but one must say why in shared_because"
 
 
 def _lint_dependencies(catalogue: Catalogue) -> Iterator[str]:

@@ -8,6 +8,7 @@ examples without shrinking.
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
@@ -90,6 +91,8 @@ def matrix(names: Sequence[str], full: bool, progress: Callable[[Row], None], pr
 def _import_everything() -> None:
     import conformance.checks
     import conformance.mutants  # noqa: F401
+
+    warnings.simplefilter("ignore", RuntimeWarning)  # a mutant may well overflow or divide by zero
 
 
 def broken_checks(claims: Collection[str], processes: int = 2) -> dict[str, str]:
