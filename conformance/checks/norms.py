@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.subjects import gradient_bound
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance
 from conformance.protocol import ROLES, Array, Arrays, Subject
@@ -182,12 +183,11 @@ def layer_norm_gradients(impl: Any, draw: Draw) -> Evidence:
     subject, _ = build_norm(impl, draw, "layer_norm", width)
     of_inputs, got = subject.vjp({"x": x}, cotangent)
     normalised = f.layer_norm(x, 1.0, 0.0)
-    bound = max(tolerance(subject.dtype, b * t * width, 16.0), 1e-6)
-    reason = "rounding, or 1e-6 for gradients by differences"
+    bound = gradient_bound(subject, b * t * width, 16.0)
     return all_of(
-        close("gradient of beta", got["bias"], cotangent.sum((0, 1)), bound, reason),
-        close("gradient of gamma", got["weight"], (cotangent * normalised).sum((0, 1)), bound, reason),
-        close("gradient of x, summed over features", of_inputs["x"].sum(-1), np.zeros((b, t)), bound, reason),
+        close("gradient of beta", got["bias"], cotangent.sum((0, 1)), bound),
+        close("gradient of gamma", got["weight"], (cotangent * normalised).sum((0, 1)), bound),
+        close("gradient of x, summed over features", of_inputs["x"].sum(-1), np.zeros((b, t)), bound),
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.subjects import gradient_bound, loaded
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
-from conformance.protocol import ROLES, Array, NotProvided, Subject
+from conformance.protocol import Array, NotProvided, Subject
 from conformance.reference import positions as f
 
 FAR = 40
@@ -190,9 +191,7 @@ def positions_along_sequence(impl: Any, draw: Draw) -> Evidence:
 def learned(impl: Any, draw: Draw) -> tuple[Subject, Array]:
     """A learned table of random rows, longer than the sequences of the check."""
     config = {"d_model": draw.int("d_model", 1, 6, 3), "max_len": draw.int("max_len", 6, 9, 7)}
-    subject = impl.build("learned_positions", config)
-    params = draw.params(ROLES["learned_positions"].params(config))
-    subject.load(params)
+    subject, params = loaded(impl, draw, "learned_positions", config)
     return subject, params["weight"]
 
 
@@ -230,9 +229,8 @@ def learned_gradient(impl: Any, draw: Draw) -> Evidence:
     cotangent = draw.normal("cotangent", (b, t, table.shape[1]))
     _, gradients = subject.vjp({"x": draw.normal("x", cotangent.shape)}, cotangent)
     got = gradients["weight"]
-    bound = max(tolerance(subject.dtype, b, 4.0), 1e-7)
     return all_of(
-        close("rows in use", got[:t], cotangent.sum(0), bound, "rounding, or 1e-7 for a gradient by differences"),
+        close("rows in use", got[:t], cotangent.sum(0), gradient_bound(subject, b)),
         same("rows past the sequence", got[t:], np.zeros_like(got[t:])),
     )
 
