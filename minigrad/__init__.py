@@ -1,0 +1,125 @@
+"""minigrad: a tensor autograd engine to study. Names and semantics are torch's; the computation is a graph.
+
+import minigrad as mg
+x = mg.randn(2, 3, requires_grad=True)
+(x * x).sum().backward()
+print(x.grad, mg.trace(lambda x: (x * x).sum())(x))
+"""
+
+from minigrad.version import __version__ as __version__
+
+from minigrad import dtypes as _dtypes  # isort: skip
+from minigrad.tensor import Tensor  # isort: skip
+from minigrad.autograd import backward, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from minigrad.creation import (
+    arange,
+    as_tensor,
+    empty,
+    eye,
+    from_numpy,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    rand_like,
+    randn_like,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from minigrad.graph import Graph, Node
+from minigrad.ops.elementwise import (
+    abs,
+    add,
+    ceil,
+    clamp,
+    cos,
+    div,
+    eq,
+    erf,
+    exp,
+    expm1,
+    floor,
+    ge,
+    gt,
+    isfinite,
+    isinf,
+    isnan,
+    le,
+    log,
+    log1p,
+    log2,
+    log10,
+    lt,
+    masked_fill,
+    maximum,
+    minimum,
+    mul,
+    ne,
+    neg,
+    pow,
+    reciprocal,
+    relu,
+    remainder,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    sqrt,
+    square,
+    sub,
+    tanh,
+    where,
+)
+from minigrad.ops.index import gather, index_select, one_hot, scatter, scatter_add
+from minigrad.ops.matmul import einsum, matmul
+from minigrad.ops.normalise import log_softmax, logsumexp, softmax
+from minigrad.ops.reduce import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    argsort,
+    cumsum,
+    max,
+    mean,
+    min,
+    norm,
+    prod,
+    sort,
+    std,
+    sum,
+    topk,
+    var,
+)
+from minigrad.ops.shape import (
+    broadcast_to,
+    cat,
+    chunk,
+    flatten,
+    flip,
+    permute,
+    repeat_interleave,
+    reshape,
+    roll,
+    split,
+    squeeze,
+    stack,
+    transpose,
+    tril,
+    triu,
+    unbind,
+    unsqueeze,
+)
+from minigrad.random import Generator, bernoulli, manual_seed, multinomial, rand, randint, randn, randperm
+from minigrad.trace import trace
+
+float16, float32, float64, bfloat16 = _dtypes.float16, _dtypes.float32, _dtypes.float64, _dtypes.bfloat16
+int8, int16, int32, int64, uint8 = _dtypes.int8, _dtypes.int16, _dtypes.int32, _dtypes.int64, _dtypes.uint8
+bool = _dtypes.bool_
+bmm = matmul

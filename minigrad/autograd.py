@@ -1,0 +1,328 @@
+"""The backward driver: the order of nodes, accumulation, reduction over broadcast axes, the gradient's dtype.
+
+Nodes are visited in reverse order of creation (a heap), which is a reverse topological order, because a node is
+always made after what it reads. Rules compute with tensors; under `create_graph` what they do is recorded too.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from contextlib import ContextDecorator
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.graph import Edge, Node, ancestors, quiet, state
+from minigrad.ops.registry import OPS, Op
+from minigrad.tensor import Tensor
+
+FREED: dict[int, Any] = {}  # what `saved` points to once a backward pass has released it
+
+
+class _GradMode(ContextDecorator):
+    """Gradient recording on or off, as a context manager or a decorator."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self.before.append(state.grad_enabled)
+        state.grad_enabled = self.enabled
+
+    def __exit__(self, *_: Any) -> None:
+        state.grad_enabled = self.before.pop()
+
+
+def no_grad() -> _GradMode:
+    """Nothing inside is recorded for gradients."""
+    return _GradMode(False)
+
+
+def enable_grad() -> _GradMode:
+    """Recording, also inside `no_grad`."""
+    return _GradMode(True)
+
+
+def set_grad_enabled(mode: bool) -> _GradMode:
+    return _GradMode(bool(mode))
+
+
+def is_grad_enabled() -> bool:
+    return state.grad_enabled
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    gradients: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Accumulate the gradients of ``sum(tensor * gradient)`` into `.grad` of every leaf.
+
+    Raises RuntimeError for a tensor without a gradient, a non-scalar without `gradients`, a graph already freed, or
+    a saved value that was changed in place.
+    """
+    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    seeds = _seeds(roots, gradients)
+    _run(seeds, {}, True, create_graph if retain_graph is None else retain_graph, create_graph)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> Any:
+    """The gradients of ``sum(output * grad_output)`` with respect to `inputs`; `.grad` stays as it is.
+
+    Returns a tensor for one input, a tuple for several; None for an unused input if `allow_unused`, else RuntimeError.
+    """
+    roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    single = isinstance(inputs, Tensor)
+    targets = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for target in targets:
+        if not target.needs_grad:
+            raise RuntimeError("grad() was asked for the gradient of a tensor that does not require one")
+    from minigrad.dispatch import edge_of
+
+    edges = [edge_of(target) for target in targets]
+    wanted: dict[Edge, Tensor | None] = dict.fromkeys(edges)
+    _run(
+        _seeds(roots, grad_outputs), wanted, False, create_graph if retain_graph is None else retain_graph, create_graph
+    )
+    results = []
+    for position, edge in enumerate(edges):
+        found = wanted[edge]
+        if found is None and not allow_unused:
+            raise RuntimeError(
+                f"input {position} of grad() was not used to compute the outputs: pass allow_unused=True to get None"
+            )
+        results.append(found)
+    return results[0] if single else tuple(results)
+
+
+def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]:
+    from minigrad.dispatch import edge_of
+
+    given = [gradients] if isinstance(gradients, Tensor) or gradients is None else list(gradients)
+    if len(given) == 1 and given[0] is None:
+        given = [None] * len(roots)
+    if len(given) != len(roots):
+        raise ValueError(f"{len(roots)} outputs need {len(roots)} gradients, got {len(given)}")
+    seeds = []
+    for root, seed in zip(roots, given, strict=True):
+        if not root.needs_grad:
+            raise RuntimeError(
+                "this tensor has no gradient to compute: nothing it was made from requires one "
+                "(set requires_grad, or check for no_grad() and detach())"
+            )
+        if seed is None:
+            if root.array.size != 1:
+                raise RuntimeError(
+                    f"backward() without a gradient needs a scalar, this tensor has shape {list(root.array.shape)}: "
+                    "sum it, or pass a gradient of that shape"
+                )
+            seed = Tensor(np.ones(root.array.shape, root.array.dtype))
+        elif seed.array.shape != root.array.shape:
+            raise ValueError(
+                f"the gradient has shape {list(seed.array.shape)}, its tensor {list(root.array.shape)}: they must agree"
+            )
+        seeds.append((edge_of(root), seed))
+    return seeds
+
+
+@quiet()
+def _run(
+    seeds: Sequence[tuple[Edge, Tensor]],
+    wanted: dict[Edge, Tensor | None],
+    accumulate: bool,
+    retain_graph: bool,
+    create_graph: bool,
+) -> None:
+    """Propagate `seeds`; fill `wanted` (grad) or the leaves' `.grad` (backward)."""
+    useful: set[Node] | None = _leading_to({edge[0] for edge in wanted}, seeds) if wanted else None
+    pending: dict[Node, list[Tensor | None]] = {}
+    heap: list[tuple[int, Node]] = []
+
+    def receive(edge: Edge, gradient: Tensor) -> None:
+        node, index = edge
+        slots = pending.get(node)
+        if slots is None:
+            if useful is not None and node not in useful:
+                return
+            slots = pending[node] = [None] * len(node.outputs)
+            heapq.heappush(heap, (-node.sequence, node))
+        slots[index] = gradient if slots[index] is None else slots[index] + gradient
+
+    before = state.grad_enabled, state.backward_of
+    state.grad_enabled = create_graph
+    try:
+        for edge, seed in seeds:
+            receive(edge, _fit(seed, edge[0].outputs[edge[1]]))
+        while heap:
+            _, node = heapq.heappop(heap)
+            slots = pending.pop(node)
+            if node.hooks is not None or node.grads is not None or wanted or not node.edges:
+                _arrived(node, slots, wanted, accumulate)
+            if not node.edges:
+                continue
+            state.backward_of = node
+            for edge, gradient in zip(node.edges, vjp(node, slots, create_graph), strict=True):
+                if edge is not None and gradient is not None:
+                    receive(edge, _fit(gradient, edge[0].outputs[edge[1]]))
+            if not retain_graph and node.saved:
+                node.saved = FREED
+    finally:
+        state.grad_enabled, state.backward_of = before
+
+
+def _leading_to(targets: set[Node], seeds: Sequence[tuple[Edge, Tensor]]) -> set[Node]:
+    """The nodes between the seeds and the targets."""
+    useful: set[Node] = set()
+    for node in ancestors((edge[0] for edge, _ in seeds), lambda node: node.edges):
+        if node in targets or any(edge is not None and edge[0] in useful for edge in node.edges):
+            useful.add(node)
+    return useful
+
+
+def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor | None], accumulate: bool) -> None:
+    """All contributions to this node's outputs are in: run hooks, then keep what is asked for."""
+    for index, gradient in enumerate(slots):
+        if gradient is None:
+            continue
+        for hook in (node.hooks or {}).get(index, ()):
+            replaced = hook(gradient)
+            if replaced is not None:
+                gradient = slots[index] = _fit(replaced, node.outputs[index])
+        if (node, index) in wanted:
+            wanted[node, index] = gradient
+        if accumulate and (node.op == "leaf" or (node.grads is not None and index in node.grads)):
+            if state.recorder is not None:
+                state.recorder.touch(node)
+            node.grads = {} if node.grads is None else node.grads
+            old = node.grads.get(index)
+            node.grads[index] = _own(gradient) if old is None else old + gradient
+
+
+def _own(gradient: Tensor) -> Tensor:
+    """A gradient that no other tensor shares memory with (a rule may pass its input through, or a view of it)."""
+    if gradient.needs_grad or state.recorder is not None:
+        return gradient
+    return Tensor(gradient.array.copy())
+
+
+def _fit(gradient: Tensor, meta: tuple[tuple[int, ...], np.dtype]) -> Tensor:
+    """Sum over the axes that were broadcast, and cast: a gradient has the shape and dtype of its tensor."""
+    shape, dtype = meta
+    if gradient.array.shape != shape:
+        extra = gradient.array.ndim - len(shape)
+        dims = tuple(range(extra)) + tuple(
+            i + extra for i, n in enumerate(shape) if n == 1 and gradient.array.shape[i + extra] != 1
+        )
+        gradient = gradient.sum(dims, keepdim=True).reshape(shape) if dims else gradient.reshape(shape)
+    if gradient.array.dtype != dtype:
+        gradient = gradient.to(dtype)
+    return gradient
+
+
+def vjp(node: Node, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+    """The gradients of a node's inputs (None where none is wanted), given those of its outputs."""
+    op = OPS[node.op]
+    if node.saved is FREED:
+        raise RuntimeError(
+            f"the values saved by {node.op} ({node.place}) were freed by an earlier backward pass: "
+            "pass retain_graph=True to the first one to go through the graph twice"
+        )
+    needs = tuple(edge is not None for edge in node.edges)
+    if op.joint is None and not op.rules:
+        return _through_decomposition(op, node, gradients, needs, create_graph)
+
+    def argument(kind: str, what: Any) -> Any:
+        if kind == "grad":
+            return gradients[what]
+        if kind == "saved":
+            return saved(node, what)
+        if kind == "shape":
+            return node.input_meta[what][0]
+        if kind == "attr":
+            return node.attrs[what]
+        if kind == "needs":
+            return needs
+        if kind == "attrs":
+            return node.attrs
+        if kind == "rest":
+            return [saved(node, i) for i in range(len(op.inputs), len(needs))]
+        return tuple(shape for shape, _ in node.input_meta)
+
+    if gradients[0] is None:  # only a later output was used
+        shape, dtype = node.outputs[0]
+        gradients = [Tensor(np.zeros(shape, dtype)), *gradients[1:]]
+    if op.joint is not None:
+        results = op.joint(*[argument(kind, what) for kind, what in op.slots[0]])
+        return results if isinstance(results, tuple | list) else (results,)
+    return [
+        rule(*[argument(kind, what) for kind, what in slots]) if need and rule is not None else None
+        for rule, slots, need in zip(op.rules, op.slots, needs, strict=True)
+    ]
+
+
+def saved(node: Node, which: int) -> Tensor:
+    """Input `which` (or output `~which`) as it was saved, with its history. Raises RuntimeError if it changed since."""
+    assert node.saved is not None
+    array, storage, version = node.saved[which]
+    if storage.version != version:
+        name = f"input {which}" if which >= 0 else "the output"
+        raise RuntimeError(
+            f"{name} of {node.op} ({node.place}), a {dtypes.name(array.dtype)}{list(array.shape)}, was changed in "
+            f"place after it was saved for the backward pass (version {version}, now {storage.version}): "
+            "change a clone() of it instead"
+        )
+    if which < 0:
+        op = OPS[node.op]
+        edge = None if ~which >= len(node.outputs) - op.aux else (node, ~which)
+        recorded: Edge | None = (node, ~which)
+    else:
+        edge, recorded = node.edges[which], node.inputs[which]
+    result = Tensor(array, storage) if edge is None else Tensor(array, storage, edge[0], edge[1], True)
+    if state.recorder is not None and recorded is not None:
+        state.recorder.rebind(result, recorded)
+    return result
+
+
+def _through_decomposition(
+    op: Op, node: Node, gradients: Sequence[Tensor | None], needs: tuple[bool, ...], create_graph: bool
+) -> Sequence[Tensor | None]:
+    """A composite's derivative from its decomposition, run again on aliases of the saved inputs."""
+    from minigrad.ops.shape import alias
+
+    before = state.grad_enabled
+    state.grad_enabled = True
+    try:
+        inputs = []
+        for i, need in enumerate(needs):
+            tensor = saved(node, i)
+            if need and create_graph:
+                tensor = alias(tensor)
+            elif need:
+                tensor = tensor.detach().requires_grad_()
+            inputs.append(tensor)
+        assert op.decomposition is not None
+        result = op.decomposition(*inputs, **node.attrs)
+    finally:
+        state.grad_enabled = before
+    results = result if isinstance(result, tuple) else (result,)
+    pairs = [(r, g) for r, g in zip(results, gradients, strict=False) if g is not None and r.needs_grad]
+    targets = [tensor for tensor, need in zip(inputs, needs, strict=True) if need]
+    if not pairs:
+        return [None] * len(needs)
+    found = iter(
+        grad([r for r, _ in pairs], targets, [g for _, g in pairs], create_graph=create_graph, allow_unused=True)
+    )
+    return [next(found) if need else None for need in needs]

@@ -1,0 +1,178 @@
+"""Functions without parameters, under torch's names (`import minigrad.functional as F`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes, random
+from minigrad.ops import attention as _attention
+from minigrad.ops.activations import gelu as _gelu
+from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
+from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
+from minigrad.ops.index import embedding, one_hot
+from minigrad.ops.loss import cross_entropy
+from minigrad.ops.matmul import matmul
+from minigrad.ops.normalise import layer_norm as _layer_norm
+from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
+from minigrad.ops.shape import cat, transpose
+from minigrad.tensor import Tensor
+
+__all__ = [
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gelu",
+    "gelu_tanh",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "logsumexp",
+    "mse_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "pad",
+    "relu",
+    "rms_norm",
+    "scaled_dot_product_attention",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "tanh",
+]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b. x ``(..., n_in)``, weight ``(n_out, n_in)``, bias ``(n_out,)``: ``(..., n_out)``.
+
+    Raises ValueError with both sizes where they do not fit.
+    """
+    if not x.array.ndim or x.array.shape[-1] != weight.array.shape[-1]:
+        raise ValueError(
+            f"linear: the last dimension of the input {list(x.array.shape)} must be {weight.array.shape[-1]}, the number of "
+            f"columns of the weight {list(weight.array.shape)}"
+        )
+    product = matmul(x, transpose(weight, -1, -2))
+    return product if bias is None else product + bias
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x Phi(x), exact ("none") or by the tanh formula ("tanh"). Raises ValueError for another name."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+    return gelu_tanh(x) if approximate == "tanh" else _gelu(x)
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: int | tuple[int, ...],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer normalisation over the last dimension(s) `normalized_shape` (see `minigrad.ops.normalise`)."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if x.array.shape[x.array.ndim - len(shape) :] != shape:
+        raise ValueError(f"layer_norm: the input {list(x.array.shape)} does not end in {list(shape)}")
+    if len(shape) == 1:
+        return _layer_norm(x, weight, bias, eps)
+    lead = x.array.shape[: x.array.ndim - len(shape)]
+    flat = [None if p is None else p.reshape(-1) for p in (weight, bias)]
+    return _layer_norm(x.reshape(*lead, -1), flat[0], flat[1], eps).reshape(x.array.shape)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: random.Generator | None = None) -> Tensor:
+    """Zero each element with probability `p` and scale the others by 1/(1-p), in training only.
+
+    Raises ValueError for p outside [0, 1].
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout: the probability must lie in [0, 1], got {p}")
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return x * 0.0
+    keep = random.rand(*x.array.shape, generator=generator) >= p
+    return x * (cast(keep, dtype=x.array.dtype) * (1.0 / (1.0 - p)))
+
+
+def mse_loss(x: Tensor, target: Any, reduction: str = "mean") -> Tensor:
+    """The squared difference: its mean, sum, or each ("none"). Raises ValueError where shapes differ."""
+    target = as_operand(target, x)
+    if target.array.shape != x.array.shape:
+        raise ValueError(f"mse_loss: shapes {list(x.array.shape)} and {list(target.array.shape)} differ")
+    return _reduced((floating(x) - target) * (floating(x) - target), reduction)
+
+
+def nll_loss(log_probs: Tensor, targets: Tensor, ignore_index: int | None = -100, reduction: str = "mean") -> Tensor:
+    """-log_probs[n, t_n] ``(N, V)``, ``(N,)``; ignored targets count neither in the sum nor in the mean."""
+    kept = targets == targets if ignore_index is None else targets != ignore_index
+    picked = log_probs.gather(1, where(kept, targets, 0).unsqueeze(1)).squeeze(1)
+    each = where(kept, -picked, 0.0)
+    if reduction == "mean":
+        return each.sum() / cast(kept.sum(), dtype=each.array.dtype)
+    return _reduced(each, reduction)
+
+
+def _reduced(each: Tensor, reduction: str) -> Tensor:
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction {reduction!r} is not one of mean, sum, none")
+    return each.mean() if reduction == "mean" else each.sum() if reduction == "sum" else each
+
+
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its Euclidean norm along `dim` (at least eps)."""
+    if p != 2.0:
+        raise ValueError(f"normalize: only p = 2 is supported, got {p}")
+    return x / x.norm(dim, keepdim=True).clamp(min=eps)
+
+
+def pad(x: Tensor, pads: tuple[int, ...], value: float = 0.0) -> Tensor:
+    """Pad with a constant; `pads` are (before, after) of the last dimension, then of the one before it, ..."""
+    if len(pads) % 2 or len(pads) > 2 * x.array.ndim:
+        raise ValueError(f"pad: {tuple(pads)} must be pairs (before, after), at most one a dimension")
+    for i in range(len(pads) // 2):
+        dim = x.array.ndim - 1 - i
+        before, after = pads[2 * i], pads[2 * i + 1]
+        shape = list(x.array.shape)
+        parts = [x]
+        for count, place in ((before, 0), (after, 2)):
+            if count < 0:
+                raise ValueError(f"pad: sizes must not be negative, got {tuple(pads)}")
+            if count:
+                block = Tensor(np.full([*shape[:dim], count, *shape[dim + 1 :]], value, x.array.dtype))
+                parts.insert(0 if place == 0 else len(parts), block)
+        x = cat(parts, dim) if len(parts) > 1 else x
+    return x
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(scale Q K^T over visible keys) V; see `minigrad.ops.attention`. A fully hidden row gives zeros.
+
+    attn_mask bool (True = may attend) or additive floating; is_causal hides key j from query i where j - i > Tk - Tq (aligned at
+    the end, so that one query sees all cached keys); dropout_p drops attention weights.
+    """
+    mask = attn_mask
+    if is_causal:
+        t_query, t_key = query.array.shape[-2], key.array.shape[-2]
+        causal = Tensor(np.tri(t_query, t_key, t_key - t_query, dtype=bool))
+        mask = causal if mask is None else mask & causal
+    if mask is not None and dtypes.is_floating(mask.array.dtype):
+        scores = matmul(query, key.transpose(-1, -2)) * (query.array.shape[-1] ** -0.5 if scale is None else scale)
+        return matmul(dropout(softmax(scores + mask, -1), dropout_p), value)
+    if dropout_p:
+        factor = query.array.shape[-1] ** -0.5 if scale is None else scale
+        return matmul(dropout(_attention.attention_weights(query, key, mask, factor), dropout_p), value)
+    return _attention.attention(query, key, value, mask, scale)[0]

@@ -1,0 +1,242 @@
+"""The structure of a computation: nodes, module scopes, source lines, and `Graph`.
+
+A `Node` says which op made a value, from what, with which attributes, where in the program and inside which
+modules. Values live elsewhere (in the Tensor, on the tape as `saved`, in a plan), and a node never points at its
+output, so that memory is freed by reference counting alone. Every walk is iterative.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minigrad import dtypes
+
+if TYPE_CHECKING:
+    from minigrad.tensor import Storage, Tensor
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+Edge = tuple["Node", int]  # a node and which of its outputs
+Saved = tuple[np.ndarray, "Storage", int]  # an array, its storage, the version it had when saved
+Scope = tuple[tuple[str, str], ...]  # (attribute name in the parent, class) from the outermost module inwards
+
+_sequence = itertools.count()
+
+
+class State(threading.local):
+    """What is in force in this thread: gradient mode, the trace being recorded, the module scope, the phase."""
+
+    grad_enabled: bool = True
+    recorder: Any = None
+    scope: Scope = ()
+    backward_of: Node | None = None  # the node whose VJP is running
+    quiet: bool = False  # numpy's floating-point warnings are already off
+
+
+state = State()
+
+
+class Node:
+    """One recorded operation.
+
+    op        name of the op ("leaf", "input", "constant" for sources); it need not be registered
+    attrs     its keyword arguments
+    inputs    edges it reads (None where nothing recorded made the value)
+    edges     edges its gradients flow to (None where no gradient is needed)
+    outputs   (shape, dtype) of each output
+    saved     what its VJP needs: input position i, or ~i for output i, to (array, storage, version)
+    scope, source, backward_of: modules, program line, and the forward node whose VJP made this one
+    grads     output -> accumulated gradient (of leaves, and where `retain_grad` asked)
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "attrs",
+        "backward_of",
+        "edges",
+        "grads",
+        "hooks",
+        "input_meta",
+        "inputs",
+        "name",
+        "op",
+        "outputs",
+        "saved",
+        "scope",
+        "sequence",
+        "where",
+    )
+
+    def __init__(
+        self,
+        op: str,
+        attrs: Mapping[str, Any],
+        inputs: tuple[Edge | None, ...],
+        outputs: tuple[tuple[tuple[int, ...], np.dtype], ...],
+        input_meta: tuple[tuple[tuple[int, ...], np.dtype], ...] = (),
+        edges: tuple[Edge | None, ...] | None = None,
+        where: tuple[CodeType, int] | None = None,
+    ) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.inputs = inputs
+        self.edges = inputs if edges is None else edges
+        self.outputs = outputs
+        self.input_meta = input_meta
+        self.saved: dict[int, Saved] | None = None
+        self.sequence = next(_sequence)
+        self.scope = state.scope
+        self.where = where
+        self.backward_of = state.backward_of
+        self.hooks: dict[int, list[Callable[[Tensor], Tensor | None]]] | None = None
+        self.grads: dict[int, Tensor] | None = None
+        self.name = ""
+
+    @property
+    def source(self) -> tuple[str, int] | None:
+        """(file, line) of the user's statement that made this node."""
+        if self.where is None:
+            return None
+        code, instruction = self.where
+        for start, end, line in code.co_lines():
+            if start <= instruction < end and line is not None:
+                return code.co_filename, line
+        return code.co_filename, code.co_firstlineno
+
+    @property
+    def place(self) -> str:
+        """Source and scope in words, for messages: "model.py:12, in layers.0.attn"."""
+        words = []
+        if self.source is not None:
+            words.append(f"{os.path.basename(self.source[0])}:{self.source[1]}")
+        if self.scope:
+            words.append("in " + self.path)
+        return ", ".join(words) or "unknown line"
+
+    @property
+    def path(self) -> str:
+        """The module path: "layers.0.attn"."""
+        return ".".join(name for name, _ in self.scope if name)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{dtypes.name(dtype)}{list(shape)}" for shape, dtype in self.outputs)
+        return f"<{self.op} {shapes}>"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Turn numpy's floating-point warnings off once for many ops (doing it for each op costs as much as the op)."""
+    if state.quiet:
+        yield
+        return
+    state.quiet = True
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        state.quiet = False
+
+
+def here() -> tuple[CodeType, int] | None:
+    """The first frame outside this package: code object and instruction (the line is looked up only when asked)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def ancestors(roots: Iterable[Node], edges: Callable[[Node], Sequence[Edge | None]]) -> list[Node]:
+    """Every node that `roots` depend on through `edges`, themselves included, in the order of creation, which is a
+    topological order: a node is always made after what it reads."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        stack.extend(edge[0] for edge in edges(node) if edge is not None and edge[0] not in seen)
+    return sorted(seen, key=lambda node: node.sequence)
+
+
+class Graph:
+    """A traced computation: nodes in topological order, with named inputs, constants and outputs.
+
+    constants   node -> array, for tensors that the function reached without being given them (parameters too)
+    mutations   (tensor, edge): tensors of the outside that the function changed in place, and their new value
+    gradients   leaf -> edge: the gradients that the function left in `.grad`
+    structure   how the outputs were nested: a function from the flat list back to the traced function's result
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        inputs: list[Node],
+        outputs: list[Edge],
+        constants: dict[Node, np.ndarray],
+        mutations: Sequence[tuple[Tensor, Edge]] = (),
+        gradients: Mapping[Node, Edge] | None = None,
+        structure: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.constants = constants
+        self.mutations = list(mutations)
+        self.gradients = dict(gradients or {})
+        self.structure = structure or (lambda flat: flat[0] if len(flat) == 1 else tuple(flat))
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def names(self) -> dict[Node, str]:
+        """A name for every node: its own where it has one, else %0, %1, ... in order."""
+        numbers = itertools.count()
+        return {node: node.name or f"%{next(numbers)}" for node in self.nodes}
+
+    def run(self, *inputs: Any) -> Any:
+        """Replay with the reference kernels. Inputs are arrays or tensors in the order of tracing; returns arrays in
+        the structure of the traced function. Mutations are not written back. Raises ValueError on another shape."""
+        from minigrad.ops.registry import OPS
+
+        if len(inputs) != len(self.inputs):
+            raise ValueError(f"the graph takes {len(self.inputs)} inputs, got {len(inputs)}")
+        values: dict[Node, tuple[np.ndarray, ...]] = {node: (array,) for node, array in self.constants.items()}
+        for node, given in zip(self.inputs, inputs, strict=True):
+            array = np.asarray(getattr(given, "array", given))
+            shape, dtype = node.outputs[0]
+            if array.shape != shape or array.dtype != dtype:
+                raise ValueError(
+                    f"input {node.name!r} was traced as {dtypes.name(dtype)}{list(shape)}, "
+                    f"got {dtypes.name(array.dtype)}{list(array.shape)}: trace again for another shape or dtype"
+                )
+            values[node] = (array,)
+        for node in self.nodes:
+            if node not in values:
+                arguments = [values[edge[0]][edge[1]] for edge in node.inputs if edge is not None]
+                values[node] = OPS[node.op].evaluate(arguments, node.attrs)
+        return self.structure([values[node][index] for node, index in self.outputs])
+
+    def __str__(self) -> str:
+        from minigrad.viz.text import listing
+
+        return listing(self)
+
+    def dot(self) -> str:
+        """The graph in graphviz's language, modules as clusters."""
+        from minigrad.viz.dot import dot
+
+        return dot(self)

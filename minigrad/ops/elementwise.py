@@ -1,0 +1,484 @@
+"""Elementwise ops: arithmetic, comparison, exponentials, casts, where. Operands broadcast (torch's and numpy's rule)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.ops import rules
+from minigrad.ops.registry import Array, Op, Sample, op
+from minigrad.tensor import Tensor
+
+_LN2, _LN10 = math.log(2.0), math.log(10.0)
+_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+
+# --- operands: Python scalars are weak, dtypes meet by torch's rule ---------------------------------
+
+
+def as_operand(value: Any, other: Tensor | None = None) -> Tensor:
+    """A tensor, or a Python number or array beside `other` as one. Raises TypeError for anything else."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+        dtype = dtypes.of_scalar(value, None if other is None else other.array.dtype)
+        return Tensor(np.array(value, dtype))
+    if isinstance(value, np.ndarray):
+        dtypes.category(value.dtype)
+        return Tensor(value)
+    raise TypeError(f"expected a tensor or a number, got {type(value).__name__}")
+
+
+def pair(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """Two operands of one dtype."""
+    if not isinstance(a, Tensor):
+        b = as_operand(b)
+        a = as_operand(a, b)
+    elif not isinstance(b, Tensor):
+        b = as_operand(b, a)
+    first, second = a.array.dtype, b.array.dtype
+    if first is second:
+        return a, b
+    target = dtypes.promote(first, second, a.array.ndim == 0, b.array.ndim == 0)
+    return cast(a, dtype=target), cast(b, dtype=target)
+
+
+def floating(x: Any) -> Tensor:
+    """An operand of a function that has only floating values: integers become float32."""
+    x = as_operand(x)
+    return x if dtypes.is_floating(x.array.dtype) else cast(x, dtype=dtypes.DEFAULT)
+
+
+def _binary(primitive: Op, force_float: bool = False) -> Callable[[Any, Any], Tensor]:
+    def call(a: Any, b: Any) -> Tensor:
+        if not (type(a) is Tensor and type(b) is Tensor and a.array.dtype is b.array.dtype):
+            a, b = pair(a, b)
+        if force_float and not dtypes.is_floating(a.array.dtype):
+            a, b = floating(a), floating(b)
+        try:
+            return primitive(a, b)
+        except ValueError:
+            raise _mismatch(primitive.name, a, b) from None
+
+    call.__name__ = call.__qualname__ = primitive.name
+    call.__doc__ = f"{primitive.formula}, with broadcasting. Raises ValueError where shapes do not broadcast."
+    return call
+
+
+def _mismatch(name: str, a: Tensor, b: Tensor) -> ValueError:
+    try:
+        np.broadcast_shapes(a.array.shape, b.array.shape)
+    except ValueError:
+        return ValueError(
+            f"{name}: shapes {list(a.array.shape)} and {list(b.array.shape)} do not broadcast: from the last dimension "
+            "backwards, sizes must be equal or 1"
+        )
+    return ValueError(f"{name} failed on shapes {list(a.array.shape)} and {list(b.array.shape)}")
+
+
+def _unary(primitive: Op) -> Callable[[Any], Tensor]:
+    def call(x: Any) -> Tensor:
+        return primitive(floating(x))
+
+    call.__name__ = call.__qualname__ = primitive.name
+    call.__doc__ = f"{primitive.formula}, elementwise; integers become float32."
+    return call
+
+
+# --- samples ----------------------------------------------------------------------------------------
+
+_PAIRS = (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (2, 3)), ((0, 3), (3,)), ((1,), (2, 3)))
+
+
+def two(draw: Callable[[np.random.Generator, tuple[int, ...]], Array]) -> Callable[..., Iterable[Sample]]:
+    """Pairs of inputs over broadcasting, scalar and empty shapes."""
+
+    def samples(rng: np.random.Generator) -> Iterable[Sample]:
+        for first, second in _PAIRS:
+            yield (draw(rng, first), draw(rng, second)), {}
+
+    return samples
+
+
+def one(draw: Callable[[np.random.Generator, tuple[int, ...]], Array]) -> Callable[..., Iterable[Sample]]:
+    """Single inputs of several ranks, one empty."""
+
+    def samples(rng: np.random.Generator) -> Iterable[Sample]:
+        for shape in ((), (5,), (2, 3), (2, 0), (2, 3, 4)):
+            yield (draw(rng, shape),), {}
+
+    return samples
+
+
+def anywhere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape)
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.uniform(0.3, 3.0, shape)
+
+
+def off_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Away from the kinks and poles at zero."""
+    return rng.uniform(0.3, 2.0, shape) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------
+
+
+def _arithmetic(name: str, reference: Callable[..., Array], vjp: Any, formula: str, draw: Any = anywhere) -> Op:
+    return op(
+        name,
+        reference,
+        vjp,
+        shape=rules.elementwise,
+        flops=rules.per_element(1),
+        samples=two(draw),
+        formula=formula,
+    )
+
+
+add_op = _arithmetic("add", lambda a, b: np.add(a, b), {"a": lambda g: g, "b": lambda g: g}, "a + b")
+sub_op = _arithmetic("sub", lambda a, b: np.subtract(a, b), {"a": lambda g: g, "b": lambda g: -g}, "a - b")
+mul_op = _arithmetic("mul", lambda a, b: np.multiply(a, b), {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, "a b")
+
+
+div_op = _arithmetic(
+    "div",
+    lambda a, b: np.true_divide(a, b),
+    {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b},
+    "a / b",
+    off_zero,
+)
+
+
+def _pow_base(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return g * where(b == 0, 0.0, b * a ** (b - 1))
+
+
+def _pow_exponent(g: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    return g * where((a == 0) & (b >= 0), 0.0, out * log(a))
+
+
+pow_op = _arithmetic("pow", lambda a, b: np.power(a, b), {"a": _pow_base, "b": _pow_exponent}, "a^b", positive)
+
+
+def _share(chosen: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Where `chosen` holds the gradient passes; at a tie each side gets half."""
+
+    def rule(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return g * (cast(chosen(a, b), dtype=g.array.dtype) + 0.5 * cast(a == b, dtype=g.array.dtype))
+
+    return rule
+
+
+maximum_op = _arithmetic(
+    "maximum",
+    lambda a, b: np.maximum(a, b),
+    {"a": _share(lambda a, b: a > b), "b": _share(lambda a, b: b > a)},
+    "max(a, b)",
+)
+minimum_op = _arithmetic(
+    "minimum",
+    lambda a, b: np.minimum(a, b),
+    {"a": _share(lambda a, b: a < b), "b": _share(lambda a, b: b < a)},
+    "min(a, b)",
+)
+
+
+floor_divide_op = op(
+    "floor_divide",
+    lambda a, b: np.floor_divide(a, b),
+    shape=rules.elementwise,
+    flops=rules.per_element(1),
+    samples=two(off_zero),
+    formula="floor(a / b)",
+    differentiable=False,
+)
+remainder_op = op(
+    "remainder",
+    lambda a, b: np.remainder(a, b),
+    {"a": lambda g: g, "b": lambda g, a, b: -g * floor_divide(a, b)},
+    shape=rules.elementwise,
+    flops=rules.per_element(1),
+    samples=two(off_zero),
+    formula="a - b floor(a / b)",
+)
+
+add, sub, mul = _binary(add_op), _binary(sub_op), _binary(mul_op)
+div, pow = _binary(div_op, force_float=True), _binary(pow_op)
+maximum, minimum = _binary(maximum_op), _binary(minimum_op)
+floor_divide, remainder = _binary(floor_divide_op), _binary(remainder_op)
+
+
+# --- comparison and logic ---------------------------------------------------------------------------
+
+
+def _comparison(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
+    return _binary(
+        op(
+            name,
+            reference,
+            shape=rules.boolean,
+            flops=rules.per_element(1),
+            samples=two(lambda rng, shape: rng.integers(-1, 2, shape).astype(np.float64)),
+            formula=formula,
+            differentiable=False,
+            exact_dtype=True,
+        )
+    )
+
+
+eq = _comparison("eq", lambda a, b: np.equal(a, b), "a = b")
+ne = _comparison("ne", lambda a, b: np.not_equal(a, b), "a != b")
+lt = _comparison("lt", lambda a, b: np.less(a, b), "a < b")
+le = _comparison("le", lambda a, b: np.less_equal(a, b), "a <= b")
+gt = _comparison("gt", lambda a, b: np.greater(a, b), "a > b")
+ge = _comparison("ge", lambda a, b: np.greater_equal(a, b), "a >= b")
+
+
+def _bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.random(shape) < 0.5
+
+
+def _bitwise(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
+    return _binary(
+        op(name, reference, shape=rules.elementwise, samples=two(_bits), formula=formula, differentiable=False)
+    )
+
+
+bitwise_and = _bitwise("bitwise_and", lambda a, b: np.bitwise_and(a, b), "a and b")
+bitwise_or = _bitwise("bitwise_or", lambda a, b: np.bitwise_or(a, b), "a or b")
+bitwise_xor = _bitwise("bitwise_xor", lambda a, b: np.bitwise_xor(a, b), "a xor b")
+bitwise_not_op = op(
+    "bitwise_not",
+    lambda x: np.invert(x),
+    shape=rules.like_first,
+    samples=one(_bits),
+    formula="not x",
+    differentiable=False,
+)
+
+
+def bitwise_not(x: Tensor) -> Tensor:
+    """Logical not of booleans, bitwise of integers. Raises TypeError for floating tensors."""
+    if dtypes.is_floating(x.array.dtype):
+        raise TypeError(f"~ needs a bool or integer tensor, got {dtypes.name(x.array.dtype)}: compare with 0 first")
+    return bitwise_not_op(x)
+
+
+def _test(name: str, reference: Callable[[Array], Array], formula: str) -> Op:
+    return op(
+        name,
+        reference,
+        shape=rules.boolean,
+        samples=one(lambda rng, shape: np.where(rng.random(shape) < 0.5, np.nan, rng.standard_normal(shape))),
+        formula=formula,
+        differentiable=False,
+    )
+
+
+isnan = _test("isnan", lambda x: np.isnan(x), "x is NaN")
+isinf = _test("isinf", lambda x: np.isinf(x), "x is infinite")
+isfinite = _test("isfinite", lambda x: np.isfinite(x), "x is finite")
+
+
+# --- one operand ------------------------------------------------------------------------------------
+
+
+def _function(
+    name: str,
+    reference: Callable[..., Array],
+    vjp: Callable[..., Tensor],
+    formula: str,
+    draw: Any = anywhere,
+    flops: int = 1,
+) -> Callable[[Any], Tensor]:
+    primitive = op(
+        name,
+        reference,
+        {"x": vjp},
+        shape=rules.elementwise,
+        flops=rules.per_element(flops),
+        samples=one(draw),
+        formula=formula,
+    )
+    return _unary(primitive)
+
+
+neg_op = op(
+    "neg",
+    lambda x: np.negative(x),
+    {"x": lambda g: -g},
+    shape=rules.like_first,
+    flops=rules.per_element(1),
+    samples=one(anywhere),
+    formula="-x",
+)
+
+
+def neg(x: Any) -> Tensor:
+    """-x; the dtype stays."""
+    return neg_op(as_operand(x))
+
+
+abs_op = op(
+    "abs",
+    lambda x: np.abs(x),
+    {"x": lambda g, x: g * sign(x)},
+    shape=rules.like_first,
+    flops=rules.per_element(1),
+    samples=one(off_zero),
+    formula="|x|",
+)
+
+
+def abs(x: Any) -> Tensor:
+    """|x|; the dtype stays."""
+    return abs_op(as_operand(x))
+
+
+sign = op(
+    "sign",
+    lambda x: np.sign(x),
+    shape=rules.like_first,
+    flops=rules.per_element(1),
+    samples=one(off_zero),
+    formula="-1, 0 or 1",
+    differentiable=False,
+)
+
+
+def _rounding(name: str, reference: Callable[[Array], Array], formula: str) -> Op:
+    return op(
+        name, reference, {"x": lambda g: g * 0.0}, shape=rules.like_first, flops=rules.per_element(1),
+        samples=one(lambda rng, shape: rng.integers(-3, 3, shape) + rng.uniform(0.2, 0.4, shape)), formula=formula,
+    )  # fmt: skip
+
+
+floor = _rounding("floor", lambda x: np.floor(x), "the largest integer <= x")
+ceil = _rounding("ceil", lambda x: np.ceil(x), "the smallest integer >= x")
+round = _rounding("round", lambda x: np.round(x), "the nearest integer, ties to even")
+
+exp = _function("exp", lambda x: np.exp(x), lambda g, out: g * out, "e^x", flops=10)
+expm1 = _function("expm1", lambda x: np.expm1(x), lambda g, out: g * (out + 1), "e^x - 1", flops=10)
+log = _function("log", lambda x: np.log(x), lambda g, x: g / x, "ln x", positive, flops=10)
+log1p = _function("log1p", lambda x: np.log1p(x), lambda g, x: g / (1 + x), "ln(1 + x)", positive, flops=10)
+log2 = _function("log2", lambda x: np.log2(x), lambda g, x: g / (x * _LN2), "log2 x", positive, flops=10)
+log10 = _function("log10", lambda x: np.log10(x), lambda g, x: g / (x * _LN10), "log10 x", positive, flops=10)
+sqrt = _function("sqrt", lambda x: np.sqrt(x), lambda g, out: g / (2 * out), "x^(1/2)", positive)
+rsqrt = _function(
+    "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, out: g * (-0.5 * out * out * out), "x^(-1/2)", positive, flops=2
+)
+reciprocal = _function("reciprocal", lambda x: 1 / x, lambda g, out: -g * out * out, "1 / x", off_zero)
+square = _function("square", lambda x: np.square(x), lambda g, x: g * (2 * x), "x^2")
+sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * cos(x), "sin x", flops=10)
+cos = _function("cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10)
+tanh = _function("tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10)
+
+
+def _sigmoid(x: Array) -> Array:
+    decay = np.exp(-np.abs(x))  # never overflows
+    return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay)).astype(x.dtype, copy=False)
+
+
+sigmoid = _function("sigmoid", _sigmoid, lambda g, out: g * (out * (1 - out)), "1 / (1 + e^-x)", flops=12)
+
+
+def _erf(x: Array) -> Array:
+    flat = [math.erf(v) for v in np.asarray(x, np.float64).ravel().tolist()]
+    return np.array(flat, np.float64).reshape(x.shape).astype(x.dtype)
+
+
+erf = _function(
+    "erf", _erf, lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-x * x)), "2/sqrt(pi) integral_0^x e^(-t^2) dt", flops=20
+)
+
+relu_op = op(
+    "relu",
+    lambda x: np.maximum(x, 0),
+    {"x": lambda g, out: g * cast(out > 0, dtype=g.array.dtype)},
+    shape=rules.like_first,
+    flops=rules.per_element(1),
+    samples=one(off_zero),
+    formula="max(x, 0)",
+)
+
+
+def relu(x: Any) -> Tensor:
+    """max(x, 0); the derivative at 0 is 0."""
+    return relu_op(as_operand(x))
+
+
+# --- casts, choice, limits --------------------------------------------------------------------------
+
+cast_op = op(
+    "cast",
+    lambda x, *, dtype: x.astype(dtype),
+    {"x": lambda g: g},
+    shape=lambda metas, *, dtype: [(metas[0][0], dtype)],
+    samples=lambda rng: [((rng.standard_normal((2, 3)),), {"dtype": dtypes.float64})],
+    formula="x in another dtype",
+    exact_dtype=True,
+)
+
+
+def cast(x: Tensor, *, dtype: np.dtype) -> Tensor:
+    """`x` as `dtype`; itself if it has that dtype."""
+    if x.array.dtype == dtype:
+        return x
+    dtypes.category(dtype)
+    return cast_op(x, dtype=dtype)
+
+
+where_op = op(
+    "where",
+    lambda condition, a, b: np.where(condition, a, b),
+    {
+        "a": lambda g, condition: where(condition, g, 0.0),
+        "b": lambda g, condition: where(condition, 0.0, g),
+    },
+    shape=lambda metas, **_: [(np.broadcast_shapes(*[shape for shape, _ in metas]), metas[1][1])],
+    flops=rules.per_element(1),
+    samples=lambda rng: [
+        ((rng.random(s) < 0.5, rng.standard_normal(t), rng.standard_normal(u)), {})
+        for s, t, u in (((2, 3), (2, 3), (2, 3)), ((3,), (2, 1), ()), ((2, 0), (1,), (2, 0)))
+    ],
+    formula="a where the condition holds, else b",
+    exact_dtype=True,
+)
+
+
+def where(condition: Any, a: Any, b: Any) -> Tensor:
+    """`a` where `condition` (bool) holds, else `b`; all broadcast. Raises TypeError for a condition that is not bool."""
+    condition = as_operand(condition)
+    if condition.array.dtype != dtypes.bool_:
+        raise TypeError(f"where: the condition must be bool, got {dtypes.name(condition.array.dtype)}")
+    a, b = pair(a, b)
+    return where_op(condition, a, b)
+
+
+def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """`value` where `mask` is True, else `x`; the dtype of `x` stays. Raises TypeError for a mask that is not bool."""
+    mask = as_operand(mask)
+    if mask.array.dtype != dtypes.bool_:
+        raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
+    filler = value if isinstance(value, Tensor) else Tensor(np.array(value, x.array.dtype))
+    return where_op(mask, cast(filler, dtype=x.array.dtype), x)
+
+
+def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """`x` limited to [min, max]; the gradient passes inside the limits, bounds included."""
+    if min is None and max is None:
+        raise ValueError("clamp needs min, max, or both")
+    low, high = (-np.inf if min is None else min), (np.inf if max is None else max)
+    inside = (x >= low) & (x <= high)
+    bound = (
+        where(x < low, low, high)
+        if min is not None and max is not None
+        else as_operand(low if max is None else high, x)
+    )
+    return where(inside | isnan(x), x, bound) if dtypes.is_floating(x.array.dtype) else where(inside, x, bound)

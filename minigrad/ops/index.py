@@ -1,0 +1,403 @@
+"""Indexing: slices, integer and boolean indices for reading and writing; gather, scatter, embedding look-up, one-hot.
+
+An index is split into a static part (slices, integers, None, Ellipsis: an attribute) and index tensors (inputs). Static
+indices give views; index tensors give copies, and their gradient adds up where an element was taken twice.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.ops import rules
+from minigrad.ops.elementwise import as_operand, cast
+from minigrad.ops.registry import Array, Meta, op
+from minigrad.ops.rules import normalise_dim
+from minigrad.tensor import Tensor
+
+SLOT = "tensor"  # stands in a static index where an index tensor goes
+Static = tuple[Any, ...]
+
+
+def _freeze(item: Any) -> Any:
+    """A slice as a hashable, printable tuple."""
+    return ("slice", item.start, item.stop, item.step) if isinstance(item, slice) else item
+
+
+def _thaw(index: Static, tensors: Sequence[Array] = ()) -> tuple[Any, ...]:
+    given = iter(tensors)
+    return tuple(
+        next(given) if item == SLOT else slice(*item[1:]) if isinstance(item, tuple) else item for item in index
+    )
+
+
+def parse(x: Tensor, index: Any) -> tuple[Static, list[Tensor]]:
+    """(static part, index tensors) of a Python index. Raises IndexError or TypeError in one sentence."""
+    items = index if isinstance(index, tuple) else (index,)
+    static: list[Any] = []
+    tensors: list[Tensor] = []
+    for item in items:
+        if isinstance(item, Tensor | np.ndarray | list | range):
+            tensor = item if isinstance(item, Tensor) else as_operand(np.asarray(item, None if len(item) else np.int64))
+            if dtypes.is_floating(tensor.array.dtype):
+                raise TypeError(
+                    f"an index must be int, bool, a slice, None, ... or a tensor of integers or booleans, "
+                    f"got a {dtypes.name(tensor.array.dtype)} tensor"
+                )
+            if tensor.array.ndim == 0 and tensor.array.dtype != dtypes.bool_ and not tensor.storage.abstract:
+                static.append(int(tensor.array))
+                continue
+            static.append(SLOT)
+            tensors.append(tensor)
+        elif isinstance(item, slice):
+            if item.step is not None and int(item.step) <= 0:
+                raise ValueError("a slice's step must be positive: use .flip(dim) to reverse")
+            bounds = (None if v is None else int(v) for v in (item.start, item.stop, item.step))
+            static.append(("slice", *bounds))
+        elif item is None or item is Ellipsis or isinstance(item, bool):
+            static.append(item)
+        elif isinstance(item, int | np.integer):
+            static.append(int(item))
+        else:
+            raise TypeError(f"a tensor cannot be indexed with {type(item).__name__}")
+    return tuple(static), tensors
+
+
+def _meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
+    """The result's shape, found on an array that holds no memory."""
+    hollow = np.lib.stride_tricks.as_strided(np.zeros((), metas[0][1]), metas[0][0], (0,) * len(metas[0][0]))
+    tensors = [np.zeros(shape, dtype) for shape, dtype in metas[1:]]
+    if any(dtype == dtypes.bool_ for _, dtype in metas[1:]):
+        raise TypeError(
+            "indexing with a boolean tensor gives a shape that depends on its values: "
+            "it cannot be traced; use where() or masked_fill()"
+        )
+    return [(hollow[_thaw(index, tensors)].shape, metas[0][1])]
+
+
+slice_op = op(
+    "slice",
+    lambda x, *, index: x[_thaw(index)],
+    {"x": lambda g, x_shape, index: slice_add_op(g, shape=x_shape, index=index)},
+    view=True,
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 5)),), {"index": (1,)}),
+        ((rng.standard_normal((4, 5)),), {"index": (("slice", 1, 3, None), ("slice", None, None, 2))}),
+        ((rng.standard_normal((4, 5)),), {"index": (Ellipsis, None, -1)}),
+    ],
+    formula="x[index], a view",
+    exact_dtype=True,
+)
+
+
+def _slice_add(g: Array, *, shape: tuple[int, ...], index: Static) -> Array:
+    result = np.zeros(shape, g.dtype)
+    result[_thaw(index)] = g
+    return result
+
+
+slice_add_op = op(
+    "slice_add",
+    _slice_add,
+    {"g": lambda g, index: slice_op(g, index=index)},
+    shape=lambda metas, *, shape, index: [(shape, metas[0][1])],
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 3)),), {"shape": (4, 5), "index": (("slice", 1, 3, None), ("slice", None, None, 2))})
+    ],
+    formula="zeros of a shape, with g at index",
+    exact_dtype=True,
+)
+
+take_op = op(
+    "take",
+    lambda x, *indices, index: x[_thaw(index, indices)],
+    lambda g, x_shape, indices, index: [put_add_op(g, *indices, shape=x_shape, index=index), *[None] * len(indices)],
+    shape=_meta,
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 5)), np.array([0, 2, 2])), {"index": (SLOT,)}),
+        ((rng.standard_normal((4, 5)), np.array([0, 3]), np.array([[1], [4]])), {"index": (SLOT, SLOT)}),
+        ((rng.standard_normal((3, 4)), rng.random((3, 4)) < 0.5), {"index": (SLOT,)}),
+    ],
+    formula="x[index], a copy",
+    exact_dtype=True,
+)
+
+
+def _put_add(g: Array, *indices: Array, shape: tuple[int, ...], index: Static) -> Array:
+    result = np.zeros(shape, g.dtype)
+    np.add.at(result, _thaw(index, indices), g)
+    return result
+
+
+put_add_op = op(
+    "put_add",
+    _put_add,
+    lambda g, indices, index: [take_op(g, *indices, index=index), *[None] * len(indices)],
+    shape=lambda metas, *, shape, index: [(shape, metas[0][1])],
+    flops=rules.per_input(1),
+    samples=lambda rng: [((rng.standard_normal((3, 5)), np.array([0, 2, 2])), {"shape": (4, 5), "index": (SLOT,)})],
+    formula="zeros of a shape, with g added at index; elements taken twice add up",
+)
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """`x[index]`: a view for slices, integers, None and ...; a copy where an index is a tensor, array or list.
+
+    Raises IndexError out of range, TypeError for a floating index.
+    """
+    static, tensors = parse(x, index)
+    try:
+        return take_op(x, *tensors, index=static) if tensors else slice_op(x, index=static)
+    except IndexError as error:
+        raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
+
+
+def _put(x: Array, value: Array, *indices: Array, index: Static) -> Array:
+    result = np.array(x, order="C")
+    result[_thaw(index, indices)] = value
+    return result
+
+
+put_op = op(
+    "put",
+    _put,
+    lambda g, value_shape, indices, index, needs: [
+        put_op(g, Tensor(np.zeros((), g.array.dtype)), *indices, index=index) if needs[0] else None,
+        take_op(g, *indices, index=index) if needs[1] else None,
+        *[None] * len(indices),
+    ],
+    shape=rules.like_first,
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 5)), rng.standard_normal((2, 5))), {"index": (("slice", 1, 3, None),)}),
+        ((rng.standard_normal((4, 5)), rng.standard_normal((5,)), np.array([0, 3])), {"index": (SLOT,)}),
+        ((rng.standard_normal((3, 4)), rng.standard_normal(()), rng.random((3, 4)) < 0.5), {"index": (SLOT,)}),
+    ],
+    formula="x with the elements at index replaced by value",
+    exact_dtype=True,
+)
+
+
+def setitem(x: Tensor, index: Any, value: Any) -> None:
+    """`x[index] = value`, in place. Raises ValueError where the value does not fit, IndexError out of range."""
+    from minigrad.dispatch import write
+    from minigrad.graph import state
+
+    static, tensors = parse(x, index)
+    given = value if isinstance(value, Tensor) else Tensor(np.array(value, x.array.dtype))
+    tracked = state.grad_enabled and (x.needs_grad or given.needs_grad)
+    try:
+        if tracked or state.recorder is not None:
+            write(x, put_op(x, cast(given, dtype=x.array.dtype), *tensors, index=static))
+        else:
+            x.array[_thaw(static, [t.array for t in tensors])] = given.array
+            x.storage.version += 1
+    except IndexError as error:
+        raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
+    except ValueError as error:
+        if "broadcast" not in str(error):
+            raise
+        raise ValueError(f"assigning to a part of a tensor of shape {list(x.array.shape)}: {error}") from None
+
+
+# --- gather and scatter -----------------------------------------------------------------------------
+
+
+def _along(index: Array, dim: int) -> tuple[Array, ...]:
+    """Open indices for every dimension, with `index` itself along `dim`."""
+    grid = list(np.indices(index.shape, sparse=True))
+    grid[dim] = index
+    return tuple(grid)
+
+
+gather_op = op(
+    "gather",
+    lambda x, index, *, dim: x[_along(index, dim)],
+    {"x": lambda g, index, x_shape, dim: scatter_add_zeros(g, index, dim=dim, shape=x_shape)},
+    shape=lambda metas, *, dim: [(metas[1][0], metas[0][1])],
+    samples=lambda rng: [((rng.standard_normal((3, 4)), rng.integers(0, 4, (3, 2))), {"dim": 1})],
+    formula="x[i][index[i][j]] along dim",
+    exact_dtype=True,
+)
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Elements of `x` at `index` along `dim`; the result has the index's shape. Raises IndexError out of range."""
+    d = normalise_dim(dim, x.array.ndim)
+    _check_index("gather", x, d, index)
+    return gather_op(x, index, dim=d)
+
+
+def _check_index(name: str, x: Tensor, dim: int, index: Tensor) -> None:
+    if dtypes.category(index.array.dtype) != 1:
+        raise TypeError(f"{name}: the index must be an integer tensor, got {dtypes.name(index.array.dtype)}")
+    if index.array.ndim != x.array.ndim:
+        raise ValueError(f"{name}: index has {index.array.ndim} dimensions, the tensor {x.array.ndim}: they must agree")
+    if index.array.size and not index.storage.abstract:
+        low, high = int(index.array.min()), int(index.array.max())
+        if low < 0 or high >= x.array.shape[dim]:
+            raise IndexError(
+                f"{name}: index {low if low < 0 else high} is out of range for dimension {dim} of size {x.array.shape[dim]}"
+            )
+
+
+def _scatter_add_zeros(src: Array, index: Array, *, dim: int, shape: tuple[int, ...]) -> Array:
+    result = np.zeros(shape, src.dtype)
+    np.add.at(result, _along(index, dim), src[tuple(slice(n) for n in index.shape)])
+    return result
+
+
+def _pad_to(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x` in the corner of zeros of `shape`."""
+    return (
+        x
+        if x.array.shape == shape
+        else slice_add_op(x, shape=shape, index=tuple(("slice", 0, n, None) for n in x.array.shape))
+    )
+
+
+scatter_add_op = op(
+    "scatter_add_zeros",
+    _scatter_add_zeros,
+    {"src": lambda g, src_shape, index, dim: _pad_to(gather_op(g, index, dim=dim), src_shape)},
+    shape=lambda metas, *, dim, shape: [(shape, metas[0][1])],
+    flops=rules.per_input(1),
+    samples=lambda rng: [((rng.standard_normal((3, 2)), rng.integers(0, 4, (3, 2))), {"dim": 1, "shape": (3, 4)})],
+    formula="zeros, with src[i][j] added at [i][index[i][j]]",
+)
+
+
+def scatter_add_zeros(src: Tensor, index: Tensor, *, dim: int, shape: tuple[int, ...]) -> Tensor:
+    """Zeros of `shape` with `src` added at `index` along `dim`."""
+    return scatter_add_op(src, index, dim=dim, shape=shape)
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices of `x` at `index` ``(n,)`` along `dim`, a copy."""
+    return getitem(x, (slice(None),) * normalise_dim(dim, x.array.ndim) + (index,))
+
+
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """`x` with `src` added at `index` along `dim`; repeated indices add up."""
+    d = normalise_dim(dim, x.array.ndim)
+    _check_index("scatter_add", x, d, index)
+    return x + scatter_add_op(cast(src, dtype=x.array.dtype), index, dim=d, shape=x.array.shape)
+
+
+def _scatter(x: Array, src: Array, index: Array, *, dim: int) -> Array:
+    result = np.array(x, order="C")
+    result[_along(index, dim)] = np.broadcast_to(src, np.broadcast_shapes(src.shape, index.shape))[
+        tuple(slice(n) for n in index.shape)
+    ]
+    return result
+
+
+scatter_op = op(
+    "scatter",
+    _scatter,
+    {
+        "x": lambda g, index, dim: scatter_op(g, Tensor(np.zeros((), g.array.dtype)), index, dim=dim),
+        "src": lambda g, src_shape, index, dim: (
+            _pad_to(gather_op(g, index, dim=dim), src_shape) if src_shape else gather_op(g, index, dim=dim)
+        ),
+    },
+    shape=rules.like_first,
+    samples=lambda rng: [
+        (
+            (rng.standard_normal((3, 4)), rng.standard_normal((3, 2)), np.argsort(rng.random((3, 4)), 1)[:, :2]),
+            {"dim": 1},
+        )
+    ],
+    formula="x with x[i][index[i][j]] replaced by src[i][j]",
+    exact_dtype=True,
+)
+
+
+def scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    """`x` with the elements at `index` along `dim` replaced by `src` (a tensor or a number)."""
+    d = normalise_dim(dim, x.array.ndim)
+    _check_index("scatter", x, d, index)
+    return scatter_op(x, cast(as_operand(src, x), dtype=x.array.dtype), index, dim=d)
+
+
+def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 ``(..., num_classes)`` with a 1 at each index. Raises ValueError for an index outside."""
+    if dtypes.category(index.array.dtype) != 1:
+        raise TypeError(f"one_hot needs an integer tensor, got {dtypes.name(index.array.dtype)}")
+    if index.array.size and not index.storage.abstract:
+        low, high = int(index.array.min()), int(index.array.max())
+        num_classes = high + 1 if num_classes < 0 else num_classes
+        if low < 0 or high >= num_classes:
+            raise ValueError(f"one_hot: index {low if low < 0 else high} is outside 0 to {num_classes - 1}")
+    classes = Tensor(np.arange(builtins.max(num_classes, 0)))
+    return cast(index.unsqueeze(-1) == classes, dtype=dtypes.int64)
+
+
+# --- embedding --------------------------------------------------------------------------------------
+
+embedding_op = op(
+    "embedding",
+    lambda weight, ids, *, padding_idx: weight[ids],
+    {
+        "weight": lambda g, ids, weight_shape, padding_idx: embedding_grad_op(
+            g, ids, shape=weight_shape, padding_idx=padding_idx
+        )
+    },
+    shape=lambda metas, *, padding_idx: [((*metas[1][0], metas[0][0][1]), metas[0][1])],
+    samples=lambda rng: [((rng.standard_normal((5, 3)), np.array([[0, 2], [2, 4]])), {"padding_idx": None})],
+    formula="weight[ids]",
+    exact_dtype=True,
+)
+
+
+def _embedding_grad(g: Array, ids: Array, *, shape: tuple[int, int], padding_idx: int | None) -> Array:
+    """Rows of equal ids add up: sorted by id, then summed by segment."""
+    flat, rows = ids.reshape(-1), g.reshape(-1, shape[1])
+    result = np.zeros(shape, g.dtype)
+    if flat.size:
+        order = np.argsort(flat, kind="stable")
+        ordered = flat[order]
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        result[ordered[starts]] = np.add.reduceat(rows[order], starts, axis=0)
+    if padding_idx is not None:
+        result[padding_idx] = 0
+    return result
+
+
+def _masked_padding(g: Tensor, padding_idx: int | None) -> Tensor:
+    if padding_idx is None:
+        return g
+    keep = np.arange(g.array.shape[0]) != padding_idx
+    return g * Tensor(keep[:, None].astype(g.array.dtype))
+
+
+embedding_grad_op = op(
+    "embedding_grad",
+    _embedding_grad,
+    {"g": lambda g, ids, padding_idx: embedding_op(_masked_padding(g, padding_idx), ids, padding_idx=None)},
+    shape=lambda metas, *, shape, padding_idx: [(shape, metas[0][1])],
+    flops=rules.per_input(1),
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 2, 3)), np.array([[0, 2], [2, 4]])), {"shape": (5, 3), "padding_idx": p})
+        for p in (None, 2)
+    ],
+    formula="zeros (vocab, d), with row g_t added at ids_t; the padding row stays zero",
+)
+
+
+def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of `weight` ``(vocab, d)`` at `ids` ``(...)``: ``(..., d)``. The row `padding_idx` gets no gradient.
+
+    Raises IndexError for an id outside the vocabulary, TypeError for ids that are not integers.
+    """
+    if dtypes.category(ids.array.dtype) != 1:
+        raise TypeError(f"embedding: ids must be integers, got {dtypes.name(ids.array.dtype)}")
+    vocab = weight.array.shape[0]
+    if ids.array.size and not ids.storage.abstract:
+        low, high = int(ids.array.min()), int(ids.array.max())
+        if low < 0 or high >= vocab:
+            raise IndexError(f"embedding: id {low if low < 0 else high} is outside the vocabulary of {vocab}")
+    return embedding_op(weight, ids, padding_idx=None if padding_idx is None else padding_idx % vocab)

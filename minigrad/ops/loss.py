@@ -1,0 +1,191 @@
+"""Losses: cross-entropy with ignored targets and label smoothing, in one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.ops import rules
+from minigrad.ops.elementwise import cast, exp, where
+from minigrad.ops.index import gather, one_hot
+from minigrad.ops.normalise import _log_softmax, log_softmax
+from minigrad.ops.reduce import mean, sum
+from minigrad.ops.registry import Array, op
+from minigrad.tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+_Attrs = dict[str, Any]
+
+
+def _kept(targets: Array, ignore_index: int | None) -> Array:
+    return np.ones(targets.shape, bool) if ignore_index is None else targets != ignore_index
+
+
+def _weights(targets: Array, dtype: np.dtype, ignore_index: int | None, reduction: str) -> Array:
+    """What each position counts in the loss: 1, or 1/kept for the mean; 0 for an ignored target."""
+    kept = _kept(targets, ignore_index)
+    with np.errstate(all="ignore"):
+        scale = np.asarray(1.0, dtype) / np.asarray(kept.sum() if reduction == "mean" else 1, dtype)
+        return np.where(kept, scale, np.asarray(0, dtype)) if kept.any() else kept * scale
+
+
+def _cross_entropy(
+    logits: Array, targets: Array, *, ignore_index: int | None, label_smoothing: float, reduction: str
+) -> tuple[Array, Array]:
+    log_probs = _log_softmax(logits, dim=1)
+    kept = _kept(targets, ignore_index)
+    safe = np.where(kept, targets, 0)
+    picked = log_probs[np.arange(len(safe)), safe]
+    each = -(1 - label_smoothing) * picked
+    if label_smoothing:
+        each = each - label_smoothing * np.mean(log_probs, axis=1)
+    each = np.where(kept, each, 0).astype(logits.dtype, copy=False)
+    if reduction == "none":
+        return each, log_probs
+    total = np.sum(each)
+    if reduction == "mean":
+        total = total / np.asarray(kept.sum(), logits.dtype)
+    return np.asarray(total, logits.dtype), log_probs
+
+
+def _cross_entropy_steps(
+    logits: Tensor, targets: Tensor, *, ignore_index: int | None, label_smoothing: float, reduction: str
+) -> Tensor:
+    log_probs = log_softmax(logits, 1)
+    kept = targets == targets if ignore_index is None else targets != ignore_index
+    picked = gather(log_probs, 1, where(kept, targets, 0).unsqueeze(1)).squeeze(1)
+    each = -(1 - label_smoothing) * picked
+    if label_smoothing:
+        each = each - label_smoothing * mean(log_probs, 1)
+    each = where(kept, each, 0.0)
+    if reduction == "none":
+        return each
+    return sum(each) / cast(sum(kept), dtype=each.array.dtype) if reduction == "mean" else sum(each)
+
+
+def _samples(rng: np.random.Generator) -> Any:
+    for smoothing, ignore, reduction in ((0.0, None, "mean"), (0.1, 2, "mean"), (0.1, None, "none"), (0.0, 2, "sum")):
+        yield (
+            (rng.standard_normal((4, 5)), np.array([1, 2, 4, 0])),
+            {"ignore_index": ignore, "label_smoothing": smoothing, "reduction": reduction},
+        )
+
+
+cross_entropy_op = op(
+    "cross_entropy",
+    _cross_entropy,
+    lambda g, logits, targets, out1, ignore_index, label_smoothing, reduction: [
+        cross_entropy_grad_op(
+            g, logits, targets, out1, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction
+        ),
+        None,
+    ],
+    decomposition=_cross_entropy_steps,
+    aux=1,
+    shape=lambda metas, *, reduction, **_: [
+        (metas[1][0] if reduction == "none" else (), metas[0][1]),
+        metas[0],
+    ],
+    flops=rules.per_input(16),
+    samples=_samples,
+    formula="mean over kept n of -(1 - e) ln p[n, t_n] - e/V sum_v ln p[n, v], p = softmax(logits)",
+    source="document 000 section 2.13.3; document 003 'Cross-Entropy Loss'",
+)
+
+
+def _cross_entropy_grad(
+    g: Array, logits: Array, targets: Array, log_probs: Array, *, ignore_index: int | None, label_smoothing: float,
+    reduction: str,
+) -> Array:  # fmt: skip
+    weight = g * _weights(targets, logits.dtype, ignore_index, reduction)
+    result = np.exp(log_probs)
+    if label_smoothing:
+        result -= np.asarray(label_smoothing / logits.shape[1], logits.dtype)
+    safe = np.where(_kept(targets, ignore_index), targets, 0)
+    result[np.arange(len(safe)), safe] -= np.asarray(1 - label_smoothing, logits.dtype)
+    return result * weight[:, None]
+
+
+def _cross_entropy_grad_steps(
+    g: Tensor, logits: Tensor, targets: Tensor, log_probs: Tensor, *, ignore_index: int | None,
+    label_smoothing: float, reduction: str,
+) -> Tensor:  # fmt: skip
+    dtype, classes = logits.array.dtype, logits.array.shape[1]
+    kept = targets == targets if ignore_index is None else targets != ignore_index
+    target = cast(one_hot(where(kept, targets, 0), classes), dtype=dtype)
+    smooth = target * (1 - label_smoothing) + label_smoothing / classes
+    weight = cast(kept, dtype=dtype)
+    if reduction == "mean":
+        weight = weight / sum(weight)
+    return (exp(log_softmax(logits, 1)) - smooth) * (g * weight).unsqueeze(1)
+
+
+cross_entropy_grad_op = op(
+    "cross_entropy_grad",
+    _cross_entropy_grad,
+    decomposition=_cross_entropy_grad_steps,
+    shape=lambda metas, **_: [metas[1]],
+    flops=lambda metas, outputs, **_: 13 * rules.size(metas[1]),
+    samples=lambda rng: [
+        (
+            (
+                rng.standard_normal(4 if attrs["reduction"] == "none" else ()),
+                logits,
+                targets,
+                _log_softmax(logits, dim=1),
+            ),
+            attrs,
+        )
+        for (logits, targets), attrs in _samples(rng)
+    ],
+    formula="g w_n (softmax(logits) - smoothed target), w_n what position n counts",
+)
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, ignore_index: int | None = -100, label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Cross-entropy of logits ``(N, V)`` or ``(N, V, ...)`` and class ids ``(N, ...)``.
+
+    Smoothed targets put 1 - e + e/V on the target and e/V on every other class. Ignored targets count neither in the sum nor
+    in the mean; a mean over none is NaN. Raises ValueError for shapes, options or targets out of range.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"cross_entropy: label_smoothing must lie in [0, 1], got {label_smoothing}")
+    if dtypes.category(targets.array.dtype) != 1:
+        raise TypeError(f"cross_entropy: targets must be class ids (integers), got {dtypes.name(targets.array.dtype)}")
+    shape = logits.array.shape
+    if len(shape) > 2:
+        moved = logits.permute(0, *range(2, len(shape)), 1)
+        each = cross_entropy(moved.reshape(-1, shape[1]), targets.reshape(-1), ignore_index, label_smoothing, reduction)
+        return each.reshape(targets.array.shape) if reduction == "none" else each
+    single = len(shape) == 1
+    if single:
+        logits, targets = logits.unsqueeze(0), targets.reshape(1)
+    if logits.array.ndim != 2 or targets.array.shape != logits.array.shape[:1]:
+        raise ValueError(
+            f"cross_entropy: logits {list(shape)} need targets of shape {list(shape[:1])}, got {list(targets.array.shape)}"
+        )
+    _check_targets(targets, logits.array.shape[1], ignore_index)
+    result = cross_entropy_op(
+        logits, targets, ignore_index=ignore_index, label_smoothing=float(label_smoothing), reduction=reduction
+    )[0]
+    return result.reshape(()) if single else result
+
+
+def _check_targets(targets: Tensor, classes: int, ignore_index: int | None) -> None:
+    if targets.storage.abstract or not targets.array.size:
+        return
+    bad = (targets.array < 0) | (targets.array >= classes)
+    if ignore_index is not None:
+        bad &= targets.array != ignore_index
+    if bad.any():
+        raise ValueError(
+            f"cross_entropy: target {int(targets.array[bad][0])} is not a class id from 0 to {classes - 1}"
+            + ("" if ignore_index is None else f" nor the ignored id {ignore_index}")
+        )

@@ -1,0 +1,291 @@
+"""Composites over the last or a chosen dimension: softmax, log-softmax, log-sum-exp, layer norm, RMS norm.
+
+Each has a decomposition into simpler tensor ops, which defines it, and a derivative in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from minigrad.ops import rules
+from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, where
+from minigrad.ops.reduce import amax, mean, sum
+from minigrad.ops.registry import Array, Meta, Sample, op
+from minigrad.ops.rules import normalise_dim
+from minigrad.ops.shape import detach
+from minigrad.tensor import Tensor
+
+
+def _along(rng: np.random.Generator) -> Iterable[Sample]:
+    for shape, dim in (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 4), 1), ((2, 0), 0)):
+        yield (rng.standard_normal(shape) * 2,), {"dim": dim}
+
+
+# --- softmax ----------------------------------------------------------------------------------------
+
+
+def _softmax(x: Array, *, dim: int) -> Array:
+    if not x.size:
+        return np.array(x)
+    e = np.exp(x - np.max(x, axis=dim, keepdims=True))
+    return e / np.sum(e, axis=dim, keepdims=True)
+
+
+def _softmax_steps(x: Tensor, *, dim: int) -> Tensor:
+    e = exp(x - detach(amax(x, dim, keepdim=True)))  # the shift cancels: its gradient is zero
+    return e / sum(e, dim, keepdim=True)
+
+
+softmax_op = op(
+    "softmax",
+    _softmax,
+    {"x": lambda g, out, dim: softmax_grad_op(g, out, dim=dim)},
+    decomposition=_softmax_steps,
+    shape=rules.like_first,
+    flops=rules.per_element(14),
+    samples=_along,
+    formula="e^(x_i - max x) / sum_j e^(x_j - max x)",
+    source="document 000 section 2.2.3 step 3",
+)
+
+
+def _softmax_grad(g: Array, y: Array, *, dim: int) -> Array:
+    weighted = g * y
+    return weighted - y * np.sum(weighted, axis=dim, keepdims=True)
+
+
+def _softmax_grad_steps(g: Tensor, y: Tensor, *, dim: int) -> Tensor:
+    return y * (g - sum(g * y, dim, keepdim=True))
+
+
+softmax_grad_op = op(
+    "softmax_grad",
+    _softmax_grad,
+    decomposition=_softmax_grad_steps,
+    shape=rules.like_first,
+    flops=rules.per_element(4),
+    samples=lambda rng: [((rng.standard_normal((3, 4)), rng.random((3, 4))), {"dim": 1})],
+    formula="y (g - sum_j g_j y_j)",
+)
+
+
+def softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
+    """e^x / sum e^x along `dim`, shifted by the maximum so that it cannot overflow. A row of -inf is NaN (as torch's)."""
+    x = floating(x if dtype is None else cast(x, dtype=dtype))
+    return softmax_op(x, dim=normalise_dim(dim, x.array.ndim)) if x.array.ndim else x * 0.0 + 1.0
+
+
+def _log_softmax(x: Array, *, dim: int) -> Array:
+    if not x.size:
+        return np.array(x)
+    shifted = x - np.max(x, axis=dim, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
+
+
+def _log_softmax_steps(x: Tensor, *, dim: int) -> Tensor:
+    shifted = x - detach(amax(x, dim, keepdim=True))
+    return shifted - log(sum(exp(shifted), dim, keepdim=True))
+
+
+log_softmax_op = op(
+    "log_softmax",
+    _log_softmax,
+    {"x": lambda g, out, dim: g - exp(out) * sum(g, dim, keepdim=True)},
+    decomposition=_log_softmax_steps,
+    shape=rules.like_first,
+    flops=rules.per_element(15),
+    samples=_along,
+    formula="x_i - ln sum_j e^(x_j)",
+)
+
+
+def log_softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
+    """ln softmax along `dim`, without underflow."""
+    x = floating(x if dtype is None else cast(x, dtype=dtype))
+    return log_softmax_op(x, dim=normalise_dim(dim, x.array.ndim)) if x.array.ndim else x * 0.0
+
+
+def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """ln sum e^x along `dim`, without overflow; -inf where all are -inf."""
+    x = floating(x)
+    peak = detach(amax(x, dim, keepdim=True))
+    peak = where(isfinite(peak), peak, 0.0)
+    result = log(sum(exp(x - peak), dim, keepdim=True)) + peak
+    return result if keepdim else result.squeeze(dim)
+
+
+# --- layer norm -------------------------------------------------------------------------------------
+
+
+def _layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> tuple[Array, Array, Array]:
+    average = np.mean(x, axis=-1, keepdims=True)
+    centred = x - average
+    rstd = (1 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)).astype(x.dtype, copy=False)
+    return centred * rstd * weight + bias, average, rstd
+
+
+def _layer_norm_steps(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
+    centred = x - mean(x, -1, keepdim=True)
+    return centred * rsqrt(mean(centred * centred, -1, keepdim=True) + eps) * weight + bias
+
+
+def _row_stats(meta: Meta) -> Meta:
+    return (*meta[0][:-1], 1), meta[1]
+
+
+def _norm_inputs(rng: np.random.Generator) -> Iterable[Sample]:
+    for shape in ((3, 5), (2, 3, 4), (0, 4)):
+        d = shape[-1]
+        yield (rng.standard_normal(shape), rng.standard_normal(d), rng.standard_normal(d)), {"eps": 1e-5}
+
+
+layer_norm_op = op(
+    "layer_norm",
+    _layer_norm,
+    lambda g, x, weight, out1, out2, eps: layer_norm_grad_op(g, x, weight, out1, out2, eps=eps),
+    decomposition=_layer_norm_steps,
+    aux=2,
+    shape=lambda metas, *, eps: [metas[0], _row_stats(metas[0]), _row_stats(metas[0])],
+    flops=rules.per_element(8),
+    samples=_norm_inputs,
+    formula="(x - mean) / sqrt(var + eps) * weight + bias, var = mean of (x - mean)^2",
+    source="document 000 section 2.8.2; Ba et al. 2016",
+)
+
+
+def _layer_norm_grad(
+    g: Array, x: Array, weight: Array, average: Array, rstd: Array, *, eps: float
+) -> tuple[Array, Array, Array]:
+    normal = (x - average) * rstd
+    scaled = g * weight
+    dx = rstd * (
+        scaled - np.mean(scaled, axis=-1, keepdims=True) - normal * np.mean(scaled * normal, axis=-1, keepdims=True)
+    )
+    rows = tuple(range(x.ndim - 1))
+    return dx, np.sum(g * normal, axis=rows), np.sum(g, axis=rows)
+
+
+def _layer_norm_grad_steps(
+    g: Tensor, x: Tensor, weight: Tensor, average: Tensor, rstd: Tensor, *, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """From x alone: the statistics are functions of it, so that the second derivative sees all of x."""
+    centred = x - mean(x, -1, keepdim=True)
+    rstd = rsqrt(mean(centred * centred, -1, keepdim=True) + eps)
+    normal = centred * rstd
+    scaled = g * weight
+    dx = rstd * (scaled - mean(scaled, -1, keepdim=True) - normal * mean(scaled * normal, -1, keepdim=True))
+    rows = tuple(range(x.array.ndim - 1))
+    return (dx, sum(g * normal, rows), sum(g, rows)) if rows else (dx, g * normal, g)
+
+
+def _grad_inputs(rng: np.random.Generator) -> Iterable[Sample]:
+    for inputs, attrs in _norm_inputs(rng):
+        x, weight = inputs[0], inputs[1]
+        _, average, rstd = _layer_norm(x, weight, weight, eps=1e-5)
+        yield (rng.standard_normal(x.shape), x, weight, average, rstd), attrs
+
+
+layer_norm_grad_op = op(
+    "layer_norm_grad",
+    _layer_norm_grad,
+    decomposition=_layer_norm_grad_steps,
+    shape=lambda metas, *, eps: [metas[1], metas[2], metas[2]],
+    flops=rules.per_input(12),
+    samples=_grad_inputs,
+    formula="dx = rstd (s - mean(s) - n mean(s n)), s = g weight, n the normalised x; dweight = sum g n; dbias = sum g",
+)
+
+
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float = 1e-5) -> Tensor:
+    """Normalise the last dimension to mean 0 and variance 1 (biased), then scale and shift.
+
+    x ``(..., d)``, weight and bias ``(d,)`` or None. Raises ValueError where d disagrees.
+    """
+    x = floating(x)
+    d = x.array.shape[-1] if x.array.ndim else 0
+    if weight is None:
+        weight = Tensor(np.ones(d, x.array.dtype))
+    if bias is None:
+        bias = Tensor(np.zeros(d, x.array.dtype))
+    _check("layer_norm", x, weight)
+    _check("layer_norm", x, bias)
+    dtype = x.array.dtype
+    return layer_norm_op(x, cast(weight, dtype=dtype), cast(bias, dtype=dtype), eps=float(eps))[0]
+
+
+def _check(name: str, x: Tensor, weight: Tensor) -> None:
+    if not x.array.ndim or weight.array.shape != x.array.shape[-1:]:
+        raise ValueError(
+            f"{name}: the last dimension of the input {list(x.array.shape)} must be {weight.array.size}, the size of the "
+            "weight"
+        )
+
+
+# --- RMS norm ---------------------------------------------------------------------------------------
+
+
+def _rms_norm(x: Array, weight: Array, *, eps: float) -> tuple[Array, Array]:
+    rstd = (1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)).astype(x.dtype, copy=False)
+    return x * rstd * weight, rstd
+
+
+def _rms_norm_steps(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    return x * rsqrt(mean(x * x, -1, keepdim=True) + eps) * weight
+
+
+rms_norm_op = op(
+    "rms_norm",
+    _rms_norm,
+    lambda g, x, weight, out1, eps: rms_norm_grad_op(g, x, weight, out1, eps=eps),
+    decomposition=_rms_norm_steps,
+    aux=1,
+    shape=lambda metas, *, eps: [metas[0], _row_stats(metas[0])],
+    flops=rules.per_element(5),
+    samples=lambda rng: [(inputs[:2], attrs) for inputs, attrs in _norm_inputs(rng)],
+    formula="x / sqrt(mean(x^2) + eps) * weight",
+    source="document 002 'GPT: Decoder-Only'; Zhang and Sennrich 2019",
+)
+
+
+def _rms_norm_grad(g: Array, x: Array, weight: Array, rstd: Array, *, eps: float) -> tuple[Array, Array]:
+    normal = x * rstd
+    scaled = g * weight
+    dx = rstd * (scaled - normal * np.mean(scaled * normal, axis=-1, keepdims=True))
+    return dx, np.sum(g * normal, axis=tuple(range(x.ndim - 1)))
+
+
+def _rms_norm_grad_steps(g: Tensor, x: Tensor, weight: Tensor, rstd: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
+    rstd = rsqrt(mean(x * x, -1, keepdim=True) + eps)
+    normal = x * rstd
+    scaled = g * weight
+    dx = rstd * (scaled - normal * mean(scaled * normal, -1, keepdim=True))
+    rows = tuple(range(x.array.ndim - 1))
+    return dx, sum(g * normal, rows) if rows else g * normal
+
+
+rms_norm_grad_op = op(
+    "rms_norm_grad",
+    _rms_norm_grad,
+    decomposition=_rms_norm_grad_steps,
+    shape=lambda metas, *, eps: [metas[1], metas[2]],
+    flops=rules.per_input(9),
+    samples=lambda rng: [
+        ((rng.standard_normal(x.shape), x, weight, _rms_norm(x, weight, eps=1e-5)[1]), attrs)
+        for (x, weight, _), attrs in _norm_inputs(rng)
+    ],
+    formula="dx = rstd (s - n mean(s n)), s = g weight, n = x rstd; dweight = sum g n",
+)
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+    """Divide the last dimension by its root mean square, then scale. x ``(..., d)``, weight ``(d,)`` or None.
+
+    float16 and bfloat16 inputs are squared in float32, so that values near 300 do not overflow.
+    """
+    x = floating(x)
+    if weight is None:
+        weight = Tensor(np.ones(x.array.shape[-1:], x.array.dtype))
+    _check("rms_norm", x, weight)
+    return rms_norm_op(x, cast(weight, dtype=x.array.dtype), eps=float(eps))[0]

@@ -1,0 +1,190 @@
+"""What an op is, declared once: reference, derivative, shape rule, cost, formula, sample inputs.
+
+    mul = op("mul", lambda a, b: a * b, {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, formula="a b")
+
+Calling an op on tensors computes and records it (`minigrad.dispatch`). Derivatives are written in Tensor ops, so a
+backward pass is itself a graph. The *names of their parameters* say what has to be saved:
+
+    g, g1, ...     gradient of output 0, 1, ... (g1... may be None)     out, out1, ...   that output
+    <input>        that input                                        <input>_shape    its shape
+    <attribute>    that keyword argument                             needs, shapes    per input: is its gradient
+    <*inputs>      the list of them                                                   wanted; its shape
+A derivative is a mapping from input to function (one formula an input), or one function that returns a gradient or
+None for every input. Reducing a gradient over broadcast axes, and its dtype, are the driver's work, never a rule's.
+
+A *composite* has a `decomposition`, a plain function of tensors; its derivative defaults to the decomposition's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.graph import state
+
+Meta = tuple[tuple[int, ...], np.dtype]  # shape and dtype
+Array = np.ndarray
+Sample = tuple[Sequence[Array], dict[str, Any]]
+
+OPS: dict[str, Op] = {}
+
+
+class Op:
+    """A registered op. See the module's docstring for the meaning of the parts.
+
+    view          its output may share its input's memory
+    aux           how many trailing outputs carry no gradient (statistics kept for the derivative)
+    differentiable  False for comparisons, indices and the like
+    shape_rule    (metas of inputs, attrs) -> metas of outputs; used while tracing only
+    flops         (metas of inputs, metas of outputs, attrs) -> floating-point operations
+    samples       rng -> inputs and attributes on which the op is tested; `domain` limits generated inputs
+    kernels       (device, dtype) -> fast kernel, filled by `minigrad.kernels`
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reference: Callable[..., Any] | None,
+        vjp: Mapping[str, Callable[..., Any]] | Callable[..., Any] | None = None,
+        *,
+        shape: Callable[..., Sequence[Meta]] | None = None,
+        flops: Callable[..., int] | None = None,
+        samples: Callable[[np.random.Generator], Iterable[Sample]] | None = None,
+        formula: str = "",
+        source: str = "",
+        view: bool = False,
+        aux: int = 0,
+        differentiable: bool = True,
+        decomposition: Callable[..., Any] | None = None,
+        exact_dtype: bool = False,
+    ) -> None:
+        self.name = name
+        self.reference = reference
+        self.shape_rule = shape
+        self.flops = flops
+        self.samples = samples
+        self.formula = formula
+        self.source = source
+        self.view = view
+        self.aux = aux
+        self.differentiable = differentiable
+        self.decomposition = decomposition
+        self.exact_dtype = exact_dtype  # moves or casts data: no float32 detour for half types
+        self.kernels: dict[tuple[str, str], Callable[..., Any]] | None = None
+        function = reference or decomposition
+        assert function is not None, f"op {name!r} has neither reference nor decomposition"
+        parameters = inspect.signature(function).parameters.values()
+        self.inputs = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        self.rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.attributes = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.set_vjp(vjp)
+
+    def set_vjp(self, vjp: Mapping[str, Callable[..., Any]] | Callable[..., Any] | None) -> None:
+        """Install a derivative and read from its parameter names what it uses."""
+        self.joint: Callable[..., Any] | None = vjp if callable(vjp) else None
+        self.rules: tuple[Callable[..., Any] | None, ...] = ()
+        self.slots: tuple[tuple[tuple[str, Any], ...], ...] = ()
+        if self.joint is not None:
+            self.slots = (self._slots(self.joint),)
+        elif vjp is not None:
+            assert not callable(vjp)
+            unknown = set(vjp) - set(self.inputs)
+            assert not unknown, f"op {self.name!r}: derivatives of {unknown}, but inputs are {self.inputs}"
+            self.rules = tuple(vjp.get(name) for name in self.inputs)
+            self.slots = tuple(self._slots(rule) if rule else () for rule in self.rules)
+        self.saves: dict[tuple[bool, ...], tuple[int, ...]] = {}
+
+    def _slots(self, function: Callable[..., Any]) -> tuple[tuple[str, Any], ...]:
+        slots: list[tuple[str, Any]] = []
+        for name in inspect.signature(function).parameters:
+            if name == "g" or (name[0] == "g" and name[1:].isdigit()):
+                slots.append(("grad", int(name[1:] or 0)))
+            elif name == "out" or (name.startswith("out") and name[3:].isdigit()):
+                slots.append(("saved", ~int(name[3:] or 0)))
+            elif name in self.inputs:
+                slots.append(("saved", self.inputs.index(name)))
+            elif name.endswith("_shape") and name[:-6] in self.inputs:
+                slots.append(("shape", self.inputs.index(name[:-6])))
+            elif name in ("needs", "shapes", "attrs"):
+                slots.append((name, None))
+            elif name == self.rest:
+                slots.append(("rest", None))
+            elif name in self.attributes:
+                slots.append(("attr", name))
+            else:
+                raise TypeError(f"op {self.name!r}: its derivative asks for {name!r}, which it does not have")
+        return tuple(slots)
+
+    @property
+    def has_vjp(self) -> bool:
+        return self.joint is not None or bool(self.rules) or self.decomposition is not None
+
+    def saves_for(self, needs: tuple[bool, ...]) -> tuple[int, ...]:
+        """What to save when the inputs `needs` want gradients: i for an input, ~i for an output."""
+        found = self.saves.get(needs)
+        if found is None:
+            if self.joint is not None:
+                used = self.slots
+            elif self.rules:
+                used = tuple(slots for slots, need in zip(self.slots, needs, strict=True) if need)
+            else:
+                return tuple(range(len(needs)))  # the decomposition is run again from all inputs
+            wanted = dict.fromkeys(what for slots in used for kind, what in slots if kind == "saved")
+            if any(kind == "rest" for slots in used for kind, _ in slots):
+                wanted.update(dict.fromkeys(range(len(self.inputs), len(needs))))
+            found = tuple(wanted)
+            self.saves[needs] = found
+        return found
+
+    def evaluate(self, arrays: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
+        """The reference on arrays. Half types are computed in float32 and rounded once."""
+        half = None
+        for array in arrays:
+            if array.dtype is not dtypes.float32 and dtypes.is_half(array.dtype) and not self.exact_dtype:
+                half = array.dtype
+        if half is not None:
+            arrays = [a.astype(dtypes.float32) if dtypes.is_half(a.dtype) else a for a in arrays]
+        if self.reference is None:
+            from minigrad.dispatch import run_decomposition
+
+            result = run_decomposition(self, arrays, attrs)
+        elif state.quiet:
+            result = self.reference(*arrays, **attrs)
+        else:  # infinities and NaN are values here, not warnings
+            with np.errstate(all="ignore"):
+                result = self.reference(*arrays, **attrs)
+        outputs = result if type(result) is tuple else (result,)
+        if half is None:
+            return tuple(o if type(o) is np.ndarray else np.asarray(o) for o in outputs)
+        return tuple(np.asarray(o, half) if np.asarray(o).dtype == dtypes.float32 else np.asarray(o) for o in outputs)
+
+    def output_metas(self, metas: Sequence[Meta], attrs: Mapping[str, Any]) -> tuple[Meta, ...]:
+        """Shapes and dtypes of the outputs without computing them."""
+        if self.shape_rule is None:
+            raise TypeError(f"op {self.name!r} has no shape rule and cannot be traced without values")
+        return tuple(self.shape_rule(metas, **attrs))
+
+    def cost(self, metas: Sequence[Meta], outputs: Sequence[Meta], attrs: Mapping[str, Any]) -> tuple[int, int]:
+        """(FLOPs, bytes read and written)."""
+        moved = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in (*metas, *outputs))
+        return (self.flops(metas, outputs, **attrs) if self.flops else 0), (0 if self.view else moved)
+
+    def __call__(self, *tensors: Any, **attrs: Any) -> Any:
+        from minigrad.dispatch import apply
+
+        return apply(self, tensors, attrs)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+def op(name: str, reference: Callable[..., Any] | None, vjp: Any = None, **parts: Any) -> Op:
+    """Declare and register an op. Raises ValueError when the name is taken."""
+    if name in OPS:
+        raise ValueError(f"op {name!r} is declared twice")
+    OPS[name] = Op(name, reference, vjp, **parts)
+    return OPS[name]

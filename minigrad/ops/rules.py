@@ -1,0 +1,66 @@
+"""Shape rules and costs that whole families of ops share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.ops.registry import Meta
+
+
+def size(meta: Meta) -> int:
+    return int(np.prod(meta[0], dtype=np.int64))
+
+
+def elementwise(metas: Sequence[Meta], **_: Any) -> list[Meta]:
+    """Broadcast shapes; the inputs already agree in dtype."""
+    return [(np.broadcast_shapes(*[shape for shape, _ in metas]), metas[0][1])]
+
+
+def boolean(metas: Sequence[Meta], **_: Any) -> list[Meta]:
+    return [(np.broadcast_shapes(*[shape for shape, _ in metas]), dtypes.bool_)]
+
+
+def like_first(metas: Sequence[Meta], **_: Any) -> list[Meta]:
+    return [metas[0]]
+
+
+def reduced(shape: tuple[int, ...], dims: Sequence[int], keepdim: bool) -> tuple[int, ...]:
+    """The shape after reducing over `dims` (normalised)."""
+    if keepdim:
+        return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+def per_element(count: int) -> Callable[..., int]:
+    """`count` FLOPs for every element of the output."""
+    return lambda metas, outputs, **_: count * size(outputs[0])
+
+
+def per_input(count: int) -> Callable[..., int]:
+    """`count` FLOPs for every element of the first input."""
+    return lambda metas, outputs, **_: count * size(metas[0])
+
+
+def normalise_dim(dim: int, ndim: int) -> int:
+    """A dimension in 0..ndim-1. Raises IndexError with the valid range."""
+    limit = max(ndim, 1)
+    if not -limit <= dim < limit:
+        raise IndexError(f"dimension {dim} is out of range for a tensor of {ndim} dimensions ({-limit} to {limit - 1})")
+    return dim % limit
+
+
+def normalise_dims(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Sorted dimensions; None and () mean all. Raises IndexError out of range, ValueError for a repeated one."""
+    if dim is None:
+        return tuple(range(ndim))
+    dims = [dim] if isinstance(dim, int | np.integer) else list(dim)
+    if not dims:
+        return tuple(range(ndim))
+    normal = sorted(normalise_dim(int(d), ndim) for d in dims)
+    if len(set(normal)) != len(normal):
+        raise ValueError(f"dimension repeated in {tuple(dims)}")
+    return tuple(normal) if ndim else ()

@@ -1,0 +1,442 @@
+"""Ops that move or select elements without computing: views, joins, copies. Views alias their input's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.ops import rules
+from minigrad.ops.registry import Array, Meta, Op, Sample, op
+from minigrad.ops.rules import normalise_dim
+from minigrad.tensor import Tensor
+
+Shape = tuple[int, ...]
+
+
+def _cases(*cases: tuple[Shape, dict[str, Any]]) -> Any:
+    """Samples: shapes of the one input, with attributes."""
+
+    def samples(rng: np.random.Generator) -> Iterable[Sample]:
+        for shape, attrs in cases:
+            yield (rng.standard_normal(shape),), attrs
+
+    return samples
+
+
+def _view(name: str, reference: Any, vjp: Any, formula: str, samples: Any) -> Op:
+    return op(name, reference, {"x": vjp}, view=True, samples=samples, formula=formula, exact_dtype=True)
+
+
+# --- views ------------------------------------------------------------------------------------------
+
+alias = _view("alias", lambda x: x[...], lambda g: g, "x", _cases(((2, 3), {}), ((), {})))
+detach_op = op(
+    "detach", lambda x: x[...], view=True, differentiable=False, samples=_cases(((2, 3), {})), formula="x, a constant",
+    exact_dtype=True,
+)  # fmt: skip
+
+reshape_op = _view(
+    "reshape",
+    lambda x, *, shape: x.reshape(shape),
+    lambda g, x_shape: reshape_op(g, shape=x_shape),
+    "the same elements in row-major order, another shape",
+    _cases(
+        ((2, 6), {"shape": (3, 4)}), ((4,), {"shape": (1, 2, 2)}), ((0, 3), {"shape": (3, 0)}), ((1,), {"shape": ()})
+    ),
+)
+
+
+def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
+    """A shape whose one -1 is filled in. Raises ValueError with both sizes when they do not fit."""
+    shape = [int(n) for n in given]
+    known = 1
+    for n in shape:
+        known *= n if n != -1 else 1
+    if shape.count(-1) == 1 and known and size % known == 0:
+        shape[shape.index(-1)] = size // known
+    elif -1 in shape or any(n < 0 for n in shape) or known != size:
+        raise ValueError(f"cannot view shape {list(old)} ({size} elements) as {list(given)}")
+    return tuple(shape)
+
+
+def flatten_arguments(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes or dims given one by one or as one sequence."""
+    if len(values) == 1 and not isinstance(values[0], int | np.integer):
+        values = tuple(values[0])
+    return tuple(int(v) for v in values)
+
+
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape (one size may be -1); a view where the memory allows it, else a copy."""
+    new = resolve_shape(flatten_arguments(shape), x.array.size, x.array.shape)
+    return reshape_op(x, shape=new)
+
+
+def view(x: Tensor, *shape: Any) -> Tensor:
+    """Like reshape, but never a copy. Raises RuntimeError where the memory layout does not allow it."""
+    result = reshape(x, *shape)
+    if result.base is None and x.array.size:
+        raise RuntimeError(
+            f"view: a tensor of shape {list(x.array.shape)} with these strides cannot be viewed as "
+            f"{list(result.array.shape)} without a copy: call .contiguous() first, or use .reshape()"
+        )
+    return result
+
+
+permute_op = _view(
+    "permute",
+    lambda x, *, dims: x.transpose(dims),
+    lambda g, dims: permute_op(g, dims=tuple(int(i) for i in np.argsort(dims))),
+    "dimension i of the result is dimension dims[i] of x",
+    _cases(((2, 3, 4), {"dims": (2, 0, 1)}), ((2, 3), {"dims": (1, 0)}), ((), {"dims": ()})),
+)
+
+
+def permute(x: Tensor, *dims: Any) -> Tensor:
+    """Reorder the dimensions. Raises ValueError unless `dims` names each once."""
+    given = flatten_arguments(dims)
+    normal = tuple(normalise_dim(d, x.array.ndim) for d in given) if given else ()
+    if sorted(normal) != list(range(x.array.ndim)):
+        raise ValueError(f"permute: {given} does not name each of {x.array.ndim} dimensions once")
+    return permute_op(x, dims=normal)
+
+
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Exchange two dimensions."""
+    dims = list(range(x.array.ndim))
+    i, j = normalise_dim(dim0, x.array.ndim), normalise_dim(dim1, x.array.ndim)
+    if dims:
+        dims[i], dims[j] = dims[j], dims[i]
+    return permute_op(x, dims=tuple(dims))
+
+
+expand_op = _view(
+    "expand",
+    lambda x, *, shape: np.broadcast_to(x, shape),
+    lambda g: g,
+    "x repeated along new and size-1 dimensions, without a copy",
+    _cases(((3, 1), {"shape": (3, 4)}), ((2,), {"shape": (3, 2)}), ((), {"shape": (2, 2)})),
+)
+
+
+def expand(x: Tensor, *sizes: Any) -> Tensor:
+    """Repeat size-1 dimensions (-1 keeps a size). Raises ValueError where a size other than 1 would change."""
+    given = flatten_arguments(sizes)
+    extra = len(given) - x.array.ndim
+    shape = tuple(x.array.shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(given))
+    if extra < 0 or any(n != m and m != 1 for n, m in zip(shape[extra:], x.array.shape, strict=True)):
+        raise ValueError(f"expand: shape {list(x.array.shape)} does not expand to {list(given)}")
+    return expand_op(x, shape=shape)
+
+
+def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """`x` expanded to `shape`."""
+    return expand(x, tuple(shape))
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """A new dimension of size 1 at `dim`."""
+    shape = list(x.array.shape)
+    shape.insert(normalise_dim(dim, x.array.ndim + 1), 1)
+    return reshape_op(x, shape=tuple(shape))
+
+
+def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Drop dimensions of size 1 (all of them, or those of `dim` that have it)."""
+    dims = range(x.array.ndim) if dim is None else rules.normalise_dims(dim, x.array.ndim)
+    return reshape_op(x, shape=tuple(n for i, n in enumerate(x.array.shape) if not (i in dims and n == 1)))
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Join the dimensions from `start_dim` to `end_dim` into one."""
+    shape = x.array.shape
+    first, last = normalise_dim(start_dim, len(shape)), normalise_dim(end_dim, len(shape))
+    if first > last:
+        raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    return reshape(x, *shape[:first], int(np.prod(shape[first : last + 1])), *shape[last + 1 :])
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Split one dimension into several."""
+    i = normalise_dim(dim, x.array.ndim)
+    new = resolve_shape(tuple(sizes), x.array.shape[i], (x.array.shape[i],))
+    return reshape_op(x, shape=x.array.shape[:i] + new + x.array.shape[i + 1 :])
+
+
+as_strided_op = _view(
+    "as_strided",
+    lambda x, *, shape, strides, offset: _strided(x, shape, strides, offset),
+    lambda g, x_shape, shape, strides, offset: strided_add_op(
+        g, base_shape=x_shape, shape=shape, strides=strides, offset=offset
+    ),
+    "a window on the memory of x: shape, strides and offset in elements",
+    _cases(((2, 6), {"shape": (2, 3), "strides": (6, 2), "offset": 1})),
+)
+
+
+def _strided(x: Array, shape: Shape, strides: Sequence[int], offset: int) -> Array:
+    memory = np.ascontiguousarray(x)
+    size = x.dtype.itemsize
+    return np.ndarray(shape, x.dtype, memory, offset * size, tuple(stride * size for stride in strides))  # type: ignore[call-overload]
+
+
+def as_strided(x: Tensor, shape: Shape, strides: Sequence[int], offset: int = 0) -> Tensor:
+    """A window on the memory of a contiguous tensor; strides and offset in elements."""
+    return as_strided_op(x, shape=tuple(shape), strides=tuple(strides), offset=offset)
+
+
+def _strided_add(g: Array, *, base_shape: Shape, shape: Shape, strides: Sequence[int], offset: int) -> Array:
+    result = np.zeros(base_shape, g.dtype)
+    numbers = np.arange(result.size).reshape(base_shape)
+    np.add.at(result.reshape(-1), _strided(numbers, shape, strides, offset), g)
+    return result
+
+
+strided_add_op = op(
+    "strided_add",
+    _strided_add,
+    {"g": lambda g, shape, strides, offset: as_strided(g, shape, strides, offset)},
+    shape=lambda metas, *, base_shape, **_: [(base_shape, metas[0][1])],
+    flops=rules.per_input(1),
+    samples=_cases(((2, 3), {"base_shape": (2, 6), "shape": (2, 3), "strides": (6, 2), "offset": 1})),
+    formula="zeros, with g added in a strided window",
+)
+
+
+def _strided_scatter(base: Array, value: Array, *, shape: Shape, strides: Sequence[int], offset: int) -> Array:
+    result = np.array(base, order="C")
+    _strided(result, shape, strides, offset)[...] = value
+    return result
+
+
+strided_scatter_op = op(
+    "strided_scatter",
+    _strided_scatter,
+    {
+        "base": lambda g, value_shape, shape, strides, offset: strided_scatter_op(
+            g, zeros_like_meta(value_shape, g), shape=shape, strides=strides, offset=offset
+        ),
+        "value": lambda g, shape, strides, offset: as_strided(contiguous(g), shape, strides, offset),
+    },
+    shape=rules.like_first,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 6)), rng.standard_normal((2, 3))), {"shape": (2, 3), "strides": (6, 2), "offset": 1})
+    ],
+    formula="base with a strided window replaced by value",
+    exact_dtype=True,
+)
+
+
+def strided_scatter(base: Tensor, value: Tensor, shape: Shape, strides: Sequence[int], offset: int) -> Tensor:
+    """`base` with a window on its memory replaced. Raises RuntimeError where the base is not contiguous."""
+    if not base.array.flags.c_contiguous:
+        raise RuntimeError(
+            "a view of a tensor that is not contiguous cannot be changed in place here: "
+            "call .contiguous() before taking the view"
+        )
+    return strided_scatter_op(base, value, shape=shape, strides=strides, offset=offset)
+
+
+def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
+    """Zeros of `shape` in the dtype of `like`."""
+    return Tensor(np.zeros(shape, like.array.dtype))
+
+
+# --- copies -----------------------------------------------------------------------------------------
+
+clone = op(
+    "clone", lambda x: np.array(x, order="C"), {"x": lambda g: g}, shape=rules.like_first,
+    samples=_cases(((2, 3), {}), ((0,), {})), formula="a copy of x", exact_dtype=True,
+)  # fmt: skip
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """`x` itself if its elements lie in row-major order, else a copy that does."""
+    return x if x.array.flags.c_contiguous else clone(x)
+
+
+flip_op = op(
+    "flip",
+    lambda x, *, dims: np.ascontiguousarray(np.flip(x, dims)),
+    {"x": lambda g, dims: flip_op(g, dims=dims)},
+    shape=rules.like_first,
+    samples=_cases(((2, 3), {"dims": (1,)}), ((2, 3), {"dims": (0, 1)})),
+    formula="x in reverse order along dims",
+    exact_dtype=True,
+)
+
+
+def flip(x: Tensor, *dims: Any) -> Tensor:
+    """Reverse the order of elements along `dims` (a copy)."""
+    return flip_op(x, dims=rules.normalise_dims(flatten_arguments(dims), x.array.ndim))
+
+
+def roll(x: Tensor, shifts: int, dims: int) -> Tensor:
+    """Shift elements along a dimension, those that leave at the end come in at the start."""
+    d = normalise_dim(dims, x.array.ndim)
+    n = x.array.shape[d]
+    cut = -shifts % n if n else 0
+    return cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
+
+
+# --- joins and parts --------------------------------------------------------------------------------
+
+
+def _cat_shape(metas: Sequence[Meta], *, dim: int) -> list[Meta]:
+    shape = list(metas[0][0])
+    shape[dim] = sum(meta[0][dim] for meta in metas)
+    return [(tuple(shape), metas[0][1])]
+
+
+def _cat_vjp(g: Tensor, shapes: Sequence[Shape], needs: Sequence[bool], dim: int) -> list[Tensor | None]:
+    parts: list[Tensor | None] = []
+    start = 0
+    for shape, need in zip(shapes, needs, strict=True):
+        parts.append(narrow(g, dim, start, shape[dim]) if need else None)
+        start += shape[dim]
+    return parts
+
+
+cat_op = op(
+    "cat",
+    lambda *tensors, dim: np.concatenate(tensors, axis=dim),
+    _cat_vjp,
+    shape=_cat_shape,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 3)), rng.standard_normal((2, 1)), rng.standard_normal((2, 0))), {"dim": 1})
+    ],
+    formula="tensors one after the other along dim",
+    exact_dtype=True,
+)
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors along an existing dimension. Raises ValueError for none, or for shapes that differ elsewhere."""
+    from minigrad.ops.elementwise import cast
+
+    tensors = list(tensors)
+    if not tensors:
+        raise ValueError("cat: expected at least one tensor")
+    d = normalise_dim(dim, tensors[0].array.ndim)
+    rest = [t.array.shape[:d] + t.array.shape[d + 1 :] for t in tensors]
+    if any(r != rest[0] or t.array.ndim != tensors[0].array.ndim for r, t in zip(rest, tensors, strict=True)):
+        raise ValueError(
+            f"cat along dimension {dim}: shapes {[list(t.array.shape) for t in tensors]} differ in another dimension"
+        )
+    dtype = tensors[0].array.dtype
+    for t in tensors[1:]:
+        dtype = dtypes.promote(dtype, t.array.dtype)
+    return cat_op(*[cast(t, dtype=dtype) for t in tensors], dim=d)
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors of one shape along a new dimension."""
+    tensors = list(tensors)
+    if any(t.array.shape != tensors[0].array.shape for t in tensors):
+        raise ValueError(f"stack: shapes {[list(t.array.shape) for t in tensors]} differ")
+    if not tensors:
+        raise ValueError("stack: expected at least one tensor")
+    return cat([unsqueeze(t, dim) for t in tensors], normalise_dim(dim, tensors[0].array.ndim + 1))
+
+
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements from `start` along `dim`, a view."""
+    d = normalise_dim(dim, x.array.ndim)
+    return x[(slice(None),) * d + (slice(start, start + length),)]
+
+
+def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of `x` of `size` elements each along `dim` (the last may be smaller), or of the given sizes."""
+    d = normalise_dim(dim, x.array.ndim)
+    n = x.array.shape[d]
+    if isinstance(size, int):
+        if size <= 0:
+            raise ValueError(f"split: the size must be positive, got {size}")
+        sizes = [min(size, n - start) for start in range(0, n, size)] or [0]
+    else:
+        sizes = list(size)
+        if sum(sizes) != n:
+            raise ValueError(f"split: sizes {sizes} add up to {sum(sizes)}, dimension {dim} has {n}")
+    starts = np.cumsum([0, *sizes])
+    return tuple(narrow(x, d, int(start), length) for start, length in zip(starts, sizes, strict=False))
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
+    if chunks <= 0:
+        raise ValueError(f"chunk: the number of chunks must be positive, got {chunks}")
+    n = x.array.shape[normalise_dim(dim, x.array.ndim)]
+    return split(x, max(-(-n // chunks), 1), dim)
+
+
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices of `x` along `dim`, as views without it."""
+    d = normalise_dim(dim, x.array.ndim)
+    return tuple(x[(slice(None),) * d + (i,)] for i in range(x.array.shape[d]))
+
+
+def repeat(x: Tensor, *sizes: Any) -> Tensor:
+    """Tile `x`: sizes[i] copies along dimension i (a copy)."""
+    given = flatten_arguments(sizes)
+    extra = len(given) - x.array.ndim
+    if extra < 0:
+        raise ValueError(f"repeat: {len(given)} sizes for a tensor of {x.array.ndim} dimensions; give at least as many")
+    shape = (1,) * extra + x.array.shape
+    doubled = tuple(n for size in shape for n in (1, size))
+    wide = tuple(n for count, size in zip(given, shape, strict=True) for n in (count, size))
+    spread = expand_op(reshape_op(x, shape=doubled), shape=wide)
+    return reshape(spread, tuple(count * size for count, size in zip(given, shape, strict=True))).clone()
+
+
+def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+    """Each element `repeats` times in a row along `dim` (flattened if None)."""
+    if dim is None:
+        x, dim = flatten(x), 0
+    if repeats < 0:
+        raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
+    d = normalise_dim(dim, x.array.ndim)
+    shape = x.array.shape
+    wide = (*shape[: d + 1], repeats, *shape[d + 1 :])
+    return reshape(expand_op(unsqueeze(x, d + 1), shape=wide), *shape[:d], shape[d] * repeats, *shape[d + 1 :])
+
+
+def detach(x: Tensor) -> Tensor:
+    """The same memory without a history."""
+    return detach_op(x)
+
+
+def _triangle(name: str, keep: Any, formula: str) -> Op:
+    return op(
+        name,
+        keep,
+        {"x": lambda g, diagonal: OPS_BY_TRIANGLE[name](g, diagonal=diagonal)},
+        shape=rules.like_first,
+        samples=_cases(((3, 4), {"diagonal": 0}), ((2, 4, 3), {"diagonal": 1}), ((3, 3), {"diagonal": -1})),
+        formula=formula,
+        exact_dtype=True,
+    )
+
+
+OPS_BY_TRIANGLE = {
+    "tril": _triangle("tril", lambda x, *, diagonal: np.tril(x, diagonal), "x_ij where j <= i + diagonal, else 0"),
+    "triu": _triangle("triu", lambda x, *, diagonal: np.triu(x, diagonal), "x_ij where j >= i + diagonal, else 0"),
+}
+
+
+def _matrices(name: str, x: Tensor, diagonal: int) -> Tensor:
+    if x.array.ndim < 2:
+        raise ValueError(f"{name} needs at least 2 dimensions, got shape {list(x.array.shape)}")
+    return OPS_BY_TRIANGLE[name](x, diagonal=diagonal)
+
+
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of matrices ``(..., m, n)``, zeros above `diagonal`."""
+    return _matrices("tril", x, diagonal)
+
+
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of matrices ``(..., m, n)``, zeros below `diagonal`."""
+    return _matrices("triu", x, diagonal)

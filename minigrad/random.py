@@ -1,0 +1,188 @@
+"""Random numbers: Philox4x32-10 (Salmon et al. 2011), counter based, so that CPU, GPU and replays agree.
+
+A `Generator` is a seed and an offset, kept in a tensor of two int64; every draw takes the next counters. The i-th 32-bit
+word of a draw is word i mod 4 of the Philox block at counter offset + i // 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.graph import state
+from minigrad.ops import rules
+from minigrad.ops.registry import Array, op
+from minigrad.tensor import Tensor
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+_WORD = 0xFFFFFFFF
+
+
+def philox(seed: int, offset: int, count: int) -> Array:
+    """`count` 32-bit words (uint32) of the stream `seed`, from the counter `offset` on."""
+    blocks = -(-count // 4)
+    counter = np.arange(offset, offset + blocks, dtype=np.uint64)
+    c0, c1 = counter & _LOW, counter >> _SHIFT
+    c2 = c3 = np.zeros_like(counter)
+    k0, k1 = seed & _WORD, (seed >> 32) & _WORD
+    for _ in range(10):
+        p0, p1 = c0 * _M0, c2 * _M1
+        c0, c1, c2, c3 = (p1 >> _SHIFT) ^ c1 ^ np.uint64(k0), p1 & _LOW, (p0 >> _SHIFT) ^ c3 ^ np.uint64(k1), p0 & _LOW
+        k0, k1 = (k0 + _W0) & _WORD, (k1 + _W1) & _WORD
+    return np.stack([c0, c1, c2, c3], axis=1).reshape(-1)[:count].astype(np.uint32)
+
+
+def _uniform(key: Array, *, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    count = int(np.prod(shape))
+    words = philox(int(key[0]), int(key[1]), count)
+    return ((words >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)).reshape(shape).astype(dtype)
+
+
+uniform_op = op(
+    "random_uniform",
+    _uniform,
+    shape=lambda metas, *, shape, dtype: [(shape, dtype)],
+    flops=rules.per_element(20),
+    samples=lambda rng: [((np.array([3, 5]),), {"shape": (2, 3), "dtype": dtypes.float32})],
+    formula="uniform in [0, 1), multiples of 2^-24",
+    source="Salmon et al. 2011",
+    differentiable=False,
+    exact_dtype=True,
+)
+
+
+class Generator:
+    """A stream of random numbers. `state` is an int64 tensor (seed, offset)."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.state = Tensor(np.zeros(2, np.int64))
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream `seed` from its beginning."""
+        self.state.array[:] = (int(seed) & 0x7FFFFFFFFFFFFFFF, 0)
+        self.state.storage.version += 1
+        return self
+
+    def initial_seed(self) -> int:
+        return int(self.state.array[0])
+
+    def get_state(self) -> Tensor:
+        """A copy of (seed, offset), int64 ``(2,)``."""
+        return Tensor(self.state.array.copy())
+
+    def set_state(self, value: Tensor) -> None:
+        if value.array.shape != (2,) or value.array.dtype != np.int64:
+            raise ValueError(
+                f"a generator's state is int64 (2,), got {dtypes.name(value.array.dtype)}{list(value.array.shape)}"
+            )
+        self.state.array[:] = value.array
+
+    def take(self, words: int) -> Tensor:
+        """The key of a draw of `words` 32-bit words; the stream moves past it."""
+        blocks = -(-words // 4)
+        if state.recorder is not None:
+            key = self.state.clone()
+            self.state += Tensor(np.array([0, blocks]))
+            return key
+        key = Tensor(self.state.array.copy())
+        self.state.array[1] += blocks
+        return key
+
+
+default_generator = Generator(0)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator."""
+    return default_generator.manual_seed(seed)
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    from minigrad.ops.shape import flatten_arguments
+
+    shape = flatten_arguments(size) if size else ()
+    if any(n < 0 for n in shape):
+        raise ValueError(f"a size cannot be negative: {list(shape)}")
+    return shape
+
+
+def rand(
+    *size: Any, generator: Generator | None = None, dtype: np.dtype | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Uniform in [0, 1)."""
+    shape = _shape(size)
+    key = (generator or default_generator).take(int(np.prod(shape)))
+    return uniform_op(key, shape=shape, dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
+
+
+def randn(
+    *size: Any, generator: Generator | None = None, dtype: np.dtype | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Standard normal (Box-Muller on two uniforms)."""
+    from minigrad.ops import elementwise as e
+
+    shape = _shape(size)
+    pairs = rand(2, *shape, generator=generator)
+    radius = e.sqrt(-2.0 * e.log1p(-pairs[0]))
+    return e.cast(radius * e.cos(2.0 * math.pi * pairs[1]), dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
+
+
+def randint(low: int, high: int | None = None, size: Sequence[int] = (), generator: Generator | None = None) -> Tensor:
+    """int64 in [low, high), or [0, low). Raises ValueError for an empty range."""
+    from minigrad.ops import elementwise as e
+
+    start, stop = (0, low) if high is None else (low, high)
+    if stop <= start:
+        raise ValueError(f"randint: the range [{start}, {stop}) is empty")
+    return (
+        e.cast(
+            e.floor(rand(*size, generator=generator, dtype=dtypes.float64) * float(stop - start)), dtype=dtypes.int64
+        )
+        + start
+    )
+
+
+def randperm(n: int, generator: Generator | None = None) -> Tensor:
+    """A random order of 0..n-1, int64."""
+    return rand(n, generator=generator).argsort()
+
+
+def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
+    """1 with probability `p`, elementwise, else 0, in the dtype of `p`."""
+    from minigrad.ops import elementwise as e
+
+    return e.cast(rand(*p.array.shape, generator=generator) < p, dtype=p.array.dtype)
+
+
+def multinomial(
+    weights: Tensor, num_samples: int, replacement: bool = False, generator: Generator | None = None
+) -> Tensor:
+    """int64 ``(..., num_samples)``: categories drawn with probability proportional to `weights` ``(..., V)``.
+
+    Without replacement, by the exponential race (the order is that of draws). Raises ValueError for negative, infinite
+    or all-zero weights, and for more samples than categories with weight.
+    """
+    from minigrad.ops import elementwise as e
+
+    w = weights.array
+    if not weights.storage.abstract:
+        if not np.isfinite(w).all() or (w < 0).any() or (w.sum(-1) <= 0).any():
+            raise ValueError("multinomial: weights must be finite, not negative, and not all zero in a row")
+        if not replacement and ((w > 0).sum(-1) < num_samples).any():
+            raise ValueError(
+                f"multinomial: {num_samples} samples without replacement need as many categories of weight > 0 in every row"
+            )
+    weights = e.cast(weights, dtype=dtypes.float64)
+    if not replacement:
+        races = e.log1p(-rand(*w.shape, generator=generator, dtype=dtypes.float64)) / weights  # -Exp(weight)
+        return e.where(weights > 0, races, float("-inf")).topk(num_samples, -1)[1]
+    edges = weights.cumsum(-1)
+    points = rand(*w.shape[:-1], num_samples, generator=generator, dtype=dtypes.float64) * edges[..., -1:]
+    return (points.unsqueeze(-1) >= edges[..., None, :-1]).sum(-1)

@@ -1,0 +1,824 @@
+"""Tensor: an array, its storage, and the node that made it. Every method is one line that calls an op.
+
+`array` is the numpy view; `storage` is shared by all views of one memory and carries the version counter that
+in-place changes advance. Only ops, kernels and this file touch `array`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.graph import Node, state
+
+if TYPE_CHECKING:
+    from minigrad.random import Generator
+
+
+class Storage:
+    """One piece of memory. version counts in-place changes; abstract memory (while tracing) holds no values."""
+
+    __slots__ = ("__weakref__", "abstract", "device", "version")
+
+    def __init__(self, device: str = "cpu", abstract: bool = False) -> None:
+        self.version = 0
+        self.device = device
+        self.abstract = abstract
+
+
+class Tensor:
+    """An n-dimensional array that remembers how it was made.
+
+    base, seen: a view's base tensor, and the storage version at which `node` was true for it.
+    """
+
+    __slots__ = ("__weakref__", "array", "base", "index", "needs_grad", "node", "seen", "storage")
+
+    array: np.ndarray
+    __array_priority__ = 1000  # numpy defers to our operators
+
+    def __init__(
+        self,
+        array: np.ndarray,
+        storage: Storage | None = None,
+        node: Node | None = None,
+        index: int = 0,
+        needs_grad: bool = False,
+    ) -> None:
+        self.array = array
+        self.storage = Storage() if storage is None else storage
+        self.node = node
+        self.index = index
+        self.needs_grad = needs_grad
+        self.base: Tensor | None = None
+        self.seen = 0
+
+    # --- what it is ---------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def device(self) -> str:
+        return self.storage.device
+
+    def dim(self) -> int:
+        return self.array.ndim
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[rules.normalise_dim(dim, self.array.ndim)]
+
+    def numel(self) -> int:
+        return self.array.size
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def stride(self) -> tuple[int, ...]:
+        """Strides in elements."""
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
+
+    def is_contiguous(self) -> bool:
+        return self.array.flags.c_contiguous
+
+    def is_floating_point(self) -> bool:
+        return dtypes.is_floating(self.array.dtype)
+
+    def __len__(self) -> int:
+        if not self.array.ndim:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.array.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(shape.unbind(self))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    # --- values -------------------------------------------------------------------------------------
+
+    def _values(self, what: str) -> np.ndarray:
+        if self.storage.abstract:
+            raise RuntimeError(
+                f"{what} needs the values of a tensor that is only being traced (shape {list(self.array.shape)}): a trace "
+                "records the same steps for all values, so Python must not look at them; use where() instead of if"
+            )
+        return self.array
+
+    def item(self) -> Any:
+        """The only element as a Python number. Raises ValueError for more or less than one."""
+        if self.array.size != 1:
+            raise ValueError(f"item() needs exactly one element, this tensor has shape {list(self.array.shape)}")
+        return self._values("item()").item()
+
+    def tolist(self) -> Any:
+        return self._values("tolist()").tolist()
+
+    def numpy(self) -> np.ndarray:
+        """The values as a numpy array that shares memory. Raises RuntimeError where a gradient is recorded."""
+        if self.needs_grad:
+            raise RuntimeError("numpy() on a tensor that requires a gradient would lose it: use .detach().numpy()")
+        return self._values("numpy()")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self._values("numpy.asarray()")
+        return np.array(array, dtype) if copy else np.asarray(array, dtype)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if dtypes.is_floating(self.array.dtype):
+            raise TypeError("only an integer tensor of one element can be used as an index")
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.array.size != 1:
+            raise ValueError(
+                f"the truth of a tensor of shape {list(self.array.shape)} is ambiguous: use .any() or .all()"
+            )
+        return bool(self._values("bool()"))
+
+    def __repr__(self) -> str:
+        if self.storage.abstract:
+            return f"tensor(traced {dtypes.name(self.array.dtype)}{list(self.array.shape)})"
+        text = np.array2string(self.array, separator=", ", precision=4, prefix="tensor(")
+        notes = (
+            ""
+            if self.array.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_)
+            else f", dtype={dtypes.name(self.array.dtype)}"
+        )
+        if self.needs_grad:
+            notes += ", requires_grad=True" if self.is_leaf else f", made_by={self.node.op}"  # type: ignore[union-attr]
+        return f"tensor({text}{notes})"
+
+    __hash__ = object.__hash__
+
+    # --- gradients ----------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.needs_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, value: bool = True) -> Tensor:
+        """Ask for a gradient (or not). Raises RuntimeError for integers, and for a result that has a history."""
+        if value and not dtypes.is_floating(self.array.dtype):
+            raise RuntimeError(
+                f"only floating tensors can require a gradient, this one is {dtypes.name(self.array.dtype)}"
+            )
+        if not value and not self.is_leaf:
+            raise RuntimeError("requires_grad can only be taken from a leaf: use .detach()")
+        self.needs_grad = bool(value)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Made by the user, not by a recorded op."""
+        return not self.needs_grad or self.node is None or self.node.op == "leaf"
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient, None before the first backward pass."""
+        if self.node is None or self.node.grads is None:
+            return None
+        return self.node.grads.get(self.index)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None and value.array.shape != self.array.shape:
+            raise ValueError(f"a gradient of shape {list(value.array.shape)} does not fit {list(self.array.shape)}")
+        node, index = dispatch.edge_of(self)
+        if state.recorder is not None:
+            state.recorder.touch(node)
+        if value is not None:
+            node.grads = {**(node.grads or {}), index: value}
+        elif node.grads is not None:
+            node.grads.pop(index, None)
+
+    def retain_grad(self) -> None:
+        """Keep this tensor's gradient in `.grad` though it is not a leaf (after the next backward pass)."""
+        if not self.needs_grad:
+            raise RuntimeError("retain_grad() needs a tensor that requires a gradient")
+        node, index = dispatch.edge_of(self)
+        if node.op != "leaf":
+            node.hooks = node.hooks or {}
+
+            def keep(gradient: Tensor) -> None:
+                old = None if node.grads is None else node.grads.get(index)
+                node.grads = {**(node.grads or {}), index: gradient if old is None else old + gradient}
+
+            node.hooks.setdefault(index, []).append(keep)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
+        """Call `hook(gradient)` when this tensor's gradient is complete; what it returns replaces it.
+
+        Returns a function that removes the hook.
+        """
+        if not self.needs_grad:
+            raise RuntimeError("a hook needs a tensor that requires a gradient")
+        node, index = dispatch.edge_of(self)
+        node.hooks = node.hooks or {}
+        hooks = node.hooks.setdefault(index, [])
+        hooks.append(hook)
+        return lambda: hooks.remove(hook) if hook in hooks else None
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Accumulate gradients in the leaves: see `minigrad.autograd.backward`."""
+        autograd.backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph)
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory, without a history."""
+        return shape.detach(self)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self.array, self.storage = value.array, value.storage
+
+    # --- memory -------------------------------------------------------------------------------------
+
+    def to(self, *args: Any, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
+        """In another dtype or on another device: `t.to(float64)`, `t.to("cpu")`, `t.to(other)`."""
+        for argument in args:
+            if isinstance(argument, Tensor):
+                dtype, device = argument.array.dtype, argument.storage.device
+            elif isinstance(argument, str) and not hasattr(dtypes, argument):
+                device = argument
+            else:
+                dtype = np.dtype(argument)
+        if device is not None and device != self.storage.device:
+            raise ValueError(f"there is no device {device!r} here: this build computes on 'cpu'")
+        return self if dtype is None else elementwise.cast(self, dtype=dtype)
+
+    def cpu(self) -> Tensor:
+        return self.to("cpu")
+
+    def float(self) -> Tensor:
+        return elementwise.cast(self, dtype=dtypes.float32)
+
+    def double(self) -> Tensor:
+        return elementwise.cast(self, dtype=dtypes.float64)
+
+    def half(self) -> Tensor:
+        return elementwise.cast(self, dtype=dtypes.float16)
+
+    def bfloat16(self) -> Tensor:
+        return elementwise.cast(self, dtype=dtypes.bfloat16)
+
+    def long(self) -> Tensor:
+        return elementwise.cast(self, dtype=dtypes.int64)
+
+    def int(self) -> Tensor:
+        return elementwise.cast(self, dtype=dtypes.int32)
+
+    def bool(self) -> Tensor:
+        return self != 0 if self.array.dtype != dtypes.bool_ else self
+
+    def type_as(self, other: Tensor) -> Tensor:
+        return elementwise.cast(self, dtype=other.array.dtype)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError("only leaves can be deep-copied: detach() the tensor first")
+        copy = type(self).__new__(type(self))
+        Tensor.__init__(copy, self.array.copy(), needs_grad=self.needs_grad)
+        memo[id(self)] = copy
+        return copy
+
+    # --- changes in place ---------------------------------------------------------------------------
+
+    def copy_(self, source: Any) -> Tensor:
+        """Take the values of `source`, broadcast and cast."""
+        source = elementwise.as_operand(source, self)
+        value = elementwise.cast(source, dtype=self.array.dtype)
+        return dispatch.write(self, shape.clone(shape.broadcast_to(value, self.array.shape)))
+
+    def fill_(self, value: Any) -> Tensor:
+        return self.copy_(value)
+
+    def zero_(self) -> Tensor:
+        return self.copy_(0)
+
+    def normal_(self, mean: Any = 0.0, std: Any = 1.0, generator: Generator | None = None) -> Tensor:
+        """Independent normal numbers."""
+        return self.copy_(random.randn(*self.array.shape, generator=generator) * std + mean)
+
+    def uniform_(self, low: Any = 0.0, high: Any = 1.0, generator: Generator | None = None) -> Tensor:
+        """Independent uniform numbers in [low, high)."""
+        return self.copy_(random.rand(*self.array.shape, generator=generator) * (high - low) + low)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        indexing.setitem(self, index, value)
+
+    # --- operators --------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Tensor:
+        return elementwise.add(self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return elementwise.add(other, self)
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.add(self, other))
+
+    def __sub__(self, other: Any) -> Tensor:
+        return elementwise.sub(self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return elementwise.sub(other, self)
+
+    def __isub__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.sub(self, other))
+
+    def __mul__(self, other: Any) -> Tensor:
+        return elementwise.mul(self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return elementwise.mul(other, self)
+
+    def __imul__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.mul(self, other))
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return elementwise.div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return elementwise.div(other, self)
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.div(self, other))
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return elementwise.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return elementwise.floor_divide(other, self)
+
+    def __ifloordiv__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.floor_divide(self, other))
+
+    def __mod__(self, other: Any) -> Tensor:
+        return elementwise.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return elementwise.remainder(other, self)
+
+    def __imod__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.remainder(self, other))
+
+    def __pow__(self, other: Any) -> Tensor:
+        return elementwise.pow(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return elementwise.pow(other, self)
+
+    def __ipow__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.pow(self, other))
+
+    def __and__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_and(self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_and(other, self)
+
+    def __iand__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.bitwise_and(self, other))
+
+    def __or__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_or(self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_or(other, self)
+
+    def __ior__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.bitwise_or(self, other))
+
+    def __xor__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_xor(other, self)
+
+    def __ixor__(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.bitwise_xor(self, other))
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return matmul.matmul(self, other)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return elementwise.lt(self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return elementwise.le(self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return elementwise.gt(self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return elementwise.ge(self, other)
+
+    def __eq__(self, other: Any) -> Any:
+        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __neg__(self) -> Tensor:
+        return elementwise.neg(self)
+
+    def __abs__(self) -> Tensor:
+        return elementwise.abs(self)
+
+    def __invert__(self) -> Tensor:
+        return elementwise.bitwise_not(self)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return indexing.getitem(self, index)
+
+    # --- arithmetic and functions, elementwise ----------------------------------------------------------
+
+    def add(self, other: Any) -> Tensor:
+        return elementwise.add(self, other)
+
+    def sub(self, other: Any) -> Tensor:
+        return elementwise.sub(self, other)
+
+    def mul(self, other: Any) -> Tensor:
+        return elementwise.mul(self, other)
+
+    def div(self, other: Any) -> Tensor:
+        return elementwise.div(self, other)
+
+    def pow(self, other: Any) -> Tensor:
+        return elementwise.pow(self, other)
+
+    def maximum(self, other: Any) -> Tensor:
+        return elementwise.maximum(self, other)
+
+    def minimum(self, other: Any) -> Tensor:
+        return elementwise.minimum(self, other)
+
+    def remainder(self, other: Any) -> Tensor:
+        return elementwise.remainder(self, other)
+
+    def eq(self, other: Any) -> Tensor:
+        return elementwise.eq(self, other)
+
+    def ne(self, other: Any) -> Tensor:
+        return elementwise.ne(self, other)
+
+    def lt(self, other: Any) -> Tensor:
+        return elementwise.lt(self, other)
+
+    def le(self, other: Any) -> Tensor:
+        return elementwise.le(self, other)
+
+    def gt(self, other: Any) -> Tensor:
+        return elementwise.gt(self, other)
+
+    def ge(self, other: Any) -> Tensor:
+        return elementwise.ge(self, other)
+
+    def isnan(self) -> Tensor:
+        return elementwise.isnan(self)
+
+    def isinf(self) -> Tensor:
+        return elementwise.isinf(self)
+
+    def isfinite(self) -> Tensor:
+        return elementwise.isfinite(self)
+
+    def neg(self) -> Tensor:
+        return elementwise.neg(self)
+
+    def abs(self) -> Tensor:
+        return elementwise.abs(self)
+
+    def sign(self) -> Tensor:
+        return elementwise.sign(self)
+
+    def floor(self) -> Tensor:
+        return elementwise.floor(self)
+
+    def ceil(self) -> Tensor:
+        return elementwise.ceil(self)
+
+    def round(self) -> Tensor:
+        return elementwise.round(self)
+
+    def exp(self) -> Tensor:
+        return elementwise.exp(self)
+
+    def expm1(self) -> Tensor:
+        return elementwise.expm1(self)
+
+    def log(self) -> Tensor:
+        return elementwise.log(self)
+
+    def log1p(self) -> Tensor:
+        return elementwise.log1p(self)
+
+    def log2(self) -> Tensor:
+        return elementwise.log2(self)
+
+    def log10(self) -> Tensor:
+        return elementwise.log10(self)
+
+    def sqrt(self) -> Tensor:
+        return elementwise.sqrt(self)
+
+    def rsqrt(self) -> Tensor:
+        return elementwise.rsqrt(self)
+
+    def reciprocal(self) -> Tensor:
+        return elementwise.reciprocal(self)
+
+    def square(self) -> Tensor:
+        return elementwise.square(self)
+
+    def sin(self) -> Tensor:
+        return elementwise.sin(self)
+
+    def cos(self) -> Tensor:
+        return elementwise.cos(self)
+
+    def tanh(self) -> Tensor:
+        return elementwise.tanh(self)
+
+    def sigmoid(self) -> Tensor:
+        return elementwise.sigmoid(self)
+
+    def erf(self) -> Tensor:
+        return elementwise.erf(self)
+
+    def relu(self) -> Tensor:
+        return elementwise.relu(self)
+
+    def masked_fill(self, mask: Any, value: Any) -> Tensor:
+        return elementwise.masked_fill(self, mask, value)
+
+    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
+        return elementwise.clamp(self, min, max)
+
+    def where(self, condition: Any, other: Any) -> Tensor:
+        return elementwise.where(condition, self, other)
+
+    # --- products ---------------------------------------------------------------------------------------
+
+    def matmul(self, other: Tensor) -> Tensor:
+        return matmul.matmul(self, other)
+
+    # --- reductions, scans, sorting ---------------------------------------------------------------------
+
+    def sum(self, dim: Any = None, keepdim: Any = False, dtype: np.dtype | None = None) -> Tensor:
+        return reduce.sum(self, dim, keepdim, dtype)
+
+    def mean(self, dim: Any = None, keepdim: Any = False, dtype: np.dtype | None = None) -> Tensor:
+        return reduce.mean(self, dim, keepdim, dtype)
+
+    def var(self, dim: Any = None, keepdim: Any = False, unbiased: Any = True, correction: Any = None) -> Tensor:
+        return reduce.var(self, dim, keepdim, unbiased, correction)
+
+    def std(self, dim: Any = None, keepdim: Any = False, unbiased: Any = True, correction: Any = None) -> Tensor:
+        return reduce.std(self, dim, keepdim, unbiased, correction)
+
+    def prod(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.prod(self, dim, keepdim)
+
+    def amax(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.amax(self, dim, keepdim)
+
+    def amin(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.amin(self, dim, keepdim)
+
+    def all(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.all(self, dim, keepdim)
+
+    def any(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.any(self, dim, keepdim)
+
+    def norm(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.norm(self, dim, keepdim)
+
+    def max(self, dim: Any = None, keepdim: Any = False) -> Any:
+        return reduce.max(self, dim, keepdim)
+
+    def min(self, dim: Any = None, keepdim: Any = False) -> Any:
+        return reduce.min(self, dim, keepdim)
+
+    def argmax(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.argmax(self, dim, keepdim)
+
+    def argmin(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+        return reduce.argmin(self, dim, keepdim)
+
+    def cumsum(self, dim: Any) -> Tensor:
+        return reduce.cumsum(self, dim)
+
+    def argsort(self, dim: Any = -1, descending: Any = False) -> Tensor:
+        return reduce.argsort(self, dim, descending)
+
+    def sort(self, dim: Any = -1, descending: Any = False) -> tuple[Tensor, Tensor]:
+        return reduce.sort(self, dim, descending)
+
+    def topk(self, k: Any, dim: Any = -1, largest: Any = True) -> tuple[Tensor, Tensor]:
+        return reduce.topk(self, k, dim, largest)
+
+    def softmax(self, dim: Any, dtype: np.dtype | None = None) -> Tensor:
+        return normalise.softmax(self, dim, dtype)
+
+    def log_softmax(self, dim: Any, dtype: np.dtype | None = None) -> Tensor:
+        return normalise.log_softmax(self, dim, dtype)
+
+    def logsumexp(self, dim: Any, keepdim: Any = False) -> Tensor:
+        return normalise.logsumexp(self, dim, keepdim)
+
+    # --- shape ------------------------------------------------------------------------------------------
+
+    def reshape(self, *shape_: Any) -> Tensor:
+        return shape.reshape(self, *shape_)
+
+    def view(self, *shape_: Any) -> Tensor:
+        return shape.view(self, *shape_)
+
+    def permute(self, *dims: Any) -> Tensor:
+        return shape.permute(self, *dims)
+
+    def expand(self, *sizes: Any) -> Tensor:
+        return shape.expand(self, *sizes)
+
+    def repeat(self, *sizes: Any) -> Tensor:
+        return shape.repeat(self, *sizes)
+
+    def flip(self, *dims: Any) -> Tensor:
+        return shape.flip(self, *dims)
+
+    def view_as(self, other: Tensor) -> Tensor:
+        return shape.view(self, other.array.shape)
+
+    def expand_as(self, other: Tensor) -> Tensor:
+        return shape.expand(self, other.array.shape)
+
+    def transpose(self, dim0: Any, dim1: Any) -> Tensor:
+        return shape.transpose(self, dim0, dim1)
+
+    def t(self) -> Tensor:
+        return shape.transpose(self, 0, -1)
+
+    @property
+    def T(self) -> Tensor:
+        return shape.permute(self, *reversed(range(self.array.ndim)))
+
+    @property
+    def mT(self) -> Tensor:
+        return shape.transpose(self, -1, -2)
+
+    def unsqueeze(self, dim: Any) -> Tensor:
+        return shape.unsqueeze(self, dim)
+
+    def squeeze(self, dim: Any = None) -> Tensor:
+        return shape.squeeze(self, dim)
+
+    def flatten(self, start_dim: Any = 0, end_dim: Any = -1) -> Tensor:
+        return shape.flatten(self, start_dim, end_dim)
+
+    def unflatten(self, dim: Any, sizes: Sequence[Any]) -> Tensor:
+        return shape.unflatten(self, dim, sizes)
+
+    def roll(self, shifts: Any, dims: Any) -> Tensor:
+        return shape.roll(self, shifts, dims)
+
+    def narrow(self, dim: Any, start: Any, length: Any) -> Tensor:
+        return shape.narrow(self, dim, start, length)
+
+    def split(self, size: Any, dim: Any = 0) -> tuple[Tensor, ...]:
+        return shape.split(self, size, dim)
+
+    def chunk(self, chunks: Any, dim: Any = 0) -> tuple[Tensor, ...]:
+        return shape.chunk(self, chunks, dim)
+
+    def unbind(self, dim: Any = 0) -> tuple[Tensor, ...]:
+        return shape.unbind(self, dim)
+
+    def repeat_interleave(self, repeats: Any, dim: Any = None) -> Tensor:
+        return shape.repeat_interleave(self, repeats, dim)
+
+    def tril(self, diagonal: Any = 0) -> Tensor:
+        return shape.tril(self, diagonal)
+
+    def triu(self, diagonal: Any = 0) -> Tensor:
+        return shape.triu(self, diagonal)
+
+    def detach(self) -> Tensor:
+        return shape.detach(self)
+
+    def clone(self) -> Tensor:
+        return shape.clone(self)
+
+    def contiguous(self) -> Tensor:
+        return shape.contiguous(self)
+
+    # --- gathering and scattering -----------------------------------------------------------------------
+
+    def gather(self, dim: Any, index: Tensor) -> Tensor:
+        return indexing.gather(self, dim, index)
+
+    def scatter(self, dim: Any, index: Tensor, src: Any) -> Tensor:
+        return indexing.scatter(self, dim, index, src)
+
+    def scatter_add(self, dim: Any, index: Tensor, src: Tensor) -> Tensor:
+        return indexing.scatter_add(self, dim, index, src)
+
+    def index_select(self, dim: Any, index: Tensor) -> Tensor:
+        return indexing.index_select(self, dim, index)
+
+    # --- in place: the op's result, written back --------------------------------------------------------
+
+    def exp_(self) -> Tensor:
+        return dispatch.write(self, elementwise.exp(self))
+
+    def log_(self) -> Tensor:
+        return dispatch.write(self, elementwise.log(self))
+
+    def sqrt_(self) -> Tensor:
+        return dispatch.write(self, elementwise.sqrt(self))
+
+    def tanh_(self) -> Tensor:
+        return dispatch.write(self, elementwise.tanh(self))
+
+    def sigmoid_(self) -> Tensor:
+        return dispatch.write(self, elementwise.sigmoid(self))
+
+    def relu_(self) -> Tensor:
+        return dispatch.write(self, elementwise.relu(self))
+
+    def neg_(self) -> Tensor:
+        return dispatch.write(self, elementwise.neg(self))
+
+    def abs_(self) -> Tensor:
+        return dispatch.write(self, elementwise.abs(self))
+
+    def round_(self) -> Tensor:
+        return dispatch.write(self, elementwise.round(self))
+
+    def floor_(self) -> Tensor:
+        return dispatch.write(self, elementwise.floor(self))
+
+    def ceil_(self) -> Tensor:
+        return dispatch.write(self, elementwise.ceil(self))
+
+    def add_(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.add(self, other))
+
+    def sub_(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.sub(self, other))
+
+    def mul_(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.mul(self, other))
+
+    def div_(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.div(self, other))
+
+    def pow_(self, other: Any) -> Tensor:
+        return dispatch.write(self, elementwise.pow(self, other))
+
+    def masked_fill_(self, mask: Any, value: Any) -> Tensor:
+        return dispatch.write(self, self.masked_fill(mask, value))
+
+    def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
+        return dispatch.write(self, self.clamp(min, max))
+
+    def scatter_(self, dim: Any, index: Tensor, src: Any) -> Tensor:
+        return dispatch.write(self, self.scatter(dim, index, src))
+
+    def scatter_add_(self, dim: Any, index: Tensor, src: Tensor) -> Tensor:
+        return dispatch.write(self, self.scatter_add(dim, index, src))
+
+
+OPERANDS = (Tensor, bool, int, float, np.ndarray, np.number, np.bool_)
+
+from minigrad import autograd, dispatch, random  # noqa: E402  (they need Tensor)
+from minigrad.ops import elementwise, matmul, normalise, reduce, rules, shape  # noqa: E402
+from minigrad.ops import index as indexing  # noqa: E402

@@ -1,0 +1,134 @@
+"""Tracing: run a function on abstract tensors and keep what it did as a `Graph`.
+
+Nothing is computed: shapes and dtypes flow, every op is recorded, backward passes and in-place changes included. What
+the function reads without being given it (parameters, masks) becomes a constant of the graph; what it changes of the
+outside becomes a mutation, and the outside itself is left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad.graph import Edge, Graph, Node, state
+from minigrad.tensor import Storage, Tensor
+
+
+class Recorder:
+    """What a trace has seen so far."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.known: set[Node] = set()
+        self.constants: dict[Node, np.ndarray] = {}
+        self.current: dict[int, tuple[Tensor, Edge]] = {}  # by id: the edge that is a tensor's value now
+        self.changed: dict[int, Tensor] = {}  # outside tensors changed in place
+        self.leaves: dict[Node, dict[int, Tensor] | None] = {}  # gradients before the trace
+
+    def add(self, node: Node, results: Sequence[Tensor]) -> None:
+        """A new node and the tensors that are its outputs."""
+        self.nodes.append(node)
+        self.known.add(node)
+        for index, result in enumerate(results):
+            self.rebind(result, (node, index))
+
+    def rebind(self, tensor: Tensor, edge: Edge) -> None:
+        """From now on `tensor` is the value of `edge`."""
+        self.current[id(tensor)] = (tensor, edge)
+
+    def change(self, tensor: Tensor, result: Tensor) -> None:
+        """`tensor` was changed in place to `result`."""
+        if not tensor.storage.abstract:
+            self.changed[id(tensor)] = tensor
+        self.rebind(tensor, self.edge(result))
+
+    def edge(self, tensor: Tensor) -> Edge:
+        """The node and output that is `tensor`'s value; a tensor from outside becomes a constant."""
+        found = self.current.get(id(tensor))
+        if found is not None:
+            return found[1]
+        if tensor.node is not None and tensor.node in self.known:
+            return tensor.node, tensor.index
+        if tensor.storage.abstract:
+            raise RuntimeError("a tensor of an earlier trace was used in this one: its values were never computed")
+        if tensor.needs_grad and tensor.is_leaf:
+            from minigrad.dispatch import edge_of
+
+            node = edge_of(tensor)[0]
+        else:
+            node = Node("constant", {}, (), ((tensor.array.shape, tensor.array.dtype),))
+        self.add(node, [tensor])
+        self.constants[node] = tensor.array
+        return node, 0
+
+    def touch(self, node: Node) -> None:
+        """A leaf's gradient is about to change: remember what it was."""
+        if node not in self.leaves:
+            self.leaves[node] = None if node.grads is None else dict(node.grads)
+
+
+def flatten(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The tensors of nested tuples, lists and dicts in order, and how to build the nest again."""
+    if isinstance(value, Tensor):
+        return [value], lambda flat: flat[0]
+    if isinstance(value, tuple | list | dict):
+        items = list(value.values()) if isinstance(value, dict) else list(value)
+        parts = [flatten(item) for item in items]
+        sizes = [len(leaves) for leaves, _ in parts]
+
+        def rebuild(flat: list[Any]) -> Any:
+            built, start = [], 0
+            for size, (_, build) in zip(sizes, parts, strict=True):
+                built.append(build(flat[start : start + size]))
+                start += size
+            return dict(zip(value, built, strict=True)) if isinstance(value, dict) else type(value)(built)
+
+        return [leaf for leaves, _ in parts for leaf in leaves], rebuild
+    return [], lambda flat: value
+
+
+def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
+    """`trace(fn)(*inputs)`: the Graph of `fn` for inputs of these shapes and dtypes.
+
+    Tensors among the arguments (also inside tuples, lists and dicts) become the graph's inputs; other arguments are
+    constants of the program. Raises RuntimeError where the function looks at values (`.item()`, `if tensor:`).
+    """
+
+    def traced(*arguments: Any, **keywords: Any) -> Graph:
+        given, rebuild = flatten((arguments, keywords))
+        recorder = Recorder()
+        inputs: list[Node] = []
+        stand_ins: list[Tensor] = []
+        before = state.recorder
+        if before is not None:
+            raise RuntimeError("trace() was called while another trace is being recorded")
+        for position, tensor in enumerate(given):
+            meta = (tensor.array.shape, tensor.array.dtype)
+            op = "leaf" if tensor.needs_grad else "input"
+            node = Node(op, {}, (), (meta,))
+            node.name = f"x{position}"
+            stand_in = Tensor(np.empty(*meta), Storage(abstract=True), node, 0, tensor.needs_grad)
+            recorder.add(node, [stand_in])
+            inputs.append(node)
+            stand_ins.append(stand_in)
+        state.recorder = recorder
+        try:
+            new_arguments, new_keywords = rebuild(stand_ins)
+            result = function(*new_arguments, **new_keywords)
+            outputs, structure = flatten(result)
+            edges = [recorder.edge(output) for output in outputs]
+            gradients = {
+                node: recorder.edge(node.grads[0])
+                for node in recorder.leaves
+                if node.grads is not None and 0 in node.grads
+            }
+            mutations = [(tensor, recorder.current[id(tensor)][1]) for tensor in recorder.changed.values()]
+        finally:
+            state.recorder = before
+            for node, grads in recorder.leaves.items():
+                node.grads = grads
+        return Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
+
+    return traced
