@@ -14,7 +14,7 @@ Array = np.ndarray
 ROUNDING = tolerance(np.float64)
 
 
-# --- the worked example of attention (000 2.2.3): one query, three keys -----------------------------
+# --- the worked example of attention (000 2.2.3): one query, three keys ---------------------------
 
 QUERY = np.array([1.0, 0, 1])
 KEYS = np.array([[0.0, 1, 0], [1, 0, 0], [1, 0, 1]])
@@ -127,7 +127,7 @@ def diluted() -> Evidence:
     return erratum("the weight is independent of the length", weight[0], weight[-1], right, by=0.5)
 
 
-# --- illustrated weight matrices --------------------------------------------------------------------
+# --- illustrated weight matrices ------------------------------------------------------------------
 
 ILLUSTRATED = np.array([[0.6, 0.2, 0.2], [0.2, 0.4, 0.4], [0.1, 0.3, 0.6]])
 
@@ -190,7 +190,7 @@ def worked_matrix() -> Evidence:
     )
 
 
-# --- the classical scores of RNN attention (003 Attention) ------------------------------------------
+# --- the classical scores of RNN attention (003 Attention) ----------------------------------------
 
 STATE = np.array([1.0, 0])
 STATES = np.array([[1.0, 0], [0, 1], [1, 1]])

@@ -42,7 +42,7 @@ def growth(cost: Array, sizes: Array) -> float:
     return float(np.log(cost[-1] / cost[-2]) / np.log(sizes[-1] / sizes[-2]))
 
 
-# --- one attention layer ------------------------------------------------------------------------------
+# --- one attention layer --------------------------------------------------------------------------
 
 
 @verify("each-projection-costs-n-d-squared")
@@ -166,7 +166,7 @@ def exercise_four() -> Evidence:
     )
 
 
-# --- against recurrence ---------------------------------------------------------------------------------
+# --- against recurrence ---------------------------------------------------------------------------
 
 
 @verify("o-n-against-o-n-squared-needs-the-width")
@@ -211,7 +211,7 @@ def reach(edges: Array) -> int:
     return steps
 
 
-@verify("path-length-is-n-minus-1-in-an-rnn-and-1-in-attention")
+@verify("path-length-is-1-in-attention-and-n-minus-1-in-an-rnn")
 def path_length() -> Evidence:
     lengths = (7, 101)
     recurrent = [reach(chained(n)) for n in lengths]
@@ -220,22 +220,6 @@ def path_length() -> Evidence:
         same("steps between the ends of 7 and 101 words, RNN", recurrent, [6, 100]),
         same("the same in self-attention", direct, [1, 1]),
     )
-
-
-@verify("an-rnn-still-computes-a-batch-in-parallel")
-def batch_parallel() -> Evidence:
-    rng = np.random.default_rng(1)
-    x, w, u = rng.standard_normal((8, 5, 4)), rng.standard_normal((4, 4)), rng.standard_normal((4, 4))
-
-    def states(inputs: Array) -> Array:
-        h = np.zeros((len(inputs), 4))
-        for t in range(inputs.shape[1]):
-            h = np.tanh(h @ w + inputs[:, t] @ u)
-        return h
-
-    together, one_by_one = states(x), np.concatenate([states(row[None]) for row in x])
-    right = close("8 sequences together and one by one", together, one_by_one, ROUNDING)
-    return erratum("independent units in one step", 1, together.size, right)
 
 
 @verify("generation-is-serial-for-both")
@@ -250,7 +234,7 @@ def serial_generation() -> Evidence:
     return erratum("calls that generate 100 tokens", 1, calls, right)
 
 
-# --- decoding with a cache --------------------------------------------------------------------------------
+# --- decoding with a cache ------------------------------------------------------------------------
 
 
 def decode(prompt: int, new: int, cached: bool) -> tuple[int, int]:
@@ -319,7 +303,7 @@ def cache_orders() -> Evidence:
     return erratum("K/V of a step: O(N^2) and O(N)", [2, 1], [exponents[0] - 1, exponents[2] - 1], right, by=0.5)
 
 
-# --- cheaper attention --------------------------------------------------------------------------------------
+# --- cheaper attention ----------------------------------------------------------------------------
 
 
 def band(n: int, width: int) -> Array:
@@ -396,12 +380,6 @@ def expert_cost() -> Evidence:
         same("more experts add only their router's columns", cost[1] - cost[0], (64 - 8) * d),
         same("while the parameters grow", weights[1] / weights[0], 8),
     )
-
-
-@verify("a-look-up-copies-one-row")
-def look_up() -> Evidence:
-    v, d = 10_000, 300
-    return same("multiply-adds of the one-hot product over numbers copied", (1 * v * d) / d, v)
 
 
 @verify("the-dot-product-is-the-cheapest-score")

@@ -29,7 +29,7 @@ def attention(d_model: int, n_heads: int = 1, bias: bool = True) -> int:
     return count("multi_head_attention", d_model=d_model, n_heads=n_heads, bias=bias)
 
 
-# --- heads and attention ----------------------------------------------------------------------------
+# --- heads and attention --------------------------------------------------------------------------
 
 
 @verify("512-over-8-heads-is-64")
@@ -92,7 +92,7 @@ def grouped_count() -> Evidence:
     )
 
 
-# --- feed-forward -----------------------------------------------------------------------------------
+# --- feed-forward ---------------------------------------------------------------------------------
 
 
 @verify("feed-forward-widens-four-times")
@@ -155,7 +155,7 @@ def attention_share() -> Evidence:
     return erratum("nothing but attention", 1.0, share, right, by=0.5)
 
 
-# --- layers and models of the encoder-decoder ----------------------------------------------------------
+# --- layers and models of the encoder-decoder -----------------------------------------------------
 
 
 @verify("encoder-layer-has-3152384-parameters")
@@ -258,7 +258,7 @@ def default_count() -> Evidence:
     return same("vocabularies of 30,000", count("encoder_decoder", **config), 90_250_544)
 
 
-# --- decoder-only models ------------------------------------------------------------------------------
+# --- decoder-only models --------------------------------------------------------------------------
 
 GPT_DEMO: dict[str, Any] = {"vocab": 1000, "d_model": 256, "n_heads": 8, "n_kv_heads": 4, "n_layers": 4, "d_ff": 688}
 GPT_DEFAULT: dict[str, Any] = {
@@ -325,7 +325,7 @@ def gpt_2_count() -> Evidence:
     return erratum("RMSNorm, SwiGLU, RoPE and grouped queries give GPT-2 small", llama_like, 124_439_808, right)
 
 
-# --- embeddings, norms, experts -------------------------------------------------------------------------
+# --- embeddings, norms, experts -------------------------------------------------------------------
 
 
 @verify("a-layer-of-3-by-4-has-12-connections")

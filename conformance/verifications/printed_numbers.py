@@ -13,7 +13,7 @@ from conformance.verifications import erratum, rounds_to, verify
 ROUNDING = tolerance(np.float64)
 
 
-# --- the sinusoidal table of 50 positions and 128 dimensions (000 2.6.5) ---------------------------------
+# --- the sinusoidal table of 50 positions and 128 dimensions (000 2.6.5) --------------------------
 
 TABLE = sinusoid(np.arange(50), 128)
 NARROW = sinusoid(np.arange(51), 4)
@@ -87,7 +87,7 @@ def width_8_row_2() -> Evidence:
     return erratum("row 2, dimensions 2 and 3", [np.sin(0.02), np.cos(0.02)], row[2:4], right, by=0.01)
 
 
-# --- the seeded visualisation demo (002 Attention visualisation) -------------------------------------------
+# --- the seeded visualisation demo (002 Attention visualisation) ----------------------------------
 
 CAT = np.array([-0.752135, 1.648723, -0.392479, -1.403607, -0.727881, -0.559430, -0.768839, 0.762445])
 THE_AND_CAT = np.array(
@@ -128,7 +128,7 @@ def printed_row() -> Evidence:
     )
 
 
-# --- sentences -----------------------------------------------------------------------------------------------
+# --- sentences ------------------------------------------------------------------------------------
 
 # The documents' own sentences, quoted so that their characters can be counted.
 NEIGHBOUR = "那个昨天在公园里遛狗的男人是我的邻居"
@@ -170,7 +170,7 @@ def hundredth_word() -> Evidence:
     return erratum("ordinal of the word at zero-based position 100", 100, words_before + 1, right)
 
 
-# --- sketches ----------------------------------------------------------------------------------------------------
+# --- sketches -------------------------------------------------------------------------------------
 
 
 @verify("illustrated-dropout-masks-drop-two-of-five")
