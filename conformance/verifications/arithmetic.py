@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
-from conformance.reference.attention import attention, softmax
+from conformance.reference.attention import attention, causal_mask, softmax
 from conformance.verifications import erratum, rounds_to, verify
 
 Array = np.ndarray
@@ -31,6 +31,28 @@ def worked_scaled_scores() -> Evidence:
         same("the scale for d_k = 64", np.sqrt(64), 8),
         same("[0, 1, 2] / sqrt(64)", KEYS @ QUERY / np.sqrt(64), [0, 0.125, 0.25]),
     )
+
+
+@verify("worked-example-needs-the-scale-of-its-own-width")
+def worked_scale() -> Evidence:
+    d_k = len(QUERY)
+    _, weights = attention(QUERY[None], KEYS, np.eye(3))
+    right = close("weights with sqrt(3)", weights[0], [0.16794345, 0.29915971, 0.53289684], 1e-8, "given to 8 digits")
+    return erratum("scale of 3-dimensional keys", 8, np.sqrt(d_k), right, by=1)
+
+
+@verify("longer-keys-get-more-weight")
+def length_counts() -> Evidence:
+    query, keys = np.array([[1.0, 0]]), np.array([[3.0, 4], [1, 0]])
+    cosine = (keys @ query[0]) / np.linalg.norm(keys, axis=1)
+    _, weights = attention(query, keys, keys)
+    units = np.random.default_rng(3).standard_normal((9, 2))
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    right = all_of(
+        true("the larger dot product gets the larger weight", weights[0, 0] > weights[0, 1], weights[0]),
+        same("unit keys: dot products rank as cosines", np.argsort(units @ query[0]), np.argsort(units[:, 0])),
+    )
+    return erratum("the most similar key", int(np.argmax(keys @ query[0])), int(np.argmax(cosine)), right)
 
 
 @verify("worked-weights-sum-to-one")
@@ -140,6 +162,13 @@ def illustrated_rows() -> Evidence:
         same("words 1 and 3 attend mostly to themselves", ILLUSTRATED.argmax(-1)[[0, 2]], [0, 2]),
         same("word 2 attends equally to itself and to word 3", *ILLUSTRATED[1, 1:]),
     )
+
+
+@verify("masking-keeps-the-ratio-of-visible-weights")
+def masked_row_two() -> Evidence:
+    masked = softmax(np.where(causal_mask(3), np.log(ILLUSTRATED), -np.inf))
+    right = close("masking keeps the ratio 0.2 : 0.4", masked[1], [1 / 3, 2 / 3, 0], ROUNDING)
+    return erratum("row 2 after the mask", [0.4, 0.6, 0], masked[1], right, by=0.05)
 
 
 @verify("all-weights-sum-to-the-number-of-queries")

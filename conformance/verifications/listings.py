@@ -187,6 +187,13 @@ def prefill_mask() -> Evidence:
     return erratum("a prompt of 10 tokens in one call", CAUSAL[:9], listed[:9], right, by=0.1)
 
 
+@verify("causal-option-hides-the-future")
+def mask_in_evaluation() -> Evidence:
+    scored_at_once, _ = attention(X, X, X)
+    right = close("with the mask it equals decoding token by token", CAUSAL, run(X, (1,) * 15, masked=False), ROUNDING)
+    return erratum("without training, a whole text needs no mask", CAUSAL, scored_at_once, right, by=0.1)
+
+
 @verify("an-appended-chunk-needs-a-causal-mask")
 def chunk_mask() -> Evidence:
     tokens_then_chunk = (1,) * 10 + (5,)
