@@ -79,12 +79,12 @@ class Draw:
 
     def normal(self, name: str, shape: Sequence[builtins.int], scale: builtins.float = 1.0) -> np.ndarray:
         """Standard normal numbers times `scale`, float64."""
-        return self.rng(name).standard_normal(tuple(shape)) * scale
+        return np.asarray(self.rng(name).standard_normal(tuple(shape)) * scale)
 
     def uniform(
         self, name: str, shape: Sequence[builtins.int], low: builtins.float = -1.0, high: builtins.float = 1.0
     ) -> np.ndarray:
-        return self.rng(name).uniform(low, high, tuple(shape))
+        return np.asarray(self.rng(name).uniform(low, high, tuple(shape)))
 
     def integers(self, name: str, shape: Sequence[builtins.int], low: builtins.int, high: builtins.int) -> np.ndarray:
         """int64 numbers in [low, high)."""
