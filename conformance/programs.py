@@ -14,7 +14,6 @@ zeros. Integer and bool inputs (an index, a condition, a mask) have none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,10 @@ import numpy as np
 
 from conformance.differences import differences
 from conformance.protocol import REQUIRED
+from conformance.reference import feed_forward as activations
 from conformance.reference.attention import softmax
+from conformance.reference.norms import layer_norm
+from conformance.reference.training import log_softmax
 
 Array = np.ndarray
 Step = tuple[str, str, tuple[str, ...], dict[str, Any]]
@@ -40,29 +42,6 @@ class Op:
     doc: str = ""
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.exp(-np.logaddexp(0.0, -x))
-
-
-def _gelu(x: Array, approximate: str) -> Array:
-    if approximate == "tanh":
-        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
-
-
-def _log_softmax(x: Array, dim: int) -> Array:
-    shifted = x - np.max(x, axis=dim, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True))
-
-
-def _layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + eps) * weight + bias
-
-
 _REDUCTION = {"dim": None, "keepdim": False}
 
 OPS: dict[str, Op] = {
@@ -77,10 +56,14 @@ OPS: dict[str, Op] = {
     "log": Op(np.log),
     "sqrt": Op(np.sqrt),
     "tanh": Op(np.tanh),
-    "sigmoid": Op(_sigmoid),
-    "relu": Op(lambda x: np.maximum(x, 0.0), doc="its derivative at 0 is 0"),
-    "gelu": Op(_gelu, keywords={"approximate": "none"}, doc="approximate: 'none' or 'tanh'"),
-    "silu": Op(lambda x: x * _sigmoid(x)),
+    "sigmoid": Op(activations.sigmoid),
+    "relu": Op(activations.relu, doc="its derivative at 0 is 0"),
+    "gelu": Op(
+        lambda x, approximate: activations.gelu_tanh(x) if approximate == "tanh" else activations.gelu(x),
+        keywords={"approximate": "none"},
+        doc="approximate: 'none' or 'tanh'",
+    ),
+    "silu": Op(activations.silu),
     "pow": Op(
         lambda x, exponent: np.power(x, exponent), keywords={"exponent": REQUIRED}, doc="exponent: a Python number"
     ),
@@ -96,8 +79,8 @@ OPS: dict[str, Op] = {
     ),
     # normalisation
     "softmax": Op(softmax, keywords={"dim": REQUIRED}),
-    "log_softmax": Op(_log_softmax, keywords={"dim": REQUIRED}),
-    "layer_norm": Op(_layer_norm, 3, {"eps": 1e-5}, "x, weight, bias; over the last axis"),
+    "log_softmax": Op(log_softmax, keywords={"dim": REQUIRED}),
+    "layer_norm": Op(layer_norm, 3, {"eps": 1e-5}, "x, weight, bias; over the last axis"),
     # shape
     "reshape": Op(lambda x, shape: np.reshape(x, shape), keywords={"shape": REQUIRED}),
     "transpose": Op(lambda x, dim0, dim1: np.swapaxes(x, dim0, dim1), keywords={"dim0": REQUIRED, "dim1": REQUIRED}),

@@ -7,13 +7,9 @@ import math
 import numpy as np
 
 from conformance.reference.attention import softmax
+from conformance.reference.feed_forward import sigmoid
 
 Array = np.ndarray
-
-
-def sigmoid(x: Array | float) -> Array:
-    """1 / (1 + exp(-x)), without overflow for large negative x."""
-    return np.exp(-np.logaddexp(0.0, -np.asarray(x, np.float64)))
 
 
 def derivative(activation: str, x: Array) -> Array:
@@ -35,7 +31,7 @@ def derivative(activation: str, x: Array) -> Array:
 
 def neuron_gradients(x: float, w: float, b: float, y: float) -> dict[str, float]:
     """Of L = (a - y)^2 / 2 with a = sigmoid(w x + b): error times slope times what the argument is multiplied by."""
-    a = float(sigmoid(w * x + b))
+    a = float(sigmoid(np.asarray(w * x + b)))
     delta = (a - y) * a * (1.0 - a)
     return {"w": delta * x, "b": delta, "x": delta * w, "y": y - a}
 
@@ -55,6 +51,6 @@ def sigmoid_chain_gradient(x: float, depth: int) -> float:
     """d x_depth / d x_0 of x_(i+1) = sigmoid(x_i): the product of the slopes a (1 - a)."""
     product = 1.0
     for _ in range(depth):
-        x = float(sigmoid(x))
+        x = float(sigmoid(np.asarray(x)))
         product *= x * (1.0 - x)
     return product

