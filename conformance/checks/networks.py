@@ -1,8 +1,9 @@
-"""Checks of multi-layer perceptrons, embeddings as look-ups, and recurrent networks."""
+"""Checks of multi-layer perceptrons and recurrent networks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,34 +60,14 @@ def node(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("a-layer-is-a-matrix-product", roles=("mlp",))
-def matrix_form(impl: Any, draw: Draw) -> Evidence:
-    """The double loop h[j] += x[i] w[i][j] is a matrix product: (1, 0, 1) gives (10, 12, 14, 16) in the example."""
-    w = np.arange(1.0, 13.0).reshape(3, 4)
-    subject = load_mlp(impl, (3, 4), "relu", {"layers.0.weight": w.T}, bias=False)
-    x = draw.integers("x", (2, 3), -3, 4).astype(float)
-    looped = np.zeros((2, 4))
-    for row, i, j in np.ndindex(2, 3, 4):
-        looped[row, j] += x[row, i] * w[i, j]
-    worked = subject(x=np.array([[1.0, 0, 1], [1, 2, 3]]))["out"]
-    return all_of(
-        same("worked example", worked, np.array([[10.0, 12, 14, 16], [38, 44, 50, 56]])),
-        same("the double loop", subject(x=x)["out"], looped),
-    )
-
-
 @check("a-layer-refuses-inputs-of-another-width", roles=("mlp",), examples=3)
 def wrong_width(impl: Any, draw: Draw) -> Evidence:
     """A network of 3 inputs takes (B, 3) and refuses (B, 4): nothing is broadcast or cut silently."""
     n = draw.int("inputs", 2, 5, 3)
     subject = load_mlp(impl, (n, 4, 2), "relu", draw_params(draw, "mlp", sizes=(n, 4, 2)))
-    return all_of(
-        same("shape of the output", np.shape(subject(x=draw.normal("x", (5, n)))["out"]), (5, 2)),
-        *(
-            refused(f"{width} features", lambda width=width: subject(x=np.ones((5, width))))
-            for width in (n + 1, n - 1, 1)
-        ),
-    )
+    takes = same("shape of the output", np.shape(subject(x=draw.normal("x", (5, n)))["out"]), (5, 2))
+    others = (np.ones((5, width)) for width in (n + 1, n - 1, 1))
+    return all_of(takes, *(refused(f"{x.shape[1]} features", partial(subject, x=x)) for x in others))
 
 
 @check("each-hidden-node-has-its-own-weights", roles=("mlp",))
@@ -257,45 +238,6 @@ def backward_changes_nothing(impl: Any, draw: Draw) -> Evidence:
     subject.vjp({"x": x}, draw.normal("cotangent", (5, 2)))
     after = subject.params()
     return all_of(*(same(f"{name} after backward", after[name], before[name]) for name in before))
-
-
-# --- embeddings ---------------------------------------------------------------------------------------
-
-
-@check("embedding-is-a-one-hot-product", roles=("embedding",))
-def embedding(impl: Any, draw: Draw) -> Evidence:
-    """The embedding of word i is one_hot(i) W, which is row i of the table: a vector of D numbers for each id."""
-    vocab, d = draw.int("V", 2, 8, 5), draw.int("D", 1, 6, 3)
-    ids = draw.integers("ids", (2, 4), 0, vocab)
-    table = draw.normal("W", (vocab, d))
-    subject = impl.build("embedding", {"vocab": vocab, "d_model": d})
-    subject.load({"weight": table})
-    got = subject(ids=ids)["out"]
-    return all_of(
-        same("shape (B, T, D)", np.shape(got), (2, 4, d)),
-        close("one_hot(ids) W", got, np.eye(vocab)[ids] @ table, bound_of(subject, table)),
-    )
-
-
-@check("a-look-up-reads-only-its-row", roles=("embedding",))
-def look_up(impl: Any, draw: Draw) -> Evidence:
-    """A look-up gives the selected row alone, of shape (1, D): other rows, NaN here, take no part in it."""
-    vocab, d = draw.int("V", 2, 8, 5), draw.int("D", 1, 6, 3)
-    word = draw.int("word", 0, vocab - 1, vocab // 2)
-    table = np.full((vocab, d), np.nan)
-    table[word] = draw.normal("row", (d,))
-    subject = impl.build("embedding", {"vocab": vocab, "d_model": d})
-    subject.load({"weight": table})
-    got = subject(ids=np.array([[word]]))["out"]
-    return same("the row", got, table[None, None, word].astype(subject.dtype))
-
-
-@check("ids-outside-the-vocabulary-are-refused", roles=("embedding",), examples=2)
-def unknown_ids(impl: Any, draw: Draw) -> Evidence:
-    """The vocabulary's size is the width of the input: an id of V or more is refused, not wrapped around."""
-    vocab = draw.int("V", 2, 8, 5)
-    subject = impl.build("embedding", {"vocab": vocab, "d_model": 3})
-    return refused(f"id {vocab} of a vocabulary of {vocab}", lambda: subject(ids=np.array([[0, vocab]])))
 
 
 # --- recurrent networks -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Mutants of multi-layer perceptrons, embeddings as look-ups, and recurrent networks."""
+"""Mutants of multi-layer perceptrons and recurrent networks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapters.reference.feed_forward import Embedding
 from conformance.adapters.reference.networks import MLP, RNN
 from conformance.mutants.base import mutant
 from conformance.protocol import Array, Arrays
@@ -39,15 +38,6 @@ class BiasPerFeature(MLP):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         n = inputs["x"].shape[-1]
         return super().forward({name: a * n if name.endswith("bias") else a for name, a in p.items()}, **inputs)
-
-
-@mutant(breaks=("a-layer-is-a-matrix-product",))
-class WeightReadAsInByOut(MLP):
-    """The weight is read as (in, out) in memory order, without the transpose."""
-
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        read = {n: a.reshape(a.shape[::-1]).T if a.ndim > 1 else a for n, a in p.items()}
-        return super().forward(read, **inputs)
 
 
 @mutant(breaks=("a-layer-refuses-inputs-of-another-width",))
@@ -175,42 +165,6 @@ class BackwardUpdates(MLP):
         given, weights = super().vjp(inputs, cotangent)
         self.weights = {name: value - 0.1 * weights[name] for name, value in self.weights.items()}
         return given, weights
-
-
-# --- embeddings ---------------------------------------------------------------------------------------
-
-
-@mutant(breaks=("embedding-is-a-one-hot-product", "a-look-up-reads-only-its-row"))
-class IdsCountFromOne(Embedding):
-    """Id i reads row i - 1."""
-
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        return super().forward({"weight": np.roll(p["weight"], 1, axis=0)}, **inputs)
-
-
-@mutant(breaks=("embedding-is-a-one-hot-product",))
-class EmbeddingDropsTheBatchAxis(Embedding):
-    """The tokens of a batch come out in one long row."""
-
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        out = super().forward(p, **inputs)["out"]
-        return {"out": out.reshape(1, -1, out.shape[-1])}
-
-
-@mutant(breaks=("a-look-up-reads-only-its-row",))
-class EmbeddingByOneHotProduct(Embedding):
-    """The look-up multiplies by a one-hot vector, which reads every row."""
-
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        return {"out": np.eye(len(p["weight"]))[inputs["ids"]] @ p["weight"]}
-
-
-@mutant(breaks=("ids-outside-the-vocabulary-are-refused",))
-class IdsWrapAround(Embedding):
-    """An id outside the vocabulary reads the row of its remainder."""
-
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        return super().forward(p, **{**inputs, "ids": inputs["ids"] % len(p["weight"])})
 
 
 # --- recurrent networks -------------------------------------------------------------------------------

@@ -51,6 +51,3 @@ def erratum(what: str, written: Any, actual: Any, *corrections: Evidence, by: fl
 
 
 import_modules(__name__, __path__)
-from conformance.verifications import arithmetic as arithmetic  # noqa: E402
-from conformance.verifications import networks as networks  # noqa: E402
-from conformance.verifications import parameters as parameters  # noqa: E402
