@@ -45,7 +45,7 @@ class Report:
 
 def broken_lines(result: Result, claim: Claim, replay: str, blocks: int = 0) -> list[str]:
     """One claim that does not hold: in words, its place, expected and got, bound and margin, example, replay."""
-    lines = [_headline(result, blocks), f"    claim     {claim.says} [{'; '.join(claim.where)}]"]
+    lines = [_headline(result, blocks), f"    claim     {claim.says} [{_places(claim)}]"]
     if result.message:
         lines.append(f"    message   {result.message}")
     if result.place:
@@ -57,6 +57,12 @@ def broken_lines(result: Result, claim: Claim, replay: str, blocks: int = 0) -> 
         lines.append(f"    example   {', '.join(f'{name}={value}' for name, value in result.example.items())}")
     lines.append(f"    replay    {replay}")
     return lines
+
+
+def _places(claim: Claim) -> str:
+    """The first place in the documents, and how many more there are."""
+    more = f"; and {len(claim.where) - 1} more" if len(claim.where) > 1 else ""
+    return f"{claim.where[0]}{more}" if claim.where else "no place"
 
 
 def _headline(result: Result, blocks: int) -> str:

@@ -37,6 +37,10 @@ GRACE = 5.0
 CLAIMS_PER_CHILD = 8
 """A further child is started only for at least this many waiting claims: starting one costs about half a second."""
 
+MAX_TIMEOUTS, MAX_DEATHS = 3, 20
+"""After so many claims that took too long, or that ended their process in any way, the rest are not run: an
+implementation that always hangs must not take an hour to say so."""
+
 _ROOT = str(Path(__file__).parents[1])
 _START = (
     "import sys; sys.path.insert(0, {root!r}); import conformance; sys.path.append(sys.path.pop(0)); "
@@ -46,6 +50,10 @@ _START = (
 
 class _Died(Exception):
     """The child ended instead of answering. The message says how, in words."""
+
+    def __init__(self, how: str, timed_out: bool = False) -> None:
+        super().__init__(how)
+        self.timed_out = timed_out
 
 
 class _Child:
@@ -87,13 +95,13 @@ class _Child:
         line = self._read_line(seconds + GRACE)
         if line is None:
             self._kill()
-            raise _Died(f"took longer than {seconds:g} s")
+            raise _Died(f"took longer than {seconds:g} s", timed_out=True)
         if line:
             answer: dict[str, Any] = json.loads(line)
             return answer
         code = self.process.wait()
         self.log.seek(start)
-        raise _Died(_death(code, self.log.read().decode(errors="replace"), seconds))
+        raise _death(code, self.log.read().decode(errors="replace"), seconds)
 
     def _read_line(self, seconds: float) -> bytes | None:
         """The next line; empty when the pipe closed; None when time ran out."""
@@ -124,20 +132,20 @@ class _Child:
                     pipe.close()
 
 
-def _death(code: int, log: str, seconds: float) -> str:
+def _death(code: int, log: str, seconds: float) -> _Died:
     """How a process ended, from its exit code and what it wrote to standard error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     if any(line.startswith("Timeout (") for line in lines):
-        return f"took longer than {seconds:g} s{_where(log)}"
+        return _Died(f"took longer than {seconds:g} s{_where(log)}", timed_out=True)
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
         hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"killed its process ({name}{hint}){_where(log)}"
+        return _Died(f"killed its process ({name}{hint}){_where(log)}")
     said = f"; it last said: {lines[-1]}" if lines else ""
-    return f"ended its process with exit code {code}{said}"
+    return _Died(f"ended its process with exit code {code}{said}")
 
 
 def _where(log: str) -> str:
@@ -181,6 +189,8 @@ class Supervisor:
         self._living: set[_Child] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._timeouts = self._deaths = 0
+        self._gave_up = ""
         self._first: _Child | None = None
 
     def __enter__(self) -> Supervisor:
@@ -231,12 +241,16 @@ class Supervisor:
             claim = self._queue.get()
             future = self._futures[claim]
             try:
+                if self._gave_up:
+                    future.set_result(Result(claim, Verdict.ERROR, message=self._gave_up))
+                    continue
                 if child is None:
                     child = self._new_child()
                 future.set_result(self._ask(child, claim))
             except _Died as death:
                 self._bury(child)
                 child = None
+                self._count(death)
                 future.set_result(Result(claim, Verdict.ERROR, message=f"the implementation {death}"))
             except SpecificationError as error:
                 future.set_result(Result(claim, Verdict.ERROR, message=str(error)))
@@ -249,6 +263,15 @@ class Supervisor:
         with self._lock:
             self.notes.extend(note for note in answer["notes"] if note not in self.notes)
         return Result.from_json(answer["result"])
+
+    def _count(self, death: _Died) -> None:
+        with self._lock:
+            self._deaths += 1
+            self._timeouts += death.timed_out
+            if self._timeouts >= MAX_TIMEOUTS:
+                self._gave_up = f"not run: {self._timeouts} claims before it took longer than {self.claim_seconds:g} s"
+            elif self._deaths >= MAX_DEATHS:
+                self._gave_up = f"not run: {self._deaths} claims before it ended the process"
 
     def _new_child(self) -> _Child:
         child = _Child(self.impl, self.load_seconds)

@@ -1,0 +1,1 @@
+"""Small examples of what `--impl` can be pointed at."""
