@@ -2,7 +2,7 @@
 
 It reads one JSON object a line from its standard input and answers one a line on its standard output: first
 `{"impl": ..., "load_seconds": ...}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
-`{"claim", "budget", "seed", "seconds"}`, answered by its `Result` and the implementation's notes. What the
+`{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. What the
 implementation prints goes to standard error. A step that takes longer than its seconds writes where it stands to
 standard error and ends the process.
 """
@@ -32,6 +32,7 @@ def main() -> None:
     from conformance.runner import run_check
     from conformance.verdict import Result, Verdict
 
+    told: set[str] = set()
     for line in requests:
         request = json.loads(line)
         claim = request["claim"]
@@ -41,8 +42,9 @@ def main() -> None:
         else:
             result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
         faulthandler.cancel_dump_traceback_later()
-        notes = [str(note) for note in getattr(implementation, "notes", ())]
-        _answer(answers, {"result": result.to_json(), "notes": notes})
+        new = [note for note in map(str, getattr(implementation, "notes", ())) if note not in told]
+        told.update(new)
+        _answer(answers, {**result.to_json(), "notes": new})
 
 
 def _take_standard_streams() -> tuple[IO[str], IO[str]]:

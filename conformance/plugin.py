@@ -120,7 +120,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     distributed = getattr(config.option, "dist", "no") != "no" and not _is_worker(config)
     if distributed and not config.option.collectonly and _asked_for(config):
         # The workers load the implementation too, but only here can its failure end the run with one sentence.
-        _session(config).supervisor.start()
+        _session(config).try_loading()
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -49,7 +49,11 @@ class Subject(Protocol):
 
 
 class Implementation(Protocol):
-    """Something that the suite can be pointed at (``--impl``)."""
+    """Something that the suite can be pointed at (``--impl``).
+
+    `name` and an optional `notes`, a sequence of lines about itself (what an adapter inferred, with its evidence), are
+    shown in reports.
+    """
 
     name: str
 

@@ -13,7 +13,7 @@ import html
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,14 @@ class Report:
     """The results of a run by slug, before folding, and what they are of."""
 
     implementation: str
-    notes: Sequence[str]
     budget: str
     results: Mapping[str, Result]
     catalogue: Catalogue
+
+    @property
+    def notes(self) -> list[str]:
+        """What the implementation said about itself, each line once."""
+        return list(dict.fromkeys(note for result in self.results.values() for note in result.notes))
 
     def folded(self) -> dict[str, Result]:
         """The results in catalogue order, failures folded to their root causes."""
@@ -146,7 +150,7 @@ def to_json(report: Report) -> dict[str, Any]:
 
 def _claim_json(claim: Claim, result: Result) -> dict[str, Any]:
     values = result.to_json()
-    del values["claim"]
+    del values["claim"], values["notes"]
     return {
         "slug": claim.slug,
         "says": claim.says,

@@ -62,12 +62,20 @@ class ClaimsSession:
         lines = [f"{claim.slug:60} {claim.topic:18} {claim.says}" for claim in self.selected]
         return "\n".join([*lines, f"{len(lines)} claims"])
 
-    def start(self, claims: Iterable[str]) -> None:
-        """Load the implementation, and run ahead through `claims` unless a scheduler deals them out."""
+    def try_loading(self) -> None:
+        """Load the implementation, to see that it can be. Raises UsageError."""
+        self._load()
+        self.supervisor.close()
+
+    def _load(self) -> None:
         try:
             self.supervisor.start()
         except SpecificationError as error:
             raise pytest.UsageError(str(error)) from error
+
+    def start(self, claims: Iterable[str]) -> None:
+        """Load the implementation, and run ahead through `claims` unless a scheduler deals them out."""
+        self._load()
         if not self.is_worker:
             self.supervisor.submit(claims)
 
@@ -81,7 +89,7 @@ class ClaimsSession:
         self.results[result.claim] = result
 
     def report(self) -> Report:
-        return Report(self.impl, self.supervisor.notes, self.config.option.claims_budget, self.results, self.catalogue)
+        return Report(self.impl, self.config.option.claims_budget, self.results, self.catalogue)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the report file; settle the exit status; keep pytest from repeating what the summary says."""

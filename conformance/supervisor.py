@@ -182,7 +182,6 @@ class Supervisor:
         self.claim_seconds = claim_seconds if claim_seconds is not None else CLAIM_SECONDS[budget]
         self.load_seconds = load_seconds
         self.name = impl
-        self.notes: list[str] = []
         self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._futures: dict[str, Future[Result]] = {}
         self._workers: list[threading.Thread] = []
@@ -259,10 +258,7 @@ class Supervisor:
 
     def _ask(self, child: _Child, claim: str) -> Result:
         request = {"claim": claim, "budget": self.budget, "seed": self.seed, "seconds": self.claim_seconds}
-        answer = child.ask(request, self.claim_seconds)
-        with self._lock:
-            self.notes.extend(note for note in answer["notes"] if note not in self.notes)
-        return Result.from_json(answer["result"])
+        return Result.from_json(child.ask(request, self.claim_seconds))
 
     def _count(self, death: _Died) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -37,8 +37,9 @@ class Result:
     what, expected, got: the assertion that decided and its two sides, as text. error, bound, reason: how far apart
     and how far was allowed, and why; `margin` is bound / error. example: the named values of the deciding example,
     the smallest failing one if any failed. examples: how many ran. message: what happened, where there is no
-    evidence. place: the innermost line of an error. attributes: conventions of the subjects, by role. root: the
-    claim whose failure explains this one, when BLOCKED.
+    evidence. place: the innermost line of an error. attributes: conventions of the subjects, by role. notes: what
+    the implementation said about itself for the first time, such as what an adapter inferred. root: the claim whose
+    failure explains this one, when BLOCKED.
     """
 
     claim: str
@@ -55,6 +56,7 @@ class Result:
     place: str = ""
     seconds: float = 0.0
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
     root: str = ""
 
     @property

@@ -145,7 +145,7 @@ def _load_file(path: Path) -> ModuleType:
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
-    with _first_on_path(path.parent, root):
+    with _first_on_path(root, path.parent):  # the root first: models/models.py must not hide its package
         if len(parts) > 1 and parts[0] not in sys.modules:
             return importlib.import_module(".".join(parts))
         name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"subject_{path.stem}"

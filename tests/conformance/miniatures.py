@@ -1,0 +1,130 @@
+"""Miniature implementations of one role, attention. The docstring of each is its defect."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from conformance.adapters.examples.numpy_class import Attention
+from conformance.protocol import NotProvided
+
+
+class Correct:
+    """None."""
+
+    subject: type = Attention
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        if role != "attention":
+            raise NotProvided(f"miniatures have no {role}")
+        return self.subject(config["causal"])
+
+
+class Unscaled(Correct):
+    """The scores are not divided by sqrt(d_k)."""
+
+    class subject(Attention):
+        def __call__(self, query: Any, **rest: Any) -> Any:
+            return super().__call__(query * np.sqrt(query.shape[-1]), **rest)
+
+
+class Overwrites(Correct):
+    """It computes in place: its inputs are garbage afterwards. What it returns is right."""
+
+    class subject(Attention):
+        def __call__(self, **inputs: Any) -> Any:
+            outputs = super().__call__(**inputs)
+            for name in ("query", "key", "value"):
+                inputs[name][...] = np.nan
+            return outputs
+
+
+class Chatty(Correct):
+    """It prints, and waits for input, while it computes. What it returns is right."""
+
+    class subject(Attention):
+        def __call__(self, **inputs: Any) -> Any:
+            print('{"result": "not an answer"}', flush=True)
+            try:
+                input("continue? ")
+            except EOFError:
+                return super().__call__(**inputs)
+
+
+class WithoutWeights(Correct):
+    """It returns its output alone, not in a dict, and has no weights."""
+
+    class subject(Attention):
+        def __call__(self, **inputs: Any) -> Any:
+            return super().__call__(**inputs)["out"]
+
+
+class Nothing(Correct):
+    """It provides no role at all."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        raise NotProvided(f"nothing, so no {role}")
+
+
+class Raises(Correct):
+    """It raises when it is built."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        raise RuntimeError("out of <b>luck</b>")
+
+
+class Leaves(Correct):
+    """It calls sys.exit."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        raise SystemExit(3)
+
+
+class Hangs(Correct):
+    """It never returns."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        while True:
+            time.sleep(0.01)
+
+
+class Dies(Correct):
+    """It kills its process while a guard file exists, which it removes first."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        if os.path.exists(os.environ["MINIATURE_GUARD"]):
+            os.remove(os.environ["MINIATURE_GUARD"])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().build(role, config)
+
+
+class Devours(Correct):
+    """It allocates without end."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        eaten = []
+        while True:
+            eaten.append(np.empty(2**27))
+
+
+class CannotBeMade(Correct):
+    """Its constructor raises."""
+
+    def __init__(self) -> None:
+        raise ValueError("no licence")
+
+
+class NeedsArguments(Correct):
+    """Its constructor needs arguments."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class NoImplementation:
+    """It has no method build and is no nn.Module."""

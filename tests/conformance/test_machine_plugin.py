@@ -1,0 +1,243 @@
+"""The pytest layer: items, options, outcomes, summary, reports, replay; and that other suites are left alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.catalogue import load
+
+pytest_plugins = ["pytester"]
+
+MINIATURES = Path(__file__).parent / "miniatures.py"
+SCALED = "attention-is-scaled-by-sqrt-d-k"
+BLOCKED = next(claim.slug for claim in load().tested() if SCALED in claim.depends and claim.topic == "attention")
+CONFORMANCE = ("-p", "no:cacheprovider", "--pyargs", "conformance")
+
+
+@pytest.fixture
+def claims(pytester):
+    """Run pytest on the claims in this process; `impl` is a miniature's name or a specification."""
+
+    def run(impl, *options, of=CONFORMANCE):
+        spec = impl if impl == "reference" or "/" in impl or "." in impl else f"{MINIATURES}:{impl}"
+        return pytester.runpytest_inprocess(*of, "--impl", spec, *options)
+
+    return run
+
+
+def output(result):
+    return "\n".join(result.outlines)
+
+
+def test_claims_are_items_whose_id_is_their_slug(claims):
+    result = claims("reference", "--claims", SCALED, "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [f"conformance::{SCALED} PASSED*", "1 of 1 claims kept: 1 PASS, 0 FAIL, 0 NOT PROVIDED"]
+    )
+
+
+def test_every_claim_about_implementations_is_an_item(claims):
+    result = claims("reference", "--collect-only", "-q")
+    collected = [line.removeprefix("conformance::") for line in result.outlines if line.startswith("conformance::")]
+    assert collected == [claim.slug for claim in load().tested()]
+
+
+def test_pytest_on_the_folder_collects_the_same(claims):
+    folder = str(Path(sys.modules["conformance"].__file__).parent)
+    claims("reference", "--claims", SCALED, of=("-p", "no:cacheprovider", folder)).assert_outcomes(passed=1)
+
+
+def test_k_selects_by_slug(claims):
+    claims("reference", "-k", SCALED).assert_outcomes(passed=1, deselected=len(load().tested()) - 1)
+
+
+def test_a_broken_claim_fails_with_all_that_is_needed_to_mend_it(claims):
+    result = claims("Unscaled", "--claims", SCALED)
+    result.assert_outcomes(failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "0 of 1 claims kept: 0 PASS, 1 FAIL, 0 NOT PROVIDED",
+            f"FAIL {SCALED}",
+            f"    claim     *{load().claims[SCALED].says[:40]}*000 2.2.3*",
+            "    expected  *",
+            "    got       * (off by *, bound *, margin *)",
+            "    example   *",
+            f"    replay    pytest * --impl *miniatures.py:Unscaled --claims {SCALED}",
+        ]
+    )
+    assert "Traceback" not in output(result)
+    assert "FAILED" not in output(result)
+
+
+def test_the_replay_line_replays_the_same_example(claims, pytester):
+    first = output(claims("Unscaled", "--claims", SCALED, "--claims-explore", "7"))
+    (line,) = re.findall(r"replay +pytest (.*)", first)
+    assert "--claims-explore 7" in line
+    second = output(pytester.runpytest_inprocess("-p", "no:cacheprovider", *shlex.split(line)))
+    for field in ("expected", "got", "example"):
+        (before,), (after,) = (re.findall(rf"^ +{field} .*$", text, re.MULTILINE) for text in (first, second))
+        assert before == after
+
+
+def test_failures_fold_to_their_root(claims):
+    result = claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["0 of 2 claims kept: *1 FAIL*1 BLOCKED*", f"FAIL {SCALED}  (explains 1 more)"])
+    assert f"FAIL {BLOCKED}" not in output(result)
+
+
+def test_what_is_not_provided_is_skipped_counted_and_listed(claims):
+    result = claims("Correct", "--claims", "attention,positions")
+    assert result.ret == pytest.ExitCode.OK
+    total = sum(1 for claim in load().select("attention,positions") if claim.is_tested)
+    result.stdout.re_match_lines([rf"\d+ of {total} claims kept: \d+ PASS, 0 FAIL, \d+ NOT PROVIDED"])
+    result.stdout.fnmatch_lines(["* x miniatures have no sinusoidal_positions"])
+
+
+def test_providing_nothing_is_no_success(claims):
+    result = claims("Nothing", "--claims", "attention")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_an_error_shows_the_innermost_line(claims):
+    result = claims("Raises", "--claims", SCALED)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"ERROR {SCALED}",
+            "    message   RuntimeError: out of <b>luck</b>",
+            "    at *miniatures.py:* in build: raise *",
+        ]
+    )
+
+
+def test_the_summary_of_many_failures_fits_a_screen(claims):
+    result = claims("Raises", "-q")
+    text = output(result)
+    assert len(text[text.index("= claims:") :].splitlines()) <= 45
+    assert "more: -rf lists them" in text
+
+
+def test_known_failures_are_strict(claims, pytester):
+    known = pytester.path / "known.toml"
+    known.write_text(f'[[known]]\nclaim = "{SCALED}"\nreason = "on purpose"\n')
+    options = ("--claims", SCALED, "--claims-known", str(known))
+    failing = claims("Unscaled", *options)
+    failing.assert_outcomes(xfailed=1)
+    assert failing.ret == pytest.ExitCode.OK
+    failing.stdout.fnmatch_lines(["0 of 1 claims kept: *1 KNOWN FAILURE*"])
+    passing = claims("Correct", *options)
+    passing.assert_outcomes(failed=1)
+    passing.stdout.fnmatch_lines([f"UNEXPECTED PASS {SCALED}", "*remove the entry*"])
+    claims("Nothing", *options).assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--claims", "no-such-claim"), "there is no claim, topic, document or row 'no-such-claim'"),
+        (("--claims", SCALED[:-1]), f"did you mean {SCALED}"),
+        (("--claims-known", "/no/such.toml"), "cannot be read: No such file or directory"),
+        (("--claims-report", "report.pdf"), "the name must end in .html or .json"),
+        (("--claims-report", "/no/such/report.json"), "there is no folder /no/such"),
+        (("--claims", "history"), "selects only claims about the documents"),
+        (("--impl", "/no/such.py:Class"), "there is no file /no/such.py"),
+        (("--impl", f"{MINIATURES}:CannotBeMade"), "CannotBeMade() raised ValueError: no licence"),
+        (("--claims-budget", "huge"), "invalid choice: 'huge'"),
+    ],
+)
+def test_wrong_options_are_one_sentence_and_a_usage_error(pytester, options, sentence):
+    result = pytester.runpytest_inprocess(*CONFORMANCE, "--impl", "reference", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert sentence in "\n".join([*result.errlines, *result.outlines])
+
+
+def test_list_shows_the_selection_and_runs_nothing(pytester):
+    result = pytester.runpytest_inprocess("--claims-list", "--claims", SCALED)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines([f"{SCALED} *attention*", "1 claims"])
+
+
+def test_the_json_report(claims, pytester):
+    claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-report", "report.json")
+    report = json.loads((pytester.path / "report.json").read_text(), parse_constant=pytest.fail)
+    assert report["schema"] == 1
+    assert report["total"] == sum(report["counts"].values()) == 2
+    verdicts = {claim["slug"]: (claim["verdict"], claim["root"]) for claim in report["claims"]}
+    assert verdicts == {SCALED: ("FAIL", ""), BLOCKED: ("BLOCKED", SCALED)}
+    (scaled,) = (claim for claim in report["claims"] if claim["slug"] == SCALED)
+    assert scaled["margin"] < 1 < scaled["error"] / scaled["bound"]
+    assert scaled["example"]
+    assert scaled["where"]
+
+
+def test_the_html_report_is_one_escaped_page(claims, pytester):
+    claims("Raises", "--claims", SCALED, "--claims-report", "report.html")
+    page = (pytester.path / "report.html").read_text()
+    assert "out of &lt;b&gt;luck&lt;/b&gt;" in page
+    assert "<b>" not in page
+    assert "http" not in page
+
+
+def test_junit_holds_the_verdict(claims, pytester):
+    claims("Unscaled", "--claims", SCALED, "--junitxml", "junit.xml")
+    junit = (pytester.path / "junit.xml").read_text()
+    assert '<property name="verdict" value="FAIL"' in junit
+    assert "smallest" not in junit
+    assert "expected" in junit
+
+
+def test_last_failed_runs_the_broken_claim_again(claims, pytester):
+    conformance = ("--pyargs", "conformance")
+    passing = next(claim.slug for claim in load().tested() if claim.topic == "positions")
+    claims("Unscaled", "--claims", f"{SCALED},{passing}", of=conformance).assert_outcomes(failed=1, skipped=1)
+    again = claims("Unscaled", "--claims", f"{SCALED},{passing}", "--lf", of=conformance)
+    again.assert_outcomes(failed=1, deselected=1)
+
+
+def test_x_stops_at_the_first_broken_claim(claims):
+    claims("Raises", "-x", "--claims", "attention").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("miniature", ["Unscaled", "CannotBeMade"])
+def test_under_xdist(pytester, miniature):
+    pytest.importorskip("xdist")
+    options = ("-n", "2", "--impl", f"{MINIATURES}:{miniature}", "--claims", f"{SCALED},{BLOCKED}")
+    result = pytester.runpytest_subprocess(*CONFORMANCE, *options, "-p", "no:benchmark")
+    if miniature == "CannotBeMade":
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["*CannotBeMade() raised ValueError: no licence*"])
+        return
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["0 of 2 claims kept: *1 FAIL*1 BLOCKED*", f"FAIL {SCALED}  (explains 1 more)"])
+
+
+def test_other_suites_are_left_alone(pytester):
+    pytester.makepyfile("def test_theirs(): assert True", helper="x = 1")
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(passed=1)
+    assert "claims" not in output(result)
+
+
+def test_a_broken_suite_of_theirs_keeps_its_own_report(pytester):
+    pytester.makepyfile("def test_theirs(): assert 1 == 2")
+    result = pytester.runpytest_inprocess()
+    result.stdout.fnmatch_lines(["E *assert 1 == 2", "FAILED *test_theirs*"])
+
+
+def test_the_plugin_imports_nothing_heavy():
+    code = (
+        "import sys, conformance.plugin; "
+        "print([n for n in ('numpy', 'hypothesis', 'torch', 'rich', 'conformance.session') if n in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,124 @@
+"""Isolation: what an implementation does to its process is a verdict, and the rest still runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance import supervisor as supervisor_module
+from conformance.adapters import SpecificationError
+from conformance.catalogue import load
+from conformance.supervisor import Supervisor
+from conformance.verdict import Verdict
+
+MINIATURES = Path(__file__).parent / "miniatures.py"
+CLAIMS = [claim.slug for claim in load().select("attention") if claim.is_tested][:6]
+FIRST = "attention-is-scaled-by-sqrt-d-k"
+
+
+def run(miniature, claims=(FIRST,), **options):
+    with Supervisor(f"{MINIATURES}:{miniature}", **options) as supervisor:
+        supervisor.submit(claims)
+        return {claim: supervisor.result(claim) for claim in claims}
+
+
+def test_a_correct_implementation_passes():
+    assert {result.verdict for result in run("Correct", CLAIMS).values()} <= {Verdict.PASS, Verdict.NOT_PROVIDED}
+
+
+def test_what_an_implementation_prints_and_reads_disturbs_nothing():
+    assert run("Chatty")[FIRST].verdict is Verdict.PASS
+
+
+def test_sys_exit_is_an_error():
+    result = run("Leaves")[FIRST]
+    assert (result.verdict, result.message) == (Verdict.ERROR, "SystemExit: 3")
+
+
+def test_a_hang_is_an_error_that_says_where_and_the_rest_is_given_up():
+    started = time.perf_counter()
+    results = list(run("Hangs", CLAIMS, claim_seconds=0.5, children=1).values())
+    assert {result.verdict for result in results} == {Verdict.ERROR}
+    assert results[0].message.startswith("the implementation took longer than 0.5 s at File ")
+    assert "miniatures.py" in results[0].message
+    assert results[-1].message == "not run: 3 claims before it took longer than 0.5 s"
+    assert time.perf_counter() - started < 30
+
+
+def test_a_hang_that_cannot_be_interrupted_is_killed(monkeypatch):
+    """The child's own timer is switched off by the implementation, so the parent must end it."""
+    monkeypatch.setattr(supervisor_module, "GRACE", 0.3)
+    child = supervisor_module._Child(f"{MINIATURES}:Hangs", 60)
+    try:
+        os.kill(child.process.pid, 19)  # SIGSTOP: not even its timer runs
+        with pytest.raises(supervisor_module._Died, match=r"took longer than 0.2 s"):
+            child.ask({"claim": FIRST, "budget": "default", "seed": 0, "seconds": 0.2}, 0.2)
+    finally:
+        child.close()
+    assert child.process.returncode == -9
+
+
+def test_a_killed_process_is_an_error_and_a_fresh_one_takes_the_rest(tmp_path, monkeypatch):
+    guard = tmp_path / "guard"
+    guard.touch()
+    monkeypatch.setenv("MINIATURE_GUARD", str(guard))
+    results = list(run("Dies", CLAIMS, children=1).values())
+    assert results[0].verdict is Verdict.ERROR
+    assert results[0].message.startswith("the implementation killed its process (SIGKILL")
+    assert {result.verdict for result in results[1:]} <= {Verdict.PASS, Verdict.NOT_PROVIDED}
+    assert Verdict.PASS in {result.verdict for result in results[1:]}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space reliably")
+def test_a_runaway_allocation_is_an_error():
+    result = run("Devours")[FIRST]
+    assert result.verdict is Verdict.ERROR
+    assert "MemoryError" in result.message
+
+
+def test_a_claim_without_a_check_is_an_error():
+    with Supervisor("reference") as supervisor:
+        assert "no check" in supervisor.result("no-such-check").message
+
+
+def test_closing_ends_every_process():
+    with Supervisor(f"{MINIATURES}:Hangs", claim_seconds=60) as supervisor:
+        supervisor.submit([FIRST])
+        processes = [child.process for child in supervisor._living]
+        assert all(process.poll() is None for process in processes)
+    assert all(process.poll() is not None for process in processes)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("import time\ntime.sleep(60)", "importing and constructing it took longer than 1 s at File"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", r"killed its process \(SIGSEGV\)"),
+        ("import os\nos._exit(7)", "ended its process with exit code 7"),
+        ("raise ValueError('broken file')", "importing it raised ValueError: broken file at"),
+        ("import sys\nsys.exit('no display')", "importing it raised SystemExit: no display"),
+        (
+            "class X:\n  def __init__(self): raise OSError('no weights')\n  build = 1",
+            r"X\(\) raised OSError: no weights",
+        ),
+    ],
+)
+def test_an_implementation_that_cannot_be_loaded_is_one_sentence(tmp_path, source, complaint):
+    path = tmp_path / "subject.py"
+    path.write_text(source)
+    with pytest.raises(SpecificationError, match=complaint), Supervisor(f"{path}:X", load_seconds=1.0):
+        pass
+
+
+def test_the_parent_imports_neither_numpy_nor_hypothesis_nor_torch():
+    code = (
+        "import sys, conformance.plugin, conformance.session, conformance.supervisor; "
+        "print([name for name in ('numpy', 'hypothesis', 'torch', 'minigrad') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[]"
