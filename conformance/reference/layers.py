@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance.reference import feed_forward as ff
-from conformance.reference.attention import attention
+from conformance.reference.multi_head import multi_head_attention
 from conformance.reference.norms import layer_norm
 
 Array = np.ndarray
@@ -32,18 +32,6 @@ def layers_of(p: Params) -> Iterator[dict[str, Array]]:
         yield part(p, f"layers.{i}")
 
 
-def split_heads(x: Array, n_heads: int) -> Array:
-    """``(B, T, n_heads * d_head)`` to ``(B, n_heads, T, d_head)``."""
-    b, t, width = x.shape
-    return x.reshape(b, t, n_heads, width // n_heads).swapaxes(1, 2)
-
-
-def merge_heads(x: Array) -> Array:
-    """``(B, H, T, d_head)`` to ``(B, T, H * d_head)``."""
-    b, h, t, d_head = x.shape
-    return x.swapaxes(1, 2).reshape(b, t, h * d_head)
-
-
 @dataclass(frozen=True)
 class Layers:
     """Layers and stacks with LayerNorm after (the documents') or before (`norm_first`) each sublayer.
@@ -60,12 +48,7 @@ class Layers:
 
     def attention(self, p: Params, query: Array, memory: Array, mask: Array | None) -> Array:
         """Multi-head attention: queries from `query`, keys and values from `memory`."""
-        heads = [
-            split_heads(ff.linear(x, p[f"{name}_proj.weight"], p.get(f"{name}_proj.bias")), self.n_heads)
-            for name, x in (("q", query), ("k", memory), ("v", memory))
-        ]
-        out, _ = attention(*heads, mask)
-        return ff.linear(merge_heads(out), p["out_proj.weight"], p.get("out_proj.bias"))
+        return multi_head_attention(p, query, memory, memory, self.n_heads, mask=mask)[0]
 
     def feed_forward(self, p: Params, x: Array) -> Array:
         return ff.feed_forward(p, x)

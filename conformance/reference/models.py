@@ -10,13 +10,25 @@ import numpy as np
 
 from conformance.reference import feed_forward as ff
 from conformance.reference.attention import attention, causal_mask
-from conformance.reference.layers import Layers, Params, layers_of, merge_heads, part, split_heads
+from conformance.reference.layers import Layers, Params, layers_of, part
 from conformance.reference.norms import rms_norm
 from conformance.reference.positions import rope, sinusoid
 
 Array = np.ndarray
 Past = tuple[Array, Array] | None
 """The keys and values ``(B, n_kv_heads, T, d_head)`` that one layer remembers."""
+
+
+def split_heads(x: Array, n_heads: int) -> Array:
+    """``(B, T, n_heads * d_head)`` to ``(B, n_heads, T, d_head)``."""
+    b, t, width = x.shape
+    return x.reshape(b, t, n_heads, width // n_heads).swapaxes(1, 2)
+
+
+def merge_heads(x: Array) -> Array:
+    """``(B, H, T, d_head)`` to ``(B, T, H * d_head)``."""
+    b, h, t, d_head = x.shape
+    return x.swapaxes(1, 2).reshape(b, t, h * d_head)
 
 
 @dataclass(frozen=True)
