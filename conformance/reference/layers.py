@@ -36,12 +36,14 @@ def layers_of(p: Params) -> Iterator[dict[str, Array]]:
 class Layers:
     """Layers and stacks with LayerNorm after (the documents') or before (`norm_first`) each sublayer.
 
-    `drop` is applied to each sublayer's output before it is added to the residual.
+    `drop` is applied to each sublayer's output before it is added to the residual. `activation` is the
+    feed-forward network's.
     """
 
     n_heads: int
     norm_first: bool = False
     drop: Callable[[Array], Array] = ff.unchanged
+    activation: str = "relu"
 
     def norm(self, p: Params, x: Array) -> Array:
         return layer_norm(x, p["weight"], p["bias"])
@@ -51,7 +53,7 @@ class Layers:
         return multi_head_attention(p, query, memory, memory, self.n_heads, mask=mask)[0]
 
     def feed_forward(self, p: Params, x: Array) -> Array:
-        return ff.feed_forward(p, x)
+        return ff.feed_forward(p, x, self.activation)
 
     def residual(self, p_norm: Params, x: Array, sublayer: Callable[[Array], Array]) -> Array:
         """LayerNorm(x + sublayer(x)), or x + sublayer(LayerNorm(x)) if `norm_first`."""

@@ -14,10 +14,11 @@ class LayerSubject(ReferenceSubject):
     """A subject whose formulas are the steps of `conformance.reference.layers.Layers`."""
 
     formulas: type[f.Layers] = f.Layers
+    attributes = {"activation": "relu"}
 
     def steps(self) -> f.Layers:
         drop = dropout_of(self) if "dropout" in self.config else f.ff.unchanged
-        return self.formulas(self.config["n_heads"], self.config["norm_first"], drop)
+        return self.formulas(self.config["n_heads"], self.config["norm_first"], drop, self.attributes["activation"])
 
 
 @reference("encoder_layer")
