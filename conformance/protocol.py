@@ -421,6 +421,15 @@ ROLES: dict[str, Role] = {
             _attention_params,
         ),
         Role(
+            "cached_attention",
+            "Causal multi-head self-attention run through its key/value cache: `chunks` says how many positions each "
+            "call receives (a long first chunk is the prefill, ones are steps). All outputs, concatenated.",
+            {"d_model": REQUIRED, "n_heads": REQUIRED, "bias": False},
+            {**_X, "chunks": "tuple of ints that sum to T"},
+            _OUT_X,
+            _attention_params,
+        ),
+        Role(
             "sinusoidal_positions",
             "x + sinusoid. Attribute `layout`: 'interleaved' (sin, cos, sin, cos, ...) or 'half' (sins, then coss).",
             {"d_model": REQUIRED, "max_len": 512},

@@ -42,7 +42,8 @@ ABSENT: dict[str, str] = {
     "swiglu": "torch.nn has no SwiGLU",
     "encoder_decoder": "nn.Transformer has no embeddings, positions, masks or output projection",
     "decoder_lm": "torch.nn has no decoder-only model",
-    "cached_decoder_lm": "torch.nn has no KV cache",
+    "cached_attention": "torch.nn has no key/value cache",
+    "cached_decoder_lm": "torch.nn has no key/value cache",
 }
 
 

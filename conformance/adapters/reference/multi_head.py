@@ -1,4 +1,4 @@
-"""Reference subjects of single-head, multi-head and grouped-query attention: all heads in one batched product."""
+"""Reference subjects of single-head, multi-head, grouped-query and cached attention: heads in batched products."""
 
 from __future__ import annotations
 
@@ -86,3 +86,31 @@ class MultiHeadAttention(HeadedAttention):
 class GroupedQueryAttention(HeadedAttention):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         return self.headed(p, inputs["x"], inputs["x"], inputs["x"], inputs.get("mask"))
+
+
+@reference("cached_attention")
+class CachedAttention(HeadedAttention):
+    """Each call projects its own rows, appends their keys and values to the cache, and attends to all of it."""
+
+    def remember(self, past: Array | None, new: Array) -> Array:
+        """The cache ``(B, H, T, d_head)`` with the new rows at its end."""
+        return new if past is None else np.concatenate([past, new], axis=2)
+
+    def visible(self, n_query: int, n_key: int) -> Array | None:
+        """``(n_query, n_key)``: the queries are the last rows of a causal mask over all keys."""
+        return f.causal_mask(n_key)[n_key - n_query :]
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x, start, outs = inputs["x"], 0, []
+        keys: Array | None = None
+        values: Array | None = None
+        for length in inputs["chunks"]:
+            chunk = x[:, start : start + length]
+            start += length
+            query, key, value = (
+                self.split(project(p, name, chunk), self.n_heads) for name in ("q_proj", "k_proj", "v_proj")
+            )
+            keys, values = self.remember(keys, key), self.remember(values, value)
+            out, _ = self.attend(query, keys, values, self.visible(length, keys.shape[2]))
+            outs.append(project(p, "out_proj", self.merge(out)))
+        return {"out": np.concatenate(outs, axis=1)}
