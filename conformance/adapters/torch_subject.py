@@ -45,6 +45,10 @@ class Slot:
         """The canonical parameter (or gradient), of `shape`, from the module's tensors."""
         return torch.cat([view(tensors[name]).reshape(-1) for name, view in self.pieces]).reshape(shape)
 
+    def size(self, tensors: Mapping[str, Tensor]) -> int:
+        """How many numbers the canonical parameter has as stored."""
+        return sum(view(tensors[name]).numel() for name, view in self.pieces)
+
     def write(self, tensors: Mapping[str, Tensor], value: Tensor) -> None:
         """Copy a canonical value into the module's tensors."""
         flat, start = (value - self.offset).reshape(-1), 0
@@ -162,11 +166,10 @@ def _is_floating(value: Any) -> bool:
 def masked_row_policy(subject: Any, inputs: Mapping[str, Array], hidden: Array) -> str:
     """What a row whose keys are all hidden gives: 'nan', 'zero' (no value reaches it) or 'uniform'.
 
-    `inputs` has a "value" or else an "x" from which values come; `hidden` is a mask of False.
+    `hidden` is a mask of False.
     """
-    source = "value" if "value" in inputs else "x"
     first = subject(**inputs, mask=hidden)["out"]
-    second = subject(**{**inputs, source: inputs[source] + 1.0}, mask=hidden)["out"]
+    second = subject(**{name: x + 1.0 for name, x in inputs.items()}, mask=hidden)["out"]
     if np.isnan(first).any():
         return "nan"
     return "zero" if np.allclose(first, second, atol=1e-6) else "uniform"

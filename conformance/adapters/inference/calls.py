@@ -1,0 +1,133 @@
+"""Calls: the protocol's inputs by the names of forward's parameters, and its outputs by their shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from conformance.adapters.inference.facts import Fact, Unresolved
+
+INPUTS: dict[str, tuple[str, ...]] = {
+    "key": ("key", "k", "keys", "k_in", "xk"),
+    "value": ("value", "v", "values", "v_in", "xv"),
+    "memory": (
+        *("context", "y", "memory", "encoder_hidden_states", "key_value_states", "encoder_output", "enc_output", "kv"),
+        *("x_kv", "encoder_out", "mem", "enc_out", "encoder_outputs", "cross", "enc", "source", "src_output", "xkv"),
+    ),
+    "cache": (*("cache", "kv_cache", "past_key_value", "past_key_values", "layer_past", "past_kv", "past", "kvcache"),),
+    "offset": ("offset", "start_pos", "position", "start", "input_pos", "pos", "seq_offset", "position_offset"),
+    "query": (
+        *("query", "q", "queries", "x", "hidden_states", "hidden", "input", "inputs", "tgt", "src", "trg", "inp", "h"),
+        *("decoder_hidden", "embeddings", "hidden_state", "target", "x_q", "xq", "embed", "emb", "token_embedding"),
+        *("dec", "seq", "tokens", "tensor", "q_in"),
+    ),
+}
+"""The protocol's input -> its names in forward, in the order in which meanings are tried."""
+
+WEIGHT_FLAGS = ("need_weights", "return_weights", "return_attention", "output_attentions", "return_attn", "need_attn")
+
+
+class Call:
+    """How to call a module's forward: `names` maps the protocol's inputs to its parameters, `masks` those of masks.
+
+    Raises Unresolved when forward has a required parameter whose meaning is unknown.
+    """
+
+    def __init__(self, cls: type[nn.Module]) -> None:
+        self.names: dict[str, str] = {}
+        self.masks: list[str] = []
+        self.constants: dict[str, Any] = {}
+        unknown = []
+        parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
+        for parameter in parameters:
+            name, lower = parameter.name, parameter.name.lower()
+            required = parameter.default is parameter.empty
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            meaning = next((m for m, names in INPUTS.items() if lower in names and m not in self.names), None)
+            if "mask" in lower or lower in ("attn_bias", "attention_bias"):
+                self.masks.append(name)
+                if required:
+                    self.constants[name] = None
+            elif lower in WEIGHT_FLAGS:
+                self.constants[name] = True
+            elif lower == "average_attn_weights" or (lower in ("is_causal", "causal", "use_cache") and required):
+                self.constants[name] = False
+            elif meaning is not None:
+                self.names[meaning] = name
+            elif required:
+                unknown.append(name)
+        if "query" not in self.names and unknown:
+            self.names["query"] = unknown.pop(0)
+        if len(unknown) == 1 and "memory" not in self.names and "key" not in self.names:
+            self.names["memory"] = unknown.pop(0)
+        if unknown or "query" not in self.names:
+            missing = ", ".join(unknown) or "its input"
+            raise Unresolved(
+                f"{cls.__name__}.forward needs {missing}, whose meaning is unknown: write a subclass whose forward "
+                "takes query, key, value (or x) and mask, or a class with build(role, config)"
+            )
+
+    @property
+    def form(self) -> str:
+        """'qkv' (three inputs), 'context' (queries, and one input for keys and values) or 'self' (one input)."""
+        if "key" in self.names:
+            return "qkv"
+        return "context" if "memory" in self.names else "self"
+
+    def __call__(self, module: nn.Module, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None) -> Any:
+        """forward's result; `inputs` by the protocol's names, `masks` by forward's."""
+        named = {self.names[k]: v for k, v in inputs.items()}
+        return module(**{**self.constants, **named, **(masks or {})})
+
+    def fact(self) -> Fact:
+        shown = [f"{name} = {meaning}" if name != meaning else name for meaning, name in self.names.items()]
+        return Fact("call", ", ".join([*shown, *self.masks]), "parameter names of forward")
+
+
+def tensors_in(result: Any) -> Iterator[Tensor]:
+    """The tensors of a result, in order: in tuples, lists, dicts and dataclasses too."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, Mapping):
+        for value in result.values():
+            yield from tensors_in(value)
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from tensors_in(value)
+    elif dataclasses.is_dataclass(result):
+        for field in dataclasses.fields(result):
+            yield from tensors_in(getattr(result, field.name))
+
+
+def output_of(result: Any, shape: tuple[int, ...]) -> Tensor:
+    """The first floating tensor of the expected shape. Raises ValueError when there is none."""
+    found = [t for t in tensors_in(result) if t.is_floating_point()]
+    for tensor in found:
+        if tuple(tensor.shape) == tuple(shape):
+            return tensor
+    shapes = ", ".join(str(tuple(t.shape)) for t in found) or "no floating tensor"
+    raise ValueError(f"expected an output of shape {tuple(shape)}, got {shapes}")
+
+
+def weights_of(result: Any, module: nn.Module, shape: tuple[int, int, int, int]) -> Tensor | None:
+    """Attention weights as (B, H or 1, Tq, Tk) for `shape` (B, H, Tq, Tk): returned, or stored on the module.
+
+    A candidate has one of the shapes (B, H, Tq, Tk), (B, 1, Tq, Tk), (B, Tq, Tk), (B * H, Tq, Tk) and no negatives.
+    """
+    b, heads, t_query, t_key = shape
+    stored = [value for child in module.modules() for name, value in vars(child).items() if name[0] != "_"]
+    for tensor in [*tensors_in(result), *tensors_in(stored)]:
+        if tensor.shape[-2:] != (t_query, t_key) or not tensor.is_floating_point() or (tensor < 0).any():
+            continue
+        if tensor.shape in (shape, (b, 1, t_query, t_key)):
+            return tensor
+        if tensor.shape == (b, t_query, t_key):
+            return tensor.unsqueeze(1)
+        if tensor.shape == (b * heads, t_query, t_key):
+            return tensor.reshape(shape)
+    return None

@@ -1,0 +1,196 @@
+"""Constructors: the protocol's options by the names that the field gives to constructor parameters."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.protocol import NotProvided
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "d_model": (
+        *("d_model", "embed_dim", "hidden_size", "hidden_dim", "dim", "dim_model", "model_dimension", "model_dim"),
+        *("n_embd", "n_embed", "size", "hidden", "d_in", "emb", "emb_dim", "embed_size", "embedding_dim", "emb_size"),
+        *("embedding_size", "features", "normalized_shape", "d", "width", "in_features", "input_dim", "num_hiddens"),
+        *("d_embed", "dimension", "channels", "num_features", "feature_dim", "model_size", "embedding_dimension"),
+    ),
+    "n_heads": (
+        *("n_heads", "num_heads", "n_head", "nhead", "heads", "h", "num_head", "number_of_heads", "attn_heads"),
+        *("num_attention_heads", "nheads", "head_num", "head_count"),
+    ),
+    "n_kv_heads": (
+        *("n_kv_heads", "num_kv_heads", "n_query_groups", "num_key_value_heads", "kv_heads", "n_kv_head"),
+        *("num_query_groups", "num_kv_groups"),
+    ),
+    "d_ff": (
+        *(
+            "d_ff",
+            "dim_feedforward",
+            "ffn_hidden",
+            "d_inner",
+            "intermediate_size",
+            "ff_dim",
+            "ffn_dim",
+            "mlp_dim",
+            "dff",
+        ),
+        *("inner_dim", "feedforward_dim", "hidden_features", "ff_size", "d_hid", "filter_size", "ffn_num_hiddens"),
+        *(
+            "feed_forward_dim",
+            "d_hidden",
+            "intermediate_dim",
+            "hidden_dim",
+            "hidden_size",
+            "hidden",
+            "feedforward_size",
+        ),
+    ),
+    "dropout": (
+        *(
+            "dropout",
+            "drop_prob",
+            "p",
+            "attn_pdrop",
+            "resid_pdrop",
+            "dropout_p",
+            "dropout_rate",
+            "drop",
+            "attn_dropout",
+        ),
+        *("proj_drop", "attn_drop", "p_drop", "dropout_prob", "ffn_dropout", "attention_dropout", "hidden_dropout"),
+        *("resid_dropout", "residual_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "drop_rate"),
+    ),
+    "d_k": ("d_k", "head_dim", "dim_head", "key_dim", "d_head", "head_size", "d_key", "dim_k"),
+    "d_v": ("d_v", "value_dim", "d_value", "dim_v"),
+    "max_len": (
+        *("max_len", "max_seq_len", "max_length", "block_size", "context_length", "max_position_embeddings", "maxlen"),
+        *("n_positions", "n_ctx", "max_sequence_length", "seq_length", "context_size", "seq_len", "num_positions"),
+        *("ctx_len", "sequence_length", "max_position", "max_positions"),
+    ),
+    "bias": (
+        *("bias", "qkv_bias", "use_bias", "with_bias", "out_bias", "attention_bias", "add_bias", "proj_bias"),
+        *("mlp_bias", "out_proj_bias"),
+    ),
+    "eps": ("eps", "epsilon", "layer_norm_eps", "norm_eps", "rms_norm_eps", "variance_epsilon", "layer_norm_epsilon"),
+    "base": ("base", "theta", "rope_theta", "rope_base", "freq_base"),
+    "norm_first": ("norm_first", "pre_norm", "prenorm", "normalize_before", "is_pre_norm", "pre_ln"),
+    "activation": ("activation", "act", "hidden_act", "activation_function"),
+    "batch_first": ("batch_first",),
+    "causal": ("causal", "is_causal", "masked"),
+    "layer_idx": ("layer_idx", "layer_id", "layer_index"),
+}
+"""The protocol's options (and a few of constructors only) -> their names in constructors."""
+
+FIXED = {"batch_first": True, "causal": False, "layer_idx": 0}
+CONFIGS = ("config", "cfg", "args", "conf", "configuration", "params", "hparams", "model_args")
+NEUTRAL = ("device", "dtype", "kdim", "vdim", "name")
+"""Parameters that keep their default."""
+
+
+class Constructor:
+    """How to construct a class: `names` maps an option to the constructor parameters that mean it.
+
+    Raises Unresolved when the class has a required parameter whose meaning is unknown.
+    """
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.names: dict[str, list[str]] = {}
+        self.config_parameter: str | None = None
+        self.config_constructor: Constructor | None = None
+        unknown: list[str] = []
+        parameters = [p for p in _parameters(cls) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        required = [p for p in parameters if p.default is p.empty]
+        for parameter in parameters:
+            option = self._meaning(parameter.name)
+            if option is not None:
+                self.names.setdefault(option, []).append(parameter.name)
+            elif parameter.name not in NEUTRAL and parameter.default is parameter.empty:
+                unknown.append(parameter.name)
+        if unknown and len(required) <= 2 and unknown[0] in CONFIGS:
+            self.config_parameter = unknown.pop(0)
+            self.config_constructor = self._config_class(self.config_parameter)
+        elif len(unknown) == 1 and "d_model" not in self.names and len(required) == 1:
+            self.names["d_model"] = [unknown.pop()]
+        if unknown:
+            raise Unresolved(
+                f"{cls.__name__}'s constructor needs {', '.join(unknown)}, whose meaning is unknown: write a subclass "
+                "whose constructor takes d_model, n_heads, ... by these names, or a class with build(role, config)"
+            )
+
+    def _meaning(self, name: str) -> str | None:
+        lower = name.lower()
+        for option, names in OPTIONS.items():
+            if lower in names and (option not in self.names or lower not in OPTIONS["d_ff"]):
+                return option
+        return None
+
+    def _config_class(self, name: str) -> Constructor | None:
+        """The class that annotates the config parameter, if it can be constructed by the same names."""
+        annotation = next(p.annotation for p in _parameters(self.cls) if p.name == name)
+        if isinstance(annotation, str):
+            scope = vars(sys.modules.get(self.cls.__module__, SimpleNamespace()))
+            scope = {**getattr(vars(self.cls).get("__init__"), "__globals__", {}), **scope}
+            annotation = scope.get(annotation)
+        if not inspect.isclass(annotation) or annotation.__module__ == "builtins" or annotation is SimpleNamespace:
+            return None
+        return Constructor(annotation)
+
+    @property
+    def known(self) -> set[str]:
+        """The options that can be set."""
+        if self.config_parameter is None:
+            return set(self.names)
+        return set(self.config_constructor.names) if self.config_constructor else set(OPTIONS)
+
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: values[option] for option, names in self.names.items() if option in values for name in names}
+
+    def make(self, values: Mapping[str, Any]) -> Any:
+        """The object, from option values; whatever has no parameter is left out.
+
+        Raises Unresolved when the constructor raises, NotProvided when it refuses the values (ValueError, assertion).
+        """
+        values = {**FIXED, **values}
+        arguments = self.arguments(values)
+        if self.config_parameter is not None:
+            made = self.config_constructor.make(values) if self.config_constructor else _every_name(values)
+            arguments[self.config_parameter] = made
+        try:
+            return self.cls(**arguments)
+        except (ValueError, AssertionError) as error:
+            raise NotProvided(f"{self.cls.__name__}({_shown(arguments)}) refuses: {error}") from error
+        except Exception as error:
+            raise Unresolved(
+                f"{self.cls.__name__}({_shown(arguments)}) raised {type(error).__name__}: {error}; write a subclass "
+                "whose constructor takes d_model, n_heads, ... and calls it rightly"
+            ) from error
+
+    def fact(self) -> Fact:
+        if self.config_parameter is not None:
+            what = self.config_constructor.cls.__name__ if self.config_constructor else "an object with every alias"
+            return Fact("constructor", f"{self.config_parameter} = {what}", "the only required parameter is a config")
+        shown = ", ".join(f"{'/'.join(names)} = {option}" for option, names in self.names.items())
+        return Fact("constructor", shown or "no options", "parameter names")
+
+
+def _parameters(cls: type) -> list[inspect.Parameter]:
+    return list(inspect.signature(cls).parameters.values())
+
+
+def _every_name(values: Mapping[str, Any]) -> SimpleNamespace:
+    """A config object that has the options under every name, the first option that has a name winning."""
+    config = SimpleNamespace()
+    for option, value in values.items():
+        for name in OPTIONS.get(option, ()):
+            if not hasattr(config, name):
+                setattr(config, name, value)
+    return config
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())

@@ -1,0 +1,25 @@
+"""What an inference finds: `Fact`, and `Unresolved` for what nobody could guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Unresolved(Exception):
+    """Something that cannot be inferred. The message says what, and what to write instead."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One inferred property: `subject` is what it is about, `evidence` how it was found."""
+
+    subject: str
+    value: Any
+    evidence: str
+
+
+def describe(name: str, facts: Iterable[Fact]) -> str:
+    """The facts as text: a line each, ``subject: value   (evidence)``."""
+    return "\n".join([name, *(f"  {fact.subject}: {fact.value}   ({fact.evidence})" for fact in facts)])

@@ -1,0 +1,154 @@
+"""Probes: small experiments on a module that show a convention.
+
+Sizes differ pairwise, so that no axis can pass for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.calls import Call, output_of, tensors_in
+from conformance.adapters.inference.masks import ENCODINGS, SHAPES, Channel, probe
+from conformance.adapters.reference import REFERENCE
+from conformance.protocol import Arrays
+
+SIZES = {"d_model": 24, "n_heads": 4, "n_kv_heads": 2, "d_ff": 20, "d_k": 10, "max_len": 32}
+B, TQ, TK = 3, 5, 7
+FITS = 2e-5
+"""A fit is equality with the formula to float32 rounding: largest error relative to the largest output."""
+
+
+def randomise(module: nn.Module) -> None:
+    """Random parameters, none zero, one or shared by chance: a forgotten one shows."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            spread = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.5
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread + 0.5 * (parameter.ndim == 1))
+
+
+def noise(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def difference(
+    subject: Any, inputs: Arrays, config: Mapping[str, Any], mask: np.ndarray | None = None, scale: float = 1.0
+) -> float:
+    """How far a subject is from the role's formula with the same parameters; infinite when it does not run.
+
+    scale: the formula's scores are multiplied by it (through its query projection).
+    """
+    reference = REFERENCE[subject.role](config)
+    reference.attributes = {**reference.attributes, **subject.attributes}
+    masked = inputs if mask is None else {**inputs, "mask": mask}
+    try:
+        weights = subject.params()
+        reference.load({k: v * scale if "q_proj" in k else v for k, v in weights.items()} if scale != 1.0 else weights)
+        got, expected = subject(**masked)["out"], reference(**masked)["out"]
+    except Exception:
+        return float("inf")
+    error = np.abs(got - expected).max() / max(1.0, float(np.abs(expected).max()))
+    return float(error) if np.isfinite(error) else float("inf")
+
+
+class Probe:
+    """A module with its call, run on tensors laid out as it wants them."""
+
+    def __init__(self, module: nn.Module, call: Call, batch_first: bool = True, width: int = SIZES["d_model"]) -> None:
+        self.module = module
+        self.width = width
+        self.call = call
+        self.batch_first = batch_first
+
+    def run(self, inputs: Mapping[str, Tensor], masks: Mapping[str, Any] | None = None) -> Tensor:
+        """The output (B, Tq, d) for inputs (B, T, d)."""
+        turn: Callable[[Tensor], Tensor] = (lambda x: x) if self.batch_first else (lambda x: x.transpose(0, 1))
+        with torch.no_grad():
+            result = self.call(self.module, {name: turn(x) for name, x in inputs.items()}, masks)
+        return turn(output_of(result, (*turn(inputs["query"]).shape[:2], self.width)))
+
+    def inputs(self, t_query: int = TQ, t_key: int = TK, batch: int = B) -> dict[str, Tensor]:
+        """Random inputs for the call's names; self-attention has one length."""
+        names = [name for name in ("query", "key", "value", "memory") if name in self.call.names]
+        lengths = [t_query if name == "query" else t_key for name in names]
+        seeds = {"key": 2, "value": 3, "memory": 4}
+        return {
+            name: noise(batch, length, SIZES["d_model"], seed=seeds.get(name, 1))
+            for name, length in zip(names, lengths, strict=True)
+        }
+
+
+def batch_axis(probe: Probe) -> tuple[bool, str]:
+    """Whether the first axis is the batch: the one whose other slices do not notice a change of slice 0."""
+    inputs = probe.inputs(3, 3, 3)
+    before = probe.run(inputs)
+    for axis in (0, 1):
+        moved = {name: x.clone() for name, x in inputs.items()}
+        for x in moved.values():
+            x.select(axis, 0).add_(noise(3, SIZES["d_model"], seed=9))
+        change = (probe.run(moved) - before).abs().narrow(axis, 1, 2).max()
+        if change < 1e-6:
+            return axis == 0, f"changing slice 0 of axis {axis} changes no other slice"
+    return True, "assumed: neither axis keeps its slices apart"
+
+
+def is_causal(probe: Probe) -> bool:
+    """Whether the outputs before the last position ignore the last position, with no mask given."""
+    inputs = probe.inputs(TQ, TQ)
+    moved = {name: x.clone() for name, x in inputs.items()}
+    for x in moved.values():
+        x[:, -1] += 1.0 + noise(SIZES["d_model"], seed=9)
+    return bool(((probe.run(moved) - probe.run(inputs))[:, :-1].abs().max()) < 1e-6)
+
+
+def ignores(probe: Probe, name: str) -> bool:
+    """Whether an input has no influence at all."""
+    inputs = probe.inputs()
+    return torch.equal(probe.run(inputs), probe.run({**inputs, name: inputs[name] + 1.0}))
+
+
+def channels(probe_: Probe, parameters: list[str], heads: int, keys: tuple[str, ...]) -> Iterator[Channel]:
+    """The mask parameters that hide something: `keys` are the inputs whose rows the mask hides."""
+    inputs = probe_.inputs()
+    shared = keys == ("query",)
+    t_query, t_key = TQ, TQ if shared else TK
+    rows = slice(0, t_query - 1) if shared else slice(None)
+
+    def moved(at: int) -> dict[str, Tensor]:
+        changed = {name: x.clone() for name, x in inputs.items()}
+        for name in keys:
+            changed[name][:, at] += 1.0 + noise(SIZES["d_model"], seed=9)
+        return changed
+
+    for parameter in parameters:
+
+        def leak(encoding: str, shape: str, parameter: str = parameter) -> float | None:
+            fixed, cut = SHAPES[shape]
+            hidden = slice(None) if 0 in fixed else slice(0, 1)
+            mask = torch.ones(B, heads, t_query, t_key, dtype=torch.bool)
+            mask[hidden, :, :, -1] = False
+            masks = {parameter: ENCODINGS[encoding](cut(mask))}
+            try:
+                base, last, first = (probe_.run(x, masks)[:, rows] for x in (inputs, moved(t_key - 1), moved(0)))
+            except Exception:
+                return None
+            if not bool(torch.isfinite(base).all()):
+                return None
+            seen = [(first - base)[hidden].abs().max()]
+            if 0 not in fixed:
+                seen.append((last - base)[1:].abs().max())
+            return float((last - base)[hidden].abs().max() / max(float(min(seen)), 1e-9))
+
+        found = probe(parameter, leak)
+        if found is not None:
+            yield found
+
+
+def floats(result: Any) -> Iterator[Tensor]:
+    """The floating tensors of a result."""
+    return (tensor for tensor in tensors_in(result) if tensor.is_floating_point())

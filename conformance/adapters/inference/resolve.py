@@ -1,0 +1,489 @@
+"""The inference of one class: its role, how to build a subject of that role, and the facts found on the way."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from conformance.adapters.inference import parameters as p
+from conformance.adapters.inference import probes
+from conformance.adapters.inference.calls import Call
+from conformance.adapters.inference.construct import Constructor
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.inference.masks import Channel
+from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, Probe, noise
+from conformance.adapters.inference.roles import SUPPORTED, is_norm, role_of, top_attentions
+from conformance.adapters.inference.subjects import (
+    Attention,
+    CachedAttention,
+    Conventions,
+    ModuleSubject,
+    Positions,
+    Rope,
+    Tokenwise,
+    TransformerLayer,
+)
+from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
+from conformance.protocol import ROLES, Array, Arrays, NotProvided
+from conformance.reference.attention import causal_mask
+from conformance.reference.positions import sinusoid
+
+MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
+    "multi_head_attention": Attention,
+    "grouped_query_attention": Attention,
+    "self_attention": Attention,
+    "cached_attention": CachedAttention,
+    "layer_norm": Tokenwise,
+    "rms_norm": Tokenwise,
+    "feed_forward": Tokenwise,
+    "swiglu": Tokenwise,
+    "sinusoidal_positions": Positions,
+    "learned_positions": Positions,
+    "encoder_layer": TransformerLayer,
+    "decoder_layer": TransformerLayer,
+}
+
+_ACTIVATIONS = {"activation": ("relu", "gelu", "gelu_tanh", "silu")}
+VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "feed_forward": _ACTIVATIONS,
+    "encoder_layer": _ACTIVATIONS,
+    "decoder_layer": _ACTIVATIONS,
+    "layer_norm": {"eps": (1e-5, 1e-6, 1e-8, 1e-12)},
+    "rms_norm": {"eps": (1e-6, 1e-5, 1e-8, 1e-12)},
+    "rope": {"pairing": ("interleaved", "half")},
+}
+"""Options that a class may have fixed: the values that are tried."""
+
+
+class Resolution:
+    """What was inferred of a class. Raises Unresolved, with what to write, when nothing can be guessed.
+
+    facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
+    class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides.
+    """
+
+    def __init__(self, cls: type[nn.Module], role: str | None = None) -> None:
+        if role is not None and role not in SUPPORTED:
+            raise Unresolved(f"role {role!r} cannot be inferred for a class; choose one of {', '.join(SUPPORTED)}")
+        self.cls = cls
+        self.facts: list[Fact] = []
+        self.fixed: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = {}
+        self.role = role or ""
+        self.constructor = Constructor(cls)
+        self.conventions = Conventions(Call(cls))
+        module = self.make({**SIZES, "bias": True})
+        proposed = Fact("role", role, "as asked")
+        if role is None:
+            proposed = role_of(cls, self.constructor, self.conventions.call, module)
+        self.role = str(proposed.value)
+        self.facts += [proposed, self.constructor.fact(), self.conventions.call.fact()]
+        self.settings = self._probe_settings()
+        if self.role == "rope":
+            self._resolve_rope()
+            return
+        module = self.make(self.settings)
+        probes.randomise(module)
+        {
+            Attention: self._resolve_attention,
+            CachedAttention: self._resolve_cached,
+            Tokenwise: self._resolve_tokenwise,
+            Positions: self._resolve_positions,
+            TransformerLayer: self._resolve_layer,
+        }[MODULE_SUBJECTS[self.role]](module)
+
+    def say(self, subject: str, value: Any, evidence: str) -> None:
+        self.facts.append(Fact(subject, value, evidence))
+
+    # --- building ---------------------------------------------------------------------------------
+
+    def make(self, settings: Mapping[str, Any]) -> nn.Module:
+        """The module for the role's settings, in evaluation mode."""
+        values = {"dropout": 0.0, "max_len": 128, **settings}
+        if "n_heads" in values and self.role != "self_attention":
+            values["d_k"] = values["d_model"] // values["n_heads"]
+        values["d_k"] = values["d_v"] = values.get("d_k", values.get("d_model"))
+        keep = {
+            k: v
+            for k, v in values.items()
+            if v is not None and (k not in self.fixed or self.constructor.config_parameter)
+        }
+        module: nn.Module = self.constructor.make(keep)
+        return module.eval()
+
+    def build(self, config: Mapping[str, Any]) -> TorchSubject:
+        """A subject. Raises NotProvided for options that the class has not."""
+        settings = ROLES[self.role].settings(config)
+        for option, value in self.fixed.items():
+            if settings.get(option, value) != value:
+                raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
+        for option in ("dropout", "n_kv_heads"):
+            neutral = {"dropout": 0.0, "n_kv_heads": settings.get("n_heads")}[option]
+            if settings.get(option, neutral) != neutral and option not in self.constructor.known:
+                raise NotProvided(f"{self.cls.__name__}'s constructor has no option for {option}")
+        return self._subject(settings, self.conventions)
+
+    def _subject(
+        self,
+        settings: Mapping[str, Any],
+        conventions: Conventions,
+        attributes: Mapping[str, Any] | None = None,
+        random: bool = False,
+    ) -> TorchSubject:
+        subject: TorchSubject
+        if self.role == "rope":
+            subject = Rope(settings, lambda width: self.make({**settings, "d_model": width}), conventions)
+        else:
+            module = self.make(settings)
+            if random:
+                probes.randomise(module)
+            if conventions.residual:
+                _without_norms(module)
+            subject = MODULE_SUBJECTS[self.role](self.role, settings, module, conventions)
+        subject.attributes = {**self.fixed, **self.attributes, **(attributes or {})}
+        return subject
+
+    def _probe_settings(self) -> dict[str, Any]:
+        """The role's settings at the probes' sizes: sizes that the class decides as it decides them."""
+        role, known = ROLES[self.role], self.constructor.known
+        settings = {option: SIZES.get(option, default) for option, default in role.config.items()}
+        if "bias" in settings:
+            settings["bias"] = True
+        if self.role == "self_attention" and "d_k" not in known:
+            settings["d_k"] = settings["d_model"]
+        if "d_ff" in settings and "d_ff" not in known:
+            module = self.make(settings)
+            settings["d_ff"] = max(n for kernel in p.kernels(module) if kernel.linear for n in kernel.tensor.shape)
+        if "activation" in known and "activation" in settings:
+            try:
+                self.make({**settings, "activation": "gelu"})
+            except Unresolved:
+                self.constructor.names.pop("activation", None)
+        return settings
+
+    # --- deciding by numbers ----------------------------------------------------------------------
+
+    def _fit(
+        self,
+        layouts: Iterable[tuple[str, p.Layout]],
+        inputs: Arrays,
+        mask: Array | None = None,
+        residuals: Sequence[bool] = (False,),
+    ) -> bool:
+        """Adopt the first layout with which the module equals the role's formula; else the first one, and say so."""
+        variants = {k: v for k, v in VARIANTS.get(self.role, {}).items() if k not in self.fixed}
+        trials = [
+            (f"{label}{', with a residual (its norm taken out)' if residual else ''}", layout, residual, chosen)
+            for (label, layout), residual in product(layouts, residuals)
+            for chosen in (dict(zip(variants, values, strict=True)) for values in product(*variants.values()))
+        ]
+        if not trials:
+            names = sorted({name.rsplit(".", 1)[0] for name in ROLES[self.role].params(self.settings)})
+            raise Unresolved(
+                f"the parameters of {self.cls.__name__} cannot be told apart by name and shape: write a subclass that "
+                f"names its layers {', '.join(names)}, or a class with build(role, config)"
+            )
+        errors = []
+        for trial in trials:
+            errors.append(self._error(trial, inputs, mask))
+            if errors[-1] < FITS:
+                break
+        best = int(np.argmin(errors))
+        fits = errors[best] < FITS
+        if not fits:
+            best = min((i for i, trial in enumerate(trials) if trial[1] is trials[0][1]), key=lambda i: errors[i])
+        label, layout, residual, chosen = trials[best]
+        self.conventions = replace(self.conventions, layout=layout, residual=residual)
+        found = f"equals the formula to {errors[best]:.0e} with random parameters"
+        evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
+        self.say("layout", label, evidence)
+        for option, value in chosen.items():
+            if option not in ROLES[self.role].config:
+                self.attributes[option] = value
+            elif option not in self.constructor.known or self.constructor.config_parameter is not None:
+                self.fixed[option] = value
+            else:
+                continue
+            self.say(option, value, evidence)
+        return bool(fits)
+
+    def _error(self, trial: tuple[str, p.Layout, bool, dict[str, Any]], inputs: Arrays, mask: Array | None) -> float:
+        _, layout, residual, chosen = trial
+        settings = {**self.settings, **{k: v for k, v in chosen.items() if k in self.settings}}
+        if "bias" in settings:
+            whole = ROLES[self.role].params({**settings, "bias": True})
+            settings["bias"] = all(name in layout for name in whole)
+        conventions = replace(self.conventions, layout=layout, residual=residual)
+        try:
+            subject = self._subject(settings, conventions, chosen, random=True)
+        except NotProvided:
+            return float("inf")
+        return probes.difference(subject, inputs, settings, mask)
+
+    # --- attention --------------------------------------------------------------------------------
+
+    def _resolve_attention(self, module: nn.Module) -> None:
+        call = self.conventions.call
+        self._resolve_inputs(module)
+        probe = self._probe(module)
+        causal = call.form == "self" and probes.is_causal(probe)
+        if causal:
+            self.conventions = replace(self.conventions, causal=True)
+            self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
+        inputs = self._attention_inputs(probe)
+        mask = causal_mask(TQ) if causal else None
+        has_norm = any(is_norm(child) for child in module.modules())
+        layouts = list(p.attention_layouts(module, self.settings, output=self.role != "self_attention"))
+        fits = self._fit(layouts, inputs, mask, (False, True) if has_norm else (False,))
+        if not fits:
+            self._report_scale(inputs, mask)
+        if self.conventions.residual:
+            _without_norms(module)
+        keys = {"self": ("query",), "context": ("memory",), "qkv": ("key", "value")}[call.form]
+        self.conventions = replace(self.conventions, channels=self._channels(probe, call.masks, keys))
+        self._probe_outputs()
+
+    def _resolve_inputs(self, module: nn.Module) -> None:
+        """The batch axis, and whether a second input matters."""
+        call = self.conventions.call
+        first, evidence = probes.batch_axis(self._probe(module))
+        self.conventions = replace(self.conventions, batch_first=first)
+        self.say("layout of inputs", "(B, T, d)" if first else "(T, B, d)", evidence)
+        if call.form == "context" and probes.ignores(self._probe(module), "memory"):
+            del call.names["memory"]
+            self.say("attends to", "its own input", "the second input changes nothing")
+
+    def _probe(self, module: nn.Module) -> Probe:
+        width = self.settings.get("d_k", SIZES["d_model"])
+        return Probe(module, self.conventions.call, self.conventions.batch_first, width)
+
+    def _attention_inputs(self, probe: Probe) -> Arrays:
+        """Random inputs under the role's names, equal where the module has one input for several."""
+        tensors = probe.inputs()
+        if self.role != "multi_head_attention":
+            return {"x": to_array(tensors["query"])}
+        key = tensors.get("key", tensors.get("memory", tensors["query"]))
+        given = {"query": tensors["query"], "key": key, "value": tensors.get("value", key)}
+        return {name: to_array(tensor) for name, tensor in given.items()}
+
+    def _report_scale(self, inputs: Arrays, mask: Array | None) -> None:
+        """Say so when the module would equal the formula with another scale of the scores."""
+        settings = {**self.settings, "bias": all(n in self.conventions.layout for n in self._all_names())}
+        try:
+            subject = self._subject(settings, self.conventions, random=True)
+        except NotProvided:
+            return
+        d_head = self.settings.get("d_k", self.settings["d_model"] // self.settings.get("n_heads", 1))
+        for scale, name in (
+            (1.0, "none"),
+            (self.settings["d_model"] ** -0.5, "1/sqrt(d_model)"),
+            (1 / d_head, "1/d_k"),
+        ):
+            if probes.difference(subject, inputs, settings, mask, scale * d_head**0.5) < FITS:
+                self.say("scale of the scores", name, "equals the formula with this scale")
+
+    def _all_names(self) -> Iterable[str]:
+        return ROLES[self.role].params({**self.settings, "bias": True})
+
+    def _channels(self, probe: Probe, parameters: Sequence[str], keys: tuple[str, ...]) -> tuple[Channel, ...]:
+        found = tuple(probes.channels(probe, list(parameters), self.settings.get("n_heads", 1), keys))
+        for channel in found:
+            hides = (
+                "a hidden key changes nothing" if channel.leak < 1e-3 else f"a hidden key leaks ({channel.leak:.2g})"
+            )
+            self.say(f"mask {channel.parameter}", f"{channel.encoding}; {', '.join(channel.shapes)}", hides)
+        for parameter in set(parameters) - {channel.parameter for channel in found}:
+            self.say(f"mask {parameter}", "not used", "the module runs with no encoding of a mask in it")
+        return found
+
+    def _probe_outputs(self) -> None:
+        """Whether weights come out, and what a fully hidden row gives."""
+        subject = self.build({k: v for k, v in self.settings.items() if k != "bias"} | self._bias())
+        inputs = self._attention_inputs(Probe(subject.module, self.conventions.call))
+        length = inputs.get("key", inputs.get("x", inputs.get("query"))).shape[1]  # type: ignore[union-attr]
+        mask = np.broadcast_to(causal_mask(TQ), (1, 1, TQ, TQ)) if self.conventions.causal else None
+        outputs = subject(**inputs, mask=mask) if mask is not None else subject(**inputs)
+        if "weights" in outputs:
+            self.say("weights", outputs["weights"].shape, "a tensor of this shape is returned or stored")
+        hidden = np.zeros((B, 1, TQ, length), bool)
+        try:
+            self.attributes["masked_row"] = masked_row_policy(subject, inputs, hidden)
+        except NotProvided:
+            return
+        self.say("a row whose keys are all hidden", self.attributes["masked_row"], "a mask that hides every key")
+
+    def _bias(self) -> dict[str, bool]:
+        if "bias" not in self.settings:
+            return {}
+        return {"bias": all(name in self.conventions.layout for name in self._all_names())}
+
+    def _resolve_cached(self, module: nn.Module) -> None:
+        """Checked one token at a time, where no mask is needed."""
+        self._resolve_inputs(module)
+        inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
+        self._fit(p.attention_layouts(module, self.settings), inputs)
+
+    # --- networks and norms -----------------------------------------------------------------------
+
+    def _resolve_tokenwise(self, module: nn.Module) -> None:
+        layouts: dict[str, Iterable[tuple[str, p.Layout]]] = {
+            "feed_forward": p.feed_forward_layouts(p.kernels(module, split=True), self.settings),
+            "swiglu": p.swiglu_layouts(module, self.settings),
+            "layer_norm": p.norm_layouts(module, True),
+            "rms_norm": p.norm_layouts(module, False),
+        }
+        inside = any(is_norm(child) for child in module.modules() if child is not module)
+        inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])) * (0.01 if self.role.endswith("norm") else 1.0)}
+        self._fit(layouts[self.role], inputs, residuals=(False, True) if inside else (False,))
+
+    # --- positions --------------------------------------------------------------------------------
+
+    def _resolve_positions(self, module: nn.Module) -> None:
+        call, d = self.conventions.call, SIZES["d_model"]
+        zeros, ones = torch.zeros(B, TQ, d), torch.ones(B, TQ, d)
+        with torch.no_grad():
+            results = [next(iter(probes.floats(call(module, {"query": x})))) for x in (zeros, ones)]
+        if results[0].shape != zeros.shape or torch.equal(results[0], results[1]):
+            self.conventions = replace(self.conventions, scale=None)
+            self.say("returns", "the codes alone", f"shape {tuple(results[0].shape)}, whatever the input")
+        else:
+            scale = float((results[1] - results[0]).mean())
+            self.conventions = replace(self.conventions, scale=scale)
+            self.say("returns", f"{scale:.4g} x + codes", "its answers to x = 0 and x = 1")
+            along = [float((results[0] - results[0].narrow(axis, 0, 1)).abs().max()) for axis in (0, 1)]
+            if along[1] == 0.0 < along[0]:
+                self._sequence_first(module)
+        if self.role == "learned_positions":
+            self._fit(p.table_layouts(module, self.settings), {"x": to_array(noise(B, TQ, d))})
+            return
+        codes = self._subject(self.settings, self.conventions)(x=np.zeros((1, TQ, d)))["out"][0]
+        errors = {
+            layout: float(abs(codes - sinusoid(np.arange(TQ), d, layout)).max()) for layout in ("interleaved", "half")
+        }
+        layout = min(errors, key=lambda name: errors[name])
+        fits = errors[layout] < FITS
+        self.attributes["layout"] = layout
+        evidence = (
+            f"equals the formula to {errors[layout]:.0e}" if fits else f"neither fits (error {errors[layout]:.2g})"
+        )
+        self.say("pairs", layout, evidence)
+
+    def _sequence_first(self, module: nn.Module) -> None:
+        """Codes run along axis 0. That is sequence first, unless attention in the same file is batch first."""
+        for name, other in sorted(vars(self.cls_module()).items()):
+            if not (
+                isinstance(other, type) and issubclass(other, nn.Module) and other.__module__ == self.cls.__module__
+            ):
+                continue
+            if other is self.cls or "attention" not in name.lower():
+                continue
+            try:
+                sibling = Resolution(other)
+            except Exception:  # a sibling that cannot be resolved says nothing
+                continue
+            if sibling.conventions.batch_first:
+                self.say(
+                    "layout of inputs", "(B, T, d)", f"{name} of the same file takes it; the codes run along axis 0"
+                )
+                return
+        self.conventions = replace(self.conventions, batch_first=False)
+        self.say("layout of inputs", "(T, B, d)", "the codes run along axis 0")
+
+    def cls_module(self) -> Any:
+        return sys.modules.get(self.cls.__module__, SimpleNamespace())
+
+    def _resolve_rope(self) -> None:
+        x = to_array(noise(B, 2, TQ, 8))
+        self.settings = {"base": 10000.0, "pairing": "interleaved"}
+        best: tuple[float, int, str] | None = None
+        for axis, pairing in product((1, 2), ("interleaved", "half")):
+            trial = replace(self.conventions, heads_axis=axis)
+            settings = {**self.settings, "pairing": pairing}
+            error = probes.difference(self._subject(settings, trial), {"x": x}, settings)
+            if best is None or error < best[0]:
+                best = (error, axis, pairing)
+        assert best is not None
+        error, axis, pairing = best
+        evidence = (
+            f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
+        )
+        self.conventions = replace(self.conventions, heads_axis=axis)
+        self.fixed["pairing"] = pairing
+        if "base" not in self.constructor.known:
+            self.fixed["base"] = 10000.0
+        self.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)
+        self.say("pairing", pairing, evidence)
+
+    # --- layers -----------------------------------------------------------------------------------
+
+    def _resolve_layer(self, module: nn.Module) -> None:
+        call, decoder = self.conventions.call, self.role == "decoder_layer"
+        self._resolve_inputs(module)
+        probe = self._probe(module)
+        if "norm_first" not in self.constructor.known:
+            grows = float(
+                probe.run(_scaled(probe, 1e4))[..., 0].abs().max() / probe.run(probe.inputs())[..., 0].abs().max()
+            )
+            self.fixed["norm_first"] = grows > 100.0
+            self.settings["norm_first"] = grows > 100.0
+            place = "before each sublayer" if grows > 100.0 else "after each sublayer"
+            self.say("norm", place, f"an input 10000 times larger gives an output {grows:.3g} times larger")
+        inputs = {"x": to_array(probe.inputs()["query"])}
+        if decoder:
+            inputs["memory"] = to_array(probe.inputs()["memory"])
+        self._fit(self._layer_layouts(module, decoder), inputs)
+        cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
+        if not decoder:
+            cross = []
+        own = [name for name in call.masks if name not in cross]
+        if decoder and not cross and len(own) > 1:
+            own, cross = own[:1], own[1:]
+        found = self._channels(probe, own, ("query",))
+        self.conventions = replace(self.conventions, channels=found)
+        if cross:
+            self.conventions = replace(self.conventions, memory_channels=self._channels(probe, cross, ("memory",)))
+
+    def _layer_layouts(self, module: nn.Module, decoder: bool) -> Iterable[tuple[str, p.Layout]]:
+        """The attention modules' layouts, the two matrices outside them, and the norms in order."""
+        attentions = top_attentions(module)
+        if decoder:
+            attentions.sort(key=lambda item: bool(re.search(r"cross|enc|src|inter|multihead|memory", item[0].lower())))
+        names = ("self_attn", "cross_attn")[: 2 if decoder else 1]
+        inside = tuple(f"{path}." for path, _ in attentions)
+        matrices = [k for k in p.kernels(module, split=True) if not k.pattern.startswith(inside)]
+        norms = [(path, child) for path, child in module.named_modules() if is_norm(child)]
+        if len(attentions) != len(names) or len(norms) != len(names) + 1:
+            return
+        base: p.Layout = {}
+        for i, (path, norm) in enumerate(norms):
+            base |= p.under(next(iter(p.norm_layouts(norm, True)))[1], f"{path}.", f"norm{i + 1}")
+        for _, layout in p.feed_forward_layouts(matrices, self.settings):
+            base |= {f"feed_forward.{name}": place for name, place in layout.items()}
+        parts = [p.attention_layouts(child, self.settings) for _, child in attentions]
+        for together in zip(*parts, strict=False):
+            layout = dict(base)
+            for name, (path, _), (_, inner) in zip(names, attentions, together, strict=True):
+                layout |= p.under(inner, f"{path}.", name)
+            yield together[0][0], layout
+
+
+def _scaled(probe: Probe, factor: float) -> dict[str, torch.Tensor]:
+    inputs = probe.inputs()
+    return {**inputs, "query": inputs["query"] * factor}
+
+
+def _without_norms(module: nn.Module) -> None:
+    """Take the norms of queries and residuals out of a module: nn.Identity in their place."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if is_norm(child):
+                setattr(parent, name, nn.Identity())

@@ -1,0 +1,93 @@
+"""Which role a class plays: proposed by its constructor, its call and its parts."""
+
+from __future__ import annotations
+
+import re
+
+from torch import Tensor, nn
+
+from conformance.adapters.inference.calls import Call
+from conformance.adapters.inference.construct import Constructor
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.inference.parameters import attention_layouts
+from conformance.adapters.inference.probes import SIZES
+
+SUPPORTED = (
+    "multi_head_attention",
+    "grouped_query_attention",
+    "cached_attention",
+    "self_attention",
+    "layer_norm",
+    "rms_norm",
+    "feed_forward",
+    "swiglu",
+    "sinusoidal_positions",
+    "learned_positions",
+    "rope",
+    "encoder_layer",
+    "decoder_layer",
+)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """LayerNorm, RMSNorm, or a class that calls itself a norm."""
+    return type(module).__name__.lower().endswith("norm")
+
+
+def is_attention(module: nn.Module) -> bool:
+    """By its name, or because its matrices are queries, keys, values and an output."""
+    name = type(module).__name__.lower()
+    return "attention" in name or "attn" in name or any(attention_layouts(module, SIZES))
+
+
+def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: nn.Module) -> Fact:
+    """The role as a Fact. Raises Unresolved when nothing fits."""
+    matrices = [p for p in module.parameters() if p.ndim >= 2]
+    norms = [child for child in module.modules() if is_norm(child) and child is not module]
+    name = cls.__name__
+    options = set() if constructor.config_parameter is not None else constructor.known
+    said = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    if re.search(r"\b(rope|rotary)\b", said):
+        return Fact("role", "rope", "the class name")
+    if re.search(r"\bposition(s|al)?\b|\bpos\b|\bpe\b", said) and "n_heads" not in options:
+        role = "learned_positions" if matrices else "sinusoidal_positions"
+        return Fact("role", role, f"the class name, {'a table of' if matrices else 'no'} parameters")
+    attentions = top_attentions(module)
+    if attentions and matrices and (norms or "d_ff" in options) and not is_attention(module):
+        role = "decoder_layer" if call.form == "context" or len(attentions) > 1 else "encoder_layer"
+        return Fact("role", role, f"attention, {len(norms)} norms; forward takes {call.form}")
+    if is_attention(module) or "n_heads" in options or any(attention_layouts(module, SIZES, output=False)):
+        if "cache" in call.names:
+            return Fact("role", "cached_attention", f"forward takes {call.names['cache']}")
+        if "n_kv_heads" in options:
+            return Fact("role", "grouped_query_attention", "the constructor takes a number of key and value heads")
+        if "n_heads" in constructor.known:
+            return Fact("role", "multi_head_attention", "queries, keys and values, and a number of heads")
+        return Fact("role", "self_attention", "queries, keys and values, and no number of heads")
+    if not matrices:
+        vectors = [p for p in module.parameters() if p.ndim == 1]
+        if len(vectors) in (1, 2):
+            return Fact("role", "layer_norm" if len(vectors) == 2 else "rms_norm", f"{len(vectors)} vectors of d_model")
+    wide = [p for p in matrices if _has_width(p)]
+    if len(matrices) == 2 and len(wide) == 2:
+        gated = any(2 * SIZES["d_ff"] in p.shape for p in matrices)
+        return Fact("role", "swiglu" if gated else "feed_forward", "two matrices between d_model and d_ff")
+    if len(matrices) == 3 and len(wide) == 3:
+        return Fact("role", "swiglu", "three matrices between d_model and d_ff")
+    raise Unresolved(
+        f"{name} plays none of the roles {', '.join(SUPPORTED)} that can be inferred: name one as file.py:{name}@role, "
+        "or write a class with build(role, config)"
+    )
+
+
+def _has_width(matrix: Tensor) -> bool:
+    return matrix.shape[0] != matrix.shape[1]
+
+
+def top_attentions(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The attention modules inside, by path, leaving out those inside another of them."""
+    found: list[tuple[str, nn.Module]] = []
+    for path, child in module.named_modules():
+        if path and is_attention(child) and not any(path.startswith(f"{outer}.") for outer, _ in found):
+            found.append((path, child))
+    return found

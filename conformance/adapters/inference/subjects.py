@@ -1,0 +1,219 @@
+"""The role's subject around a user's module: layout, masks and outputs translated by what was inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.calls import Call, output_of, weights_of
+from conformance.adapters.inference.masks import Channel, encode
+from conformance.adapters.inference.parameters import Layout
+from conformance.adapters.torch_subject import TorchSubject
+from conformance.protocol import ROLES, Array, Arrays, NotProvided
+
+
+@dataclass
+class Conventions:
+    """What was inferred of a class and holds for every configuration of it.
+
+    batch_first: False for (T, B, d). causal: built in. channels: mask parameters, `memory_channels` those of
+    cross-attention. residual: the module adds its input (its norm is taken out). scale: what a positional
+    encoding multiplies its input by (1), or None when it returns the codes alone. heads_axis: rotary input is
+    (B, H, T, d) when 1, (B, T, H, d) when 2.
+    """
+
+    call: Call
+    layout: Layout = field(default_factory=dict)
+    batch_first: bool = True
+    causal: bool = False
+    channels: Sequence[Channel] = ()
+    memory_channels: Sequence[Channel] = ()
+    residual: bool = False
+    scale: float | None = 1.0
+    heads_axis: int = 1
+
+
+class ModuleSubject(TorchSubject):
+    """A user's module in a role. Stored parameters that the configuration leaves out (biases) are held at zero."""
+
+    def __init__(self, role: str, config: Mapping[str, Any], module: nn.Module, conventions: Conventions) -> None:
+        stored = dict(module.named_parameters(remove_duplicate=False))
+        settings = ROLES[role].settings(config)
+        places = {name: place.slot(stored, settings) for name, place in conventions.layout.items()}
+        slots = {
+            name: slot
+            for name, slot in places.items()
+            if slot.pieces and all(piece in stored for piece, _ in slot.pieces)
+        }
+        wanted = ROLES[role].params(settings)
+        self.absent = {name for name in wanted if name not in slots}
+        for name, shape in wanted.items():
+            if name in self.absent and not name.endswith("bias"):
+                raise NotProvided(f"{type(module).__name__} has no parameter for {name}")
+            if name in slots and slots[name].size(stored) != prod(shape):
+                raise NotProvided(f"{type(module).__name__} gives {name} another size than {shape}")
+        super().__init__(role, config, module, {name: slots[name] for name in wanted if name in slots})
+        self.conventions = conventions
+        with torch.no_grad():
+            for name, slot in slots.items():
+                if name not in wanted:
+                    slot.write(stored, torch.zeros(slot.size(stored)))
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape for name, shape in super().shapes().items() if name not in self.absent}
+
+    def params(self) -> Arrays:
+        if self.absent:
+            raise NotProvided(f"{type(self.module).__name__} has no {', '.join(sorted(self.absent))}")
+        return super().params()
+
+    def load(self, params: Mapping[str, Array]) -> None:
+        """A bias that the module has not can only be zero."""
+        for name in self.absent:
+            if np.any(params.get(name, 0.0)):
+                raise NotProvided(f"{type(self.module).__name__} has no {name}")
+        super().load({name: value for name, value in params.items() if name not in self.absent})
+
+    def swapped(self, x: Tensor) -> Tensor:
+        """Between the protocol's (B, T, d) and the module's order."""
+        return x if self.conventions.batch_first else x.transpose(0, 1)
+
+
+class Tokenwise(ModuleSubject):
+    """Norms and feed-forward networks: one input, the same shape out."""
+
+    def forward(self, *, x: Tensor) -> dict[str, Any]:
+        out = output_of(self.conventions.call(self.module, {"query": x}), tuple(x.shape))
+        return {"out": out - x if self.conventions.residual else out}
+
+
+class Attention(ModuleSubject):
+    """Attention modules, in the roles multi_head_attention, grouped_query_attention and self_attention."""
+
+    def forward(self, *args: Any, mask: Tensor | None = None, **inputs: Any) -> dict[str, Any]:
+        query = inputs["query"] if "query" in inputs else inputs["x"]
+        key, value = inputs.get("key", query), inputs.get("value", query)
+        arguments = self.arguments(query, key, value)
+        shape = (len(query), self.config.get("n_heads", 1), query.shape[1], key.shape[1])
+        result = self.conventions.call(self.module, arguments, self.masks(mask, shape))
+        width = self.config.get("d_k", self.config["d_model"])
+        out = self.swapped(output_of(result, (*self.swapped(query).shape[:2], width)))
+        outputs = {"out": out - query if self.conventions.residual else out}
+        weights = weights_of(result, self.module, shape)
+        if weights is not None:
+            outputs["weights"] = weights[:, 0] if self.role == "self_attention" else weights
+        return outputs
+
+    def arguments(self, query: Tensor, key: Tensor, value: Tensor) -> dict[str, Tensor]:
+        """The module's inputs. Raises NotProvided when it has one input for several that differ."""
+        form = self.conventions.call.form
+        name = type(self.module).__name__
+        if form != "qkv" and not (key is value or torch.equal(key, value)):
+            raise NotProvided(f"{name} takes keys and values from one input; these differ")
+        if form == "self" and not (query is key or torch.equal(query, key)):
+            raise NotProvided(f"{name} is self-attention: queries, keys and values are one input; these differ")
+        given = {"query": query, "key": key, "value": value, "memory": key}
+        return {name: self.swapped(given[name]) for name in self.conventions.call.names if name in given}
+
+    def masks(self, mask: Tensor | None, shape: tuple[int, int, int, int]) -> dict[str, Tensor]:
+        """The mask in the module's convention; a causal module takes only masks that hide the future."""
+        full = torch.ones(shape, dtype=torch.bool) if mask is None else mask.broadcast_to(shape)
+        if self.conventions.causal:
+            past = torch.ones(shape[2:], dtype=torch.bool).tril(shape[3] - shape[2])
+            if (full & ~past).any():
+                raise NotProvided(f"{type(self.module).__name__} is causal by itself: it cannot look ahead")
+            if torch.equal(full, past.broadcast_to(shape)):
+                return {}
+        elif mask is None:
+            return {}
+        return encode(self.conventions.channels, full)
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        """Gradients; of the one input that the module has, as the role's inputs share it."""
+        if self.role == "multi_head_attention" and self.conventions.call.form != "qkv":
+            raise NotProvided(f"{type(self.module).__name__} has no separate query, key and value to differentiate by")
+        return super().vjp(inputs, cotangent)
+
+
+class CachedAttention(Attention):
+    """Causal self-attention run through its cache: each call gets the next chunk and the cache of the last."""
+
+    def forward(self, *args: Any, **inputs: Any) -> dict[str, Any]:
+        x, chunks = inputs["x"], inputs["chunks"]
+        outs: list[Tensor] = []
+        cache: Any = None
+        for chunk in x.split(list(chunks), dim=1):
+            given = {"query": self.swapped(chunk)} | ({} if cache is None else {"cache": cache})
+            result = self.conventions.call(self.module, given)
+            outs.append(self.swapped(output_of(result, tuple(self.swapped(chunk).shape))))
+            cache = _cache_of(result)
+        return {"out": torch.cat(outs, dim=1)}
+
+
+def _cache_of(result: Any) -> Any:
+    """What a cached attention returns beside its output."""
+    if isinstance(result, tuple) and len(result) == 2:
+        return result[1]
+    raise NotProvided("its cache is not the second of two results")
+
+
+class Positions(ModuleSubject):
+    """Positional encodings that are added: to their input, or returned alone."""
+
+    def forward(self, *, x: Tensor) -> dict[str, Any]:
+        swapped = self.swapped(x)
+        result = self.conventions.call(self.module, {"query": swapped})
+        if self.conventions.scale is not None:
+            out = output_of(result, tuple(swapped.shape))
+            return {"out": self.swapped(out) - (self.conventions.scale - 1.0) * x}
+        codes = result.reshape(-1, x.shape[-1]) if result.numel() == x[0].numel() else self.swapped(result)
+        return {"out": x + codes}
+
+
+class Rope(TorchSubject):
+    """Rotary positions: (x), or (queries, keys) of which the first is taken; with an offset where there is one.
+
+    The width is that of the input, so the module is made at the first call with each width.
+    """
+
+    def __init__(self, config: Mapping[str, Any], make: Callable[[int], nn.Module], conventions: Conventions) -> None:
+        super().__init__("rope", config)
+        self.modules: dict[int, nn.Module] = {}
+        self.make = make
+        self.conventions = conventions
+
+    def forward(self, *, x: Tensor, offset: int = 0) -> dict[str, Any]:
+        width, call = x.shape[-1], self.conventions.call
+        if width not in self.modules:
+            self.modules[width] = self.make(width)
+        module = self.modules[width]
+        if offset and "offset" not in call.names:
+            raise NotProvided(f"{type(module).__name__} has no offset argument")
+        turned = x.transpose(1, 2) if self.conventions.heads_axis == 2 else x
+        given: dict[str, Any] = {name: turned for name in ("query", "key") if name in call.names}
+        if "offset" in call.names:
+            given["offset"] = offset
+        out = output_of(call(module, given), tuple(turned.shape))
+        return {"out": out.transpose(1, 2) if self.conventions.heads_axis == 2 else out}
+
+
+class TransformerLayer(ModuleSubject):
+    """Encoder and decoder layers."""
+
+    def forward(self, *, x: Tensor, mask: Any = None, memory: Any = None, memory_mask: Any = None) -> dict[str, Any]:
+        heads, keys = self.config["n_heads"], x if memory is None else memory
+        masks: dict[str, Tensor] = {}
+        if mask is not None:
+            masks |= encode(self.conventions.channels, mask.broadcast_to((len(x), heads, x.shape[1], x.shape[1])))
+        if memory_mask is not None:
+            shape = (len(x), heads, x.shape[1], keys.shape[1])
+            masks |= encode(self.conventions.memory_channels, memory_mask.broadcast_to(shape))
+        given = {"query": self.swapped(x)} | ({} if memory is None else {"memory": self.swapped(memory)})
+        out = output_of(self.conventions.call(self.module, given, masks), tuple(given["query"].shape))
+        return {"out": self.swapped(out)}
