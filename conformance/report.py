@@ -1,10 +1,10 @@
 """What a run came to, for people and programs: the terminal summary, one HTML page, JSON.
 
-JSON (schema 1): `schema`, `implementation`, `budget`, `notes`, `counts` (verdict -> number, every verdict present),
-`total`, and `claims`: a list of objects with the claim (`slug`, `says`, `topic`, `kind`, `claim_verdict`, `where`,
-`sources`) and its result (`verdict`, `what`, `expected`, `got`, `error`, `bound`, `margin`, `reason`, `example`,
-`examples`, `message`, `place`, `seconds`, `attributes`, `root`; see `conformance.verdict.Result`). Numbers that JSON
-lacks are the strings "inf", "-inf" and "nan".
+JSON (schema 1): `schema`, `implementation`, `budget`, `notes`, `attributes` (role -> conventions of its subjects),
+`counts` (verdict -> number, every verdict present), `total`, and `claims`: a list of objects with the claim (`slug`,
+`says`, `topic`, `kind`, `claim_verdict`, `where`, `sources`) and its result (`verdict`, `what`, `expected`, `got`,
+`error`, `bound`, `margin`, `reason`, `example`, `examples`, `message`, `place`, `seconds`, `root`; see
+`conformance.verdict.Result`). Numbers that JSON lacks are the strings "inf", "-inf" and "nan".
 """
 
 from __future__ import annotations
@@ -37,6 +37,15 @@ class Report:
     def notes(self) -> list[str]:
         """What the implementation said about itself, each line once."""
         return list(dict.fromkeys(note for result in self.results.values() for note in result.notes))
+
+    @property
+    def attributes(self) -> dict[str, dict[str, Any]]:
+        """The conventions of the implementation's subjects, by role."""
+        merged: dict[str, dict[str, Any]] = {}
+        for result in self.results.values():
+            for role, values in result.attributes.items():
+                merged.setdefault(role, {}).update(values)
+        return {role: values for role, values in sorted(merged.items()) if values}
 
     def folded(self) -> dict[str, Result]:
         """The results in catalogue order, failures folded to their root causes."""
@@ -141,7 +150,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "schema": SCHEMA,
         "implementation": report.implementation,
         "budget": report.budget,
-        "notes": list(report.notes),
+        "notes": report.notes,
+        "attributes": _finite(report.attributes),
         "counts": {verdict.value: number for verdict, number in counts(results).items()},
         "total": len(results),
         "claims": [_claim_json(report.catalogue.claims[slug], result) for slug, result in results.items()],
@@ -150,7 +160,7 @@ def to_json(report: Report) -> dict[str, Any]:
 
 def _claim_json(claim: Claim, result: Result) -> dict[str, Any]:
     values = result.to_json()
-    del values["claim"], values["notes"]
+    del values["claim"], values["notes"], values["attributes"]
     return {
         "slug": claim.slug,
         "says": claim.says,
@@ -192,7 +202,10 @@ def to_html(report: Report) -> str:
     order = [*_SHOWN_IN_FULL, Verdict.BLOCKED, Verdict.KNOWN_FAILURE, Verdict.NOT_PROVIDED, Verdict.PASS]
     slugs = sorted(results, key=lambda slug: order.index(results[slug].verdict))
     rows = "\n".join(_html_row(report.catalogue.claims[slug], results[slug]) for slug in slugs)
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in report.notes)
+    conventions = [
+        f"{role}: {name} = {value}" for role, values in report.attributes.items() for name, value in values.items()
+    ]
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in [*report.notes, *conventions])
     title = html.escape(f"Claims kept by {report.implementation}")
     head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
     return (

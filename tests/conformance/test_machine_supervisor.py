@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -55,7 +56,7 @@ def test_a_hang_that_cannot_be_interrupted_is_killed(monkeypatch):
     monkeypatch.setattr(supervisor_module, "GRACE", 0.3)
     child = supervisor_module._Child(f"{MINIATURES}:Hangs", 60)
     try:
-        os.kill(child.process.pid, 19)  # SIGSTOP: not even its timer runs
+        os.kill(child.process.pid, signal.SIGSTOP)  # not even its timer runs
         with pytest.raises(supervisor_module._Died, match=r"took longer than 0.2 s"):
             child.ask({"claim": FIRST, "budget": "default", "seed": 0, "seconds": 0.2}, 0.2)
     finally:
