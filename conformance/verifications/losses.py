@@ -54,7 +54,7 @@ def smoothing_settles() -> Evidence:
 
 @verify("the-smoothed-filler-depends-on-the-vocabulary")
 def filler() -> Evidence:
-    sizes = (101, 1000, 2000)
+    sizes = (101, 300, 500)
     sums = [0.9 + (v - 1) * 0.001 for v in sizes]
     targets = [smoothed_targets(np.array([3]), v, 0.1, over="others")[0] for v in sizes]
     right = all_of(
@@ -62,7 +62,7 @@ def filler() -> Evidence:
         close("it is 0.001 for 101 words only", [t[0] for t in targets], [0.1 / (v - 1) for v in sizes], ROUNDING),
         close("0.9 and a hundred 0.001 sum to 1", sums[0], 1, ROUNDING),
     )
-    return erratum("sum of 0.9 and V - 1 fillers of 0.001", np.ones(2), sums[1:], right, by=0.5)
+    return erratum("sum of 0.9 and V - 1 fillers of 0.001", np.ones(2), sums[1:], right, by=0.1)
 
 
 @verify("uniform-predictions-cost-ln-v")

@@ -18,6 +18,7 @@ CLAIMS = {
     for claim in tomllib.loads(topic.read_text(encoding="utf-8")).get("claim", [])
 }
 DOCUMENT_TOPICS = {
+    "algebra",
     "arithmetic",
     "backpropagation",
     "complexity",
