@@ -255,6 +255,8 @@ class Tensor:
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if (value.array.shape, value.array.dtype) != (self.array.shape, self.array.dtype):
+            self.node = None  # it describes the old values
         self.array, self.storage = value.array, value.storage
 
     # --- memory -------------------------------------------------------------------------------------
