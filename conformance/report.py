@@ -12,6 +12,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class Report:
 
 def broken_lines(result: Result, claim: Claim, replay: str, blocks: int = 0) -> list[str]:
     """One claim that does not hold: in words, its place, expected and got, bound and margin, example, replay."""
-    lines = [_headline(result, blocks), f"    claim     {claim.says} [{_places(claim)}]"]
+    statement = textwrap.shorten(claim.says, 200, placeholder=" ...")
+    lines = [_headline(result, blocks), f"    claim     {statement} [{_places(claim)}]"]
     if result.message:
         lines.append(f"    message   {result.message}")
     if result.place:

@@ -127,7 +127,7 @@ class ClaimsSession:
 
     def _target(self) -> list[str]:
         path = os.path.relpath(PACKAGE, self.config.invocation_params.dir)
-        return ["--pyargs", "conformance"] if path.startswith("..") else [f"{path}/"]
+        return ["--pyargs", "conformance"] if self.config.option.pyargs or path.startswith("..") else [f"{path}/"]
 
 
 def _check_report_file(path: Path) -> None:

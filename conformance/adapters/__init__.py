@@ -17,9 +17,10 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,33 +79,39 @@ def resolve(text: str) -> Any:
     """
     spec = parse(text)
     if spec.is_built_in:
-        return _built_in(spec)
+        return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
     found = _find(_load(spec), spec)
     if _is_torch_module(found):
-        return _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation(found)
-    if not isinstance(found, type) and hasattr(found, "build"):
-        return found
+        adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
+        return _made(spec, partial(adapter, found), "write an adapter class with build(role, config) for it")
     if not hasattr(found, "build"):
         raise SpecificationError(
             f"--impl {text}: {spec.name} is neither a torch.nn.Module nor a class with a method build(role, config); "
             "see conformance/adapters/examples/ for both"
         )
-    try:
-        return found()
-    except Exception as error:
-        raise SpecificationError(
-            f"--impl {text}: {spec.name}() raised {_sentence(error)}; a class with build(role, config) must be "
-            "constructible without arguments"
-        ) from error
+    if not isinstance(found, type):
+        return found
+    return _made(spec, found, "a class with build(role, config) must be constructible without arguments")
 
 
-def _built_in(spec: Specification) -> Any:
+def _built_in(spec: Specification) -> Callable[[], Any]:
     if spec.target == "reference":
-        return _adapter(spec, "conformance.adapters.reference").ReferenceImplementation()
+        return _adapter(spec, "conformance.adapters.reference").ReferenceImplementation
     if spec.target == "torch":
-        return _adapter(spec, "conformance.adapters.torch").TorchImplementation()
+        return _adapter(spec, "conformance.adapters.torch").TorchImplementation
     module = _adapter(spec, "conformance.adapters.minigrad")
-    return module.MinigradImplementation(spec.name or MINIGRAD_MODES[0])
+    return partial(module.MinigradImplementation, spec.name or MINIGRAD_MODES[0])
+
+
+def _made(spec: Specification, factory: Callable[[], Any], advice: str) -> Any:
+    """What `factory()` returns; a SpecificationError with `advice` when it raises."""
+    try:
+        return factory()
+    except SpecificationError:
+        raise
+    except Exception as error:
+        name = spec.name or spec.target
+        raise SpecificationError(f"--impl {spec.text}: {name}() raised {_sentence(error)}; {advice}") from error
 
 
 def _adapter(spec: Specification, name: str) -> ModuleType:
