@@ -149,6 +149,16 @@ def attention_worked_example(impl: Any, draw: Draw) -> Evidence:
     return close("softmax(Q K^T / sqrt(2)) V", got, expected, tolerance(subject.dtype, scale=12.0) + 1e-9)
 
 
+@check("a-decoder-state-attends-to-encoder-states", roles=("attention",), examples=0)
+def decoder_state_attends(impl: Any, draw: Draw) -> Evidence:
+    """Query s = (1, 0), keys and values the encoder states: c = (0.8446, 0.5777), from the unscaled scores 1, 0, 1."""
+    states = one_head([[1, 0], [0, 1], [1, 1]])
+    subject = impl.build("attention", {})
+    # The document's scores of an RNN are not scaled: sqrt(2) undoes the division.
+    got = subject(query=one_head([[2**0.5, 0]]), key=states, value=states)["out"]
+    return close("c", got, one_head([[0.8446375965, 0.5776812017]]), tolerance(subject.dtype, 5, 2.0) + 1e-9)
+
+
 @check("worked-example-needs-the-scale-of-its-own-width", roles=("attention",), examples=0)
 def worked_example_needs_its_own_scale(impl: Any, draw: Draw) -> Evidence:
     """The 3-dimensional example has scores [0, 1, 2] and divides by sqrt(3), not by 8: [0.168, 0.299, 0.533]."""
