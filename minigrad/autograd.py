@@ -174,9 +174,9 @@ def _run(
             if not node.edges:
                 continue
             state.backward_of = node
-            for edge, gradient in zip(node.edges, vjp(node, slots, create_graph), strict=True):
-                if edge is not None and gradient is not None:
-                    receive(edge, _fit(gradient, edge[0].outputs[edge[1]]))
+            for target, gradient in zip(node.edges, vjp(node, slots, create_graph), strict=True):
+                if target is not None and gradient is not None:
+                    receive(target, _fit(gradient, target[0].outputs[target[1]]))
             if not retain_graph and node.saved:
                 node.saved = FREED
     finally:

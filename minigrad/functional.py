@@ -53,8 +53,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if not x.array.ndim or x.array.shape[-1] != weight.array.shape[-1]:
         raise ValueError(
-            f"linear: the last dimension of the input {list(x.array.shape)} must be {weight.array.shape[-1]}, the number of "
-            f"columns of the weight {list(weight.array.shape)}"
+            f"linear: the last dimension of the input {list(x.array.shape)} must be {weight.array.shape[-1]}, "
+            f"the number of columns of the weight {list(weight.array.shape)}"
         )
     product = matmul(x, transpose(weight, -1, -2))
     return product if bias is None else product + bias
@@ -161,8 +161,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(scale Q K^T over visible keys) V; see `minigrad.ops.attention`. A fully hidden row gives zeros.
 
-    attn_mask bool (True = may attend) or additive floating; is_causal hides key j from query i where j - i > Tk - Tq (aligned at
-    the end, so that one query sees all cached keys); dropout_p drops attention weights.
+    attn_mask bool (True = may attend) or additive floating; is_causal hides key j from query i where j - i > Tk - Tq
+    (aligned at the end, so that one query sees all cached keys); dropout_p drops attention weights.
     """
     mask = attn_mask
     if is_causal:

@@ -1,7 +1,7 @@
 """Random numbers: Philox4x32-10 (Salmon et al. 2011), counter based, so that CPU, GPU and replays agree.
 
-A `Generator` is a seed and an offset, kept in a tensor of two int64; every draw takes the next counters. The i-th 32-bit
-word of a draw is word i mod 4 of the Philox block at counter offset + i // 4.
+A `Generator` is a seed and an offset, kept in a tensor of two int64; every draw takes the next counters. The i-th
+32-bit word of a draw is word i mod 4 of the Philox block at counter offset + i // 4.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ def multinomial(
             raise ValueError("multinomial: weights must be finite, not negative, and not all zero in a row")
         if not replacement and ((w > 0).sum(-1) < num_samples).any():
             raise ValueError(
-                f"multinomial: {num_samples} samples without replacement need as many categories of weight > 0 in every row"
+                f"multinomial: {num_samples} samples without replacement need as many categories of weight > 0 "
+                "in every row"
             )
     weights = e.cast(weights, dtype=dtypes.float64)
     if not replacement:

@@ -113,8 +113,9 @@ class Tensor:
     def _values(self, what: str) -> np.ndarray:
         if self.storage.abstract:
             raise RuntimeError(
-                f"{what} needs the values of a tensor that is only being traced (shape {list(self.array.shape)}): a trace "
-                "records the same steps for all values, so Python must not look at them; use where() instead of if"
+                f"{what} needs the values of a tensor that is only being traced (shape {list(self.array.shape)}): "
+                "a trace records the same steps for all values, so Python must not look at them; use where() "
+                "instead of if"
             )
         return self.array
 

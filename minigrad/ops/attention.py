@@ -1,7 +1,7 @@
 """Scaled dot-product attention as one node (document 000 section 2.2.3; Vaswani et al. 2017, 3.2.1).
 
-Masks are boolean (True = may attend) and stay boolean: a hidden weight is exactly 0, and a row whose keys are all hidden
-gives 0 output and 0 gradient, never NaN.
+Masks are boolean (True = may attend) and stay boolean: a hidden weight is exactly 0, and a row whose keys are all
+hidden gives 0 output and 0 gradient, never NaN.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minigrad.ops import rules
 from minigrad.ops.elementwise import cast, exp, where
 from minigrad.ops.matmul import matmul
 from minigrad.ops.reduce import amax, sum
-from minigrad.ops.registry import Array, Sample, op
+from minigrad.ops.registry import Array, Op, Sample, op
 from minigrad.ops.shape import detach, transpose
 from minigrad.tensor import Tensor
 
@@ -55,7 +55,7 @@ def _steps(query: Tensor, key: Tensor, value: Tensor, *mask: Tensor, scale: floa
 
 def _samples(rng: np.random.Generator) -> Iterable[Sample]:
     for mask in (None, (4, 5), (2, 1, 1, 5)):
-        inputs = [rng.standard_normal(shape) for shape in ((2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 7))]
+        inputs: list[Array] = [rng.standard_normal(shape) for shape in ((2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 7))]
         if mask is not None:
             visible = rng.random(mask) < 0.6
             visible[..., 0, :] = False
@@ -107,7 +107,7 @@ def _grad_steps(
     return matmul(d_scores, key), matmul(transpose(d_scores, -1, -2), query), matmul(transpose(weights, -1, -2), g)
 
 
-attention_grad_op = op(
+attention_grad_op: Op = op(
     "attention_grad",
     _attention_grad,
     decomposition=_grad_steps,
@@ -136,8 +136,9 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """(output ``(..., Tq, d_v)``, weights ``(..., Tq, Tk)``, which carry no gradient) of scaled dot-product attention.
 
-    query ``(..., Tq, d_k)``, key ``(..., Tk, d_k)``, value ``(..., Tk, d_v)``; mask bool, True = may attend, broadcast to
-    ``(..., Tq, Tk)``; scale 1/sqrt(d_k) unless given. Raises ValueError for shapes, TypeError for a mask that is not bool.
+    query ``(..., Tq, d_k)``, key ``(..., Tk, d_k)``, value ``(..., Tk, d_v)``; mask bool, True = may attend, broadcast
+    to ``(..., Tq, Tk)``; scale 1/sqrt(d_k) unless given. Raises ValueError for shapes, TypeError for a mask that is not
+    bool.
     """
     q, k, v = query.array.shape, key.array.shape, value.array.shape
     if len(q) < 2 or len(k) != len(q) or len(v) != len(q) or q[-1] != k[-1] or k[:-1] != v[:-1] or q[:-2] != k[:-2]:

@@ -1,4 +1,4 @@
-"""Elementwise ops: arithmetic, comparison, exponentials, casts, where. Operands broadcast (torch's and numpy's rule)."""
+"""Elementwise ops: arithmetic, comparison, exponentials, casts, where. Operands broadcast by torch's (numpy's) rule."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ floor_divide_op = op(
 remainder_op = op(
     "remainder",
     lambda a, b: np.remainder(a, b),
-    {"a": lambda g: g, "b": lambda g, a, b: -g * floor_divide(a, b)},
+    {"a": lambda g: g, "b": lambda g, a, b: -g * (a // b)},
     shape=rules.elementwise,
     flops=rules.per_element(1),
     samples=two(off_zero),
@@ -341,7 +341,7 @@ def abs(x: Any) -> Tensor:
     return abs_op(as_operand(x))
 
 
-sign = op(
+sign: Op = op(
     "sign",
     lambda x: np.sign(x),
     shape=rules.like_first,
@@ -375,7 +375,7 @@ rsqrt = _function(
 )
 reciprocal = _function("reciprocal", lambda x: 1 / x, lambda g, out: -g * out * out, "1 / x", off_zero)
 square = _function("square", lambda x: np.square(x), lambda g, x: g * (2 * x), "x^2")
-sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * cos(x), "sin x", flops=10)
+sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10)
 cos = _function("cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10)
 tanh = _function("tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10)
 
@@ -453,7 +453,7 @@ where_op = op(
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """`a` where `condition` (bool) holds, else `b`; all broadcast. Raises TypeError for a condition that is not bool."""
+    """`a` where `condition` (bool) holds, else `b`; all broadcast. Raises TypeError for another kind of condition."""
     condition = as_operand(condition)
     if condition.array.dtype != dtypes.bool_:
         raise TypeError(f"where: the condition must be bool, got {dtypes.name(condition.array.dtype)}")

@@ -15,7 +15,7 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand, cast
-from minigrad.ops.registry import Array, Meta, op
+from minigrad.ops.registry import Array, Meta, Op, op
 from minigrad.ops.rules import normalise_dim
 from minigrad.tensor import Tensor
 
@@ -100,7 +100,7 @@ def _slice_add(g: Array, *, shape: tuple[int, ...], index: Static) -> Array:
     return result
 
 
-slice_add_op = op(
+slice_add_op: Op = op(
     "slice_add",
     _slice_add,
     {"g": lambda g, index: slice_op(g, index=index)},
@@ -133,7 +133,7 @@ def _put_add(g: Array, *indices: Array, shape: tuple[int, ...], index: Static) -
     return result
 
 
-put_add_op = op(
+put_add_op: Op = op(
     "put_add",
     _put_add,
     lambda g, indices, index: [take_op(g, *indices, index=index), *[None] * len(indices)],
@@ -162,7 +162,7 @@ def _put(x: Array, value: Array, *indices: Array, index: Static) -> Array:
     return result
 
 
-put_op = op(
+put_op: Op = op(
     "put",
     _put,
     lambda g, value_shape, indices, index, needs: [
@@ -208,7 +208,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
 
 def _along(index: Array, dim: int) -> tuple[Array, ...]:
     """Open indices for every dimension, with `index` itself along `dim`."""
-    grid = list(np.indices(index.shape, sparse=True))
+    grid: list[Array] = list(np.indices(index.shape, sparse=True))
     grid[dim] = index
     return tuple(grid)
 
@@ -240,7 +240,8 @@ def _check_index(name: str, x: Tensor, dim: int, index: Tensor) -> None:
         low, high = int(index.array.min()), int(index.array.max())
         if low < 0 or high >= x.array.shape[dim]:
             raise IndexError(
-                f"{name}: index {low if low < 0 else high} is out of range for dimension {dim} of size {x.array.shape[dim]}"
+                f"{name}: index {low if low < 0 else high} is out of range for dimension {dim} "
+                f"of size {x.array.shape[dim]}"
             )
 
 
@@ -295,7 +296,7 @@ def _scatter(x: Array, src: Array, index: Array, *, dim: int) -> Array:
     return result
 
 
-scatter_op = op(
+scatter_op: Op = op(
     "scatter",
     _scatter,
     {
@@ -374,7 +375,7 @@ def _masked_padding(g: Tensor, padding_idx: int | None) -> Tensor:
     return g * Tensor(keep[:, None].astype(g.array.dtype))
 
 
-embedding_grad_op = op(
+embedding_grad_op: Op = op(
     "embedding_grad",
     _embedding_grad,
     {"g": lambda g, ids, padding_idx: embedding_op(_masked_padding(g, padding_idx), ids, padding_idx=None)},

@@ -12,7 +12,7 @@ from minigrad.ops.elementwise import cast, exp, where
 from minigrad.ops.index import gather, one_hot
 from minigrad.ops.normalise import _log_softmax, log_softmax
 from minigrad.ops.reduce import mean, sum
-from minigrad.ops.registry import Array, op
+from minigrad.ops.registry import Array, Op, op
 from minigrad.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -44,10 +44,8 @@ def _cross_entropy(
     each = np.where(kept, each, 0).astype(logits.dtype, copy=False)
     if reduction == "none":
         return each, log_probs
-    total = np.sum(each)
-    if reduction == "mean":
-        total = total / np.asarray(kept.sum(), logits.dtype)
-    return np.asarray(total, logits.dtype), log_probs
+    count = kept.sum() if reduction == "mean" else 1
+    return np.asarray(np.sum(each) / np.asarray(count, logits.dtype), logits.dtype), log_probs
 
 
 def _cross_entropy_steps(
@@ -122,7 +120,7 @@ def _cross_entropy_grad_steps(
     return (exp(log_softmax(logits, 1)) - smooth) * (g * weight).unsqueeze(1)
 
 
-cross_entropy_grad_op = op(
+cross_entropy_grad_op: Op = op(
     "cross_entropy_grad",
     _cross_entropy_grad,
     decomposition=_cross_entropy_grad_steps,
@@ -150,8 +148,8 @@ def cross_entropy(
 ) -> Tensor:  # fmt: skip
     """Cross-entropy of logits ``(N, V)`` or ``(N, V, ...)`` and class ids ``(N, ...)``.
 
-    Smoothed targets put 1 - e + e/V on the target and e/V on every other class. Ignored targets count neither in the sum nor
-    in the mean; a mean over none is NaN. Raises ValueError for shapes, options or targets out of range.
+    Smoothed targets put 1 - e + e/V on the target and e/V on every other class. Ignored targets count neither in the
+    sum nor in the mean; a mean over none is NaN. Raises ValueError for shapes, options or targets out of range.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
@@ -169,7 +167,8 @@ def cross_entropy(
         logits, targets = logits.unsqueeze(0), targets.reshape(1)
     if logits.array.ndim != 2 or targets.array.shape != logits.array.shape[:1]:
         raise ValueError(
-            f"cross_entropy: logits {list(shape)} need targets of shape {list(shape[:1])}, got {list(targets.array.shape)}"
+            f"cross_entropy: logits {list(shape)} need targets of shape {list(shape[:1])}, "
+            f"got {list(targets.array.shape)}"
         )
     _check_targets(targets, logits.array.shape[1], ignore_index)
     result = cross_entropy_op(

@@ -9,7 +9,7 @@ import numpy as np
 
 from minigrad.ops import rules
 from minigrad.ops.elementwise import pair
-from minigrad.ops.registry import Meta, op
+from minigrad.ops.registry import Meta, Op, op
 from minigrad.ops.shape import reshape, transpose, unsqueeze
 from minigrad.tensor import Tensor
 
@@ -24,7 +24,7 @@ def _samples(rng: np.random.Generator) -> Any:
         yield (rng.standard_normal(a), rng.standard_normal(b)), {}
 
 
-matmul_op = op(
+matmul_op: Op = op(
     "matmul",
     lambda a, b: np.matmul(a, b),
     {"a": lambda g, b: matmul_op(g, transpose(b, -1, -2)), "b": lambda g, a: matmul_op(transpose(a, -1, -2), g)},
@@ -46,10 +46,11 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     left, right = a.array.shape, b.array.shape
     if not left or not right:
         raise ValueError("matmul: a zero-dimensional tensor cannot be multiplied as a matrix: use *")
-    if left[-1] != right[max(len(right) - 2, 0)]:
+    inner = right[-2] if len(right) > 1 else right[0]
+    if left[-1] != inner:
         raise ValueError(
             f"matmul: shapes {list(left)} and {list(right)} do not fit: the last dimension of the first ({left[-1]}) "
-            f"must equal the {'last' if len(right) == 1 else 'second to last'} of the second ({right[max(len(right) - 2, 0)]})"
+            f"must equal the {'last' if len(right) == 1 else 'second to last'} of the second ({inner})"
         )
     if len(left) > 2 and len(right) == 2:  # one product instead of many; so are both gradients
         rows = int(np.prod(left[:-1]))

@@ -12,7 +12,7 @@ import numpy as np
 from minigrad.ops import rules
 from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, where
 from minigrad.ops.reduce import amax, mean, sum
-from minigrad.ops.registry import Array, Meta, Sample, op
+from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
 from minigrad.ops.shape import detach
 from minigrad.tensor import Tensor
@@ -60,7 +60,7 @@ def _softmax_grad_steps(g: Tensor, y: Tensor, *, dim: int) -> Tensor:
     return y * (g - sum(g * y, dim, keepdim=True))
 
 
-softmax_grad_op = op(
+softmax_grad_op: Op = op(
     "softmax_grad",
     _softmax_grad,
     decomposition=_softmax_grad_steps,
@@ -72,7 +72,7 @@ softmax_grad_op = op(
 
 
 def softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
-    """e^x / sum e^x along `dim`, shifted by the maximum so that it cannot overflow. A row of -inf is NaN (as torch's)."""
+    """e^x / sum e^x along `dim`, shifted by the maximum so that it cannot overflow. A row of -inf gives NaN."""
     x = floating(x if dtype is None else cast(x, dtype=dtype))
     return softmax_op(x, dim=normalise_dim(dim, x.array.ndim)) if x.array.ndim else x * 0.0 + 1.0
 
@@ -187,7 +187,7 @@ def _grad_inputs(rng: np.random.Generator) -> Iterable[Sample]:
         yield (rng.standard_normal(x.shape), x, weight, average, rstd), attrs
 
 
-layer_norm_grad_op = op(
+layer_norm_grad_op: Op = op(
     "layer_norm_grad",
     _layer_norm_grad,
     decomposition=_layer_norm_grad_steps,
@@ -218,8 +218,8 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 def _check(name: str, x: Tensor, weight: Tensor) -> None:
     if not x.array.ndim or weight.array.shape != x.array.shape[-1:]:
         raise ValueError(
-            f"{name}: the last dimension of the input {list(x.array.shape)} must be {weight.array.size}, the size of the "
-            "weight"
+            f"{name}: the last dimension of the input {list(x.array.shape)} must be {weight.array.size}, "
+            "the size of the weight"
         )
 
 
@@ -265,7 +265,7 @@ def _rms_norm_grad_steps(g: Tensor, x: Tensor, weight: Tensor, rstd: Tensor, *, 
     return dx, sum(g * normal, rows) if rows else g * normal
 
 
-rms_norm_grad_op = op(
+rms_norm_grad_op: Op = op(
     "rms_norm_grad",
     _rms_norm_grad,
     decomposition=_rms_norm_grad_steps,

@@ -1,4 +1,6 @@
-"""Reductions and scans: sum, mean, max, min, variance, cumulative sums, argmax, sorting. Dims may be None, one or several."""
+"""Reductions and scans: sum, mean, max, min, variance, cumulative sums, argmax, sorting.
+
+`dim` may be None (all dimensions), one or several."""
 
 from __future__ import annotations
 
@@ -186,7 +188,7 @@ _argmin_op = _arg("argmin", np.argmin, "the index of the smallest along dim")
 
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The index (int64) of the first largest along `dim`, or in the flattened tensor. Raises ValueError over nothing."""
+    """The index (int64) of the first largest along `dim`, or in the flattened tensor. ValueError over nothing."""
     if dim is None:
         x, dim = reshape(x, -1), 0
     d = normalise_dim(dim, x.array.ndim)

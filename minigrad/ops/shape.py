@@ -38,7 +38,7 @@ detach_op = op(
     exact_dtype=True,
 )  # fmt: skip
 
-reshape_op = _view(
+reshape_op: Op = _view(
     "reshape",
     lambda x, *, shape: x.reshape(shape),
     lambda g, x_shape: reshape_op(g, shape=x_shape),
@@ -86,7 +86,7 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     return result
 
 
-permute_op = _view(
+permute_op: Op = _view(
     "permute",
     lambda x, *, dims: x.transpose(dims),
     lambda g, dims: permute_op(g, dims=tuple(int(i) for i in np.argsort(dims))),
@@ -180,7 +180,7 @@ as_strided_op = _view(
 def _strided(x: Array, shape: Shape, strides: Sequence[int], offset: int) -> Array:
     memory = np.ascontiguousarray(x)
     size = x.dtype.itemsize
-    return np.ndarray(shape, x.dtype, memory, offset * size, tuple(stride * size for stride in strides))  # type: ignore[call-overload]
+    return np.ndarray(shape, x.dtype, memory, offset * size, tuple(stride * size for stride in strides))
 
 
 def as_strided(x: Tensor, shape: Shape, strides: Sequence[int], offset: int = 0) -> Tensor:
@@ -195,7 +195,7 @@ def _strided_add(g: Array, *, base_shape: Shape, shape: Shape, strides: Sequence
     return result
 
 
-strided_add_op = op(
+strided_add_op: Op = op(
     "strided_add",
     _strided_add,
     {"g": lambda g, shape, strides, offset: as_strided(g, shape, strides, offset)},
@@ -212,7 +212,7 @@ def _strided_scatter(base: Array, value: Array, *, shape: Shape, strides: Sequen
     return result
 
 
-strided_scatter_op = op(
+strided_scatter_op: Op = op(
     "strided_scatter",
     _strided_scatter,
     {
@@ -258,7 +258,7 @@ def contiguous(x: Tensor) -> Tensor:
     return x if x.array.flags.c_contiguous else clone(x)
 
 
-flip_op = op(
+flip_op: Op = op(
     "flip",
     lambda x, *, dims: np.ascontiguousarray(np.flip(x, dims)),
     {"x": lambda g, dims: flip_op(g, dims=dims)},
