@@ -27,7 +27,12 @@ MODES = ("auto", "always", "reference")
 _mode = "auto"
 
 # (op, device, dtype) -> "module:function"
-FAST: dict[tuple[str, str, str], str] = {}
+FAST: dict[tuple[str, str, str], str] = {
+    ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
+    ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
+    ("layer_norm", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm",
+    ("layer_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm_grad",
+}
 _loaded: dict[str, Callable[..., Any]] = {}
 _names = frozenset(op for op, _, _ in FAST)
 

@@ -1,0 +1,91 @@
+"""The command `conformance`: what it prints and its exit codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.catalogue import load
+from conformance.cli import COMMANDS, coverage, main
+from conformance.cli.errata import verdict_of
+from conformance.evidence import same
+from conformance.verifications import VERIFICATIONS
+
+SCALED = "attention-is-scaled-by-sqrt-d-k"
+
+
+def test_list_shows_claims(capsys):
+    assert main(["list", SCALED, "--rows"]) == 0
+    out = capsys.readouterr().out
+    assert SCALED in out
+    assert load().claims[SCALED].sources[0] in out
+    assert "1 claims, 1 of them tested on implementations" in out
+
+
+def test_an_unknown_claim_is_one_sentence(capsys):
+    assert main(["list", "no-such-claim"]) == 2
+    assert capsys.readouterr().err == (
+        "conformance list: there is no claim, topic, document or row 'no-such-claim'; "
+        "`conformance list` shows them all.\n"
+    )
+
+
+def test_errata_prints_statement_correction_and_witness(capsys):
+    slug = next(c.slug for c in load().claims.values() if c.verdict == "erratum" and c.slug in VERIFICATIONS)
+    assert main(["errata", slug]) == 0
+    out = capsys.readouterr().out
+    assert f"ok     {slug}" in out
+    assert "  written  " in out
+    assert "  correct  " in out
+    assert "  witness  " in out
+    assert "1 claims verified, 1 of them errata, 0 failed" in out
+
+
+@pytest.mark.parametrize("verification", [lambda: same("one", 1, 2), lambda: 1 / 0])
+def test_a_verification_that_fails_or_raises_fails(capsys, monkeypatch, verification):
+    slug = next(c.slug for c in load().claims.values() if c.slug in VERIFICATIONS)
+    monkeypatch.setitem(VERIFICATIONS, slug, verification)
+    ok, lines = verdict_of(load().claims[slug], verification)
+    assert not ok
+    assert lines[0].startswith("FAILED")
+    assert main(["errata", slug]) == 1
+
+
+def test_coverage_counts_rows():
+    catalogue = load()
+    cited = catalogue.claims[SCALED].sources
+    covered = coverage.covered_rows(catalogue, {SCALED})
+    assert covered == set(cited) - catalogue.untestable()
+    *documents, everything = coverage.by_document(catalogue, covered)
+    assert everything[2:6] == [1374, sum(row[3] for row in documents), 1204, len(covered)]
+    assert coverage.by_topic(catalogue, {SCALED}, ())[-1][4] == 1
+
+
+def test_coverage_prints_tables_and_the_linter_decides(capsys, monkeypatch):
+    monkeypatch.setattr(coverage, "lint", lambda *_: [])
+    assert main(["coverage", "--uncovered"]) == 0
+    assert "of 1204 testable statements covered (1374 statements in all)" in capsys.readouterr().out
+    monkeypatch.setattr(coverage, "lint", lambda *_: ["a-claim: it is wrong"])
+    assert main(["coverage"]) == 1
+    assert capsys.readouterr().err == "catalogue: a-claim: it is wrong\n"
+
+
+def test_mutants_of_a_name_are_killed(capsys):
+    assert main(["mutants", "Unscaled", "--table", "--processes", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "Unscaled" in out
+    assert "1 of 1 mutants killed by the claims that they break" in out
+
+
+def test_an_unknown_mutant_is_one_sentence(capsys):
+    assert main(["mutants", "Nobody"]) == 2
+    assert "there is no mutant Nobody" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_and_exit_codes(capsys, command):
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    assert left.value.code == 0
+    assert f"conformance {command}" in out[out.index("examples:") :]
+    assert "exit codes:" in out

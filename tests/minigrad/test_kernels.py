@@ -1,0 +1,165 @@
+"""CPU kernels against numpy references in float64: NaN and infinities, several thread counts, a forked child."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minigrad import kernels
+from minigrad.kernels import threads
+from minigrad.ops.registry import OPS
+
+import minigrad.functional  # noqa: F401  isort: skip  (registers every op)
+
+CASES = sorted({name for name, device, _ in kernels.FAST if device == "cpu"})
+
+
+def inputs(name, shape, seed):
+    """float32 inputs of an op whose first operand has `shape`."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*size):
+        return rng.standard_normal(size).astype(np.float32)
+
+    d = shape[-1]
+    x, g, weight, bias = normal(*shape), normal(*shape), normal(d), normal(d)
+    if name == "softmax":
+        return [x * 4], {"dim": len(shape) - 1}
+    if name == "softmax_grad":
+        return [g, OPS["softmax"].reference(x, dim=len(shape) - 1)], {"dim": len(shape) - 1}
+    if name == "layer_norm":
+        return [x, weight, bias], {"eps": 1e-5}
+    _, average, rstd = OPS["layer_norm"].reference(x, weight, bias, eps=1e-5)
+    return [g, x, weight, average, rstd], {"eps": 1e-5}
+
+
+def fast(name, arrays, attrs):
+    result = kernels.load(kernels.FAST[name, "cpu", "float32"])(*arrays, **attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=0, max_size=2),
+    d=st.integers(2, 70),
+    seed=st.integers(0, 100),
+    layout=st.sampled_from(["C", "strided"]),
+)
+def test_kernel_equals_reference(name, shape, d, seed, layout):
+    arrays, attrs = inputs(name, (*shape, d), seed)
+    if layout == "strided":
+        arrays = [np.repeat(a, 2, axis=-1)[..., ::2] for a in arrays]
+    got = fast(name, arrays, attrs)
+    expected = OPS[name].evaluate([a.astype(np.float64) for a in arrays], attrs)
+    assert len(got) == len(expected)
+    for g, e in zip(got, expected, strict=True):
+        assert g.dtype == np.float32
+        assert g.shape == e.shape
+        np.testing.assert_allclose(g, e, rtol=2e-5, atol=2e-6 * max(1.0, float(np.abs(e).max(initial=0))) * d**0.5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38, -3e38, -np.nan])
+def test_softmax_treats_nan_and_infinities_as_numpy_does(bad):
+    x = np.random.default_rng(0).standard_normal((3, 33)).astype(np.float32)
+    x[1, 7] = bad
+    with np.errstate(all="ignore"):
+        expected = OPS["softmax"].reference(x, dim=1)
+    (got,) = fast("softmax", [x], {"dim": 1})
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_softmax_of_a_row_of_minus_infinity_is_nan_like_torch():
+    (got,) = fast("softmax", [np.full((2, 5), -np.inf, np.float32)], {"dim": 1})
+    assert np.isnan(got).all()
+
+
+def test_layer_norm_passes_nan_on():
+    x = np.ones((4, 8), np.float32)
+    x[2, 3] = np.nan
+    y, *_ = fast("layer_norm", [x, np.ones(8, np.float32), np.zeros(8, np.float32)], {"eps": 1e-5})
+    assert np.isnan(y[2]).all()
+    assert np.isfinite(np.delete(y, 2, 0)).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
+    monkeypatch.setattr(threads, "GRAIN", 1)
+    before = threads.get_num_threads()
+    arrays, attrs = inputs(name, (37, 50), 1)
+    results = []
+    try:
+        for count in (1, 2, 3, 5):
+            threads.set_num_threads(count)
+            results.append(fast(name, arrays, attrs))
+    finally:
+        threads.set_num_threads(before)
+    for result in results[1:]:
+        for a, b in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_an_error_in_a_thread_reaches_the_caller(monkeypatch):
+    monkeypatch.setattr(threads, "GRAIN", 1)
+
+    def broken(start, stop):
+        if start:
+            raise ValueError("broken range")
+
+    before = threads.get_num_threads()
+    threads.set_num_threads(2)
+    try:
+        with pytest.raises(ValueError, match="broken range"):
+            threads.over_rows(broken, 4, 100)
+    finally:
+        threads.set_num_threads(before)
+
+
+def test_the_number_of_threads_must_be_positive():
+    with pytest.raises(ValueError, match="at least 1"):
+        threads.set_num_threads(0)
+
+
+def test_unknown_kernel_mode_is_named():
+    with pytest.raises(ValueError, match="turbo"):
+        kernels.set_mode("turbo")
+
+
+def test_modes_choose_between_kernel_and_reference():
+    x = np.ones((2, 3), np.float32)
+    calls = []
+    spec = kernels.FAST["softmax", "cpu", "float32"]
+    original = kernels.load(spec)
+    kernels._loaded[spec] = lambda *a, **k: calls.append(1) or original(*a, **k)
+    try:
+        for mode, expected in (("reference", 0), ("auto", 0), ("always", 1)):
+            with kernels.use(mode):
+                kernels.run(OPS["softmax"], [x], {"dim": 1})
+            assert len(calls) == expected, mode
+    finally:
+        kernels._loaded[spec] = original
+
+
+SCRIPT = """
+import os, sys
+import numpy as np
+from minigrad.kernels import threads
+threads.GRAIN = 1
+threads.set_num_threads(2)
+from minigrad.kernels.numba.softmax import softmax
+x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+y = softmax(x, dim=1)
+child = os.fork()
+if child == 0:
+    os._exit(0 if np.array_equal(softmax(x, dim=1), y) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_has_threads_of_its_own():
+    assert subprocess.run([sys.executable, "-c", SCRIPT], timeout=60).returncode == 0
