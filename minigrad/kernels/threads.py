@@ -1,8 +1,8 @@
 """How kernels use the processor's cores: the one place where threads are decided.
 
 A kernel is a serial, GIL-free function over a range of rows, `kernel(start, stop, *arrays)`. Work worth more than about
-100 us is cut into as many ranges as there are threads, and our own few Python threads run them. No OpenMP, no TBB: numba's
-parallel pools spin after each region and starve the BLAS library's (and the reverse), abort the process when it forks,
+100 us is cut into as many ranges as there are threads, and our own few Python threads run them. No OpenMP, no TBB:
+numba's parallel pools spin after each region and starve the BLAS library's (and the reverse), abort the process when it forks,
 and need libraries that macOS does not have; a serial kernel also compiles two to four times faster. Threads here sleep
 on a queue (a hand-over costs 15 to 40 us), are started on first use, and are started anew in a forked child.
 

@@ -1,8 +1,8 @@
 """How a CPU kernel is compiled: cached on disk, GIL-free, and with NaN and infinities intact.
 
 `fastmath=True` would let the compiler assume that no NaN or infinity exists; these flags only let it reorder and
-contract. numba notices a change in the file of a cached function but not in the helpers that it inlines: so a kernel's name, and
-with it its cache file, carries a digest of all kernel sources.
+contract. numba notices a change in the file of a cached function but not in the helpers that it inlines: so a kernel's
+name, and with it its cache file, carries a digest of all kernel sources.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def as_float(typing: Any, bits: Any) -> Any:
 def exp(x):
     """e^x, relative error 8.4e-8; 0 below -86.6 (no denormals), inf above 88.72, NaN stays.
 
-    x = k ln 2 + r; a polynomial of degree 7 in r, then 2^(k-1) by exponent bits, times 2 so that k = 128 is no overflow.
+    x = k ln 2 + r; a polynomial of degree 7 in r, then 2^(k-1) by exponent bits, times 2 so that k = 128 fits.
     """
     inside = _LOWEST if x < _LOWEST else x
     inside = _HIGHEST if inside > _HIGHEST else inside
