@@ -2,9 +2,9 @@
 
 A kernel is a serial, GIL-free function over a range of rows, `kernel(start, stop, *arrays)`. Work worth more than about
 100 us is cut into as many ranges as there are threads, and our own few Python threads run them. No OpenMP, no TBB:
-numba's parallel pools spin after each region and starve the BLAS library's (and the reverse), abort the process when it forks,
-and need libraries that macOS does not have; a serial kernel also compiles two to four times faster. Threads here sleep
-on a queue (a hand-over costs 15 to 40 us), are started on first use, and are started anew in a forked child.
+numba's parallel pools spin after each region and starve the BLAS library's (and the reverse), abort a process that
+forks, and need libraries that macOS does not have; a serial kernel also compiles two to four times faster. Threads
+here sleep on a queue (a hand-over costs 10 to 40 us), are started on first use, and started anew in a forked child.
 
 Results do not depend on the number of threads: rows are independent, and kernels that add up over rows do it in
 `PARTS` fixed ranges whose sums are added in order.

@@ -1,0 +1,1 @@
+"""The clone's own programs: pictures, listings, benchmarks. Nothing here is installed."""
