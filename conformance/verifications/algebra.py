@@ -53,6 +53,37 @@ def column_contexts() -> Evidence:
     return close("V softmax(K^T Q / sqrt(d_k))", v @ softmax(k.T @ q / np.sqrt(3), dim=0), ROWS[0].T, ROUNDING)
 
 
+@verify("a-causal-position-sees-itself")
+def sees_itself() -> Evidence:
+    strictly_left = np.tri(5, k=-1, dtype=bool)
+    right = all_of(
+        same("position 0 sees itself only", causal_mask(5)[0], np.eye(5)[0]),
+        true("a strictly left mask leaves it nothing", not strictly_left[0].any()),
+    )
+    return erratum("visible positions", strictly_left.sum(-1), causal_mask(5).sum(-1), right)
+
+
+@verify("normalisation-need-not-be-softmax")
+def other_normalisation() -> Evidence:
+    scores = np.abs(scaled_scores(X @ W_Q.T, X @ W_K.T)) * np.sign(normal(5, 5, seed=13))
+    scores[:, 0] = 1
+    weights = np.maximum(scores, 0) / np.maximum(scores, 0).sum(-1, keepdims=True)
+    context = weights @ X
+    return all_of(
+        close("relu(s) / sum relu(s): rows sum to 1", weights.sum(-1), np.ones(5), ROUNDING),
+        true("contexts stay within the values", ((X.min(0) <= context) & (context <= X.max(0))).all(), context),
+    )
+
+
+@verify("relative-biases-depend-on-distances-only")
+def relative_bias() -> Evidence:
+    def weights_at(first: int) -> Array:
+        place = first + np.arange(5)
+        return softmax(scaled_scores(X, X) - 0.5 * np.abs(np.subtract.outer(place, place)))
+
+    return close("the same words at positions 0 to 4 and 100 to 104", weights_at(100), weights_at(0), ROUNDING)
+
+
 # --- what a weight matrix is --------------------------------------------------------------------------------
 
 

@@ -192,8 +192,7 @@ def parallel_not_less() -> Evidence:
     work = attention_cost(lengths, 64, how_many=3) / recurrent_cost(lengths, 64)
     right = all_of(
         same("work of attention over an RNN, d = 64", work, [3.5, 17.5]),
-        same("path between the ends of 7 and of 101 words, RNN", [reach(chained(n)) for n in (7, 101)], [6, 100]),
-        same("in self-attention", [reach(np.ones((n, n), dtype=bool)) for n in (7, 101)], [1, 1]),
+        same("steps from input 1 to state 8: one cell each", reach(chained(8)) + 1, 8),
     )
     return erratum("a Transformer does less work", True, bool((work < 1).all()), right)
 
@@ -210,6 +209,17 @@ def reach(edges: Array) -> int:
         reached = reached | (reached @ edges)
         steps += 1
     return steps
+
+
+@verify("path-length-is-n-minus-1-in-an-rnn-and-1-in-attention")
+def path_length() -> Evidence:
+    lengths = (7, 101)
+    recurrent = [reach(chained(n)) for n in lengths]
+    direct = [reach(np.ones((n, n), dtype=bool)) for n in lengths]
+    return all_of(
+        same("steps between the ends of 7 and 101 words, RNN", recurrent, [6, 100]),
+        same("the same in self-attention", direct, [1, 1]),
+    )
 
 
 @verify("generation-is-serial-for-both")
@@ -370,6 +380,12 @@ def expert_cost() -> Evidence:
         same("more experts add only their router's columns", cost[1] - cost[0], (64 - 8) * d),
         same("while the parameters grow", weights[1] / weights[0], 8),
     )
+
+
+@verify("a-look-up-copies-one-row")
+def look_up() -> Evidence:
+    v, d = 10_000, 300
+    return same("multiply-adds of the one-hot product over numbers copied", (1 * v * d) / d, v)
 
 
 @verify("the-dot-product-is-the-cheapest-score")

@@ -227,6 +227,24 @@ def writes_anyway() -> Evidence:
     return erratum("the next cached step", CAUSAL[4], after[0], right, by=0.1)
 
 
+@verify("cached-tensors-keep-their-graph")
+def keeps_graph() -> Evidence:
+    def graph_size(steps: int, detached: bool) -> int:
+        """Nodes that a cache keeps alive: each concatenation points at its two inputs."""
+        cache: tuple[Any, ...] = ()
+        for _ in range(steps):
+            cache = ("concatenated",) if detached else ("concatenated", cache, ("new keys",))
+        pending, count = [cache], 0
+        while pending:
+            node = pending.pop()
+            count += 1
+            pending += [part for part in node if isinstance(part, tuple)]
+        return count
+
+    right = same("detached, the graph does not grow", [graph_size(n, True) for n in (5, 50)], [1, 1])
+    return erratum("nodes kept after 5 and after 50 steps", [11, 11], [graph_size(n, False) for n in (5, 50)], right)
+
+
 # --- the model of 002 -----------------------------------------------------------------------------
 
 DEMO: dict[str, Any] = {"src_vocab": 50, "tgt_vocab": 50, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 3}
@@ -265,6 +283,37 @@ def no_sharing() -> Evidence:
         true("which is near the paper's 65 million", abs(shared - 65e6) < 3e6, shared),
     )
     return erratum("parameters of the paper's base model", 65e6, total, right, by=30e6)
+
+
+@verify("two-listings-do-not-stand-alone")
+def not_alone() -> Evidence:
+    expression = "F.softmax(Transformer(source))"
+    bound = {"source": X}
+    completed = eval(expression.replace("F.", ""), {**bound, "softmax": softmax, "Transformer": lambda x: x @ x.T})
+    right = close("with both supplied it runs", completed.sum(-1), np.ones(15), ROUNDING)
+    return erratum(
+        "names that the listing uses and never defines",
+        0,
+        len(unbound(expression, bound) & {"F", "Transformer"}),
+        right,
+    )
+
+
+@verify("weight-sharing-is-as-old-as-the-paper")
+def sharing_is_old() -> Evidence:
+    sizes: dict[str, Any] = {
+        "d_model": 512,
+        "n_heads": 8,
+        "d_ff": 2048,
+        "n_layers": 6,
+        "src_vocab": 37_000,
+        "tgt_vocab": 37_000,
+    }
+    total = sum(int(np.prod(shape)) for shape in parameters_of(**sizes).values())
+    right = true(
+        "sharing all three matrices gives it within 3 million", abs(total - 2 * 37_000 * 512 - 65e6) < 3e6, total
+    )
+    return erratum("the encoder-decoder paper's 65 million without sharing", 65e6, total, right, by=30e6)
 
 
 @verify("xavier-overwrites-the-padding-row")

@@ -206,6 +206,25 @@ def length_limit() -> Evidence:
     return erratum("the longest sequence in 80 GB", 4096, largest, right, by=40_000)
 
 
+# --- fixed-size context ---------------------------------------------------------------------------
+
+
+@verify("a-fixed-vector-loses-only-what-exceeds-its-bits")
+def fixed_vector() -> Evidence:
+    held, a_word = 512 * 32, log2(10_000)
+    shift = np.eye(12, k=-4)
+    words = np.random.default_rng(2).standard_normal((5, 4))
+    state = np.zeros(12)
+    for word in words:
+        state = shift @ state + np.r_[word, np.zeros(8)]
+    right = all_of(
+        rounds_to("bits of 100 words out of 10,000", 100 * a_word, 1328.8, 1),
+        same("words from which loss is forced", int(held / a_word) + 1, 1234),
+        same("a shift register of 12 numbers holds the last three words", state.reshape(3, 4), words[:1:-1]),
+    )
+    return erratum("100 words do not fit into 512 float32 numbers", True, 100 * a_word > held, right)
+
+
 # --- blockwise attention --------------------------------------------------------------------------
 
 

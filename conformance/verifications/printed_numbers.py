@@ -6,8 +6,9 @@ import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.reference.attention import attention, causal_mask, softmax
+from conformance.reference.decoding import shift
 from conformance.reference.positions import frequencies, sinusoid
-from conformance.reference.training import warmup_rate
+from conformance.reference.training import cross_entropy, warmup_rate
 from conformance.verifications import erratum, rounds_to, verify
 
 ROUNDING = tolerance(np.float64)
@@ -125,6 +126,62 @@ def printed_row() -> Evidence:
     return all_of(
         close("the weights sum to 1", weights.sum(), 1, ROUNDING),
         close("two digits of each do not", printed.sum(), 1.01, ROUNDING),
+    )
+
+
+@verify("the-printer-shows-the-upper-left-corner")
+def upper_left() -> Evidence:
+    weights = np.full((12, 12), 1 / 12)
+    shown = weights[:10, :10]
+    return all_of(
+        same("values of a row", {f"{w:.2f}" for w in shown[0]}, {"0.08"}),
+        rounds_to("a truncated row no longer sums to 1", shown.sum(-1), np.full(10, 0.83), 2),
+    )
+
+
+@verify("the-last-row-sees-all-words")
+def last_row() -> Evidence:
+    query, key = np.random.default_rng(42).standard_normal((2, 5, 8))
+    _, weights = attention(query, key, key, causal_mask(5))
+    return all_of(
+        true("row 'mat' has no zero", weights[-1].min() > 0, weights[-1], "> 0"),
+        same("the upper right triangle is zero", np.triu(weights, 1), np.zeros((5, 5))),
+    )
+
+
+@verify("the-demo-loss-starts-near-ln-1000")
+def demo_loss() -> Evidence:
+    rng, bound = np.random.default_rng(0), (6 / (128 + 1000)) ** 0.5
+    states = rng.standard_normal((100, 128))
+    logits = states @ rng.uniform(-bound, bound, (128, 1000))
+    loss = float(cross_entropy(logits, rng.integers(3, 1000, 100)))
+    return all_of(
+        close(
+            "loss of an untrained model over 1000 words",
+            loss,
+            np.log(1000),
+            0.2,
+            "the logits' variance adds half of it",
+        ),
+        rounds_to("ln 1000 and the logits' half variance", np.log(1000) + 128 * bound**2 / 3 / 2, 7.0, 1),
+    )
+
+
+@verify("the-row-of-love-has-the-input-i")
+def row_of_love() -> Evidence:
+    start, i, love, ai = range(4)
+    inputs, labels = shift(np.array([[start, i, love, ai]]))
+    row = int(np.flatnonzero(labels[0] == love)[0])
+    right = same("the row that must produce 'love' is fed 'I'", inputs[0, row], i)
+    return erratum("the query word of the row that attends to the source of 'love'", love, int(inputs[0, row]), right)
+
+
+@verify("love-is-produced-from-the-state-of-i")
+def state_of_i() -> Evidence:
+    start, i, love, ai = range(4)
+    inputs, labels = shift(np.array([[start, i, love, ai]]))
+    return same(
+        "pairs of input and label", list(zip(inputs[0], labels[0], strict=True)), [(start, i), (i, love), (love, ai)]
     )
 
 
