@@ -63,18 +63,6 @@ def sees_itself() -> Evidence:
     return erratum("visible positions", strictly_left.sum(-1), causal_mask(5).sum(-1), right)
 
 
-@verify("normalisation-need-not-be-softmax")
-def other_normalisation() -> Evidence:
-    scores = np.abs(scaled_scores(X @ W_Q.T, X @ W_K.T)) * np.sign(normal(5, 5, seed=13))
-    scores[:, 0] = 1
-    weights = np.maximum(scores, 0) / np.maximum(scores, 0).sum(-1, keepdims=True)
-    context = weights @ X
-    return all_of(
-        close("relu(s) / sum relu(s): rows sum to 1", weights.sum(-1), np.ones(5), ROUNDING),
-        true("contexts stay within the values", ((X.min(0) <= context) & (context <= X.max(0))).all(), context),
-    )
-
-
 @verify("relative-biases-depend-on-distances-only")
 def relative_bias() -> Evidence:
     def weights_at(first: int) -> Array:
