@@ -2,6 +2,9 @@
 
 It is loaded into every pytest run of an installation, so it imports nothing heavy until claims are asked for, adds
 only `--impl` and options that begin with `--claims`, and collects only this package's own folder.
+
+Exit codes are pytest's: 0 every claim that the implementation provides is kept, or is a known failure; 1 a claim is
+broken, vacuous, or unexpectedly kept; 4 an option or the implementation cannot be used; 5 nothing was tested.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -189,9 +190,22 @@ def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example
         verbosity=Verbosity.quiet,
     )
     start = random.Random(zlib.crc32(f"{run.check.claim} {seed}".encode()))
-    with contextlib.suppress(_Enough, NoSuchExample, Unsatisfiable, Flaky):
+    with _without_foreign_constants(), contextlib.suppress(_Enough, NoSuchExample, Unsatisfiable, Flaky):
         find(st.data(), breaks, settings=quiet, random=start)
     return smallest
+
+
+def _without_foreign_constants() -> contextlib.AbstractContextManager[Any]:
+    """Keep hypothesis from drawing numbers that it reads in the source of the modules loaded so far: a claim that runs
+    alone must see the examples that it sees among others. (There is no setting for it; older versions do not do it.)
+    """
+    from hypothesis.internal.conjecture import providers
+
+    if not hasattr(providers, "_get_local_constants"):
+        return contextlib.nullcontext()
+    from hypothesis.internal.constants_ast import Constants
+
+    return mock.patch.object(providers, "_get_local_constants", Constants)
 
 
 class _Enough(BaseException):

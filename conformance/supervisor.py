@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import queue
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -107,14 +107,15 @@ class _Child:
         """The next line; empty when the pipe closed; None when time ran out."""
         assert self.process.stdout is not None
         descriptor, deadline = self.process.stdout.fileno(), time.monotonic() + seconds
-        while b"\n" not in self.buffer:
-            ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0.0))
-            if not ready:
-                return None
-            block = os.read(descriptor, 1 << 16)
-            if not block:
-                return b""
-            self.buffer += block
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self.buffer:
+                if not selector.select(max(deadline - time.monotonic(), 0.0)):
+                    return None
+                block = os.read(descriptor, 1 << 16)
+                if not block:
+                    return b""
+                self.buffer += block
         line, _, self.buffer = self.buffer.partition(b"\n")
         return line
 

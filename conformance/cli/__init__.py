@@ -18,6 +18,8 @@ EXIT_CODES = """exit codes:
   0  done, and what the command checks holds
   1  it does not hold: a witness fails, a mutant survives, the catalogue is inconsistent
   2  the command line cannot be used
+pytest conformance/ ends with 0 when no claim is broken, 1 when one is, 4 when an option or the implementation cannot be
+used, and 5 when nothing was tested.
 """
 
 _DESCRIPTION = "The claims of five Transformer tutorials, and how well the suite covers them. " + (
