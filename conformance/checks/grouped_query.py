@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.masks import POISON
+from conformance.checks.masks import POISON, interior_padding
 from conformance.checks.self_attention import layer_bound, loaded
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same
@@ -108,9 +108,7 @@ def grouped_obeys_its_mask(impl: Any, draw: Draw) -> Evidence:
     """Causal and padding masks reach every query head of every group."""
     subject, p, heads, kv, x = _grouped(impl, draw)
     b, t = x.shape[:2]
-    real = draw.mask("padding", (b, t))
-    real[:, 0] = True
-    draw.bites(t > 1, "the mask hides a key")
+    real = interior_padding(draw, b, t)
     mask = np.tri(t, dtype=bool) & real[:, None, None, :]
     poisoned = np.where(real[..., None], x, POISON)
     expected, _ = f.multi_head_attention(p, x, x, x, heads, kv, mask)

@@ -121,7 +121,13 @@ class ScaledByNumberOfKeys(Attention):
         return super().scores(query, key) * np.sqrt(query.shape[-1] / key.shape[-2])
 
 
-@mutant(breaks=("attention-scores-are-dot-products", "longer-keys-get-more-weight"))
+@mutant(
+    breaks=(
+        "attention-scores-are-dot-products",
+        "longer-keys-get-more-weight",
+        "a-decoder-state-attends-to-encoder-states",
+    )
+)
 class CosineScores(Attention):
     """Queries and keys are normalised to length one before their product."""
 

@@ -60,7 +60,9 @@ class SeparateProjections(nn.Module):
         return scores.masked_fill(mask == 0, float("-inf"))
 
     def forward(self, query, key, value, mask=None):
-        q, k, v = (split(f(x), self.heads) for f, x in ((self.w_query, query), (self.w_key, key), (self.w_value, value)))
+        q, k, v = (
+            split(f(x), self.heads) for f, x in ((self.w_query, query), (self.w_key, key), (self.w_value, value))
+        )
         scores = self.scores(q, k)
         if mask is not None:
             scores = self.masked(scores, mask)
@@ -88,7 +90,9 @@ class AdditiveMask(SeparateProjections):
     """A mask of 0 and -inf that is added, shaped (B, T, T) or (T, T)."""
 
     def forward(self, query, key, value, attn_mask=None):
-        q, k, v = (split(f(x), self.heads) for f, x in ((self.w_query, query), (self.w_key, key), (self.w_value, value)))
+        q, k, v = (
+            split(f(x), self.heads) for f, x in ((self.w_query, query), (self.w_key, key), (self.w_value, value))
+        )
         scores = self.scores(q, k)
         if attn_mask is not None:
             scores = scores + (attn_mask if attn_mask.ndim == 2 else attn_mask.unsqueeze(1))
