@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.subjects import gradient_bound, loaded, sum_bound
+from conformance.checks.subjects import gradient_bound, loaded, offered, sum_bound
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.protocol import ROLES, Array, Subject
@@ -137,6 +137,11 @@ def silu_slope(impl: Any, draw: Draw) -> Evidence:
 # --- feed-forward ---------------------------------------------------------------------------------
 
 
+def any_activation(impl: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration for claims that hold with every activation: the one that the implementation has."""
+    return offered(impl, "feed_forward", config, activation=("relu", "gelu", "gelu_tanh", "silu"))
+
+
 @check("feed-forward-formula", roles=("feed_forward",))
 def feed_forward_formula(impl: Any, draw: Draw) -> Evidence:
     """FFN(x) = ReLU(x W1 + b1) W2 + b2, for any hidden width."""
@@ -160,7 +165,7 @@ def feed_forward_gelu(impl: Any, draw: Draw) -> Evidence:
 @check("feed-forward-treats-positions-independently", roles=("feed_forward",))
 def feed_forward_positionwise(impl: Any, draw: Draw) -> Evidence:
     """The output of a position is that of its token alone, though the other tokens are enormous."""
-    config = sizes(draw)
+    config = any_activation(impl, sizes(draw))
     subject, _ = loaded(impl, draw, "feed_forward", config)
     t = draw.int("T", 2, 5, 4)
     x = draw.normal("x", (2, t, config["d_model"]))
@@ -174,7 +179,7 @@ def feed_forward_positionwise(impl: Any, draw: Draw) -> Evidence:
 @check("feed-forward-is-non-linear", roles=("feed_forward",))
 def feed_forward_non_linear(impl: Any, draw: Draw) -> Evidence:
     """FFN(a) + FFN(-a) differs from 2 FFN(0): the network is no affine map."""
-    config = {"d_model": draw.int("d_model", 2, 6, 3), "d_ff": draw.int("d_ff", 4, 9, 8)}
+    config = any_activation(impl, {"d_model": draw.int("d_model", 2, 6, 3), "d_ff": draw.int("d_ff", 4, 9, 8)})
     subject, _ = loaded(impl, draw, "feed_forward", config)
     x = tokens(draw, config["d_model"])
     bend = subject(x=x)["out"] + subject(x=-x)["out"] - 2 * subject(x=0 * x)["out"]
@@ -199,13 +204,14 @@ def feed_forward_xor(impl: Any, draw: Draw) -> Evidence:
 
 @check("feed-forward-is-a-key-value-memory", roles=("feed_forward",))
 def feed_forward_memory(impl: Any, draw: Draw) -> Evidence:
-    """FFN(x) = b2 + sum_i relu(x . k_i + b1_i) v_i: the rows of W1 are keys, the columns of W2 values."""
-    config = sizes(draw)
+    """FFN(x) = b2 + sum_i act(x . k_i + b1_i) v_i: the rows of W1 are keys, the columns of W2 values."""
+    config = any_activation(impl, sizes(draw))
     subject, p = loaded(impl, draw, "feed_forward", config)
     x = tokens(draw, config["d_model"])
+    activation = f.ACTIVATIONS[config["activation"]]
     recalled = np.broadcast_to(p["linear2.bias"], x.shape).copy()
     for key, threshold, value in zip(p["linear1.weight"], p["linear1.bias"], p["linear2.weight"].T, strict=True):
-        recalled += np.maximum(x @ key + threshold, 0.0)[..., None] * value
+        recalled += activation(x @ key + threshold)[..., None] * value
     return close(
         "sum over memories", subject(x=x)["out"], recalled, sum_bound(subject, x, p["linear2.weight"], recalled)
     )
@@ -214,7 +220,7 @@ def feed_forward_memory(impl: Any, draw: Draw) -> Evidence:
 @check("feed-forward-has-two-affine-layers", roles=("feed_forward",))
 def feed_forward_parameters(impl: Any, draw: Draw) -> Evidence:
     """Two weights and two biases: 2 d d_ff + d_ff + d parameters, the hidden layer d_ff wide."""
-    config = sizes(draw)
+    config = any_activation(impl, sizes(draw))
     d, d_ff = config["d_model"], config["d_ff"]
     shapes = {name: a.shape for name, a in impl.build("feed_forward", config).params().items()}
     return all_of(
@@ -227,21 +233,23 @@ def feed_forward_parameters(impl: Any, draw: Draw) -> Evidence:
 def feed_forward_dropout(impl: Any, draw: Draw) -> Evidence:
     """Dropout falls between activation and second layer, survivors are scaled by 1/(1-p), and evaluation has none."""
     p, d = draw.choice("p", (0.1, 0.5), pin=0.1), 40
-    subject = impl.build("feed_forward", {"d_model": d, "d_ff": d, "dropout": p})
+    config = any_activation(impl, {"d_model": d, "d_ff": d, "dropout": p})
+    subject = impl.build("feed_forward", config)
     shift = 1.0 + draw.uniform("b2", (d,))
     subject.load(
         {"linear1.weight": np.eye(d), "linear1.bias": np.zeros(d), "linear2.weight": np.eye(d), "linear2.bias": shift}
     )
     x = 1.0 + np.abs(draw.normal("x", (10, 20, d)))
+    active = f.ACTIVATIONS[config["activation"]](x)
     quiet = subject(x=x)["out"]
     subject.train(True)
     hidden = subject(x=x)["out"] - shift
     bound = tolerance(subject.dtype, d, float(x.max()) / (1 - p))
     dropped = np.abs(hidden) <= bound
-    expected = np.where(dropped, 0.0, x / (1 - p))
+    expected = np.where(dropped, 0.0, active / (1 - p))
     count = x.size
     return all_of(
-        close("evaluation", quiet, x + shift, bound),
+        close("evaluation", quiet, active + shift, bound),
         close("survivors over 1 - p", hidden, expected, bound),
         close(
             "share of dropped units", dropped.mean(), p, 5 * (p * (1 - p) / count) ** 0.5, "five standard deviations"

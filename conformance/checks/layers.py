@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.subjects import DIFFERENCES, loaded
+from conformance.checks.subjects import DIFFERENCES, loaded, offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import Array, Arrays, Subject
@@ -19,8 +19,11 @@ HUGE = 1e4
 
 
 def sizes(draw: Draw, max_heads: int = 3) -> dict[str, int]:
-    """d_model, n_heads, d_ff: several heads of several features, and a hidden width of its own."""
-    heads, d_head = draw.int("n_heads", 1, max_heads, max_heads), draw.int("d_head", 2, 4, 2)
+    """d_model, n_heads, d_ff: several heads of several features, and a hidden width of its own.
+
+    At least three features: LayerNorm of two is their order alone, on which small changes have no influence.
+    """
+    heads, d_head = draw.int("n_heads", 1, max_heads, max_heads), draw.int("d_head", 3, 5, 3)
     return {"d_model": heads * d_head, "n_heads": heads, "d_ff": draw.int("d_ff", 3, 11, 7)}
 
 
@@ -32,8 +35,15 @@ def tokens(draw: Draw, width: int, name: str = "x", low: int = 2, pin: int = 5) 
     return draw.normal(name, (draw.int("B", 1, 3, 2), draw.int(f"T of {name}", low, 6, pin), width))
 
 
-def formulas(config: dict[str, Any]) -> Layers:
-    return Layers(config["n_heads"], config.get("norm_first", False))
+def formulas(config: dict[str, Any], subject: Subject) -> Layers:
+    """The formulas in the variant of the configuration, with the subject's activation."""
+    activation = subject.attributes.get("activation", "relu")
+    return Layers(config["n_heads"], config.get("norm_first", False), activation=activation)
+
+
+def either_norm(impl: Any, draw: Draw, role: str, **options: Any) -> dict[str, Any]:
+    """A configuration for claims that hold with the norm in either place: the place that the implementation has."""
+    return offered(impl, role, {**sizes(draw), **options}, norm_first=(False, True))
 
 
 def layer_bound(subject: Subject, config: dict[str, Any], expected: Array) -> float:
@@ -57,7 +67,7 @@ def _encoder_layer_formula(impl: Any, draw: Draw, norm_first: bool) -> Evidence:
     subject, p = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
     mask = draw.mask("mask", (len(x), 1, x.shape[1], x.shape[1])) if draw.bool("masked", pin=True) else None
-    expected = formulas(config).encoder_layer(p, x, mask)
+    expected = formulas(config, subject).encoder_layer(p, x, mask)
     return close("the layer's output", subject(x=x, mask=mask)["out"], expected, layer_bound(subject, config, expected))
 
 
@@ -94,7 +104,7 @@ def residual_adds(impl: Any, draw: Draw) -> Evidence:
     subject, p = loaded(impl, draw, "encoder_layer", config)
     p = silenced(p, "feed_forward")
     subject.load(p)
-    x, steps = tokens(draw, config["d_model"]), formulas(config)
+    x, steps = tokens(draw, config["d_model"]), formulas(config, subject)
     normed = steps.norm(part(p, "norm1"), x)
     expected = steps.attention(part(p, "self_attn"), normed, normed, None)
     return close("out - x", subject(x=x)["out"] - x, expected, layer_bound(subject, config, expected))
@@ -124,7 +134,8 @@ def skip_gradient(impl: Any, draw: Draw) -> Evidence:
 @check("encoder-layer-obeys-its-mask", roles=("encoder_layer",))
 def encoder_layer_mask(impl: Any, draw: Draw) -> Evidence:
     """With a causal mask the first tokens come out as if the huge ones after them were not there."""
-    config = {**sizes(draw), "norm_first": draw.bool("norm_first")}
+    places = (True, False) if draw.bool("norm_first") else (False, True)
+    config = offered(impl, "encoder_layer", sizes(draw), norm_first=places)
     subject, _ = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
     t = x.shape[1]
@@ -139,7 +150,7 @@ def encoder_layer_mask(impl: Any, draw: Draw) -> Evidence:
 @check("encoder-layer-sees-the-whole-input", roles=("encoder_layer",))
 def encoder_layer_sees_all(impl: Any, draw: Draw) -> Evidence:
     """Without a mask every output token depends on every input token, before and after it."""
-    config = sizes(draw)
+    config = either_norm(impl, draw, "encoder_layer")
     subject, _ = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
     before = subject(x=x)["out"]
@@ -170,13 +181,13 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
 @check("layer-in-evaluation-drops-nothing", roles=("encoder_layer",), examples=2)
 def layer_evaluation(impl: Any, draw: Draw) -> Evidence:
     """In evaluation, after training too, a layer with dropout computes its formula."""
-    config = {**sizes(draw), "dropout": 0.4}
+    config = either_norm(impl, draw, "encoder_layer", dropout=0.4)
     subject, p = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
     subject.train(True)
     subject(x=x)
     subject.train(False)
-    expected = formulas(config).encoder_layer(p, x)
+    expected = formulas(config, subject).encoder_layer(p, x)
     return close("the layer's output", subject(x=x)["out"], expected, layer_bound(subject, config, expected))
 
 
@@ -191,7 +202,7 @@ def _order(draw: Draw, n: int) -> Array:
 @check("unmasked-attention-is-permutation-equivariant", roles=("encoder_layer",))
 def equivariance(impl: Any, draw: Draw) -> Evidence:
     """Permuted tokens come out permuted, with the same vectors and the same mean: equivariant, not invariant."""
-    config = sizes(draw)
+    config = either_norm(impl, draw, "encoder_layer")
     subject, _ = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
     order = _order(draw, x.shape[1])
@@ -219,7 +230,7 @@ def causal_order(impl: Any, draw: Draw) -> Evidence:
 @check("position-codes-make-the-order-visible", roles=("sinusoidal_positions", "encoder_layer"))
 def codes_show_order(impl: Any, draw: Draw) -> Evidence:
     """With position codes added, permuted tokens do not come out merely permuted."""
-    config = sizes(draw)
+    config = either_norm(impl, draw, "encoder_layer")
     width = config["d_model"]
     layer, _ = loaded(impl, draw, "encoder_layer", config)
     positions = impl.build("sinusoidal_positions", {"d_model": width + width % 2, "max_len": 16})
@@ -250,7 +261,7 @@ def _decoder_layer_formula(impl: Any, draw: Draw, norm_first: bool) -> Evidence:
     config = {**sizes(draw), "norm_first": norm_first}
     subject, p = loaded(impl, draw, "decoder_layer", config)
     inputs = _decoder_inputs(draw, config["d_model"])
-    expected = formulas(config).decoder_layer(p, **inputs)
+    expected = formulas(config, subject).decoder_layer(p, **inputs)
     return close("the layer's output", subject(**inputs)["out"], expected, layer_bound(subject, config, expected))
 
 
@@ -263,7 +274,7 @@ def decoder_layer(impl: Any, draw: Draw) -> Evidence:
 @check("decoder-layer-hides-the-future", roles=("decoder_layer",))
 def decoder_layer_causal(impl: Any, draw: Draw) -> Evidence:
     """With the causal mask the first target tokens come out as if the huge ones after them were not there."""
-    config = sizes(draw)
+    config = either_norm(impl, draw, "decoder_layer")
     subject, _ = loaded(impl, draw, "decoder_layer", config)
     inputs = _decoder_inputs(draw, config["d_model"])
     x = inputs["x"]
@@ -279,7 +290,7 @@ def decoder_layer_causal(impl: Any, draw: Draw) -> Evidence:
 @check("cross-attention-hides-masked-source-tokens", roles=("decoder_layer",))
 def cross_attention_mask(impl: Any, draw: Draw) -> Evidence:
     """Source tokens that the memory mask hides may be enormous: they change nothing."""
-    config = sizes(draw)
+    config = either_norm(impl, draw, "decoder_layer")
     subject, _ = loaded(impl, draw, "decoder_layer", config)
     inputs = _decoder_inputs(draw, config["d_model"])
     hidden = ~inputs["memory_mask"][:, 0, 0]
@@ -292,7 +303,7 @@ def cross_attention_mask(impl: Any, draw: Draw) -> Evidence:
 @check("every-target-token-sees-the-whole-source", roles=("decoder_layer",))
 def cross_attention_sees_all(impl: Any, draw: Draw) -> Evidence:
     """Cross-attention has no causal mask: each target token, the first too, depends on each source token."""
-    config = sizes(draw)
+    config = either_norm(impl, draw, "decoder_layer")
     subject, _ = loaded(impl, draw, "decoder_layer", config)
     inputs = {**_decoder_inputs(draw, config["d_model"]), "memory_mask": None}
     before, memory = subject(**inputs)["out"], inputs["memory"]
@@ -307,7 +318,7 @@ def cross_attention_sees_all(impl: Any, draw: Draw) -> Evidence:
 @check("gradient-reaches-every-source-token", roles=("decoder_layer",), needs=("decoder_layer.vjp",), examples=0)
 def memory_gradient(impl: Any, draw: Draw) -> Evidence:
     """Cross-attention connects the decoder with the encoder: the loss has a gradient at every source token."""
-    config = {"d_model": 3, "n_heads": 1, "d_ff": 2}
+    config = offered(impl, "decoder_layer", {"d_model": 3, "n_heads": 1, "d_ff": 2}, norm_first=(False, True))
     subject, _ = loaded(impl, draw, "decoder_layer", config)
     inputs = {"x": draw.normal("x", (1, 2, 3)), "memory": draw.normal("memory", (1, 4, 3))}
     of_inputs, _ = subject.vjp(inputs, draw.normal("cotangent", (1, 2, 3)))
@@ -325,7 +336,7 @@ def encoder_stack(impl: Any, draw: Draw) -> Evidence:
     subject, p = loaded(impl, draw, "encoder", config)
     x = tokens(draw, config["d_model"])
     mask = draw.mask("mask", (len(x), 1, 1, x.shape[1]))
-    expected = formulas(config).encoder(p, x, mask)
+    expected = formulas(config, subject).encoder(p, x, mask)
     return close("the stack's output", subject(x=x, mask=mask)["out"], expected, layer_bound(subject, config, expected))
 
 
@@ -335,7 +346,7 @@ def decoder_stack(impl: Any, draw: Draw) -> Evidence:
     config = {**stack_sizes(draw), "final_norm": True}
     subject, p = loaded(impl, draw, "decoder", config)
     inputs = _decoder_inputs(draw, config["d_model"])
-    expected = formulas(config).decoder(p, **inputs)
+    expected = formulas(config, subject).decoder(p, **inputs)
     return close("the stack's output", subject(**inputs)["out"], expected, layer_bound(subject, config, expected))
 
 

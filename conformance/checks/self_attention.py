@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks import subjects
 from conformance.checks.attention import score_differences
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
-from conformance.protocol import ROLES, Array, Arrays
+from conformance.protocol import Array, Arrays
 from conformance.reference import multi_head as f
 
 # The three words of document 000 section 2.2.4, as one batch.
@@ -18,11 +19,8 @@ WORDS = np.array([[[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.2, 0.3, 0.4, 0
 
 
 def loaded(impl: Any, draw: Draw, role: str, **config: Any) -> tuple[Any, Arrays]:
-    """A subject of `role` with random parameters, and these."""
-    subject = impl.build(role, config)
-    p = draw.params(ROLES[role].params(ROLES[role].settings(config)))
-    subject.load(p)
-    return subject, p
+    """`subjects.loaded` with the configuration as keywords."""
+    return subjects.loaded(impl, draw, role, config)
 
 
 def layer_bound(subject: Any, p: Arrays, query: Array, key: Array, value: Array) -> float:

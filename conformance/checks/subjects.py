@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from conformance.draw import Draw
 from conformance.evidence import tolerance
-from conformance.protocol import ROLES, Array, Arrays, Subject
+from conformance.protocol import ROLES, Array, Arrays, NotProvided, Subject
 
 DIFFERENCES = 1e-6
 """Absolute error allowed to gradients of size about one: the numpy reference takes them by central differences."""
 
 
 def loaded(impl: Any, draw: Draw, role: str, config: Mapping[str, Any]) -> tuple[Subject, Arrays]:
-    """A subject of `role` with random parameters, and those parameters."""
+    """A subject of `role` with random parameters, and those parameters.
+
+    A module without biases is one whose biases are zero: one that refuses others is given these.
+    """
     subject = impl.build(role, config)
     params = draw.params(ROLES[role].params(ROLES[role].settings(config)))
-    subject.load(params)
+    try:
+        subject.load(params)
+    except NotProvided:
+        params = {name: np.zeros_like(a) if name.endswith("bias") else a for name, a in params.items()}
+        subject.load(params)
     return subject, params
+
+
+def offered(impl: Any, role: str, config: Mapping[str, Any], **alternatives: tuple[Any, ...]) -> dict[str, Any]:
+    """`config` with the first combination of the alternatives that the implementation provides.
+
+    For claims that hold in every variant (pre- and post-norm, any activation) when an implementation has only one.
+    """
+    reason = NotProvided(f"no variant of {role}")
+    for values in product(*alternatives.values()):
+        candidate = {**config, **dict(zip(alternatives, values, strict=True))}
+        try:
+            impl.build(role, candidate)
+        except NotProvided as error:
+            reason = error
+        else:
+            return candidate
+    raise reason
 
 
 def sum_bound(subject: Subject, *arrays: Array) -> float:
