@@ -96,7 +96,7 @@ class AdditiveMask(SeparateProjections):
         scores = self.scores(q, k)
         if attn_mask is not None:
             scores = scores + (attn_mask if attn_mask.ndim == 2 else attn_mask.unsqueeze(1))
-        return self.w_out(merge(scores.softmax(-1) @ v))
+        return self.w_out(merge(self.dropout(scores.softmax(-1)) @ v))
 
 
 @correct
@@ -138,6 +138,7 @@ class EinsumKernels(nn.Module):
 
     def __init__(self, dim, heads):
         super().__init__()
+        assert dim % heads == 0
         self.query = nn.Parameter(torch.randn(dim, heads, dim // heads) * 0.1)
         self.key = nn.Parameter(torch.randn(dim, heads, dim // heads) * 0.1)
         self.value = nn.Parameter(torch.randn(dim, heads, dim // heads) * 0.1)
@@ -380,23 +381,6 @@ class HalfSplitPositions(nn.Module):
 
     def forward(self, x):
         return self.table[: x.shape[1]]
-
-
-@correct
-class SequenceFirstPositions(nn.Module):
-    """(T, B, d), x + codes, dropout."""
-
-    role = "sinusoidal_positions"
-
-    def __init__(self, d_model, dropout=0.1, max_len=5000):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
-        angles = torch.arange(max_len, dtype=torch.float64)[:, None] * rates
-        self.register_buffer("pe", torch.stack([angles.sin(), angles.cos()], -1).flatten(1).float()[:, None])
-
-    def forward(self, x):
-        return self.dropout(x + self.pe[: x.shape[0]])
 
 
 @correct

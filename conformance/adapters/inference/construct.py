@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.protocol import NotProvided
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "d_model": (
@@ -153,7 +152,7 @@ class Constructor:
     def make(self, values: Mapping[str, Any]) -> Any:
         """The object, from option values; whatever has no parameter is left out.
 
-        Raises Unresolved when the constructor raises, NotProvided when it refuses the values (ValueError, assertion).
+        Raises Unresolved when the constructor raises; its refusals of the values (ValueError, assertion) pass through.
         """
         values = {**FIXED, **values}
         arguments = self.arguments(values)
@@ -162,8 +161,8 @@ class Constructor:
             arguments[self.config_parameter] = made
         try:
             return self.cls(**arguments)
-        except (ValueError, AssertionError) as error:
-            raise NotProvided(f"{self.cls.__name__}({_shown(arguments)}) refuses: {error}") from error
+        except (ValueError, AssertionError):
+            raise  # a refusal of these values
         except Exception as error:
             raise Unresolved(
                 f"{self.cls.__name__}({_shown(arguments)}) raised {type(error).__name__}: {error}; write a subclass "

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conformance.adapters.inference.calls import Call, output_of, weights_of
+from conformance.adapters.inference.calls import Call, output_of, tensors_in, weights_of
 from conformance.adapters.inference.masks import Channel, encode
 from conformance.adapters.inference.parameters import Layout
 from conformance.adapters.torch_subject import TorchSubject
@@ -53,11 +53,12 @@ class ModuleSubject(TorchSubject):
         }
         wanted = ROLES[role].params(settings)
         self.absent = {name for name in wanted if name not in slots}
-        for name, shape in wanted.items():
-            if name in self.absent and not name.endswith("bias"):
+        for name in self.absent:
+            if not name.endswith("bias"):
                 raise NotProvided(f"{type(module).__name__} has no parameter for {name}")
-            if name in slots and slots[name].size(stored) != prod(shape):
-                raise NotProvided(f"{type(module).__name__} gives {name} another size than {shape}")
+        self.misfits = {
+            n: slots[n].size(stored) for n, s in wanted.items() if n in slots and slots[n].size(stored) != prod(s)
+        }
         super().__init__(role, config, module, {name: slots[name] for name in wanted if name in slots})
         self.conventions = conventions
         with torch.no_grad():
@@ -69,12 +70,19 @@ class ModuleSubject(TorchSubject):
         return {name: shape for name, shape in super().shapes().items() if name not in self.absent}
 
     def params(self) -> Arrays:
+        self.need_sizes()
         if self.absent:
             raise NotProvided(f"{type(self.module).__name__} has no {', '.join(sorted(self.absent))}")
         return super().params()
 
+    def need_sizes(self) -> None:
+        for name, size in self.misfits.items():
+            wanted = super().shapes()[name]
+            raise NotProvided(f"{type(self.module).__name__} has {size} numbers for {name}, which has shape {wanted}")
+
     def load(self, params: Mapping[str, Array]) -> None:
         """A bias that the module has not can only be zero."""
+        self.need_sizes()
         for name in self.absent:
             if np.any(params.get(name, 0.0)):
                 raise NotProvided(f"{type(self.module).__name__} has no {name}")
@@ -103,9 +111,10 @@ class Attention(ModuleSubject):
         shape = (len(query), self.config.get("n_heads", 1), query.shape[1], key.shape[1])
         result = self.conventions.call(self.module, arguments, self.masks(mask, shape))
         width = self.config.get("d_k", self.config["d_model"])
-        out = self.swapped(output_of(result, (*self.swapped(query).shape[:2], width)))
+        found = output_of(result, (*self.swapped(query).shape[:2], width))
+        out = self.swapped(found)
         outputs = {"out": out - query if self.conventions.residual else out}
-        weights = weights_of(result, self.module, shape)
+        weights = weights_of([t for t in tensors_in(result) if t is not found], self.module, shape)
         if weights is not None:
             outputs["weights"] = weights[:, 0] if self.role == "self_attention" else weights
         return outputs
@@ -135,10 +144,10 @@ class Attention(ModuleSubject):
         return encode(self.conventions.channels, full)
 
     def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
-        """Gradients; of the one input that the module has, as the role's inputs share it."""
-        if self.role == "multi_head_attention" and self.conventions.call.form != "qkv":
-            raise NotProvided(f"{type(self.module).__name__} has no separate query, key and value to differentiate by")
-        return super().vjp(inputs, cotangent)
+        """Gradients; none of inputs that the module takes as one."""
+        of_inputs, of_params = super().vjp(inputs, cotangent)
+        apart = self.role != "multi_head_attention" or self.conventions.call.form == "qkv"
+        return (of_inputs if apart else {}), of_params
 
 
 class CachedAttention(Attention):
