@@ -58,7 +58,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """U(-b, b), b = gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010; document 000 section 2.13.1)."""
+    """U(-b, b), b = gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010; document 002, full model)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 

@@ -1,0 +1,213 @@
+"""Weights on disk: the safetensors format, read with care and written atomically.
+
+A file is eight bytes (the header's length, little endian), a JSON header ``{name: {dtype, shape, data_offsets}}``, and
+the tensors' bytes one after the other (https://github.com/huggingface/safetensors). Tensors that share memory are
+stored once; the file's metadata says which other names they have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.tensor import Tensor
+
+_NAMES = {
+    dtypes.float64: "F64", dtypes.float32: "F32", dtypes.float16: "F16", dtypes.bfloat16: "BF16", dtypes.int64: "I64",
+    dtypes.int32: "I32", dtypes.int16: "I16", dtypes.int8: "I8", dtypes.uint8: "U8", dtypes.bool_: "BOOL",
+}  # fmt: skip
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_MAX_HEADER = 100_000_000
+_SHARED = "minigrad.shared"  # metadata: {other name: name under which the tensor is stored}
+
+
+class FormatError(ValueError):
+    """A file is not a safetensors file that can be read. The message is one sentence that says what is wrong."""
+
+
+def save_file(
+    tensors: Mapping[str, Tensor | np.ndarray], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors by name. A crash leaves the old file or the new one, never a broken one.
+
+    Raises TypeError for a dtype that the format does not have, and for metadata that are not strings.
+    """
+    stored: dict[str, np.ndarray] = {}
+    owners: dict[tuple[Any, ...], str] = {}
+    shared: dict[str, str] = {}
+    for name, value in tensors.items():
+        array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        if array.dtype not in _NAMES:
+            raise TypeError(f"{name}: safetensors cannot store {array.dtype}; it has {', '.join(_DTYPES)}")
+        place = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+        owner = owners.setdefault(place, name) if array.size else name
+        if owner == name:
+            stored[name] = array
+        else:
+            shared[name] = owner
+    notes = dict(metadata or {})
+    if not all(isinstance(text, str) for pair in notes.items() for text in pair):
+        raise TypeError("the metadata of a safetensors file are strings by name")
+    if shared:
+        notes[_SHARED] = json.dumps(shared)
+    write_atomically(path, _serialise(stored, notes))
+
+
+def _serialise(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> list[bytes]:
+    """The file in pieces; wide dtypes first, so that every tensor is aligned."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    pieces, start = [], 0
+    for name, array in sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
+        data = np.ascontiguousarray(array).tobytes()
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, start + len(data)],
+        }
+        start += len(data)
+        pieces.append(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *pieces]
+
+
+def write_atomically(path: str | os.PathLike[str], pieces: list[bytes]) -> None:
+    """Write a temporary file in the same folder, flush it to disk, and rename it to `path`."""
+    path = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    if os.name == "posix":  # the new name, too, must survive a power cut
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def load_file(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name; names of one shared tensor give the same Tensor.
+
+    Raises FormatError when the file is truncated or breaks the format, FileNotFoundError when it is not there.
+    """
+    data, header, start = _read(Path(path))
+    shared = _shared(path, header.pop("__metadata__", {}))
+    tensors = {name: Tensor(_array(data, start, entry)) for name, entry in header.items()}
+    for name, owner in shared.items():
+        if owner not in tensors or name in tensors:
+            raise FormatError(f"{path}: its metadata say that {name!r} shares the tensor {owner!r}, which cannot be")
+        tensors[name] = tensors[owner]
+    return tensors
+
+
+def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The strings that a safetensors file carries beside its tensors."""
+    metadata = dict(_read(Path(path))[1].get("__metadata__", {}))
+    metadata.pop(_SHARED, None)
+    return metadata
+
+
+def _array(data: bytes, start: int, entry: Mapping[str, Any]) -> np.ndarray:
+    dtype, (first, last) = _DTYPES[entry["dtype"]], entry["data_offsets"]
+    array = np.frombuffer(data, np.uint8, last - first, start + first).view(dtype)
+    return array.reshape(entry["shape"]).copy()
+
+
+def _shared(path: Any, metadata: Mapping[str, str]) -> dict[str, str]:
+    try:
+        shared = json.loads(metadata.get(_SHARED, "{}"))
+    except ValueError:
+        shared = None
+    if not isinstance(shared, dict):
+        raise FormatError(f"{path}: its metadata {_SHARED!r} are not a table of names")
+    return shared
+
+
+def _read(path: Path) -> tuple[bytes, dict[str, Any], int]:
+    """(the file, its header, where the tensors' bytes begin), all checked."""
+    data = path.read_bytes()
+
+    def broken(what: str) -> FormatError:
+        return FormatError(f"{path} is not a readable safetensors file: {what}")
+
+    if len(data) < 8:
+        raise broken(f"it has {len(data)} bytes, and 8 are the least")
+    length = int.from_bytes(data[:8], "little")
+    if length > _MAX_HEADER:
+        raise broken(f"its header claims {length} bytes, more than {_MAX_HEADER} (it may be another kind of file)")
+    if 8 + length > len(data):
+        raise broken(f"its header should have {length} bytes, but the file ends after {len(data) - 8} (truncated?)")
+    try:
+        header = json.loads(data[8 : 8 + length], object_pairs_hook=_without_repeats)
+    except RecursionError:
+        raise broken("its header is nested too deeply") from None
+    except ValueError as error:
+        raise broken(f"its header is not JSON ({error})") from None
+    if not isinstance(header, dict):
+        raise broken("its header is not a table of tensors")
+    metadata = header.get("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise broken("its metadata are not strings by name")
+    entries = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    spans = [(*_span(broken, name, entry), name) for name, entry in entries]
+    expected = 0
+    for first, last, name in sorted(spans):
+        if first != expected:
+            raise broken(f"tensor {name!r} begins at byte {first}, where byte {expected} was expected (gap or overlap)")
+        expected = last
+    if expected != len(data) - 8 - length:
+        raise broken(f"its tensors need {expected} bytes and {len(data) - 8 - length} are there (truncated?)")
+    return data, header, 8 + length
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _span(broken: Any, name: str, entry: Any) -> tuple[int, int]:
+    """Where a tensor lies, once its entry makes sense."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise broken(f"tensor {name!r} does not say dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise broken(f"tensor {name!r} has dtype {dtype!r}, which is none of {', '.join(_DTYPES)}")
+    if not _sizes(shape) or not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise broken(f"tensor {name!r} has shape {shape!r} and data_offsets {offsets!r}, which are no sizes")
+    needed = math.prod(shape) * _DTYPES[dtype].itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise broken(
+            f"tensor {name!r} of {dtype} {shape} needs {needed} bytes, its data_offsets give {offsets[1] - offsets[0]}"
+        )
+    return offsets[0], offsets[1]
+
+
+def _sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)

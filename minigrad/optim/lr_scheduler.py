@@ -1,0 +1,106 @@
+"""Learning-rate schedules: what a group's `lr` is at each step.
+
+A schedule sets the rate of the first step when it is made, and that of the next one at each `step()`, which is called
+after `optimizer.step()`. So every update, the first included, runs at the schedule's rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from minigrad.optim.optimizer import Optimizer
+from minigrad.tensor import Tensor
+
+
+def noam_rate(step: float, d_model: int, warmup: int) -> float:
+    """d_model^-0.5 min(step^-0.5, step warmup^-1.5), and 0 at step 0; steps count from 1.
+
+    It rises for `warmup` steps, then falls with the root of the step (Vaswani et al. 2017, 5.3; document 000 2.13.2).
+    """
+    if step <= 0:
+        return 0.0
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+class LRScheduler:
+    """Base: subclasses write `rate`. `last_epoch` counts the calls of `step()`, from 0."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.base_lrs = [float(group["lr"]) for group in optimizer.param_groups]
+        self.last_epoch = 0
+        self._apply()
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        """The learning rate after `epoch` updates, of a group that was made with `base_lr`."""
+        raise NotImplementedError(f"{type(self).__name__} has no rate()")
+
+    def _apply(self) -> None:
+        for group, base_lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            rate = self.rate(self.last_epoch, base_lr)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def step(self) -> None:
+        """Set the rate of the next update."""
+        self.last_epoch += 1
+        self._apply()
+
+    def get_last_lr(self) -> list[float]:
+        """The rate of each group now."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from there; sets the groups' rates."""
+        self.last_epoch, self.base_lrs = int(state_dict["last_epoch"]), list(state_dict["base_lrs"])
+        self._apply()
+
+
+class LambdaLR(LRScheduler):
+    """base_lr * lr_lambda(epoch)."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        self.lr_lambda = lr_lambda
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        return base_lr * self.lr_lambda(epoch)
+
+
+class NoamSchedule(LRScheduler):
+    """The documents' warm-up, `noam_rate`, times `factor`; the groups' own rates do not enter."""
+
+    def __init__(self, optimizer: Optimizer, d_model: int, warmup: int = 4000, factor: float = 1.0) -> None:
+        if d_model < 1 or warmup < 1:
+            raise ValueError(f"NoamSchedule: d_model and warmup must be at least 1, got {d_model} and {warmup}")
+        self.d_model, self.warmup, self.factor = d_model, warmup, factor
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        return self.factor * noam_rate(epoch + 1, self.d_model, self.warmup)
+
+
+class CosineWithWarmup(LRScheduler):
+    """Linear from base_lr/warmup to base_lr over `warmup` updates, then half a cosine down to base_lr*min_ratio.
+
+    total: the number of updates, warm-up included; later ones stay at the minimum.
+    """
+
+    def __init__(self, optimizer: Optimizer, warmup: int, total: int, min_ratio: float = 0.0) -> None:
+        if not 0 <= warmup < total:
+            raise ValueError(f"CosineWithWarmup: warmup must lie in [0, total), got {warmup} of {total}")
+        self.warmup, self.total, self.min_ratio = warmup, total, min_ratio
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        if epoch < self.warmup:
+            return base_lr * (epoch + 1) / self.warmup
+        done = min(1.0, (epoch - self.warmup) / (self.total - self.warmup))
+        return base_lr * (self.min_ratio + (1.0 - self.min_ratio) * 0.5 * (1.0 + math.cos(math.pi * done)))

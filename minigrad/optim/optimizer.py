@@ -1,0 +1,220 @@
+"""Optimizers: parameter groups, their state, and the update rules of SGD, Adam and AdamW.
+
+An update is a few in-place tensor ops under no_grad, so that a trace of a training step contains it. What changes from
+step to step lives in tensors: the step counts always, a group's `lr` if it is given as a scalar tensor (a schedule then
+fills it in place).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.autograd import enable_grad, no_grad
+from minigrad.creation import tensor, zeros, zeros_like
+from minigrad.graph import quiet
+from minigrad.tensor import Tensor
+
+Group = dict[str, Any]
+State = dict[str, Tensor]
+Params = Iterable[Tensor] | Iterable[Group]
+
+
+class Optimizer:
+    """Base: subclasses give the default settings of a group and write `update`.
+
+    params: tensors, or groups ``{"params": tensors, setting: value, ...}`` whose settings override the defaults. Raises
+    ValueError for no parameters, a parameter twice, or a setting out of range; TypeError for what is not a leaf tensor.
+    """
+
+    def __init__(self, params: Params, defaults: Mapping[str, Any]) -> None:
+        self.defaults = dict(defaults)
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, State] = {}
+        given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else list(params)
+        if not given:
+            raise ValueError(f"{type(self).__name__} got no parameters to optimize")
+        for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Add parameters with settings of their own."""
+        params = group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        known = {id(p) for other in self.param_groups for p in other["params"]}
+        for parameter in params:
+            if not isinstance(parameter, Tensor) or not parameter.is_leaf:
+                raise TypeError(
+                    f"{type(self).__name__} can optimize leaf tensors only, got "
+                    + ("a computed tensor" if isinstance(parameter, Tensor) else type(parameter).__name__)
+                )
+            if id(parameter) in known:
+                raise ValueError(f"a parameter of shape {list(parameter.shape)} was given twice: list it in one group")
+            known.add(id(parameter))
+        settings = {name: value for name, value in group.items() if name != "params"}
+        unknown = set(settings) - set(self.defaults)
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no setting {', '.join(sorted(unknown))}; it has {', '.join(self.defaults)}"
+            )
+        complete = {**self.defaults, **settings}
+        _check(type(self).__name__, complete)
+        self.param_groups.append({"params": params, **complete})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient. `closure` is called first; the loss that it returns is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad(), quiet():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    if gradient is not None:
+                        self.update(parameter, gradient, self.state.setdefault(parameter, {}), group)
+        return loss
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """Change `parameter` in place; `state` is its own dict, empty at first."""
+        raise NotImplementedError(f"{type(self).__name__} has no update()")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or fill them with zeros."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if set_to_none or parameter.grad is None:
+                    parameter.grad = None
+                else:
+                    parameter.grad.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {index: state}, "param_groups": [settings and "params": indices]}; tensors are not copied."""
+        index = {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        groups = [{**group, "params": [index[id(p)] for p in group["params"]]} for group in self.param_groups]
+        return {"state": {index[id(p)]: dict(state) for p, state in self.state.items()}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`. Raises ValueError when its groups or shapes are not this optimizer's."""
+        sizes = [len(group["params"]) for group in state_dict["param_groups"]]
+        own = [len(group["params"]) for group in self.param_groups]
+        if sizes != own:
+            raise ValueError(
+                f"the state dict has groups of {sizes} parameters, this {type(self).__name__} has groups of {own}"
+            )
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        loaded: dict[Tensor, State] = {}
+        for position, values in state_dict["state"].items():
+            parameter = parameters[int(position)]
+            loaded[parameter] = {name: _restored(name, value, parameter) for name, value in values.items()}
+        self.state = loaded
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group.update({name: value for name, value in saved.items() if name != "params"})
+
+    def __repr__(self) -> str:
+        groups = (
+            ", ".join(f"{name}={value}" for name, value in group.items() if name != "params")
+            for group in self.param_groups
+        )
+        return f"{type(self).__name__}({'; '.join(groups)})"
+
+
+def _check(name: str, group: Group) -> None:
+    for setting in ("lr", "eps", "momentum", "weight_decay"):
+        if setting in group and not isinstance(group[setting], Tensor) and not group[setting] >= 0:
+            raise ValueError(f"{name}: {setting} must not be negative, got {group[setting]}")
+    for beta in group.get("betas", ()):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"{name}: betas must lie in [0, 1), got {group['betas']}")
+    if group.get("nesterov") and not group["momentum"]:
+        raise ValueError(f"{name}: nesterov needs a momentum above 0")
+
+
+def _restored(name: str, value: Any, parameter: Tensor) -> Tensor:
+    array = np.asarray(value)
+    if array.ndim and array.shape != parameter.shape:
+        raise ValueError(f"{name} of shape {list(array.shape)} does not fit a parameter of {list(parameter.shape)}")
+    return tensor(array, dtype=parameter.dtype if array.ndim else dtypes.float64)
+
+
+class SGD(Optimizer):
+    """v <- momentum v + g,  w <- w - lr v; with nesterov, w <- w - lr (g + momentum v). weight_decay adds w to g."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        momentum = group["momentum"]
+        if group["weight_decay"]:
+            gradient = gradient + parameter * group["weight_decay"]
+        if momentum:
+            if not state:
+                state["momentum_buffer"] = zeros_like(parameter)
+            velocity = state["momentum_buffer"]
+            velocity.mul_(momentum).add_(gradient)
+            gradient = gradient + velocity * momentum if group["nesterov"] else velocity
+        parameter.sub_(gradient * group["lr"])
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015): steps of the bias-corrected mean of g over the root of the mean of g^2.
+
+    m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,
+    w <- w - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps).  weight_decay adds w to g.
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
+        if not state:
+            state["step"] = zeros((), dtype=dtypes.float64)
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
+        step.add_(1.0)
+        if decay and self.decoupled:
+            parameter.mul_(1.0 - lr * decay)
+        elif decay:
+            gradient = gradient + parameter * decay
+        mean.mul_(beta1).add_(gradient * (1.0 - beta1))
+        square.mul_(beta2).add_(gradient * gradient * (1.0 - beta2))
+        size = lr / (1.0 - beta1**step)
+        denominator = square.sqrt() / (1.0 - beta2**step).sqrt() + group["eps"]
+        parameter.sub_(mean * size / denominator)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): w <- w (1 - lr weight_decay) before the step."""
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)
