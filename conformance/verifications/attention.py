@@ -111,40 +111,6 @@ def scores_depend_on_the_product() -> Evidence:
     return erratum("keys in one common space with the queries", keys[0], keys[1], right, by=1e-2)
 
 
-@verify("a-weight-matrix-need-not-change-the-basis")
-def a_weight_matrix_may_lose_directions() -> Evidence:
-    w = np.zeros((128, 128))
-    w[100, 50] = w[100, 60] = 1.0
-    image = np.eye(128)[100] @ w
-    right = all_of(
-        same("feature 100 goes to features 50 and 60", np.flatnonzero(image), [50, 60]),
-        same("features 1 and 2 become the same vector", np.eye(128)[1] @ w, np.eye(128)[2] @ w),
-    )
-    return erratum("a change of basis has full rank", 128, np.linalg.matrix_rank(w), right)
-
-
-@verify("inputs-may-stand-in-columns")
-def inputs_in_columns() -> Evidence:
-    x, w_q, w_k, w_v = normal(5, 4), normal(3, 4, seed=1), normal(3, 4, seed=2), normal(6, 4, seed=3)
-    rows, weights = attention(x @ w_q.T, x @ w_k.T, x @ w_v.T)
-    queries, keys, values = w_q @ x.T, w_k @ x.T, w_v @ x.T
-    columns, mistaken = softmax(keys.T @ queries / 3**0.5, 0), softmax(keys.T @ queries / 3**0.5)
-    return all_of(
-        close("column i of W X is W x_i", queries[:, 2], w_q @ x[2], ROUNDING),
-        close("K^T Q is the transposed score matrix", keys.T @ queries, ((x @ w_q.T) @ (x @ w_k.T).T).T, ROUNDING),
-        close("softmax over axis 0", columns, weights.T, ROUNDING),
-        close("V A", values @ columns, rows.T, ROUNDING),
-        true("softmax over the last axis is wrong here", abs(mistaken - weights.T).max() > 0.01),
-    )
-
-
-@verify("each-target-feature-is-a-weighted-sum")
-def each_feature_is_a_weighted_sum() -> Evidence:
-    x, w = normal(4), normal(4, 3, seed=1)
-    loop = [sum(w[i, j] * x[i] for i in range(4)) for j in range(3)]
-    return close("y_j = sum_i W_ij x_i", x @ w, loop, ROUNDING)
-
-
 @verify("normalisation-need-not-be-softmax")
 def other_normalisations() -> Evidence:
     scores, values = np.array([[1.0, -2.0, 3.0]]), normal(3, 4)
@@ -166,38 +132,6 @@ def a_weight_is_not_a_contribution() -> Evidence:
 
 
 # --- attention between states ---------------------------------------------------------------------
-
-
-@verify("scores-use-the-state-before-the-step")
-def scores_use_the_state_before() -> Evidence:
-    encoder, decoder = normal(5, 4), normal(4, 4, seed=1)  # decoder states s_0 .. s_3
-    scores = decoder[:-1] @ encoder.T
-    later = decoder.copy()
-    later[2:] += 1.0
-    moved = later[:-1] @ encoder.T
-    return all_of(
-        same("one row for each step, one column for each encoder state", scores.shape, (3, 5)),
-        same("row t depends on s_(t-1) and not on s_t", moved[:2], scores[:2]),
-        true("the next row does depend on it", (moved[2] != scores[2]).all()),
-    )
-
-
-@verify("the-context-is-joined-to-the-input")
-def the_context_is_joined() -> Evidence:
-    context, word = normal(2, 6), normal(2, 3, seed=1)
-    return same("width of [c_t; x_t]", np.concatenate([context, word], -1).shape[-1], 6 + 3)
-
-
-@verify("encoders-have-queries-too")
-def encoders_query() -> Evidence:
-    x = normal(4, 6)
-    out, weights = attention(x, x, x)
-    changed, _ = attention(x + np.eye(4)[3][:, None], x + np.eye(4)[3][:, None], x + np.eye(4)[3][:, None])
-    right = all_of(
-        same("weights of an encoder layer", weights.shape, (4, 4)),
-        true("its first output depends on the last input", abs(changed[0] - out[0]).max() > 1e-3),
-    )
-    return erratum("queries without a decoder", 0, len(weights), right)
 
 
 @verify("an-unmasked-model-copies-the-answer")
@@ -239,35 +173,6 @@ def every_head_reads_everything() -> Evidence:
     )
 
 
-@verify("keys-need-not-be-split-into-heads")
-def keys_may_be_shared() -> Evidence:
-    d, heads = 8, 2
-    p, x = layer(d, heads), normal(5, d, seed=2)
-    _, own = f.heads(p, x[None], x[None], x[None], heads)
-    shared = []
-    for i in range(heads):
-        rows = slice(i * 4, (i + 1) * 4)
-        query = x @ p["q_proj.weight"][rows].T @ p["k_proj.weight"][rows]
-        shared.append(softmax(query @ x.T / 2))
-    lost = abs(np.stack(shared) - own[0]).max() > 1e-9
-    right = close("weights with one global K = X", np.stack(shared), own[0], ROUNDING)
-    return erratum("a global K loses precision", 1.0, float(lost), right)
-
-
-@verify("values-need-not-be-split-into-heads")
-def values_may_be_shared() -> Evidence:
-    d, heads = 8, 2
-    p, x = layer(d, heads), normal(5, d, seed=2)
-    out, weights = f.multi_head_attention(p, x[None], x[None], x[None], heads)
-    total = np.zeros((5, d))
-    for i in range(heads):
-        rows = slice(i * 4, (i + 1) * 4)
-        total += weights[0, i] @ x @ p["v_proj.weight"][rows].T @ p["out_proj.weight"][:, rows].T
-    lost = abs(total - out[0]).max() > 1e-9
-    right = close("output with one global V = X and a wide output projection", total, out[0], 10 * ROUNDING)
-    return erratum("a global V loses information", 1.0, float(lost), right)
-
-
 @verify("more-heads-are-not-always-better")
 def more_heads_are_not_always_better() -> Evidence:
     n = 6
@@ -282,26 +187,6 @@ def more_heads_are_not_always_better() -> Evidence:
         same("parameters do not grow with the heads", set(parameters.values()), {4 * n * n}),
     )
     return erratum("places that a head of width 1 points at", n, len(pointed), right)
-
-
-@verify("attention-alone-collapses-with-any-number-of-heads")
-def attention_alone_collapses() -> Evidence:
-    t, d = 8, 32
-
-    def spread(heads: int, residual: bool) -> float:
-        x = normal(1, t, d)
-        for i in range(6):
-            out, _ = f.multi_head_attention(layer(d, heads, seed=i), x, x, x, heads)
-            x = x + out if residual else out
-        return float(np.linalg.norm(x - x.mean(1, keepdims=True)) / np.linalg.norm(x))
-
-    right = all_of(
-        true("residual connections keep the words apart", min(spread(1, True), spread(8, True)) > 0.05),
-        true("one head collapses too", spread(1, False) < 1e-3),
-    )
-    return erratum(
-        "8 heads keep the distance that residual layers keep", spread(8, True), spread(8, False), right, by=0.05
-    )
 
 
 @verify("the-output-projection-joins-heads-of-any-width")
