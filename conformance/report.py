@@ -96,7 +96,10 @@ _SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.
 def summary_lines(report: Report, replay: Callable[[str], str], height: int) -> list[str]:
     """The summary in at most about `height` lines: counts, root causes in full as far as they fit, what is missing."""
     results = report.folded()
-    lines = [*report.notes[: height // 3], _counts_line(results)]
+    notes = report.notes
+    room = height // 3
+    more = [f"... and {len(notes) - room} more in --claims-report FILE.html"] if len(notes) > room else []
+    lines = [*notes[:room], *more, _counts_line(results)]
     missing = Counter(_missing(result) for result in results.values() if result.verdict is Verdict.NOT_PROVIDED)
     tail = [f"    {number:4} x {what}" for what, number in missing.most_common(6)]
     if missing:

@@ -107,8 +107,8 @@ def _made(spec: Specification, factory: Callable[[], Any], advice: str) -> Any:
     """What `factory()` returns; a SpecificationError with `advice` when it raises."""
     try:
         return factory()
-    except SpecificationError:
-        raise
+    except SpecificationError as error:
+        raise SpecificationError(f"--impl {spec.text}: {error}") from error
     except Exception as error:
         name = spec.name or spec.target
         raise SpecificationError(f"--impl {spec.text}: {name}() raised {_sentence(error)}; {advice}") from error

@@ -39,6 +39,11 @@ class TorchModuleImplementation:
             raise NotProvided(f"{self.name} plays the role {self.role}")
         return self.resolution.build(config)
 
+    @property
+    def notes(self) -> list[str]:
+        """The inference, a line a fact, for the report."""
+        return self.describe().splitlines()
+
     def describe(self) -> str:
         """The inference as text, a fact a line."""
         return describe(f"{self.name} as {self.role}", self.inference)

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.adapters import SpecificationError
 
-class Unresolved(Exception):
+
+class Unresolved(SpecificationError):
     """Something that cannot be inferred. The message says what, and what to write instead."""
 
 
