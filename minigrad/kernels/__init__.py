@@ -1,7 +1,7 @@
 """Fast kernels: which exist, and when they run instead of the reference.
 
-A kernel is registered here by op, device and dtype as "module:function", imported on first use. It takes the arrays and
-attributes of the op's reference and returns the same outputs, or None to decline (a layout that it does not serve).
+A kernel is registered here by op, device and dtype as "module:function", imported on first use. It binds the op's
+inputs and outputs to calls (see `minigrad.kernels.calls`), which run at once here and again and again in a compiled plan.
 
     mode "auto"       kernels run from `MIN_SIZE` elements on (below, a numpy call is cheaper)      the default
          "always"     kernels run at every size (tests and conformance runs: the kernels are what is tested)
@@ -20,6 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from minigrad.kernels.calls import Calls
     from minigrad.ops.registry import Op
 
 MIN_SIZE = 4096
@@ -69,13 +70,24 @@ def use(mode: str) -> Iterator[None]:
         set_mode(before)
 
 
+def bind(op: Op, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> Calls | None:
+    """Calls that compute `op` on these arrays, or None where no kernel serves."""
+    spec = FAST.get((op.name, "cpu", arrays[0].dtype.name)) if arrays else None
+    if spec is None:
+        return None
+    from minigrad.kernels.calls import Calls
+
+    calls = Calls()
+    return calls if load(spec)(calls, arrays, outputs, **attrs) else None
+
+
 def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
     """The outputs of `op`: by its kernel where one serves, else by its reference."""
-    if op.name in _names and _mode != "reference":
-        first = arrays[0]
-        spec = FAST.get((op.name, "cpu", first.dtype.name))
-        if spec is not None and (first.size >= MIN_SIZE or _mode == "always"):
-            result = load(spec)(*arrays, **attrs)
-            if result is not None:
-                return result if type(result) is tuple else (result,)
+    if op.name in _names and _mode != "reference" and (arrays[0].size >= MIN_SIZE or _mode == "always"):
+        metas = op.output_metas([(array.shape, array.dtype) for array in arrays], attrs)
+        outputs = tuple([np.empty(shape, dtype) for shape, dtype in metas])
+        calls = bind(op, arrays, outputs, attrs)
+        if calls is not None:
+            calls.run()
+            return outputs
     return op.evaluate(arrays, attrs)

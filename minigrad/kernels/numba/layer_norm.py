@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
-from minigrad.kernels.threads import PARTS, over_rows, parts
+from minigrad.kernels.threads import PARTS, parts
 
+Array = np.ndarray
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -35,6 +39,9 @@ def _backward(start, stop, bounds, g, x, weight, average, rstd, dx, dweight, dbi
     d = x.shape[1]
     n = np.float32(d)
     for part in range(start, stop):
+        for j in range(d):
+            dweight[part, j] = _ZERO
+            dbias[part, j] = _ZERO
         for row in range(bounds[part], bounds[part + 1]):
             mean = average[row]
             scale = rstd[row]
@@ -53,35 +60,47 @@ def _backward(start, stop, bounds, g, x, weight, average, rstd, dx, dweight, dbi
                 dbias[part, j] += g[row, j]
 
 
-def layer_norm(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(y, mean, 1/std) of float32 ``(..., d)``; mean and 1/std are ``(..., 1)``."""
-    if not x.size:
-        return None
-    rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-    y = np.empty_like(rows)
-    average, rstd = np.empty(len(rows), np.float32), np.empty(len(rows), np.float32)
-    over_rows(
-        _forward, len(rows), rows.size, rows, np.ascontiguousarray(weight), np.ascontiguousarray(bias), np.float32(eps),
-        y, average, rstd,
-    )  # fmt: skip
-    stats = (*x.shape[:-1], 1)
-    return y.reshape(x.shape), average.reshape(stats), rstd.reshape(stats)
+@kernel
+def _add_up(start, stop, partial, total):
+    for j in range(start, stop):
+        value = partial[0, j]
+        for part in range(1, partial.shape[0]):
+            value += partial[part, j]
+        total[j] = value
 
 
-def layer_norm_grad(
-    g: np.ndarray, x: np.ndarray, weight: np.ndarray, average: np.ndarray, rstd: np.ndarray, *, eps: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(dx, dweight, dbias); sums over rows in `PARTS` fixed ranges."""
-    if not x.size:
-        return None
-    d = x.shape[-1]
-    rows = np.ascontiguousarray(x).reshape(-1, d)
-    dx = np.empty_like(rows)
-    dweight, dbias = np.zeros((PARTS, d), np.float32), np.zeros((PARTS, d), np.float32)
-    over_rows(
-        _backward, PARTS, rows.size, parts(len(rows)), np.ascontiguousarray(g).reshape(-1, d), rows,
-        np.ascontiguousarray(weight), average.reshape(-1), rstd.reshape(-1), dx, dweight, dbias,
-    )  # fmt: skip
-    return dx.reshape(x.shape), dweight.sum(axis=0), dbias.sum(axis=0)
+def layer_norm(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, eps: float) -> bool:
+    """(y, mean, 1/std) of ``(..., d)``; mean and 1/std are ``(..., 1)``."""
+    if not inputs[0].size:
+        return False
+    x, weight, bias = calls.rows(inputs[0]), calls.contiguous(inputs[1]), calls.contiguous(inputs[2])
+    y, average, rstd = outputs[0].reshape(x.shape), outputs[1].reshape(-1), outputs[2].reshape(-1)
+    calls.over_rows(_forward, len(x), x.size, x, weight, bias, np.float32(eps), y, average, rstd)
+    return True
+
+
+def layer_norm_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, eps: float) -> bool:
+    """(dx, dweight, dbias); sums over rows in `PARTS` fixed ranges, added in order."""
+    if not inputs[1].size:
+        return False
+    g, x, weight = calls.rows(inputs[0]), calls.rows(inputs[1]), calls.contiguous(inputs[2])
+    average, rstd = calls.contiguous(inputs[3]).reshape(-1), calls.contiguous(inputs[4]).reshape(-1)
+    d = x.shape[1]
+    dweight, dbias = np.empty((PARTS, d), np.float32), np.empty((PARTS, d), np.float32)
+    calls.over_rows(
+        _backward,
+        PARTS,
+        x.size,
+        parts(len(x)),
+        g,
+        x,
+        weight,
+        average,
+        rstd,
+        outputs[0].reshape(x.shape),
+        dweight,
+        dbias,
+    )
+    calls.over_rows(_add_up, d, d, dweight, outputs[1])
+    calls.over_rows(_add_up, d, d, dbias, outputs[2])
+    return True

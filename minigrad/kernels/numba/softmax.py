@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.math import as_float, exp
-from minigrad.kernels.threads import over_rows
 
+Array = np.ndarray
 _LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -40,22 +43,21 @@ def _backward(start, stop, g, y, dx):
             dx[row, j] = y[row, j] * (g[row, j] - inner)
 
 
-def softmax(x: np.ndarray, *, dim: int) -> np.ndarray | None:
-    """softmax over the last dimension of float32 ``(..., n)``; declines other dimensions."""
-    if dim != x.ndim - 1 or not x.size:
-        return None
-    rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-    y = np.empty_like(rows)
-    over_rows(_forward, len(rows), rows.size, rows, rows.view(np.int32), y)
-    return y.reshape(x.shape)
+def softmax(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dim: int) -> bool:
+    """softmax over the last dimension of ``(..., n)``; declines other dimensions."""
+    if dim != inputs[0].ndim - 1 or not inputs[0].size:
+        return False
+    x, y = calls.rows(inputs[0]), outputs[0].reshape(-1, inputs[0].shape[-1])
+    calls.over_rows(_forward, len(x), x.size, x, x.view(np.int32), y)
+    return True
 
 
-def softmax_grad(g: np.ndarray, y: np.ndarray, *, dim: int) -> np.ndarray | None:
+def softmax_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dim: int) -> bool:
     """y (g - sum g y) over the last dimension; declines other dimensions and broadcast gradients."""
+    g, y = inputs
     if dim != y.ndim - 1 or not y.size or g.shape != y.shape:
-        return None
-    n = y.shape[-1]
-    gradients, values = np.ascontiguousarray(g).reshape(-1, n), np.ascontiguousarray(y).reshape(-1, n)
-    dx = np.empty_like(values)
-    over_rows(_backward, len(values), values.size, gradients, values, dx)
-    return dx.reshape(y.shape)
+        return False
+    calls.over_rows(
+        _backward, y.size // y.shape[-1], y.size, calls.rows(g), calls.rows(y), outputs[0].reshape(-1, y.shape[-1])
+    )
+    return True

@@ -1,0 +1,41 @@
+"""What a fast kernel hands over: a list of calls on given arrays, to run now (eager) or many times (a plan).
+
+A kernel is a function `kernel(calls, inputs, outputs, **attributes) -> bool`. It appends calls that fill `outputs` from
+`inputs` and returns True, or returns False to decline (a layout that it does not serve). It may not look at values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minigrad.kernels.threads import over_rows
+
+
+class Calls(list[tuple[Any, ...]]):
+    """Bound calls in order: (function, *arguments)."""
+
+    def add(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.append((function, *arguments))
+
+    def over_rows(self, kernel: Callable[..., Any], rows: int, size: int, *arrays: Any) -> None:
+        """A kernel over a range of rows, cut over threads where `size` elements are worth it."""
+        self.add(over_rows, kernel, rows, size, *arrays)
+
+    def contiguous(self, array: np.ndarray) -> np.ndarray:
+        """`array` itself, or memory that a call before the kernel's copies it to."""
+        if array.flags.c_contiguous:
+            return array
+        copy = np.empty(array.shape, array.dtype)
+        self.add(np.copyto, copy, array)
+        return copy
+
+    def rows(self, array: np.ndarray) -> np.ndarray:
+        """`array` ``(..., n)`` as contiguous rows ``(rows, n)``."""
+        return self.contiguous(array).reshape(-1, array.shape[-1])
+
+    def run(self) -> None:
+        for function, *arguments in self:
+            function(*arguments)
