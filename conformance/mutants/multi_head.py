@@ -487,3 +487,12 @@ class DropoutForgotten(MultiHeadAttention):
 
     def drop(self, weights: Array) -> Array:
         return weights
+
+
+@mutant(breaks=("multi-head-dropout-thins-the-weights",))
+class DropoutAfterTheSum(MultiHeadAttention):
+    """Dropout acts on the weighted sum instead of the weights."""
+
+    def attend(self, query: Array, key: Array, value: Array, mask: Array | None) -> tuple[Array, Array]:
+        out, weights = f.attention(query, key, value, mask)
+        return self.drop(out), weights
