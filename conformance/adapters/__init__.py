@@ -6,6 +6,7 @@
     reference                 the formulas of the documents in plain numpy
     path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
     package.module:Class      the same, importable
+    ...:Class@role            an nn.Module in a role that its names do not tell (multi_head_attention, ...)
 
 An adapter module is imported only when its implementation is asked for, so that nothing else of this project gets
 into the process of a user's code.
@@ -35,12 +36,16 @@ class SpecificationError(Exception):
 
 @dataclass(frozen=True)
 class Specification:
-    """A parsed `--impl`: a built-in `target` with its `name` as mode, or a file or module and a class `name`."""
+    """A parsed `--impl`: a built-in `target` with its `name` as mode, or a file or module and a class `name`.
+
+    role: what an nn.Module is to be tested as; empty when it shall be inferred.
+    """
 
     text: str
     target: str
     name: str
     is_file: bool = False
+    role: str = ""
 
     @property
     def is_built_in(self) -> bool:
@@ -64,12 +69,14 @@ def parse(text: str) -> Specification:
             raise SpecificationError(f"--impl {text}: there is no file {path}; give path/to/file.py:Class")
         if not name:
             raise SpecificationError(f"--impl {text}: say which class of the file to test, as {text}:Class")
-        return Specification(text, str(path.resolve()), name, is_file=True)
+        name, _, role = name.partition("@")
+        return Specification(text, str(path.resolve()), name, is_file=True, role=role)
+    name, _, role = name.partition("@")
     if not name or not all(part.isidentifier() for part in target.split(".")):
         raise SpecificationError(
             f"--impl {text}: give one of {', '.join(BUILT_IN)}, or path/to/file.py:Class, or package.module:Class"
         )
-    return Specification(text, target, name)
+    return Specification(text, target, name, role=role)
 
 
 def resolve(text: str) -> Any:
@@ -83,7 +90,7 @@ def resolve(text: str) -> Any:
     found = _find(_load(spec), spec)
     if _is_torch_module(found):
         adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
-        return _made(spec, partial(adapter, found), "write an adapter class with build(role, config) for it")
+        return _made(spec, partial(adapter, found, spec.role or None), "write an adapter class with build(role, config) for it")
     if not hasattr(found, "build"):
         raise SpecificationError(
             f"--impl {text}: {spec.name} is neither a torch.nn.Module nor a class with a method build(role, config); "

@@ -22,7 +22,7 @@ __all__ = ["Fact", "TorchModuleImplementation", "Unresolved"]
 class TorchModuleImplementation:
     """A user's class in the role that it plays. Raises Unresolved, with what to write, when that cannot be told.
 
-    role: forces the role. inference: the facts found; `describe()` is their text.
+    role: forces the role. inference: the facts found; `notes` are their lines, `describe()` their text.
     """
 
     def __init__(self, cls: type[nn.Module], role: str | None = None) -> None:

@@ -12,6 +12,9 @@ from conformance.adapters import SpecificationError
 class Unresolved(SpecificationError):
     """Something that cannot be inferred. The message says what, and what to write instead."""
 
+    def __str__(self) -> str:
+        return f"UNRESOLVED: {super().__str__()}"
+
 
 @dataclass(frozen=True)
 class Fact:
