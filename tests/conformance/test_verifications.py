@@ -22,6 +22,7 @@ DOCUMENT_TOPICS = {
     "arithmetic",
     "backpropagation",
     "complexity",
+    "learning",
     "listings",
     "losses",
     "memory",
