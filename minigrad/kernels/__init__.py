@@ -1,7 +1,7 @@
 """Fast kernels: which exist, and when they run instead of the reference.
 
 A kernel is registered here by op, device and dtype as "module:function", imported on first use. It binds the op's
-inputs and outputs to calls (see `minigrad.kernels.calls`), which run at once here and again and again in a compiled plan.
+inputs and outputs to calls (see `minigrad.kernels.calls`), which run at once here, and many times in a compiled plan.
 
     mode "auto"       kernels run from `MIN_SIZE` elements on (below, a numpy call is cheaper)      the default
          "always"     kernels run at every size (tests and conformance runs: the kernels are what is tested)
