@@ -81,7 +81,12 @@ def top_p_filter(logits: Array, p: float) -> Array:
 def sampling_probabilities(
     logits: Array, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Array:
-    """softmax of logits ``(B, V)`` after temperature, then top-k, then top-p on what is left."""
+    """softmax of logits ``(B, V)`` after temperature, then top-k, then top-p on what is left.
+
+    Raises ValueError when the temperature is not positive.
+    """
+    if temperature <= 0:
+        raise ValueError(f"the temperature must be positive, not {temperature}; take the argmax for greedy decoding")
     logits = logits / temperature
     if top_k is not None:
         logits = top_k_filter(logits, top_k)
