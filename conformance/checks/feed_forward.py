@@ -14,7 +14,7 @@ from conformance.protocol import ROLES, Array, Subject
 from conformance.reference import feed_forward as f
 
 
-def sizes(draw: Draw) -> dict[str, int]:
+def sizes(draw: Draw) -> dict[str, Any]:
     """A width and a hidden width that differ, in either order."""
     d = draw.int("d_model", 1, 6, 3)
     d_ff = draw.int("d_ff", 1, 9, 7)
@@ -62,10 +62,11 @@ def embedding_rows(impl: Any, draw: Draw) -> Evidence:
 
 def _embedding_gradient(impl: Any, draw: Draw, padding_idx: int | None) -> tuple[Subject, Array, Array, Array]:
     """A batch with a repeated id and the pad, its cotangent, and the gradient of the table."""
-    config = {"vocab": 6, "d_model": draw.int("d_model", 1, 3, 2), "padding_idx": padding_idx}
+    width = draw.int("d_model", 1, 3, 2)
+    config = {"vocab": 6, "d_model": width, "padding_idx": padding_idx}
     subject, _ = loaded(impl, draw, "embedding", config)
     ids = np.array([[1, 3, 1], [4, 0, 0]])
-    cotangent = draw.normal("cotangent", (*ids.shape, config["d_model"]))
+    cotangent = draw.normal("cotangent", (*ids.shape, width))
     _, gradients = subject.vjp({"ids": ids}, cotangent)
     return subject, ids, cotangent, gradients["weight"]
 

@@ -21,7 +21,7 @@ HUGE = 1e4
 
 def seq2seq_config(draw: Draw, **config: Any) -> dict[str, Any]:
     """Source and target vocabularies of different sizes; several heads; a pad id that need not be 0."""
-    heads = draw.int("n_heads", 1, 3, 2)
+    heads = draw.int("n_heads", 2, 3, 2)
     return {
         "src_vocab": 7,
         "tgt_vocab": 9,

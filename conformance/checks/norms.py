@@ -148,7 +148,7 @@ def layer_norm_offset(impl: Any, draw: Draw) -> Evidence:
     subject, _ = build_norm(impl, draw, "layer_norm", width, plain(width))
     x = (1e4 + draw.uniform("x", (1, 1, width))).astype(subject.dtype).astype(np.float64)
     bound = tolerance(subject.dtype, width, 1e4 / float(x.std()), safety=4.0)
-    return close("LayerNorm(10000 + noise)", subject(x=x)["out"], f.layer_norm(x, 1.0, 0.0), bound)
+    return close("LayerNorm(10000 + noise)", subject(x=x)["out"], f.layer_norm(x), bound)
 
 
 @check("layer-norm-gain-and-shift-are-elementwise", roles=("layer_norm",))
@@ -182,7 +182,7 @@ def layer_norm_gradients(impl: Any, draw: Draw) -> Evidence:
     x, cotangent = draw.normal("x", (b, t, width)), draw.normal("cotangent", (b, t, width))
     subject, _ = build_norm(impl, draw, "layer_norm", width)
     of_inputs, got = subject.vjp({"x": x}, cotangent)
-    normalised = f.layer_norm(x, 1.0, 0.0)
+    normalised = f.layer_norm(x)
     bound = gradient_bound(subject, b * t * width, 16.0)
     return all_of(
         close("gradient of beta", got["bias"], cotangent.sum((0, 1)), bound),

@@ -15,7 +15,7 @@ def softmax(x: Array, dim: int = -1) -> Array:
 
 def scaled_scores(query: Array, key: Array) -> Array:
     """Q K^T / sqrt(d_k): query ``(..., Tq, d_k)``, key ``(..., Tk, d_k)``, result ``(..., Tq, Tk)``."""
-    return query @ np.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])
+    return query @ np.swapaxes(key, -1, -2) / query.shape[-1] ** 0.5
 
 
 def masked_softmax(scores: Array, mask: Array | None = None) -> Array:

@@ -40,7 +40,7 @@ class EncoderDecoder(Layers):
     def embed(self, table: Array, ids: Array) -> Array:
         """Embedding times sqrt(d_model), plus the sinusoid."""
         d = table.shape[1]
-        return table[ids] * np.sqrt(d) + sinusoid(np.arange(ids.shape[1]), d)
+        return table[ids] * d**0.5 + sinusoid(np.arange(ids.shape[1]), d).astype(table.dtype)
 
     def source_mask(self, src: Array) -> Array:
         """``(B, 1, 1, Ts)``: which source tokens are real."""

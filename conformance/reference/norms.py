@@ -7,7 +7,7 @@ import numpy as np
 Array = np.ndarray
 
 
-def layer_norm(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> Array:
+def layer_norm(x: Array, weight: Array | float = 1.0, bias: Array | float = 0.0, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axis; the variance divides by d."""
     centred = x - x.mean(-1, keepdims=True)
     variance = (centred**2).mean(-1, keepdims=True)

@@ -155,7 +155,7 @@ def spread(depth: int, norm: bool, width: int = 64) -> float:
         first = rng.standard_normal((4 * width, width)) * (2 / width) ** 0.5
         second = rng.standard_normal((width, 4 * width)) * (1 / (4 * width)) ** 0.5
         x = x + second @ np.maximum(first @ x, 0.0)
-        x = layer_norm(x, np.ones(width), np.zeros(width)) if norm else x
+        x = layer_norm(x) if norm else x
     return float(x.std())
 
 
