@@ -16,7 +16,7 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.graph import Edge, Node, ancestors, quiet, state
 from minigrad.ops.registry import OPS, Op
-from minigrad.tensor import Tensor
+from minigrad.tensor import Storage, Tensor
 
 FREED: dict[int, Any] = {}  # what `saved` points to once a backward pass has released it
 
@@ -88,10 +88,8 @@ def grad(
     single = isinstance(inputs, Tensor)
     targets = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for target in targets:
-        if not target.needs_grad:
+        if not target.requires_grad:
             raise RuntimeError("grad() was asked for the gradient of a tensor that does not require one")
-    from minigrad.dispatch import edge_of
-
     edges = [edge_of(target) for target in targets]
     wanted: dict[Edge, Tensor | None] = dict.fromkeys(edges)
     _run(
@@ -109,8 +107,6 @@ def grad(
 
 
 def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]:
-    from minigrad.dispatch import edge_of
-
     given = [gradients] if isinstance(gradients, Tensor) or gradients is None else list(gradients)
     if len(given) == 1 and given[0] is None:
         given = [None] * len(roots)
@@ -118,7 +114,7 @@ def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]
         raise ValueError(f"{len(roots)} outputs need {len(roots)} gradients, got {len(given)}")
     seeds = []
     for root, seed in zip(roots, given, strict=True):
-        if not root.needs_grad:
+        if not root.requires_grad:
             raise RuntimeError(
                 "this tensor has no gradient to compute: nothing it was made from requires one "
                 "(set requires_grad, or check for no_grad() and detach())"
@@ -177,7 +173,7 @@ def _run(
             for target, gradient in zip(node.edges, vjp(node, slots, create_graph), strict=True):
                 if target is not None and gradient is not None:
                     receive(target, _fit(gradient, target[0].outputs[target[1]]))
-            if not retain_graph and node.saved:
+            if not retain_graph and node.saved and (state.recorder is None or node in state.recorder.known):
                 node.saved = FREED
     finally:
         state.grad_enabled, state.backward_of = before
@@ -200,6 +196,11 @@ def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor |
         for hook in (node.hooks or {}).get(index, ()):
             replaced = hook(gradient)
             if replaced is not None:
+                if replaced.array.shape != gradient.array.shape:
+                    raise RuntimeError(
+                        f"a hook of {node.op} ({node.place}) returned a gradient of shape "
+                        f"{list(replaced.array.shape)}, expected {list(gradient.array.shape)}"
+                    )
                 gradient = slots[index] = _fit(replaced, node.outputs[index])
         if (node, index) in wanted:
             wanted[node, index] = gradient
@@ -213,9 +214,12 @@ def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor |
 
 def _own(gradient: Tensor) -> Tensor:
     """A gradient that no other tensor shares memory with (a rule may pass its input through, or a view of it)."""
-    if gradient.needs_grad or state.recorder is not None:
-        return gradient
-    return Tensor(gradient.array.copy())
+    recorder = state.recorder
+    if recorder is None:
+        return clone(gradient) if gradient.needs_grad else Tensor(gradient.array.copy())
+    twin = Tensor(gradient.array, Storage(abstract=True), gradient.node, gradient.index, gradient.needs_grad)
+    recorder.rebind(twin, recorder.edge(gradient))
+    return twin
 
 
 def _fit(gradient: Tensor, meta: tuple[tuple[int, ...], np.dtype]) -> Tensor:
@@ -291,7 +295,7 @@ def saved(node: Node, which: int) -> Tensor:
     else:
         edge, recorded = node.edges[which], node.inputs[which]
     result = Tensor(array, storage) if edge is None else Tensor(array, storage, edge[0], edge[1], True)
-    if state.recorder is not None and recorded is not None:
+    if state.recorder is not None and recorded is not None and recorded[0] in state.recorder.known:
         state.recorder.rebind(result, recorded)
     return result
 
@@ -300,8 +304,6 @@ def _through_decomposition(
     op: Op, node: Node, gradients: Sequence[Tensor | None], needs: tuple[bool, ...], create_graph: bool
 ) -> Sequence[Tensor | None]:
     """A composite's derivative from its decomposition, run again on aliases of the saved inputs."""
-    from minigrad.ops.shape import alias
-
     before = state.grad_enabled
     state.grad_enabled = True
     try:
@@ -326,3 +328,7 @@ def _through_decomposition(
         grad([r for r, _ in pairs], targets, [g for _, g in pairs], create_graph=create_graph, allow_unused=True)
     )
     return [next(found) if need else None for need in needs]
+
+
+from minigrad.dispatch import edge_of  # noqa: E402  (ops need the gradient mode)
+from minigrad.ops.shape import alias, clone  # noqa: E402

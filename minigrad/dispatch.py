@@ -17,8 +17,6 @@ from minigrad.graph import Edge, Node, here, state
 from minigrad.ops.registry import Op
 from minigrad.tensor import Storage, Tensor
 
-_NO_NEEDS: tuple[bool, ...] = ()
-
 
 def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
     """Run `op` on tensors (all of them Tensors, dtypes already agreed). A tuple where it has several outputs."""
@@ -37,6 +35,9 @@ def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
     if op.view:
         source = tensors[0]
         results = [_view(output, source) for output in outputs]
+        if not op.differentiable:  # a detached view shares memory, and has a history of its own from here on
+            for result in results:
+                result.base = None
     else:
         results = [Tensor(output) for output in outputs]
     if wanted:
@@ -44,8 +45,11 @@ def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _owner(array: np.ndarray) -> Any:
-    return array if array.base is None else array.base
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory this is (a view of a view may point at the view in between)."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _view(array: np.ndarray, source: Tensor) -> Tensor:
@@ -60,6 +64,8 @@ def _view(array: np.ndarray, source: Tensor) -> Tensor:
 
 def edge_of(tensor: Tensor) -> Edge:
     """Where gradients of `tensor` flow to; a leaf gets its node when it is first used."""
+    if tensor.base is not None and tensor.seen != tensor.storage.version:
+        refresh(tensor)
     if tensor.node is None:
         tensor.node = Node("leaf", {}, (), ((tensor.array.shape, tensor.array.dtype),), where=here())
     return tensor.node, tensor.index
@@ -107,6 +113,8 @@ def _record(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], wanted:
         for result in results:
             if result.base is None:
                 result.storage.abstract = True
+            elif not op.differentiable or recorder.is_detached(tensors[0]):
+                recorder.detach(result)
     else:
         metas = op.output_metas([(t.array.shape, t.array.dtype) for t in tensors], attrs)
         results = [Tensor(np.empty(shape, dtype), Storage(abstract=True)) for shape, dtype in metas]
@@ -133,42 +141,69 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     """Give `tensor` the value (and the history) of `result`, in its own memory; advances the storage's version.
 
     Raises ValueError when shapes differ, TypeError when the dtype cannot be stored, RuntimeError for a leaf that
-    requires a gradient.
+    requires a gradient, for a view taken under no_grad, and for memory that cannot be written.
     """
-    if result.array.shape != tensor.array.shape:
-        raise ValueError(
-            f"an in-place operation cannot change the shape {list(tensor.array.shape)} to {list(result.array.shape)}"
-        )
-    if dtypes.category(result.array.dtype) > dtypes.category(tensor.array.dtype):
-        raise TypeError(
-            f"a {dtypes.name(result.array.dtype)} result cannot be stored in place in a "
-            f"{dtypes.name(tensor.array.dtype)} tensor: convert one of them with .to(dtype)"
-        )
-    if result.array.dtype != tensor.array.dtype:
-        from minigrad.ops.elementwise import cast
-
-        result = cast(result, dtype=tensor.array.dtype)
+    result = _storable(tensor, result)
+    if tensor.base is not None and tensor.seen != tensor.storage.version:
+        refresh(tensor)
     recorder = state.recorder
-    tracked = state.grad_enabled and (tensor.needs_grad or result.needs_grad)
     root = tensor if tensor.base is None else tensor.base
-    if tracked and root.needs_grad and (root.node is None or root.node.op == "leaf"):
-        raise RuntimeError(
-            "a leaf that requires a gradient cannot be changed in place while gradients are recorded: "
-            "do it under no_grad(), or on a clone()"
-        )
+    detached = recorder is not None and recorder.is_detached(tensor)
+    tracked = state.grad_enabled and (tensor.needs_grad or result.needs_grad) and not detached
+    if state.grad_enabled and root.needs_grad and not detached:
+        if root.is_leaf:
+            raise RuntimeError(
+                "a leaf that requires a gradient cannot be changed in place while gradients are recorded: "
+                "do it under no_grad(), or on a clone()"
+            )
+        if not tensor.needs_grad:
+            raise RuntimeError(
+                "a view that was taken under no_grad() cannot be changed in place while gradients are recorded: "
+                "take the view again here, or change it under no_grad()"
+            )
     whole = result
     if (tracked or recorder is not None) and root is not tensor:
-        whole = _scatter_into(root, tensor, result)
-    if not tensor.storage.abstract and recorder is None:
+        whole = _replace_window(root, tensor, result)
+    if recorder is not None:
+        recorder.change(root, whole)
+    else:
         np.copyto(tensor.array, result.array, casting="unsafe")
     tensor.storage.version += 1
     if tracked:
         root.node, root.index, root.needs_grad = whole.node, whole.index, whole.needs_grad
-    if recorder is not None:
-        recorder.change(root, whole)
-    if tensor is root:
-        tensor.seen = tensor.storage.version
     return tensor
+
+
+def _storable(tensor: Tensor, result: Tensor) -> Tensor:
+    """`result` in the dtype of `tensor`, if it can be written there."""
+    array = tensor.array
+    if result.array.shape != array.shape:
+        raise ValueError(
+            f"an in-place operation cannot change the shape {list(array.shape)} to {list(result.array.shape)}"
+        )
+    if dtypes.category(result.array.dtype) > dtypes.category(array.dtype):
+        raise TypeError(
+            f"a {dtypes.name(result.array.dtype)} result cannot be stored in place in a "
+            f"{dtypes.name(array.dtype)} tensor: convert one of them with .to(dtype)"
+        )
+    if not array.flags.writeable:
+        raise RuntimeError(
+            "this tensor cannot be changed in place: its memory is read-only, or its elements share memory "
+            "(an expanded view): call .clone() first"
+        )
+    return cast(result, dtype=array.dtype)
+
+
+def _dense(base: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """`base` with its dimensions in the order in which they lie in memory, and that order."""
+    strides = base.array.strides
+    order = tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
+    dense = base if base.array.flags.c_contiguous else permute_op(base, dims=order)
+    if not dense.array.flags.c_contiguous:
+        raise RuntimeError(
+            "a view of memory with gaps or in reverse order cannot follow a change in place: .clone() the base first"
+        )
+    return dense, order
 
 
 def _layout(view: np.ndarray, base: np.ndarray) -> dict[str, Any]:
@@ -178,14 +213,15 @@ def _layout(view: np.ndarray, base: np.ndarray) -> dict[str, Any]:
     return {
         "shape": view.shape,
         "strides": tuple(stride // size for stride in view.strides),
-        "offset": offset // size,
+        "offset": offset // size if view.size else 0,
     }
 
 
-def _scatter_into(base: Tensor, view: Tensor, value: Tensor) -> Tensor:
-    from minigrad.ops.shape import strided_scatter
-
-    return strided_scatter(base, value, **_layout(view.array, base.array))
+def _replace_window(base: Tensor, view: Tensor, value: Tensor) -> Tensor:
+    """`base` with the elements that `view` shows replaced by `value`."""
+    dense, order = _dense(base)
+    result = strided_scatter_op(dense, value, **_layout(view.array, dense.array))
+    return result if dense is base else permute_op(result, dims=tuple(int(d) for d in np.argsort(order)))
 
 
 def refresh(view: Tensor) -> None:
@@ -193,14 +229,21 @@ def refresh(view: Tensor) -> None:
     base = view.base
     assert base is not None
     view.seen = view.storage.version
-    if state.recorder is None and not (base.needs_grad and state.grad_enabled):
+    recorder = state.recorder
+    if recorder is None and not base.needs_grad and not view.needs_grad:
         return
-    from minigrad.ops.shape import as_strided
-
-    again = as_strided(base, **_layout(view.array, base.array))
+    before = state.grad_enabled
+    state.grad_enabled = True  # the view's history is its base's, also when it is first looked at under no_grad
+    try:
+        dense, _ = _dense(base)
+        again = as_strided_op(dense, **_layout(view.array, dense.array))
+    finally:
+        state.grad_enabled = before
+    if recorder is not None:
+        recorder.rebind(view, recorder.edge(again))
+        if recorder.is_detached(view):
+            return
     view.node, view.index, view.needs_grad = again.node, again.index, again.needs_grad
-    if state.recorder is not None:
-        state.recorder.rebind(view, state.recorder.edge(again))
 
 
 # --- composites -----------------------------------------------------------------------------------
@@ -216,3 +259,8 @@ def run_decomposition(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, 
     finally:
         state.grad_enabled, state.recorder = saved
     return tuple(t.array for t in result) if isinstance(result, tuple) else result.array
+
+
+# ops that in-place changes are made of
+from minigrad.ops.elementwise import cast  # noqa: E402  (they need `apply`)
+from minigrad.ops.shape import as_strided_op, permute_op, strided_scatter_op  # noqa: E402

@@ -6,6 +6,7 @@ float32 and rounded once.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -63,6 +64,24 @@ def of_scalar(value: Any, other: np.dtype | None) -> np.dtype:
     if other is not None and category(other) >= rank:
         return other
     return (bool_, int64, DEFAULT)[rank]
+
+
+@lru_cache(maxsize=256)
+def largest(dtype: np.dtype) -> float:
+    """The largest finite value of a floating dtype."""
+    return float(ml_dtypes.finfo(dtype).max)
+
+
+def scalar(value: Any, dtype: np.dtype, exact: bool = False) -> np.ndarray:
+    """A Python number as a zero-dimensional array. A float too large for `dtype` is infinite there.
+
+    Raises OverflowError for an integer out of range, and if `exact` for a finite float out of range.
+    """
+    if isinstance(value, float) and is_floating(dtype) and abs(value) > largest(dtype):
+        if exact and not math.isinf(value):
+            raise OverflowError(f"{value:g} is beyond the largest {name(dtype)}, {largest(dtype):g}: use float('inf')")
+        value = math.copysign(math.inf, value)
+    return np.array(value, dtype)
 
 
 def name(dtype: np.dtype) -> str:

@@ -54,7 +54,7 @@ class Node:
     outputs   (shape, dtype) of each output
     saved     what its VJP needs: input position i, or ~i for output i, to (array, storage, version)
     scope, source, backward_of: modules, program line, and the forward node whose VJP made this one
-    grads     output -> accumulated gradient (of leaves, and where `retain_grad` asked)
+    grads     output -> accumulated gradient (of leaves; where `retain_grad` asked, None before there is one)
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class Node:
         self.where = where
         self.backward_of = state.backward_of
         self.hooks: dict[int, list[Callable[[Tensor], Tensor | None]]] | None = None
-        self.grads: dict[int, Tensor] | None = None
+        self.grads: dict[int, Tensor | None] | None = None
         self.name = ""
 
     @property

@@ -7,13 +7,13 @@ A `Generator` is a seed and an offset, kept in a tensor of two int64; every draw
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.graph import state
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, op
 from minigrad.tensor import Tensor
@@ -57,42 +57,41 @@ uniform_op = op(
 )
 
 
+def _start(seed: int) -> Array:
+    return np.array([int(seed) & 0x7FFFFFFFFFFFFFFF, 0], np.int64)
+
+
 class Generator:
     """A stream of random numbers. `state` is an int64 tensor (seed, offset)."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.state = Tensor(np.zeros(2, np.int64))
-        self.manual_seed(seed)
+        self.lock = threading.Lock()  # threads that share a generator never draw the same numbers
+        self.state = Tensor(_start(seed))
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream `seed` from its beginning."""
-        self.state.array[:] = (int(seed) & 0x7FFFFFFFFFFFFFFF, 0)
-        self.state.storage.version += 1
+        self.state.copy_(_start(seed))
         return self
 
     def initial_seed(self) -> int:
-        return int(self.state.array[0])
+        return int(self.state[0])
 
     def get_state(self) -> Tensor:
         """A copy of (seed, offset), int64 ``(2,)``."""
-        return Tensor(self.state.array.copy())
+        return self.state.clone()
 
     def set_state(self, value: Tensor) -> None:
         if value.array.shape != (2,) or value.array.dtype != np.int64:
             raise ValueError(
                 f"a generator's state is int64 (2,), got {dtypes.name(value.array.dtype)}{list(value.array.shape)}"
             )
-        self.state.array[:] = value.array
+        self.state.copy_(value)
 
     def take(self, words: int) -> Tensor:
         """The key of a draw of `words` 32-bit words; the stream moves past it."""
-        blocks = -(-words // 4)
-        if state.recorder is not None:
+        with self.lock:
             key = self.state.clone()
-            self.state += Tensor(np.array([0, blocks]))
-            return key
-        key = Tensor(self.state.array.copy())
-        self.state.array[1] += blocks
+            self.state += Tensor(np.array([0, -(-words // 4)]))
         return key
 
 

@@ -130,12 +130,12 @@ class Tensor:
 
     def numpy(self) -> np.ndarray:
         """The values as a numpy array that shares memory. Raises RuntimeError where a gradient is recorded."""
-        if self.needs_grad:
+        if self.requires_grad:
             raise RuntimeError("numpy() on a tensor that requires a gradient would lose it: use .detach().numpy()")
         return self._values("numpy()")
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self._values("numpy.asarray()")
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        array = self.numpy()
         return np.array(array, dtype) if copy else np.asarray(array, dtype)
 
     def __float__(self) -> float:
@@ -156,6 +156,9 @@ class Tensor:
             )
         return bool(self._values("bool()"))
 
+    def __format__(self, specification: str) -> str:
+        return format(self.item(), specification) if specification and self.array.size == 1 else repr(self)
+
     def __repr__(self) -> str:
         if self.storage.abstract:
             return f"tensor(traced {dtypes.name(self.array.dtype)}{list(self.array.shape)})"
@@ -165,8 +168,8 @@ class Tensor:
             if self.array.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_)
             else f", dtype={dtypes.name(self.array.dtype)}"
         )
-        if self.needs_grad:
-            notes += ", requires_grad=True" if self.is_leaf else f", made_by={self.node.op}"  # type: ignore[union-attr]
+        if self.requires_grad:
+            notes += ", requires_grad=True" if self.is_leaf else f", made_by={dispatch.edge_of(self)[0].op}"
         return f"tensor({text}{notes})"
 
     __hash__ = object.__hash__
@@ -174,7 +177,10 @@ class Tensor:
     # --- gradients ----------------------------------------------------------------------------------
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self) -> Any:
+        """Is a gradient wanted? (A view asks its base again if that changed in place.)"""
+        if self.base is not None and self.seen != self.storage.version:
+            dispatch.refresh(self)
         return self.needs_grad
 
     @requires_grad.setter
@@ -195,7 +201,7 @@ class Tensor:
     @property
     def is_leaf(self) -> bool:
         """Made by the user, not by a recorded op."""
-        return not self.needs_grad or self.node is None or self.node.op == "leaf"
+        return not self.requires_grad or self.node is None or self.node.op == "leaf"
 
     @property
     def grad(self) -> Tensor | None:
@@ -208,34 +214,27 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if value is not None and value.array.shape != self.array.shape:
             raise ValueError(f"a gradient of shape {list(value.array.shape)} does not fit {list(self.array.shape)}")
+        if value is None and self.node is None:
+            return
         node, index = dispatch.edge_of(self)
         if state.recorder is not None:
             state.recorder.touch(node)
-        if value is not None:
-            node.grads = {**(node.grads or {}), index: value}
-        elif node.grads is not None:
-            node.grads.pop(index, None)
+        node.grads = {**(node.grads or {}), index: value}
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad` though it is not a leaf (after the next backward pass)."""
-        if not self.needs_grad:
+        if not self.requires_grad:
             raise RuntimeError("retain_grad() needs a tensor that requires a gradient")
         node, index = dispatch.edge_of(self)
-        if node.op != "leaf":
-            node.hooks = node.hooks or {}
-
-            def keep(gradient: Tensor) -> None:
-                old = None if node.grads is None else node.grads.get(index)
-                node.grads = {**(node.grads or {}), index: gradient if old is None else old + gradient}
-
-            node.hooks.setdefault(index, []).append(keep)
+        node.grads = node.grads or {}
+        node.grads.setdefault(index, None)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
         """Call `hook(gradient)` when this tensor's gradient is complete; what it returns replaces it.
 
         Returns a function that removes the hook.
         """
-        if not self.needs_grad:
+        if not self.requires_grad:
             raise RuntimeError("a hook needs a tensor that requires a gradient")
         node, index = dispatch.edge_of(self)
         node.hooks = node.hooks or {}
@@ -256,9 +255,12 @@ class Tensor:
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if state.recorder is not None:
+            shape.detach(self).copy_(value)
+            return
         if (value.array.shape, value.array.dtype) != (self.array.shape, self.array.dtype):
             self.node = None  # it describes the old values
-        self.array, self.storage = value.array, value.storage
+        self.array, self.storage, self.base = value.array, value.storage, None
 
     # --- memory -------------------------------------------------------------------------------------
 
@@ -429,6 +431,9 @@ class Tensor:
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return matmul.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return matmul.matmul(other, self)
 
     def __lt__(self, other: Any) -> Tensor:
         return elementwise.lt(self, other)
@@ -688,6 +693,9 @@ class Tensor:
         return shape.transpose(self, dim0, dim1)
 
     def t(self) -> Tensor:
+        """A matrix transposed; a vector as it is. Raises ValueError for more dimensions."""
+        if self.array.ndim > 2:
+            raise ValueError(f"t() needs at most 2 dimensions, got {self.array.ndim}: use .transpose() or .mT")
         return shape.transpose(self, 0, -1)
 
     @property
@@ -710,7 +718,7 @@ class Tensor:
     def unflatten(self, dim: Any, sizes: Sequence[Any]) -> Tensor:
         return shape.unflatten(self, dim, sizes)
 
-    def roll(self, shifts: Any, dims: Any) -> Tensor:
+    def roll(self, shifts: Any, dims: Any = None) -> Tensor:
         return shape.roll(self, shifts, dims)
 
     def narrow(self, dim: Any, start: Any, length: Any) -> Tensor:

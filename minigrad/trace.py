@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad import dispatch
 from minigrad.graph import Edge, Graph, Node, state
 from minigrad.tensor import Storage, Tensor
 
@@ -24,8 +25,9 @@ class Recorder:
         self.known: set[Node] = set()
         self.constants: dict[Node, np.ndarray] = {}
         self.current: dict[int, tuple[Tensor, Edge]] = {}  # by id: the edge that is a tensor's value now
-        self.changed: dict[int, Tensor] = {}  # outside tensors changed in place
-        self.leaves: dict[Node, dict[int, Tensor] | None] = {}  # gradients before the trace
+        self.changed: dict[int, tuple[Tensor, Storage, Any]] = {}  # outside tensors changed in place, as they were
+        self.detached: set[int] = set()  # by id: tensors that share memory with their base, but no history
+        self.leaves: dict[Node, dict[int, Tensor | None] | None] = {}  # gradients before the trace
 
     def add(self, node: Node, results: Sequence[Tensor]) -> None:
         """A new node and the tensors that are its outputs."""
@@ -39,10 +41,27 @@ class Recorder:
         self.current[id(tensor)] = (tensor, edge)
 
     def change(self, tensor: Tensor, result: Tensor) -> None:
-        """`tensor` was changed in place to `result`."""
+        """`tensor` is about to be changed in place to `result`. One from outside has no values from now on."""
         if not tensor.storage.abstract:
-            self.changed[id(tensor)] = tensor
-        self.rebind(tensor, self.edge(result))
+            before = (tensor.storage.version, tensor.node, tensor.index, tensor.needs_grad)
+            self.changed[id(tensor)] = (tensor, tensor.storage, before)
+        edge = self.edge(result)
+        tensor.storage.abstract = True
+        self.rebind(tensor, edge)
+
+    def detach(self, tensor: Tensor) -> None:
+        self.detached.add(id(tensor))
+
+    def is_detached(self, tensor: Tensor) -> bool:
+        return id(tensor) in self.detached
+
+    def restore(self) -> None:
+        """Leave the outside as it was."""
+        for tensor, storage, before in self.changed.values():
+            storage.abstract = False
+            storage.version, tensor.node, tensor.index, tensor.needs_grad = before
+        for node, grads in self.leaves.items():
+            node.grads = grads
 
     def edge(self, tensor: Tensor) -> Edge:
         """The node and output that is `tensor`'s value; a tensor from outside becomes a constant."""
@@ -52,11 +71,12 @@ class Recorder:
         if tensor.node is not None and tensor.node in self.known:
             return tensor.node, tensor.index
         if tensor.storage.abstract:
-            raise RuntimeError("a tensor of an earlier trace was used in this one: its values were never computed")
+            raise RuntimeError(
+                "a tensor without values was used in a trace: it was left over from an earlier trace, or it shares "
+                "memory with a tensor that this trace changed in place"
+            )
         if tensor.needs_grad and tensor.is_leaf:
-            from minigrad.dispatch import edge_of
-
-            node = edge_of(tensor)[0]
+            node = dispatch.edge_of(tensor)[0]
         else:
             node = Node("constant", {}, (), ((tensor.array.shape, tensor.array.dtype),))
         self.add(node, [tensor])
@@ -83,7 +103,9 @@ def flatten(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
             for size, (_, build) in zip(sizes, parts, strict=True):
                 built.append(build(flat[start : start + size]))
                 start += size
-            return dict(zip(value, built, strict=True)) if isinstance(value, dict) else type(value)(built)
+            if isinstance(value, dict):
+                return dict(zip(value, built, strict=True))
+            return type(value)(*built) if hasattr(value, "_fields") else type(value)(built)  # a named tuple has _fields
 
         return [leaf for leaves, _ in parts for leaf in leaves], rebuild
     return [], lambda flat: value
@@ -119,16 +141,12 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             result = function(*new_arguments, **new_keywords)
             outputs, structure = flatten(result)
             edges = [recorder.edge(output) for output in outputs]
-            gradients = {
-                node: recorder.edge(node.grads[0])
-                for node in recorder.leaves
-                if node.grads is not None and 0 in node.grads
-            }
-            mutations = [(tensor, recorder.current[id(tensor)][1]) for tensor in recorder.changed.values()]
+            left = {node: (node.grads or {}).get(0) for node in recorder.leaves}
+            gradients = {node: recorder.edge(gradient) for node, gradient in left.items() if gradient is not None}
+            mutations = [(tensor, recorder.edge(tensor)) for tensor, _, _ in recorder.changed.values()]
         finally:
             state.recorder = before
-            for node, grads in recorder.leaves.items():
-                node.grads = grads
+            recorder.restore()
         return Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
 
     return traced

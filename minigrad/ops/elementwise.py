@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def as_operand(value: Any, other: Tensor | None = None) -> Tensor:
         return value
     if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         dtype = dtypes.of_scalar(value, None if other is None else other.array.dtype)
-        return Tensor(np.array(value, dtype))
+        return Tensor(dtypes.scalar(value, dtype))
     if isinstance(value, np.ndarray):
         dtypes.category(value.dtype)
         return Tensor(value)
@@ -52,12 +52,20 @@ def floating(x: Any) -> Tensor:
     return x if dtypes.is_floating(x.array.dtype) else cast(x, dtype=dtypes.DEFAULT)
 
 
-def _binary(primitive: Op, force_float: bool = False) -> Callable[[Any, Any], Tensor]:
+BOOL, INTEGER, FLOATING = 0, 1, 2  # categories of dtypes
+NUMBERS = (INTEGER, FLOATING)
+
+
+def _binary(
+    primitive: Op, force_float: bool = False, accepts: Sequence[int] = (BOOL, INTEGER, FLOATING)
+) -> Callable[[Any, Any], Tensor]:
     def call(a: Any, b: Any) -> Tensor:
-        if not (type(a) is Tensor and type(b) is Tensor and a.array.dtype is b.array.dtype):
-            a, b = pair(a, b)
-        if force_float and not dtypes.is_floating(a.array.dtype):
+        a, b = pair(a, b)
+        dtype = a.array.dtype
+        if force_float and not dtypes.is_floating(dtype):
             a, b = floating(a), floating(b)
+        elif len(accepts) < 3 and dtypes.category(dtype) not in accepts:
+            raise TypeError(f"{primitive.name} is not defined for {dtypes.name(dtype)}: convert the operands first")
         try:
             return primitive(a, b)
         except ValueError:
@@ -76,6 +84,8 @@ def _mismatch(name: str, a: Tensor, b: Tensor) -> ValueError:
             f"{name}: shapes {list(a.array.shape)} and {list(b.array.shape)} do not broadcast: from the last dimension "
             "backwards, sizes must be equal or 1"
         )
+    if name == "pow":
+        return ValueError("pow: an integer to a negative integer power is a fraction: convert the base with .float()")
     return ValueError(f"{name} failed on shapes {list(a.array.shape)} and {list(b.array.shape)}")
 
 
@@ -156,7 +166,7 @@ div_op = _arithmetic(
 
 
 def _pow_base(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return g * where(b == 0, 0.0, b * a ** (b - 1))
+    return g * b * a ** where(b == 0, 0.0, b - 1)  # no pole at a = 0 where b = 0
 
 
 def _pow_exponent(g: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -189,9 +199,18 @@ minimum_op = _arithmetic(
 )
 
 
+def _whole(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    def reference(a: Array, b: Array) -> Array:
+        if b.dtype.kind in "iu" and not b.all():
+            raise ZeroDivisionError("integer division by zero")
+        return function(a, b)
+
+    return reference
+
+
 floor_divide_op = op(
     "floor_divide",
-    lambda a, b: np.floor_divide(a, b),
+    _whole(np.floor_divide),
     shape=rules.elementwise,
     flops=rules.per_element(1),
     samples=two(off_zero),
@@ -200,7 +219,7 @@ floor_divide_op = op(
 )
 remainder_op = op(
     "remainder",
-    lambda a, b: np.remainder(a, b),
+    _whole(np.remainder),
     {"a": lambda g: g, "b": lambda g, a, b: -g * (a // b)},
     shape=rules.elementwise,
     flops=rules.per_element(1),
@@ -208,10 +227,10 @@ remainder_op = op(
     formula="a - b floor(a / b)",
 )
 
-add, sub, mul = _binary(add_op), _binary(sub_op), _binary(mul_op)
-div, pow = _binary(div_op, force_float=True), _binary(pow_op)
+add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)
+div, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
 maximum, minimum = _binary(maximum_op), _binary(minimum_op)
-floor_divide, remainder = _binary(floor_divide_op), _binary(remainder_op)
+floor_divide, remainder = _binary(floor_divide_op, accepts=NUMBERS), _binary(remainder_op, accepts=NUMBERS)
 
 
 # --- comparison and logic ---------------------------------------------------------------------------
@@ -246,7 +265,8 @@ def _bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _bitwise(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
     return _binary(
-        op(name, reference, shape=rules.elementwise, samples=two(_bits), formula=formula, differentiable=False)
+        op(name, reference, shape=rules.elementwise, samples=two(_bits), formula=formula, differentiable=False),
+        accepts=(BOOL, INTEGER),
     )
 
 
@@ -270,10 +290,10 @@ def bitwise_not(x: Tensor) -> Tensor:
     return bitwise_not_op(x)
 
 
-def _test(name: str, reference: Callable[[Array], Array], formula: str) -> Op:
+def _test(name: str, function: Callable[[Array], Array], formula: str) -> Op:
     return op(
         name,
-        reference,
+        lambda x: function(x),
         shape=rules.boolean,
         samples=one(lambda rng, shape: np.where(rng.random(shape) < 0.5, np.nan, rng.standard_normal(shape))),
         formula=formula,
@@ -281,9 +301,9 @@ def _test(name: str, reference: Callable[[Array], Array], formula: str) -> Op:
     )
 
 
-isnan = _test("isnan", lambda x: np.isnan(x), "x is NaN")
-isinf = _test("isinf", lambda x: np.isinf(x), "x is infinite")
-isfinite = _test("isfinite", lambda x: np.isfinite(x), "x is finite")
+isnan = _test("isnan", np.isnan, "x is NaN")
+isinf = _test("isinf", np.isinf, "x is infinite")
+isfinite = _test("isfinite", np.isfinite, "x is finite")
 
 
 # --- one operand ------------------------------------------------------------------------------------
@@ -328,7 +348,7 @@ def neg(x: Any) -> Tensor:
 abs_op = op(
     "abs",
     lambda x: np.abs(x),
-    {"x": lambda g, x: g * sign(x)},
+    {"x": lambda g, x: g * x.sign()},
     shape=rules.like_first,
     flops=rules.per_element(1),
     samples=one(off_zero),
@@ -341,27 +361,29 @@ def abs(x: Any) -> Tensor:
     return abs_op(as_operand(x))
 
 
-sign: Op = op(
-    "sign",
-    lambda x: np.sign(x),
-    shape=rules.like_first,
-    flops=rules.per_element(1),
-    samples=one(off_zero),
-    formula="-1, 0 or 1",
-    differentiable=False,
-)
-
-
-def _rounding(name: str, reference: Callable[[Array], Array], formula: str) -> Op:
-    return op(
+def _step(name: str, reference: Callable[[Array], Array], formula: str) -> Callable[[Any], Tensor]:
+    """A piecewise constant function; the dtype stays, integers are their own value."""
+    primitive = op(
         name, reference, {"x": lambda g: g * 0.0}, shape=rules.like_first, flops=rules.per_element(1),
         samples=one(lambda rng, shape: rng.integers(-3, 3, shape) + rng.uniform(0.2, 0.4, shape)), formula=formula,
     )  # fmt: skip
 
+    def call(x: Any) -> Tensor:
+        return primitive(as_operand(x))
 
-floor = _rounding("floor", lambda x: np.floor(x), "the largest integer <= x")
-ceil = _rounding("ceil", lambda x: np.ceil(x), "the smallest integer >= x")
-round = _rounding("round", lambda x: np.round(x), "the nearest integer, ties to even")
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{formula}; the dtype stays, the derivative is 0."
+    return call
+
+
+def _rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda x: function(x) if x.dtype.kind == "f" else x.copy()
+
+
+sign = _step("sign", lambda x: np.subtract(x > 0, x < 0, dtype=np.int8).astype(x.dtype), "-1, 0 (also for NaN) or 1")
+floor = _step("floor", _rounded(np.floor), "the largest integer <= x")
+ceil = _step("ceil", _rounded(np.ceil), "the smallest integer >= x")
+round = _step("round", _rounded(np.round), "the nearest integer, ties to even")
 
 exp = _function("exp", lambda x: np.exp(x), lambda g, out: g * out, "e^x", flops=10)
 expm1 = _function("expm1", lambda x: np.expm1(x), lambda g, out: g * (out + 1), "e^x - 1", flops=10)
@@ -466,7 +488,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     mask = as_operand(mask)
     if mask.array.dtype != dtypes.bool_:
         raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
-    filler = value if isinstance(value, Tensor) else Tensor(np.array(value, x.array.dtype))
+    filler = value if isinstance(value, Tensor) else Tensor(dtypes.scalar(value, x.array.dtype, exact=True))
     return where_op(mask, cast(filler, dtype=x.array.dtype), x)
 
 
@@ -474,11 +496,6 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`x` limited to [min, max]; the gradient passes inside the limits, bounds included."""
     if min is None and max is None:
         raise ValueError("clamp needs min, max, or both")
-    low, high = (-np.inf if min is None else min), (np.inf if max is None else max)
-    inside = (x >= low) & (x <= high)
-    bound = (
-        where(x < low, low, high)
-        if min is not None and max is not None
-        else as_operand(low if max is None else high, x)
-    )
-    return where(inside | isnan(x), x, bound) if dtypes.is_floating(x.array.dtype) else where(inside, x, bound)
+    if min is not None:
+        x = where(x < min, min, x)
+    return x if max is None else where(x > max, max, x)

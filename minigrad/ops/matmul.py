@@ -52,6 +52,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
             f"matmul: shapes {list(left)} and {list(right)} do not fit: the last dimension of the first ({left[-1]}) "
             f"must equal the {'last' if len(right) == 1 else 'second to last'} of the second ({inner})"
         )
+    _check_batches(left, right)
     if len(left) > 2 and len(right) == 2:  # one product instead of many; so are both gradients
         rows = int(np.prod(left[:-1]))
         return reshape(matmul_op(reshape(a, rows, left[-1]), b), (*left[:-1], right[-1]))
@@ -64,6 +65,16 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if len(left) == 1:
         shape = shape[:-2] + shape[-1:] if len(right) > 1 else shape[:-1]
     return reshape(result, shape)
+
+
+def _check_batches(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    try:
+        np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        raise ValueError(
+            f"matmul: the leading dimensions of {list(left)} and {list(right)} do not broadcast: "
+            "sizes must be equal or 1"
+        ) from None
 
 
 def einsum(equation: str, *operands: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from minigrad.ops import rules
 from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, where
-from minigrad.ops.reduce import amax, mean, sum
+from minigrad.ops.reduce import Dims, amax, mean, rounded_once, sum
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
 from minigrad.ops.shape import detach
@@ -107,9 +107,15 @@ def log_softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
     return log_softmax_op(x, dim=normalise_dim(dim, x.array.ndim)) if x.array.ndim else x * 0.0
 
 
-def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """ln sum e^x along `dim`, without overflow; -inf where all are -inf."""
-    x = floating(x)
+def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """ln sum e^x along `dim`, without overflow; -inf where all are -inf, and over nothing."""
+    return _logsumexp(floating(x), dim, keepdim)
+
+
+@rounded_once
+def _logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    if not x.array.size:
+        return log(sum(exp(x), dim, keepdim))
     peak = detach(amax(x, dim, keepdim=True))
     peak = where(isfinite(peak), peak, 0.0)
     result = log(sum(exp(x - peak), dim, keepdim=True)) + peak

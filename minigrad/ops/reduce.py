@@ -4,20 +4,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import builtins
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
-from minigrad.ops.elementwise import as_operand, cast, floating, sqrt
-from minigrad.ops.registry import Array, Meta, Sample, op
+from minigrad.ops.elementwise import as_operand, cast, floating, where
+from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
-from minigrad.ops.shape import broadcast_to, reshape
+from minigrad.ops.shape import broadcast_to, reshape, stack
 from minigrad.tensor import Tensor
 
 Dims = int | Sequence[int] | None
+P = ParamSpec("P")
 
 
 def _samples(rng: np.random.Generator) -> Iterable[Sample]:
@@ -68,25 +71,50 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, dtype: np.dtype | N
     x = as_operand(x) if dtype is None else cast(as_operand(x), dtype=dtype)
     if not dtypes.is_floating(x.array.dtype):
         raise TypeError(f"mean needs a floating tensor, got {dtypes.name(x.array.dtype)}: convert it with .float()")
+    return _mean(x, normalise_dims(dim, x.array.ndim), bool(keepdim))
+
+
+def rounded_once(steps: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """A function of several ops that takes half types through float32 and rounds at the end, as one op does."""
+
+    @functools.wraps(steps)
+    def call(x: Tensor, *args: P.args, **keywords: P.kwargs) -> Tensor:
+        dtype = x.array.dtype
+        if not dtypes.is_half(dtype):
+            return steps(x, *args, **keywords)
+        return cast(steps(cast(x, dtype=dtypes.float32), *args, **keywords), dtype=dtype)
+
+    return call
+
+
+@rounded_once
+def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    return sum_op(x, dims=dims, keepdim=keepdim) / float(_count(x.array.shape, dims))
+
+
+def _deviations(x: Tensor, dim: Dims, unbiased: bool, correction: int | None) -> tuple[Tensor, tuple[int, ...], float]:
+    """x minus its mean over `dim`, the dimensions, and what the sum of squares is divided by."""
     dims = normalise_dims(dim, x.array.ndim)
-    return sum_op(x, dims=dims, keepdim=bool(keepdim)) / float(_count(x.array.shape, dims))
+    less = (1 if unbiased else 0) if correction is None else correction
+    return x - mean(x, dims, keepdim=True), dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
 
 
+@rounded_once
 def var(
     x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
 ) -> Tensor:
     """The variance over `dim`; divided by n - 1, or by n if not `unbiased` (or by n - correction)."""
-    dims = normalise_dims(dim, x.array.ndim)
-    less = (1 if unbiased else 0) if correction is None else correction
-    centred = x - mean(x, dims, keepdim=True) if dims else x * 0.0
-    return sum(centred * centred, dims, keepdim) / float(_count(x.array.shape, dims) - less)
+    centred, dims, count = _deviations(x, dim, unbiased, correction)
+    return sum(centred * centred, dims, keepdim) / count
 
 
+@rounded_once
 def std(
     x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
 ) -> Tensor:
-    """The square root of `var`."""
-    return sqrt(var(x, dim, keepdim, unbiased, correction))
+    """The square root of `var`; its gradient where all elements are equal is 0."""
+    centred, dims, count = _deviations(x, dim, unbiased, correction)
+    return norm(centred, dims, keepdim) / count**0.5
 
 
 prod_op = op(
@@ -112,8 +140,6 @@ def _prod_vjp(g: Tensor, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         before.append(left)
         after.append(right)
         left, right = left * rows[..., i], right * rows[..., n - 1 - i]
-    from minigrad.ops.shape import stack
-
     others = stack([b * a for b, a in zip(before, reversed(after), strict=True)], -1)
     others = reshape(others, *[shape[d] for d in kept], *[shape[d] for d in dims])
     return _spread(g, shape, dims) * (others.permute(*np.argsort([*kept, *dims])) if shape else reshape(others, ()))
@@ -171,10 +197,10 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return amin_op(x, dims=_not_empty("amin", x, normalise_dims(dim, x.array.ndim)), keepdim=bool(keepdim))
 
 
-def _arg(name: str, function: Any, formula: str) -> Any:
+def _arg(name: str, function: Any, formula: str) -> Op:
     return op(
         name,
-        lambda x, *, dim, keepdim: function(x, axis=dim, keepdims=keepdim),
+        lambda x, *, dim, keepdim: np.asarray(function(x, axis=dim if x.ndim else None, keepdims=keepdim), np.int64),
         shape=lambda metas, *, dim, keepdim: [(reduced(metas[0][0], (dim,), keepdim), dtypes.int64)],
         flops=rules.per_input(1),
         samples=lambda rng: [((rng.standard_normal((3, 4)),), {"dim": 1, "keepdim": False})],
@@ -187,20 +213,22 @@ _argmax_op = _arg("argmax", np.argmax, "the index of the largest along dim")
 _argmin_op = _arg("argmin", np.argmin, "the index of the smallest along dim")
 
 
+def _arg_along(chosen: Op, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if dim is None:
+        flat = _arg_along(chosen, reshape(x, -1), 0, False)
+        return reshape(flat, (1,) * x.array.ndim) if keepdim else flat
+    (d,) = _not_empty(chosen.name, x, (normalise_dim(dim, x.array.ndim),)) if x.array.ndim else (0,)
+    return chosen(x, dim=d, keepdim=bool(keepdim))
+
+
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index (int64) of the first largest along `dim`, or in the flattened tensor. ValueError over nothing."""
-    if dim is None:
-        x, dim = reshape(x, -1), 0
-    d = normalise_dim(dim, x.array.ndim)
-    return _argmax_op(x, dim=_not_empty("argmax", x, (d,))[0], keepdim=keepdim)
+    return _arg_along(_argmax_op, x, dim, keepdim)
 
 
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The index (int64) of the first smallest along `dim`, or in the flattened tensor."""
-    if dim is None:
-        x, dim = reshape(x, -1), 0
-    d = normalise_dim(dim, x.array.ndim)
-    return _argmin_op(x, dim=_not_empty("argmin", x, (d,))[0], keepdim=keepdim)
+    """The index (int64) of the first smallest along `dim`, or in the flattened tensor. ValueError over nothing."""
+    return _arg_along(_argmin_op, x, dim, keepdim)
 
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -222,9 +250,9 @@ def _extreme(x: Tensor, dim: Any, keepdim: bool, value: Any, index: Any, element
         return getattr(ops, elementwise)(x, dim)
     if dim is None:
         return value(x)
-    where = index(x, dim, keepdim=True)
-    chosen = gather(x, dim, where) if x.array.ndim else x
-    return (chosen, where) if keepdim or not x.array.ndim else (squeeze(chosen, dim), squeeze(where, dim))
+    place = index(x, dim, keepdim=True)
+    chosen = gather(x, dim, place) if x.array.ndim else x
+    return (chosen, place) if keepdim or not x.array.ndim else (squeeze(chosen, dim), squeeze(place, dim))
 
 
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -237,10 +265,26 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return amax(x != 0, dim, keepdim) if x.array.size else sum(x != 0, dim, keepdim) > 0
 
 
+def _norm_vjp(g: Tensor, x: Tensor, out: Tensor, dims: tuple[int, ...]) -> Tensor:
+    length = _spread(out, x.array.shape, dims)
+    return _spread(g, x.array.shape, dims) * where(length == 0, 0.0, x / where(length == 0, 1.0, length))
+
+
+norm_op = op(
+    "norm",
+    lambda x, *, dims, keepdim: np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim, dtype=x.dtype)),
+    {"x": _norm_vjp},
+    shape=_shape,
+    flops=rules.per_input(2),
+    samples=_samples,
+    formula="sqrt of the sum over dims of x^2; the gradient at 0 is 0",
+)
+
+
 def norm(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The Euclidean norm over `dim`."""
+    """The Euclidean norm over `dim`; its gradient at 0 is 0."""
     x = floating(x)
-    return sqrt(sum(x * x, dim, keepdim))
+    return norm_op(x, dims=normalise_dims(dim, x.array.ndim), keepdim=bool(keepdim))
 
 
 # --- scans and sorting ------------------------------------------------------------------------------

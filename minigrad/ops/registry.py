@@ -149,9 +149,7 @@ class Op:
         if half is not None:
             arrays = [a.astype(dtypes.float32) if dtypes.is_half(a.dtype) else a for a in arrays]
         if self.reference is None:
-            from minigrad.dispatch import run_decomposition
-
-            result = run_decomposition(self, arrays, attrs)
+            result = dispatch.run_decomposition(self, arrays, attrs)
         elif state.quiet:
             result = self.reference(*arrays, **attrs)
         else:  # infinities and NaN are values here, not warnings
@@ -174,9 +172,7 @@ class Op:
         return (self.flops(metas, outputs, **attrs) if self.flops else 0), (0 if self.view else moved)
 
     def __call__(self, *tensors: Any, **attrs: Any) -> Any:
-        from minigrad.dispatch import apply
-
-        return apply(self, tensors, attrs)
+        return dispatch.apply(self, tensors, attrs)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -188,3 +184,6 @@ def op(name: str, reference: Callable[..., Any] | None, vjp: Any = None, **parts
         raise ValueError(f"op {name!r} is declared twice")
     OPS[name] = Op(name, reference, vjp, **parts)
     return OPS[name]
+
+
+from minigrad import dispatch  # noqa: E402  (it needs Op)

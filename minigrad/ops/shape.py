@@ -127,7 +127,11 @@ def expand(x: Tensor, *sizes: Any) -> Tensor:
     given = flatten_arguments(sizes)
     extra = len(given) - x.array.ndim
     shape = tuple(x.array.shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(given))
-    if extra < 0 or any(n != m and m != 1 for n, m in zip(shape[extra:], x.array.shape, strict=True)):
+    if (
+        extra < 0
+        or min(shape, default=0) < 0
+        or any(n != m and m != 1 for n, m in zip(shape[extra:], x.array.shape, strict=True))
+    ):
         raise ValueError(f"expand: shape {list(x.array.shape)} does not expand to {list(given)}")
     return expand_op(x, shape=shape)
 
@@ -230,16 +234,6 @@ strided_scatter_op: Op = op(
 )
 
 
-def strided_scatter(base: Tensor, value: Tensor, shape: Shape, strides: Sequence[int], offset: int) -> Tensor:
-    """`base` with a window on its memory replaced. Raises RuntimeError where the base is not contiguous."""
-    if not base.array.flags.c_contiguous:
-        raise RuntimeError(
-            "a view of a tensor that is not contiguous cannot be changed in place here: "
-            "call .contiguous() before taking the view"
-        )
-    return strided_scatter_op(base, value, shape=shape, strides=strides, offset=offset)
-
-
 def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
     """Zeros of `shape` in the dtype of `like`."""
     return Tensor(np.zeros(shape, like.array.dtype))
@@ -271,11 +265,14 @@ flip_op: Op = op(
 
 def flip(x: Tensor, *dims: Any) -> Tensor:
     """Reverse the order of elements along `dims` (a copy)."""
-    return flip_op(x, dims=rules.normalise_dims(flatten_arguments(dims), x.array.ndim))
+    given = flatten_arguments(dims)
+    return flip_op(x, dims=rules.normalise_dims(given, x.array.ndim) if given else ())
 
 
-def roll(x: Tensor, shifts: int, dims: int) -> Tensor:
-    """Shift elements along a dimension, those that leave at the end come in at the start."""
+def roll(x: Tensor, shifts: int, dims: int | None = None) -> Tensor:
+    """Shift elements along a dimension (or in the flattened tensor); what leaves at the end comes in at the start."""
+    if dims is None:
+        return reshape(roll(reshape(x, -1), shifts, 0), x.array.shape)
     d = normalise_dim(dims, x.array.ndim)
     n = x.array.shape[d]
     cut = -shifts % n if n else 0
@@ -373,7 +370,9 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices of `x` along `dim`, as views without it."""
+    """The slices of `x` along `dim`, as views without it. Raises TypeError for a tensor without dimensions."""
+    if not x.array.ndim:
+        raise TypeError("a tensor without dimensions cannot be taken apart or iterated over")
     d = normalise_dim(dim, x.array.ndim)
     return tuple(x[(slice(None),) * d + (i,)] for i in range(x.array.shape[d]))
 
