@@ -27,6 +27,7 @@ DOCUMENT_TOPICS = {
     "losses",
     "memory",
     "parameters",
+    "pipeline",
     "printed_numbers",
 }
 ERRATA = sorted(s for s, c in CLAIMS.items() if c["verdict"] == "erratum" and c["topic"] in DOCUMENT_TOPICS)
