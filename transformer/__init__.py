@@ -1,0 +1,40 @@
+"""The Transformer of the documents, built on minigrad: attention, positions, layers, models, caches, decoding."""
+
+from minigrad.version import __version__ as __version__
+from transformer.attention import GroupedQueryAttention, MultiHeadAttention, SelfAttention, scaled_dot_product
+from transformer.cache import KVCache
+from transformer.decoding import greedy_decode, language_model, sample_decode, sampling_probabilities, translator
+from transformer.feedforward import FeedForward, SwiGLU
+from transformer.layers import DecoderLayer, EncoderLayer
+from transformer.masks import causal_mask, causal_padding_mask, padding_mask
+from transformer.models import Decoder, DecoderLM, Encoder, EncoderDecoder
+from transformer.positions import LearnedPositions, RoPE, SinusoidalPositions
+from transformer.training import shift_targets
+
+__all__ = [
+    "Decoder",
+    "DecoderLM",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderDecoder",
+    "EncoderLayer",
+    "FeedForward",
+    "GroupedQueryAttention",
+    "KVCache",
+    "LearnedPositions",
+    "MultiHeadAttention",
+    "RoPE",
+    "SelfAttention",
+    "SinusoidalPositions",
+    "SwiGLU",
+    "causal_mask",
+    "causal_padding_mask",
+    "greedy_decode",
+    "language_model",
+    "padding_mask",
+    "sample_decode",
+    "sampling_probabilities",
+    "scaled_dot_product",
+    "shift_targets",
+    "translator",
+]

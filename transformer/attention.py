@@ -1,0 +1,146 @@
+"""Attention: scaled dot-product, single-head, multi-head, grouped-query (documents 000 sections 2.2 to 2.4 and 002).
+
+Masks are bool, True = may attend, and broadcast to the scores. A query that may attend to nothing gets zeros. Weights
+are readable on request: those before dropout, without a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import minigrad as mg
+from minigrad import Tensor, nn
+from minigrad.ops.attention import attention, attention_weights
+from transformer.cache import LayerCache, MemoryCache
+from transformer.positions import RoPE
+
+
+def scaled_dot_product(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: nn.Dropout | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(Q K^T / sqrt(d_k)) V and the softmax (document 000 section 2.2.3; Vaswani et al. 2017, 3.2.1).
+
+    query ``(..., Tq, d_k)``, key ``(..., Tk, d_k)``, value ``(..., Tk, d_v)``, mask to ``(..., Tq, Tk)``; returns the
+    output ``(..., Tq, d_v)`` and the weights ``(..., Tq, Tk)``. `dropout` (in training) drops weights before they meet
+    the values.
+    """
+    if dropout is None or not dropout.training or dropout.p == 0.0:
+        return attention(query, key, value, mask)
+    weights = attention_weights(query, key, mask, query.shape[-1] ** -0.5)
+    return mg.matmul(dropout(weights), value), weights.detach()
+
+
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """``(B, T, n_heads * d_head)`` to ``(B, n_heads, T, d_head)``: head i owns columns i*d_head .. (i+1)*d_head."""
+    return x.unflatten(-1, (n_heads, x.shape[-1] // n_heads)).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """``(B, H, T, d_head)`` to ``(B, T, H * d_head)``."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+class SelfAttention(nn.Module):
+    """One head: softmax(X W_Q (X W_K)^T / sqrt(d_k)) X W_V, without an output projection (document 000 section 2.3.8).
+
+    x ``(B, T, d_model)``, mask to ``(B, T, T)``; returns ``(B, T, d_k)``, with `need_weights` also ``(B, T, T)``.
+    """
+
+    def __init__(self, d_model: int, d_k: int | None = None, bias: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        d_k = d_model if d_k is None else d_k
+        self.q_proj = nn.Linear(d_model, d_k, bias)
+        self.k_proj = nn.Linear(d_model, d_k, bias)
+        self.v_proj = nn.Linear(d_model, d_k, bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, need_weights: bool = False) -> Any:
+        out, weights = scaled_dot_product(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask, self.dropout)
+        return (out, weights) if need_weights else out
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1, ..., head_h) W_O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani et al. 2017, 3.2.2).
+
+    n_kv_heads: with fewer key and value heads than query heads, n_heads/n_kv_heads consecutive query heads share one
+    (document 002, GQA). rope: rotates queries and keys. Raises ValueError where heads do not divide.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_kv_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rope: RoPE | None = None,
+    ) -> None:
+        super().__init__()
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        if n_heads < 1 or d_model % n_heads:
+            raise ValueError(f"n_heads must divide d_model, got d_model={d_model}, n_heads={n_heads}")
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
+            raise ValueError(f"n_kv_heads must divide n_heads, got n_heads={n_heads}, n_kv_heads={n_kv_heads}")
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        d_kv = d_model // n_heads * n_kv_heads
+        self.q_proj = nn.Linear(d_model, d_model, bias)
+        self.k_proj = nn.Linear(d_model, d_kv, bias)
+        self.v_proj = nn.Linear(d_model, d_kv, bias)
+        self.out_proj = nn.Linear(d_model, d_model, bias)
+        self.dropout = nn.Dropout(dropout)
+        self.rope = rope
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | MemoryCache | None = None,
+        need_weights: bool = False,
+    ) -> Any:
+        """query ``(B, Tq, d_model)``, key and value ``(B, Tk, d_model)``, mask to ``(B, H, Tq, Tk)``.
+
+        Returns ``(B, Tq, d_model)``, with `need_weights` also the weights ``(B, H, Tq, Tk)``. With a cache, keys and
+        values are those that it holds and the new ones, and Tk counts all of them.
+        """
+        offset = 0 if cache is None else cache.length
+        q = split_heads(self.q_proj(query), self.n_heads)
+        if self.rope is not None:
+            q = self.rope(q, offset)
+
+        def project() -> tuple[Tensor, Tensor]:
+            k = split_heads(self.k_proj(key), self.n_kv_heads)
+            v = split_heads(self.v_proj(value), self.n_kv_heads)
+            return (k if self.rope is None else self.rope(k, offset)), v
+
+        k, v = project() if cache is None else cache.extend(project)
+        if self.n_kv_heads != self.n_heads:
+            k, v = (x.repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
+        out, weights = scaled_dot_product(q, k, v, mask, self.dropout)
+        out = self.out_proj(merge_heads(out))
+        return (out, weights) if need_weights else out
+
+    def extra_repr(self) -> str:
+        return f"n_heads={self.n_heads}, n_kv_heads={self.n_kv_heads}"
+
+
+class GroupedQueryAttention(MultiHeadAttention):
+    """Self-attention of the decoder-only model: shared key and value heads, no biases (document 002, GQA)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_kv_heads: int,
+        bias: bool = False,
+        dropout: float = 0.0,
+        rope: RoPE | None = None,
+    ) -> None:
+        super().__init__(d_model, n_heads, n_kv_heads, bias, dropout, rope)
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None, need_weights: bool = False
+    ) -> Any:
+        """x ``(B, T, d_model)``, mask to ``(B, H, T, T)`` (cached positions included); returns ``(B, T, d_model)``."""
+        return super().forward(x, x, x, mask, cache, need_weights)
