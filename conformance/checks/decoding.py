@@ -67,20 +67,22 @@ class Stub:
         return logits
 
 
-EOS, PAD, WORDS = 2, 0, 10
+EOS, PADS, WORDS = 2, (0, 1), (3, 10)
 
 
 def scripted(draw: Draw, ends: list[int], prompt: int = 1) -> tuple[Stub, Array]:
     """A stub whose row r writes words, EOS as its `ends[r]`-th new token, and words behind it; and the prompt."""
-    script = draw.integers("script", (len(ends), 30), 3, WORDS)
+    script = draw.integers("script", (len(ends), 30), *WORDS)
     for row, end in enumerate(ends):
         script[row, end - 1] = EOS
-    ids = np.hstack([np.arange(len(ends))[:, None], draw.integers("prompt", (len(ends), prompt - 1), 3, WORDS)])
-    return Stub(script, prompt, WORDS), ids
+    ids = np.hstack([np.arange(len(ends))[:, None], draw.integers("prompt", (len(ends), prompt - 1), *WORDS)])
+    return Stub(script, prompt, WORDS[1]), ids
 
 
-def decode(impl: Any, model: Callable[[Array], Array], ids: Array, limit: int, eos: int | None = EOS) -> Array:
-    subject = impl.build("greedy_decode", {"eos_id": eos, "pad_id": PAD, "max_new_tokens": limit})
+def decode(
+    impl: Any, model: Callable[[Array], Array], ids: Array, limit: int, eos: int | None = EOS, pad: int = 0
+) -> Array:
+    subject = impl.build("greedy_decode", {"eos_id": eos, "pad_id": pad, "max_new_tokens": limit})
     return np.asarray(subject(next_logits=model, ids=ids)["out"])
 
 
@@ -137,9 +139,10 @@ def greedy_batch(impl: Any, draw: Draw) -> Evidence:
     first, gap = draw.int("first EOS", 1, 4, 2), draw.int("steps between", 1, 4, 2)
     ends = [first, first + gap] if draw.bool("in order", True) else [first + gap, first]
     model, ids = scripted(draw, ends)
-    out = decode(impl, model, ids, 20)
+    pad = draw.choice("pad", PADS, 1)
+    out = decode(impl, model, ids, 20, pad=pad)
     steps = np.arange(max(ends))
-    expected = np.where(steps[None] < np.array(ends)[:, None], model.script[:, : max(ends)], PAD)
+    expected = np.where(steps[None] < np.array(ends)[:, None], model.script[:, : max(ends)], pad)
     return all_of(
         same("tokens behind the prompt", out[:, 1:], expected),
         same("steps run", len(model.lengths), max(ends)),

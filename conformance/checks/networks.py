@@ -112,15 +112,18 @@ def affine(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-@check("layers-compose-activated-weighted-sums", roles=("mlp",))
+@check("layers-compose-activated-weighted-sums", roles=("mlp",), examples=5)
 def composition(impl: Any, draw: Draw) -> Evidence:
     """h = act(x W1 + b1), then h W2 + b2: weighted sum first, then the activation, and none after the last layer."""
     sizes = tuple(draw.int(f"width{i}", 1, 6, pin) for i, pin in enumerate((3, 5, 4, 2)))
-    activation = draw.choice("activation", ("relu", "sigmoid", "tanh", "gelu"), "relu")
     params, x = draw_params(draw, "mlp", sizes=sizes), draw.normal("x", (4, sizes[0]), 2.0)
-    subject = load_mlp(impl, sizes, activation, params)
-    expected = f.mlp(x, layers_of(params), activation)
-    return close("output", subject(x=x)["out"], expected, bound_of(subject, x, expected, *params.values()))
+    parts = []
+    for activation in ("relu", "sigmoid", "tanh", "gelu"):
+        subject = load_mlp(impl, sizes, activation, params)
+        expected = f.mlp(x, layers_of(params), activation)
+        bound = bound_of(subject, x, expected, *params.values())
+        parts.append(close(f"output with {activation}", subject(x=x)["out"], expected, bound))
+    return all_of(*parts)
 
 
 # --- several layers -----------------------------------------------------------------------------------

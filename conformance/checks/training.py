@@ -72,14 +72,21 @@ def new_masks(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("dropout-trains-two-to-the-n-networks", roles=("dropout",), examples=2)
+@check("dropout-trains-two-to-the-n-networks", roles=("dropout",), needs=("dropout.vjp",), examples=2)
 def sub_networks(impl: Any, draw: Draw) -> Evidence:
-    """n units have 2^n masks, and all occur: units are dropped one by one, each about equally often."""
+    """n units have 2^n masks, and all occur about equally often; what was dropped gets no gradient."""
     units, draws = draw.int("units", 2, 5, 5), 4000
-    _, out = dropped(impl, 0.5, np.ones((draws, units)))
+    x = np.ones((draws, units))
+    subject, out = dropped(impl, 0.5, x)
     counts = np.bincount((out != 0) @ (1 << np.arange(units)), minlength=2**units)
-    expected = draws / 2**units
-    return close("how often each mask occurs", counts, np.full(2**units, expected), 6 * expected**0.5, "six deviations")
+    share = draws / 2**units
+    gradient = np.asarray(subject.vjp({"x": x}, 3.0 * x)[0]["x"], np.float64)
+    gaps = np.minimum(abs(gradient), abs(gradient - 6.0))
+    return all_of(
+        close("how often each mask occurs", counts, np.full(2**units, share), 6 * share**0.5, "six deviations"),
+        close("gradients of 3 are 0 or 3 / (1 - p)", gaps, np.zeros_like(gaps), tolerance(subject.dtype, 1, 6.0)),
+        close("share without gradient", np.mean(gradient == 0), 0.5, 3 * (draws * units) ** -0.5, "six deviations"),
+    )
 
 
 @check("dropout-is-an-adaptive-ridge-penalty", roles=("dropout",), examples=2)
@@ -192,19 +199,24 @@ def uniform_cost(impl: Any, draw: Draw) -> Evidence:
 
 @check("cross-entropy-leaves-padding-out-of-the-mean", roles=("cross_entropy",))
 def padding_left_out(impl: Any, draw: Draw) -> Evidence:
-    """The mean is over real tokens: ignored labels are in neither sum nor count, whatever their logits."""
+    """The mean is over real tokens: ignored labels, -100 or a word's id, are in neither sum nor count."""
     n, vocab = draw.int("N", 2, 7, 4), draw.int("V", 3, 8, 4)
-    pad = draw.int("pad", 0, vocab - 1, 0)
+    pad = draw.choice("pad", (0, 1, 2, -100), 0)
     targets = draw.integers("targets", (n,), 0, vocab)
     targets[-1], targets[0] = pad, (pad + 1) % vocab
     logits = draw.normal("logits", (n, vocab))
     logits[targets == pad] *= 1e4
-    eps = draw.choice("eps", (0.0, 0.1), 0.1)
+    config = {"ignore_index": pad, "label_smoothing": draw.choice("eps", (0.0, 0.1), 0.1)}
     draw.bites((targets == pad).any(), "some label is padding")
-    subject, got = cross_entropy(impl, logits, targets, ignore_index=pad, label_smoothing=eps)
     kept = targets != pad
-    expected = f.cross_entropy(logits[kept], targets[kept], label_smoothing=eps)
-    return close("mean over kept labels", got, expected, tolerance(subject.dtype, n * vocab, 4.0))
+    each = f.cross_entropy(logits[kept], targets[kept], **{**config, "reduction": "none"})
+    losses = np.zeros(n)
+    losses[kept] = each
+    parts = []
+    for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", losses)):
+        subject, got = cross_entropy(impl, logits, targets, **config, reduction=reduction)
+        parts.append(close(f"{reduction} over kept labels", got, expected, tolerance(subject.dtype, n * vocab, 4.0)))
+    return all_of(*parts)
 
 
 @check("a-position-is-scored-by-its-own-logits", roles=("cross_entropy",))

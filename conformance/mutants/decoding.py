@@ -168,6 +168,14 @@ class FinishedRowsRepeatEos(_Loop):
         return np.where(finished, self.config["eos_id"] or 0, token)
 
 
+@mutant(breaks=("rows-finish-at-different-steps",))
+class PaddingIsZero(_Loop):
+    """Finished rows are filled with 0 whatever the padding id is."""
+
+    def written(self, token: Array, finished: Array) -> Array:
+        return np.where(finished, 0, token)
+
+
 @mutant(breaks=("greedy-writes-at-most-max-new-tokens",))
 class LimitCountsThePrompt(GreedyDecode):
     """The limit is that of the whole text, prompt included."""

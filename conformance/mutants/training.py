@@ -19,9 +19,8 @@ from conformance.reference import training as f
 class DropoutLayerWithoutRescale(Dropout):
     """Survivors are not multiplied by 1 / (1 - p)."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        out = super().forward(p, **inputs)["out"]
-        return {"out": out * (1.0 - self.config["p"]) if self.training else out}
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        return (super().factors(shape) != 0).astype(np.float64)
 
 
 @mutant(breaks=("dropout-is-the-identity-in-evaluation",))
@@ -36,9 +35,8 @@ class DropoutLayerInEvaluation(Dropout):
 class EvaluationScaledToo(Dropout):
     """The outputs of evaluation are multiplied by 1 - p although training already rescales."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        out = super().forward(p, **inputs)["out"]
-        return {"out": out if self.training else out * (1.0 - self.config["p"])}
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        return super().factors(shape) * (1.0 if self.training else 1.0 - self.config["p"])
 
 
 @mutant(breaks=("dropout-is-the-identity-in-evaluation",))
@@ -55,43 +53,42 @@ class EvaluationForEver(Dropout):
 class RateIsKeepProbability(Dropout):
     """p is taken for the probability to keep."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        rate = self.config["p"]
-        self.config["p"] = 1.0 - rate
-        out = super().forward(p, **inputs)
-        self.config["p"] = rate
-        return out
+    def __init__(self, config: Mapping[str, Any], dtype: Any = np.float64) -> None:
+        super().__init__(config, dtype)
+        self.config["p"] = 1.0 - self.config["p"]
 
 
 @mutant(breaks=("dropout-draws-a-new-mask-at-each-step",))
 class OneMaskForAllSteps(Dropout):
     """The mask is drawn once, with the layer."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+    def factors(self, shape: tuple[int, ...]) -> Array:
         self.rng = np.random.default_rng(0)
-        return super().forward(p, **inputs)
+        return super().factors(shape)
 
 
 @mutant(breaks=("dropout-draws-a-new-mask-at-each-step",))
 class OneMaskForTheBatch(Dropout):
     """All samples and positions share one mask."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        x, rate = inputs["x"], self.config["p"]
-        if not self.training:
-            return {"out": x}
-        return {"out": np.where(self.rng.random(x.shape[-1:]) < rate, 0.0, x / (1.0 - rate))}
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        return np.broadcast_to(super().factors(shape[-1:]), shape)
 
 
 @mutant(breaks=("dropout-trains-two-to-the-n-networks", "dropout-is-an-adaptive-ridge-penalty"))
 class WholeRowsDropped(Dropout):
     """All units of a sample are dropped together."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        x, rate = inputs["x"], self.config["p"]
-        if not self.training:
-            return {"out": x}
-        return {"out": np.where(self.rng.random((*x.shape[:-1], 1)) < rate, 0.0, x / (1.0 - rate))}
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        return np.broadcast_to(super().factors((*shape[:-1], 1)), shape)
+
+
+@mutant(breaks=("dropout-trains-two-to-the-n-networks",))
+class DroppedUnitsGetGradient(Dropout):
+    """The backward pass does not apply the mask."""
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        return {"x": cotangent}, {}
 
 
 @mutant(breaks=("dropout-saves-no-computation",))
@@ -107,11 +104,10 @@ class DroppedUnitsRemoved(Dropout):
 class CertainDropDividesByZero(Dropout):
     """At p = 1 the zero survivors are divided by zero."""
 
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+    def factors(self, shape: tuple[int, ...]) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
-            rate, x = self.config["p"], inputs["x"]
-            mask = self.rng.random(x.shape) >= rate
-            return {"out": x * mask / np.float64(1.0 - rate) if self.training else x}
+            rate = np.float64(self.config["p"])
+            return (self.rng.random(shape) >= rate) / (1.0 - rate) if self.training else np.ones(shape)
 
 
 # --- cross-entropy ------------------------------------------------------------------------------------

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from conformance.adapters.reference.base import ReferenceSubject, reference
-from conformance.protocol import Arrays
+from conformance.protocol import Array, Arrays
 from conformance.reference import training as f
 
 
 @reference("dropout")
 class Dropout(ReferenceSubject):
-    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
-        x, rate = inputs["x"], self.config["p"]
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """What each entry is multiplied by: 0 with probability p, else 1 / (1 - p); in evaluation 1."""
+        rate = self.config["p"]
         if not self.training or rate == 0.0:
-            return {"out": x}
-        return {"out": np.where(self.rng.random(x.shape) < rate, 0.0, x / max(1.0 - rate, np.finfo(x.dtype).tiny))}
+            return np.ones(shape)
+        return np.where(self.rng.random(shape) < rate, 0.0, 1.0 / (1.0 - rate) if rate < 1.0 else 0.0)
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x = inputs["x"]
+        return {"out": x * self.factors(x.shape).astype(x.dtype)}
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        """Of a forward pass of its own, with the mask that it draws."""
+        return {"x": cotangent * self.factors(np.shape(inputs["x"]))}, {}
 
 
 @reference("cross_entropy")
