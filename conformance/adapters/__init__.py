@@ -90,7 +90,9 @@ def resolve(text: str) -> Any:
     found = _find(_load(spec), spec)
     if _is_torch_module(found):
         adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
-        return _made(spec, partial(adapter, found, spec.role or None), "write an adapter class with build(role, config) for it")
+        return _made(
+            spec, partial(adapter, found, spec.role or None), "write an adapter class with build(role, config) for it"
+        )
     if not hasattr(found, "build"):
         raise SpecificationError(
             f"--impl {text}: {spec.name} is neither a torch.nn.Module nor a class with a method build(role, config); "

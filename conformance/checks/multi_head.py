@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.attention import score_differences
 from conformance.checks.masks import POISON, interior_padding
-from conformance.checks.self_attention import layer_bound, loaded
+from conformance.checks.self_attention import layer_bound, loaded, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.protocol import ROLES, Array, Arrays
@@ -18,17 +19,19 @@ from conformance.reference import multi_head as f
 ROLE = "multi_head_attention"
 
 
-def drawn(impl: Any, draw: Draw) -> tuple[Any, Arrays, int, Array]:
-    """A loaded layer, its parameters, its number of heads, and an input; all sizes differ in the pinned example."""
+def drawn(impl: Any, draw: Draw) -> tuple[Any, Arrays, int, Array, Array | None]:
+    """A loaded layer, its parameters and number of heads, an input whose sizes all differ, and its `usual_mask`."""
     heads, d_head = draw.int("heads", 1, 4, 3), draw.int("d_head", 1, 5, 4)
     b, t = draw.int("B", 1, 3, 2), draw.int("T", 1, 6, 5)
     subject, p = loaded(impl, draw, ROLE, d_model=heads * d_head, n_heads=heads)
-    return subject, p, heads, draw.normal("x", (b, t, heads * d_head))
+    x = draw.normal("x", (b, t, heads * d_head))
+    return subject, p, heads, x, usual_mask(partial(attend, subject), x)
 
 
-def attend(subject: Any, x: Array, **inputs: Any) -> Array:
+def attend(subject: Any, x: Array, mask: Array | None = None) -> Array:
     """Self-attention: one array is query, key and value."""
-    return np.asarray(subject(query=x, key=x, value=x, **inputs)["out"], np.float64)
+    masked = {} if mask is None else {"mask": mask}
+    return np.asarray(subject(query=x, key=x, value=x, **masked)["out"], np.float64)
 
 
 def without_output_projection(p: Arrays) -> Arrays:
@@ -61,19 +64,19 @@ def read_weights(out: Array, heads: int) -> Array:
 @check("multi-head-formula", roles=(ROLE,))
 def multi_head_formula(impl: Any, draw: Draw) -> Evidence:
     """MultiHead(X) = Concat(head_1, ..., head_h) W_O, head_i = Attention(X W_i^Q, X W_i^K, X W_i^V)."""
-    subject, p, heads, x = drawn(impl, draw)
-    expected, _ = f.multi_head_attention(p, x, x, x, heads)
-    return close("Concat(heads) W_O", attend(subject, x), expected, layer_bound(subject, p, x, x, x))
+    subject, p, heads, x, mask = drawn(impl, draw)
+    expected, _ = f.multi_head_attention(p, x, x, x, heads, mask=mask)
+    return close("Concat(heads) W_O", attend(subject, x, mask), expected, layer_bound(subject, p, x, x, x))
 
 
 @check("each-head-owns-a-slice-of-the-projections", roles=(ROLE,))
 def each_head_owns_a_slice(impl: Any, draw: Draw) -> Evidence:
     """Head i is attention on columns i*d_head .. (i+1)*d_head of Q, K and V; the heads are concatenated in order."""
-    subject, p, heads, x = drawn(impl, draw)
+    subject, p, heads, x, mask = drawn(impl, draw)
     p = without_output_projection(p)
     subject.load(p)
-    outs, _ = f.heads(p, x, x, x, heads)
-    got = attend(subject, x).reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+    outs, _ = f.heads(p, x, x, x, heads, mask=mask)
+    got = attend(subject, x, mask).reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
     return close("output before W_O, by head", got, outs, layer_bound(subject, p, x, x, x))
 
 
@@ -84,6 +87,7 @@ def heads_are_independent(impl: Any, draw: Draw) -> Evidence:
     head = draw.int("head", 0, heads - 1, 1)
     subject, p = loaded(impl, draw, ROLE, d_model=heads * d_head, n_heads=heads)
     x = draw.normal("x", (2, 5, heads * d_head))
+    mask = usual_mask(partial(attend, subject), x)
     p = without_output_projection(p)
     own = slice(head * d_head, (head + 1) * d_head)
     other = dict(p)
@@ -92,9 +96,9 @@ def heads_are_independent(impl: Any, draw: Draw) -> Evidence:
         weight[own] += draw.normal(f"change {name}", weight[own].shape)
         other[f"{name}.weight"] = weight
     subject.load(p)
-    before = attend(subject, x)
+    before = attend(subject, x, mask)
     subject.load(other)
-    change = attend(subject, x) - before
+    change = attend(subject, x, mask) - before
     bound = layer_bound(subject, other, x, x, x)
     draw.bites(abs(change[..., own]).max() > bound, "the changed head's output moved")
     rest = np.delete(change, np.arange(heads * d_head)[own], -1)
@@ -107,10 +111,10 @@ def heads_are_independent(impl: Any, draw: Draw) -> Evidence:
 @check("the-output-projection-mixes-the-heads", roles=(ROLE,))
 def output_projection_mixes(impl: Any, draw: Draw) -> Evidence:
     """The output is W_O applied to the concatenation, plus its bias."""
-    subject, p, _, x = drawn(impl, draw)
-    with_projection = attend(subject, x)
+    subject, p, _, x, mask = drawn(impl, draw)
+    with_projection = attend(subject, x, mask)
     subject.load(without_output_projection(p))
-    expected = f.project(p, "out_proj", attend(subject, x))
+    expected = f.project(p, "out_proj", attend(subject, x, mask))
     return close("concatenation W_O + b_O", with_projection, expected, layer_bound(subject, p, x, x, x))
 
 
@@ -122,14 +126,15 @@ def head_can_be_taken_away(impl: Any, draw: Draw) -> Evidence:
     subject, p = loaded(impl, draw, ROLE, d_model=heads * d_head, n_heads=heads)
     x = draw.normal("x", (2, 5, heads * d_head))
     own = slice(head * d_head, (head + 1) * d_head)
-    before = attend(subject, x)
+    mask = usual_mask(partial(attend, subject), x)
+    before = attend(subject, x, mask)
     silent = {name: value.copy() for name, value in p.items()}
     silent["v_proj.weight"][own] = 0.0
     silent["v_proj.bias"][own] = 0.0
     subject.load(silent)
-    outs, _ = f.heads(p, x, x, x, heads)
+    outs, _ = f.heads(p, x, x, x, heads, mask=mask)
     expected = before - outs[:, head] @ p["out_proj.weight"][:, own].T
-    return close("sum of the other heads", attend(subject, x), expected, 2 * layer_bound(subject, p, x, x, x))
+    return close("sum of the other heads", attend(subject, x, mask), expected, 2 * layer_bound(subject, p, x, x, x))
 
 
 @check("multi-head-scales-by-the-width-of-one-head", roles=(ROLE,))
@@ -142,13 +147,15 @@ def scales_by_head_width(impl: Any, draw: Draw) -> Evidence:
     x = draw.normal("x", (1, t, d), 0.6)
     p = reading_weights(p, x, heads)
     subject.load(p)
-    got = score_differences(read_weights(attend(subject, x), heads))
+    mask = usual_mask(partial(attend, subject), x)
+    shown = np.ones((t, t), bool) if mask is None else mask[0, 0]
+    got = score_differences(read_weights(attend(subject, x, mask), heads))[0][:, shown]
     q, k = (f.project(p, name, x)[0].reshape(t, heads, d_head).swapaxes(0, 1) for name in ("q_proj", "k_proj"))
     raw = q @ k.swapaxes(-1, -2)
-    expected = (raw - raw[..., :1]) / np.sqrt(d_head)
+    expected = ((raw - raw[..., :1]) / np.sqrt(d_head))[:, shown]
     # Logarithms of weights down to e^-2|s| magnify the rounding of the readout.
     magnified = float(np.exp(2 * abs(raw).max() / np.sqrt(d_head))) * (1.0 + float(abs(p["v_proj.weight"]).max()))
-    return close("score differences / sqrt(d_head)", got[0], expected, tolerance(subject.dtype, d, 4 * magnified))
+    return close("score differences / sqrt(d_head)", got, expected, tolerance(subject.dtype, d, 4 * magnified))
 
 
 @check("one-head-is-plain-attention", roles=(ROLE,))
@@ -157,8 +164,9 @@ def one_head_is_plain_attention(impl: Any, draw: Draw) -> Evidence:
     d = draw.int("d_model", 1, 8, 6)
     subject, p = loaded(impl, draw, ROLE, d_model=d, n_heads=1)
     x = draw.normal("x", (2, 5, d))
-    expected, _ = f.self_attention(p, x)
-    got = attend(subject, x)
+    mask = usual_mask(partial(attend, subject), x)
+    expected, _ = f.self_attention(p, x, None if mask is None else mask[:, 0])
+    got = attend(subject, x, mask)
     return close("attention W_O", got, f.project(p, "out_proj", expected), layer_bound(subject, p, x, x, x))
 
 
@@ -188,11 +196,13 @@ def two_heads_look_at_two_places(impl: Any, draw: Draw) -> Evidence:
     p["out_proj.weight"] = np.eye(d)
     subject = impl.build(ROLE, {"d_model": d, "n_heads": 2})
     subject.load(p)
-    got = attend(subject, x)
+    mask = usual_mask(partial(attend, subject), x)
+    got = attend(subject, x, mask)
     expected = np.zeros((1, t, d))
     for head, back in enumerate((1, 2)):
         expected[..., head * d_head : head * d_head + t] = np.roll(content, back, axis=1)
-    return close("[x_(t-1); x_(t-2)]", got, expected, tolerance(subject.dtype, t, 4.0))
+    first = 0 if mask is None else 2  # the first two words ask around the corner, for words that follow them
+    return close("[x_(t-1); x_(t-2)]", got[:, first:], expected[:, first:], tolerance(subject.dtype, t, 4.0))
 
 
 @check("every-head-reads-the-whole-embedding", roles=(ROLE,))
@@ -203,13 +213,14 @@ def every_head_reads_the_whole_embedding(impl: Any, draw: Draw) -> Evidence:
     subject, p = loaded(impl, draw, ROLE, d_model=d, n_heads=heads)
     x = draw.normal("x", (2, 5, d))
     subject.load(without_output_projection(p))
-    before = attend(subject, x)
+    mask = usual_mask(partial(attend, subject), x)
+    before = attend(subject, x, mask)
     reach = []
     for head in range(heads):
         others = x.copy()
         foreign = np.arange(d) // d_head != head
         others[..., foreign] = 0.0
-        reach.append(float(abs(attend(subject, others) - before)[..., head * d_head : (head + 1) * d_head].max()))
+        reach.append(float(abs(attend(subject, others, mask) - before)[..., head * d_head : (head + 1) * d_head].max()))
     return true("influence of the other half of the features on each head", min(reach) > 1e-3, got=reach)
 
 
@@ -219,9 +230,11 @@ def every_head_reads_the_whole_embedding(impl: Any, draw: Draw) -> Evidence:
 @check("multi-head-keeps-the-shape", roles=(ROLE,))
 def keeps_the_shape(impl: Any, draw: Draw) -> Evidence:
     """(B, T, d_model) in, (B, T, d_model) out, so that layers can be stacked."""
-    subject, _, _, x = drawn(impl, draw)
-    once = attend(subject, x)
-    return all_of(same("shape", once.shape, x.shape), same("stacked", attend(subject, once).shape, x.shape))
+    subject, _, _, x, mask = drawn(impl, draw)
+    once = attend(subject, x, mask)
+    if once.shape != x.shape:
+        return same("shape", once.shape, x.shape)
+    return same("shape of the second layer", attend(subject, once, mask).shape, x.shape)
 
 
 @check("heads-must-divide-the-width", roles=(ROLE,), examples=3)
@@ -231,7 +244,8 @@ def heads_must_divide(impl: Any, draw: Draw) -> Evidence:
 
     def use() -> None:
         # 9 words: 9 * 10 numbers do divide into heads of 3, and a bare reshape would mix words silently.
-        attend(impl.build(ROLE, {"d_model": d_model, "n_heads": heads}), np.ones((1, 9, d_model)))
+        subject, x = impl.build(ROLE, {"d_model": d_model, "n_heads": heads}), np.ones((1, 9, d_model))
+        attend(subject, x, usual_mask(partial(attend, subject), x))
 
     return refused(f"d_model {d_model} with {heads} heads", use)
 
@@ -247,20 +261,20 @@ def heads_add_no_parameters(impl: Any, draw: Draw) -> Evidence:
 @check("bias-is-an-option-of-the-projections", roles=(ROLE,), examples=2)
 def bias_is_an_option(impl: Any, draw: Draw) -> Evidence:
     """With biases a zero input gives b_V W_O + b_O, and the bias of K changes nothing; without, the formula holds."""
-    subject, p, heads, x = drawn(impl, draw)
+    subject, p, heads, x, mask = drawn(impl, draw)
     bound = layer_bound(subject, p, x, x, x)
-    at_zero = attend(subject, 0 * x)
-    before = attend(subject, x)
+    at_zero = attend(subject, 0 * x, mask)
+    before = attend(subject, x, mask)
     subject.load({**p, "k_proj.bias": p["k_proj.bias"] + draw.normal("key bias", p["k_proj.bias"].shape)})
-    shifted = attend(subject, x)
+    shifted = attend(subject, x, mask)
     zeroed = {name: 0 * value if name.endswith("bias") else value for name, value in p.items()}
     subject.load(zeroed)
-    formula, _ = f.multi_head_attention(zeroed, x, x, x, heads)
+    formula, _ = f.multi_head_attention(zeroed, x, x, x, heads, mask=mask)
     constant = p["v_proj.bias"] @ p["out_proj.weight"].T + p["out_proj.bias"]
     return all_of(
         close("zero input", at_zero, np.broadcast_to(constant, x.shape), bound),
         close("another bias of K", shifted, before, 4 * bound),
-        close("zero biases", attend(subject, x), formula, bound),
+        close("zero biases", attend(subject, x, mask), formula, bound),
     )
 
 
@@ -285,19 +299,22 @@ def fresh_attention_is_nearly_uniform(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build(ROLE, {"d_model": d, "n_heads": heads})
     x = draw.normal("x", (1, t, d))
     subject.load(reading_weights({name: np.asarray(v, np.float64) for name, v in subject.params().items()}, x, heads))
-    weights = np.clip(read_weights(attend(subject, x), heads), 1e-9, None)
+    mask = usual_mask(partial(attend, subject), x)
+    weights = np.clip(read_weights(attend(subject, x, mask), heads), 1e-9, None)
     entropy = float(-(weights * np.log(weights)).sum(-1).mean())
+    uniform = float(np.log(t if mask is None else mask.sum(-1)).mean())
     # Projections that keep the variance (Xavier) give scores of variance 1, which cost half a nat of ln 16 = 2.77;
     # without the scale the variance is 16, and more than half of the entropy is gone.
-    return true("mean entropy of a row", entropy > 0.75 * np.log(t), got=entropy, expected=f"> {0.75 * np.log(t):.3f}")
+    return true("mean entropy of a row", entropy > 0.75 * uniform, got=entropy, expected=f"> {0.75 * uniform:.3f}")
 
 
 @check("weights-are-returned-by-head", roles=(ROLE,), needs=(f"{ROLE}.weights",))
 def weights_are_returned_by_head(impl: Any, draw: Draw) -> Evidence:
     """The returned weights are those of each head, (B, H, Tq, Tk), or declared an average by one head's axis."""
-    subject, p, heads, x = drawn(impl, draw)
-    got = np.asarray(subject(query=x, key=x, value=x)["weights"], np.float64)
-    _, expected = f.multi_head_attention(p, x, x, x, heads)
+    subject, p, heads, x, mask = drawn(impl, draw)
+    masked = {} if mask is None else {"mask": mask}
+    got = np.asarray(subject(query=x, key=x, value=x, **masked)["weights"], np.float64)
+    _, expected = f.multi_head_attention(p, x, x, x, heads, mask=mask)
     if got.ndim == 4 and got.shape[1] == 1:
         expected = expected.mean(1, keepdims=True)
     return close("weights", got, expected, layer_bound(subject, p, x, x, x))
@@ -309,7 +326,7 @@ def weights_are_returned_by_head(impl: Any, draw: Draw) -> Evidence:
 @check("splitting-heads-does-not-mix-words", roles=(ROLE,))
 def splitting_does_not_mix_words(impl: Any, draw: Draw) -> Evidence:
     """Without mask, words in another order give the same outputs in that order: heads are not cut across words."""
-    subject, p, _, x = drawn(impl, draw)
+    subject, p, _, x, _ = drawn(impl, draw)
     order = draw.rng("order").permutation(x.shape[1])
     draw.bites((order != np.arange(len(order))).any(), "some word moved")
     return close(
@@ -320,11 +337,11 @@ def splitting_does_not_mix_words(impl: Any, draw: Draw) -> Evidence:
 @check("samples-of-a-batch-are-independent", roles=(ROLE,))
 def samples_are_independent(impl: Any, draw: Draw) -> Evidence:
     """Each sample gives what it gives alone, whatever the others hold."""
-    subject, p, _, x = drawn(impl, draw)
+    subject, p, _, x, mask = drawn(impl, draw)
     b = draw.int("b", 0, len(x) - 1, len(x) - 1)
     others = x + 100.0 * (np.arange(len(x)) != b)[:, None, None]
-    got = attend(subject, others)[b : b + 1]
-    return close("sample alone", got, attend(subject, x[b : b + 1]), layer_bound(subject, p, x, x, x))
+    got = attend(subject, others, mask)[b : b + 1]
+    return close("sample alone", got, attend(subject, x[b : b + 1], mask), layer_bound(subject, p, x, x, x))
 
 
 @check("multi-head-gradients-reach-every-projection", roles=(ROLE,), needs=(f"{ROLE}.vjp",), examples=1)
@@ -333,16 +350,17 @@ def gradients_reach_every_projection(impl: Any, draw: Draw) -> Evidence:
     heads, d = 2, 4
     x, cotangent = draw.normal("x", (1, 3, d)), draw.normal("cotangent", (1, 3, d))
     subject, p = loaded(impl, draw, ROLE, d_model=d, n_heads=heads)
-    _, gradients = subject.vjp({"query": x, "key": x, "value": x}, cotangent)
+    mask = usual_mask(partial(attend, subject), x)
+    masked = {} if mask is None else {"mask": mask}
+    _, gradients = subject.vjp({"query": x, "key": x, "value": x, **masked}, cotangent)
     parts, step = [], 1e-5
+
+    def value_of(changed: Arrays) -> float:
+        return float((f.multi_head_attention({**p, **changed}, x, x, x, heads, mask=mask)[0] * cotangent).sum())
+
     for name, value in p.items():
         direction = draw.normal(f"direction {name}", value.shape)
-        above, below = (
-            float(
-                (f.multi_head_attention({**p, name: value + s * step * direction}, x, x, x, heads)[0] * cotangent).sum()
-            )
-            for s in (1, -1)
-        )
+        above, below = (value_of({name: value + sign * step * direction}) for sign in (1, -1))
         bound = 4 * layer_bound(subject, p, x, x, x) * float(np.abs(direction).sum()) + 1e-7  # step^2 error and 1e-9
         got = float((gradients[name] * direction).sum())
         parts.append(close(f"derivative along a direction of {name}", got, (above - below) / (2 * step), bound))
@@ -354,7 +372,7 @@ def gradients_reach_every_projection(impl: Any, draw: Draw) -> Evidence:
 
 def _crossed(impl: Any, draw: Draw) -> tuple[Any, Arrays, int, Array, Array]:
     """A loaded layer, a target of another length than the source."""
-    subject, p, heads, target = drawn(impl, draw)
+    subject, p, heads, target, _ = drawn(impl, draw)
     return subject, p, heads, target, draw.normal("source", (len(target), draw.int("Ts", 1, 8, 7), target.shape[-1]))
 
 
@@ -479,7 +497,7 @@ def source_padding_is_masked(impl: Any, draw: Draw) -> Evidence:
 @check("multi-head-causality-holds-in-every-head", roles=(ROLE,))
 def causality_in_every_head(impl: Any, draw: Draw) -> Evidence:
     """Under the causal mask no output before t knows words after t, and the first word sees only itself."""
-    subject, p, _, x = drawn(impl, draw)
+    subject, p, _, x, _ = drawn(impl, draw)
     t = x.shape[1]
     cut = draw.int("cut", 1, t, (t + 1) // 2)
     draw.bites(cut < t, "some word lies in the future")
@@ -498,7 +516,7 @@ def causality_in_every_head(impl: Any, draw: Draw) -> Evidence:
 @check("multi-head-obeys-both-masks", roles=(ROLE,))
 def obeys_both_masks(impl: Any, draw: Draw) -> Evidence:
     """Causal and padding together: word i of a sample equals attention over its real words up to i."""
-    subject, p, heads, x = drawn(impl, draw)
+    subject, p, heads, x, _ = drawn(impl, draw)
     b, t = x.shape[:2]
     real = interior_padding(draw, b, t)
     mask = np.tri(t, dtype=bool) & real[:, None, None, :]
@@ -520,10 +538,11 @@ def dropout_thins_the_weights(impl: Any, draw: Draw) -> Evidence:
     by_head[:, t:] = by_head[:, :t]  # each weight is read twice: dropped before V, it is missing from both
     subject.load(p)
     bound = layer_bound(subject, p, x, x, x)
-    _, full = f.multi_head_attention(p, x, x, x, heads)
-    still = read_weights(attend(subject, x), heads)
+    mask = usual_mask(partial(attend, subject), x)
+    _, full = f.multi_head_attention(p, x, x, x, heads, mask=mask)
+    still = read_weights(attend(subject, x, mask), heads)
     subject.train(True)
-    out = attend(subject, x).reshape(2, t, heads, 2, t)
+    out = attend(subject, x, mask).reshape(2, t, heads, 2, t)
     first, second = out.transpose(3, 0, 2, 1, 4)  # each (B, H, T, T)
     sure = full > 4 * bound  # of smaller weights rounding hides whether they were dropped
 

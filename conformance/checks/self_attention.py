@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from conformance.checks import subjects
 from conformance.checks.attention import score_differences
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
-from conformance.protocol import Array, Arrays
+from conformance.protocol import Array, Arrays, NotProvided
 from conformance.reference import multi_head as f
 
 # The three words of document 000 section 2.2.4, as one batch.
@@ -21,6 +22,15 @@ WORDS = np.array([[[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.2, 0.3, 0.4, 0
 def loaded(impl: Any, draw: Draw, role: str, **config: Any) -> tuple[Any, Arrays]:
     """`subjects.loaded` with the configuration as keywords."""
     return subjects.loaded(impl, draw, role, config)
+
+
+def usual_mask(attend: Callable[[Array], Any], x: Array) -> Array | None:
+    """The mask under which a layer sees all that it can: none, or the causal one where it never looks ahead."""
+    try:
+        attend(x)
+    except NotProvided:
+        return np.tri(x.shape[1], dtype=bool)[None, None]
+    return None
 
 
 def layer_bound(subject: Any, p: Arrays, query: Array, key: Array, value: Array) -> float:
@@ -55,10 +65,10 @@ def self_attention_formula(impl: Any, draw: Draw) -> Evidence:
     d_model, d_k = draw.int("d_model", 1, 8, 6), draw.int("d_k", 1, 7, 4)
     x = draw.normal("x", (draw.int("B", 1, 3, 2), draw.int("T", 1, 6, 5), d_model))
     subject, p = loaded(impl, draw, "self_attention", d_model=d_model, d_k=d_k)
-    expected, _ = f.self_attention(p, x)
-    return close(
-        "softmax(X W_Q (X W_K)^T / sqrt(d_k)) X W_V", subject(x=x)["out"], expected, layer_bound(subject, p, x, x, x)
-    )
+    mask = usual_mask(lambda x: subject(x=x), x)
+    expected, _ = f.self_attention(p, x, None if mask is None else mask[:, 0])
+    got = (subject(x=x) if mask is None else subject(x=x, mask=mask))["out"]
+    return close("softmax(X W_Q (X W_K)^T / sqrt(d_k)) X W_V", got, expected, layer_bound(subject, p, x, x, x))
 
 
 @check("projections-multiply-from-the-right", roles=("self_attention",), examples=0)
