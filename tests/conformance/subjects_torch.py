@@ -215,6 +215,7 @@ class FusedCausal(nn.Module):
     def __init__(self, config: GPTConfig):
         super().__init__()
         self.n_head = config.n_head
+        self.dropout = config.dropout
         self.c_attn = Conv1D(3 * config.n_embd, config.n_embd)
         self.c_proj = Conv1D(config.n_embd, config.n_embd)
         self.register_buffer("visible", torch.tril(torch.ones(config.block_size, config.block_size)).bool())
@@ -222,7 +223,8 @@ class FusedCausal(nn.Module):
     def forward(self, x):
         q, k, v = (split(part, self.n_head) for part in self.c_attn(x).chunk(3, -1))
         mask = self.visible[: x.shape[1], : x.shape[1]]
-        return self.c_proj(merge(F.scaled_dot_product_attention(q, k, v, mask)))
+        rate = self.dropout if self.training else 0.0
+        return self.c_proj(merge(F.scaled_dot_product_attention(q, k, v, mask, rate)))
 
 
 @correct
