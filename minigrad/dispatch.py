@@ -137,6 +137,14 @@ def _record(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], wanted:
 # --- changes in place -----------------------------------------------------------------------------
 
 
+def recorded(tensor: Tensor, value: Tensor) -> bool:
+    """Does a change of `tensor` in place to `value` have to be recorded?"""
+    root = tensor if tensor.base is None else tensor.base
+    return state.recorder is not None or (
+        state.grad_enabled and (root.needs_grad or tensor.requires_grad or value.requires_grad)
+    )
+
+
 def write(tensor: Tensor, result: Tensor) -> Tensor:
     """Give `tensor` the value (and the history) of `result`, in its own memory; advances the storage's version.
 

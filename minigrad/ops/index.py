@@ -12,20 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes
+from minigrad import dispatch, dtypes
 from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand, cast
 from minigrad.ops.registry import Array, Meta, Op, op
 from minigrad.ops.rules import normalise_dim
+from minigrad.ops.shape import broadcast_to, reshape
 from minigrad.tensor import Tensor
 
-SLOT = "tensor"  # stands in a static index where an index tensor goes
+SLOT = "tensor"  # stands in an index where an index tensor goes
+ALL = ("slice", None, None, None)
 Static = tuple[Any, ...]
-
-
-def _freeze(item: Any) -> Any:
-    """A slice as a hashable, printable tuple."""
-    return ("slice", item.start, item.stop, item.step) if isinstance(item, slice) else item
 
 
 def _thaw(index: Static, tensors: Sequence[Array] = ()) -> tuple[Any, ...]:
@@ -35,36 +32,68 @@ def _thaw(index: Static, tensors: Sequence[Array] = ()) -> tuple[Any, ...]:
     )
 
 
-def parse(x: Tensor, index: Any) -> tuple[Static, list[Tensor]]:
-    """(static part, index tensors) of a Python index. Raises IndexError or TypeError in one sentence."""
-    items = index if isinstance(index, tuple) else (index,)
+def parse(x: Tensor, index: Any) -> tuple[Static, Static, list[Tensor]]:
+    """A Python index as (static part, places of index tensors in what the static part leaves, index tensors).
+
+    Integers are applied with the static part, before index tensors (as torch does: `x[0, :, ids]` keeps its order of
+    dimensions). Raises IndexError or TypeError in one sentence.
+    """
+    items = list(index) if isinstance(index, tuple) else [index]
+    items = [_as_index_tensor(item) for item in items]
+    if Ellipsis not in [item for item in items if item is Ellipsis]:
+        items.append(Ellipsis)
+    taken = builtins.sum(_consumed(item) for item in items)
+    rest = x.array.ndim - taken
+    if rest < 0:
+        raise IndexError(f"{taken} indices are too many for a tensor of {x.array.ndim} dimensions")
     static: list[Any] = []
+    places: list[Any] = []
     tensors: list[Tensor] = []
     for item in items:
-        if isinstance(item, Tensor | np.ndarray | list | range):
-            tensor = item if isinstance(item, Tensor) else as_operand(np.asarray(item, None if len(item) else np.int64))
-            if dtypes.is_floating(tensor.array.dtype):
-                raise TypeError(
-                    f"an index must be int, bool, a slice, None, ... or a tensor of integers or booleans, "
-                    f"got a {dtypes.name(tensor.array.dtype)} tensor"
-                )
-            if tensor.array.ndim == 0 and tensor.array.dtype != dtypes.bool_ and not tensor.storage.abstract:
-                static.append(int(tensor.array))
-                continue
-            static.append(SLOT)
-            tensors.append(tensor)
-        elif isinstance(item, slice):
-            if item.step is not None and int(item.step) <= 0:
-                raise ValueError("a slice's step must be positive: use .flip(dim) to reverse")
-            bounds = (None if v is None else int(v) for v in (item.start, item.stop, item.step))
-            static.append(("slice", *bounds))
-        elif item is None or item is Ellipsis or isinstance(item, bool):
-            static.append(item)
-        elif isinstance(item, int | np.integer):
-            static.append(int(item))
+        if isinstance(item, Tensor):
+            static += [ALL] * _consumed(item)
+            places.append(SLOT)
+            tensors.append(item)
+        elif item is Ellipsis:
+            static += [ALL] * rest
+            places += [ALL] * rest
+            rest = 0
         else:
-            raise TypeError(f"a tensor cannot be indexed with {type(item).__name__}")
-    return tuple(static), tensors
+            static.append(item)
+            if not isinstance(item, int):
+                places.append(ALL)
+    return tuple(static), tuple(places), tensors
+
+
+def _as_index_tensor(item: Any) -> Any:
+    """An item of an index: a tensor of integers or booleans, an int, a bool, None, ..., or a slice as a tuple."""
+    if isinstance(item, Tensor | np.ndarray | list | range):
+        tensor = item if isinstance(item, Tensor) else as_operand(np.asarray(item, None if len(item) else np.int64))
+        if dtypes.is_floating(tensor.array.dtype):
+            raise TypeError(
+                f"an index must be int, bool, a slice, None, ... or a tensor of integers or booleans, "
+                f"got a {dtypes.name(tensor.array.dtype)} tensor"
+            )
+        one_integer = tensor.array.ndim == 0 and tensor.array.dtype != dtypes.bool_
+        return int(tensor.array) if one_integer and not tensor.storage.abstract else tensor
+    if isinstance(item, slice):
+        if item.step is not None and int(item.step) <= 0:
+            raise ValueError("a slice's step must be positive: use .flip(dim) to reverse")
+        return ("slice", *(None if v is None else int(v) for v in (item.start, item.stop, item.step)))
+    if item is None or item is Ellipsis:
+        return item
+    if isinstance(item, bool | np.bool_):  # a mask without dimensions
+        return Tensor(np.array(item))
+    if isinstance(item, int | np.integer):
+        return int(item)
+    raise TypeError(f"a tensor cannot be indexed with {type(item).__name__}")
+
+
+def _consumed(item: Any) -> int:
+    """How many dimensions of the tensor an item of an index speaks of."""
+    if isinstance(item, Tensor):
+        return item.array.ndim if item.array.dtype == dtypes.bool_ else 1
+    return 0 if item is None or item is Ellipsis else 1
 
 
 def _meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
@@ -72,7 +101,7 @@ def _meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
     hollow = np.lib.stride_tricks.as_strided(np.zeros((), metas[0][1]), metas[0][0], (0,) * len(metas[0][0]))
     tensors = [np.zeros(shape, dtype) for shape, dtype in metas[1:]]
     if any(dtype == dtypes.bool_ for _, dtype in metas[1:]):
-        raise TypeError(
+        raise RuntimeError(
             "indexing with a boolean tensor gives a shape that depends on its values: "
             "it cannot be traced; use where() or masked_fill()"
         )
@@ -81,13 +110,13 @@ def _meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
 
 slice_op = op(
     "slice",
-    lambda x, *, index: x[_thaw(index)],
+    lambda x, *, index: x[(*_thaw(index), ...)],  # with "..." a single element is a view, too
     {"x": lambda g, x_shape, index: slice_add_op(g, shape=x_shape, index=index)},
     view=True,
     samples=lambda rng: [
         ((rng.standard_normal((4, 5)),), {"index": (1,)}),
         ((rng.standard_normal((4, 5)),), {"index": (("slice", 1, 3, None), ("slice", None, None, 2))}),
-        ((rng.standard_normal((4, 5)),), {"index": (Ellipsis, None, -1)}),
+        ((rng.standard_normal((4, 5)),), {"index": (("slice", None, None, None), None, -1)}),
     ],
     formula="x[index], a view",
     exact_dtype=True,
@@ -149,11 +178,18 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
     Raises IndexError out of range, TypeError for a floating index.
     """
-    static, tensors = parse(x, index)
     try:
-        return take_op(x, *tensors, index=static) if tensors else slice_op(x, index=static)
+        view, places, tensors = _view(x, index)
+        return take_op(view, *tensors, index=places) if tensors else view
     except IndexError as error:
         raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
+
+
+def _view(x: Tensor, index: Any) -> tuple[Tensor, Static, list[Tensor]]:
+    """`x` with the static part of `index` applied, and what is left for the index tensors."""
+    static, places, tensors = parse(x, index)
+    unchanged = tensors and builtins.all(item == ALL for item in static)
+    return x if unchanged else slice_op(x, index=static), places, tensors
 
 
 def _put(x: Array, value: Array, *indices: Array, index: Static) -> Array:
@@ -183,24 +219,43 @@ put_op: Op = op(
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, in place. Raises ValueError where the value does not fit, IndexError out of range."""
-    from minigrad.dispatch import write
-    from minigrad.graph import state
-
-    static, tensors = parse(x, index)
-    given = value if isinstance(value, Tensor) else Tensor(np.array(value, x.array.dtype))
-    tracked = state.grad_enabled and (x.needs_grad or given.needs_grad)
+    if isinstance(value, Tensor):
+        given = cast(value, dtype=x.array.dtype)
+    elif isinstance(value, bool | int | float):
+        given = Tensor(dtypes.scalar(value, x.array.dtype))
+    else:
+        given = Tensor(np.asarray(value).astype(x.array.dtype))
     try:
-        if tracked or state.recorder is not None:
-            write(x, put_op(x, cast(given, dtype=x.array.dtype), *tensors, index=static))
-        else:
-            x.array[_thaw(static, [t.array for t in tensors])] = given.array
-            x.storage.version += 1
+        view, places, tensors = _view(x, index)
+        if tensors and not dispatch.recorded(view, given):
+            view.array[_thaw(places, [t.array for t in tensors])] = given.array
+            view.storage.version += 1
+        elif tensors:
+            dispatch.write(view, put_op(view, given, *tensors, index=places))
+        elif not _same_window(view, given):  # `x[i] += y` has written into the view already
+            dispatch.write(view, expand_leading(given, view.array.shape))
     except IndexError as error:
         raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
     except ValueError as error:
-        if "broadcast" not in str(error):
+        if "broadcast" not in str(error) and "expand" not in str(error):
             raise
-        raise ValueError(f"assigning to a part of a tensor of shape {list(x.array.shape)}: {error}") from None
+        raise ValueError(
+            f"assigning to a part of a tensor of shape {list(x.array.shape)}: a value of shape "
+            f"{list(given.array.shape)} does not fit there ({error})"
+        ) from None
+
+
+def _same_window(view: Tensor, given: Tensor) -> bool:
+    a, b = view.array, given.array
+    return view.storage is given.storage and a.__array_interface__ == b.__array_interface__
+
+
+def expand_leading(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`value` expanded to `shape`; leading dimensions of size 1 that `shape` lacks are dropped."""
+    extra = value.array.ndim - len(shape)
+    if extra > 0 and value.array.shape[:extra] == (1,) * extra:
+        value = reshape(value, value.array.shape[extra:])
+    return broadcast_to(value, shape)
 
 
 # --- gather and scatter -----------------------------------------------------------------------------
@@ -231,11 +286,22 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return gather_op(x, index, dim=d)
 
 
-def _check_index(name: str, x: Tensor, dim: int, index: Tensor) -> None:
+def _check_index(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> None:
     if dtypes.category(index.array.dtype) != 1:
         raise TypeError(f"{name}: the index must be an integer tensor, got {dtypes.name(index.array.dtype)}")
     if index.array.ndim != x.array.ndim:
         raise ValueError(f"{name}: index has {index.array.ndim} dimensions, the tensor {x.array.ndim}: they must agree")
+    sizes = index.array.shape
+    inside = builtins.all(m <= n or d == dim for d, (m, n) in enumerate(zip(sizes, x.array.shape, strict=True)))
+    if src is not None and src.array.ndim:
+        inside = inside and src.array.ndim == len(sizes)
+        inside = inside and builtins.all(m <= n for m, n in zip(sizes, src.array.shape, strict=True))
+    if not inside:
+        source = "" if src is None else f" and the source {list(src.array.shape)}"
+        raise ValueError(
+            f"{name}: the index {list(index.array.shape)} must not be larger than the tensor {list(x.array.shape)}"
+            f"{source}, but along dimension {dim} of the tensor"
+        )
     if index.array.size and not index.storage.abstract:
         low, high = int(index.array.min()), int(index.array.max())
         if low < 0 or high >= x.array.shape[dim]:
@@ -284,15 +350,13 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`x` with `src` added at `index` along `dim`; repeated indices add up."""
     d = normalise_dim(dim, x.array.ndim)
-    _check_index("scatter_add", x, d, index)
+    _check_index("scatter_add", x, d, index, src)
     return x + scatter_add_op(cast(src, dtype=x.array.dtype), index, dim=d, shape=x.array.shape)
 
 
 def _scatter(x: Array, src: Array, index: Array, *, dim: int) -> Array:
     result = np.array(x, order="C")
-    result[_along(index, dim)] = np.broadcast_to(src, np.broadcast_shapes(src.shape, index.shape))[
-        tuple(slice(n) for n in index.shape)
-    ]
+    result[_along(index, dim)] = src[tuple(slice(n) for n in index.shape)] if src.ndim else src
     return result
 
 
@@ -320,14 +384,17 @@ scatter_op: Op = op(
 def scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
     """`x` with the elements at `index` along `dim` replaced by `src` (a tensor or a number)."""
     d = normalise_dim(dim, x.array.ndim)
-    _check_index("scatter", x, d, index)
-    return scatter_op(x, cast(as_operand(src, x), dtype=x.array.dtype), index, dim=d)
+    src = as_operand(src, x)
+    _check_index("scatter", x, d, index, src)
+    return scatter_op(x, cast(src, dtype=x.array.dtype), index, dim=d)
 
 
 def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
     """int64 ``(..., num_classes)`` with a 1 at each index. Raises ValueError for an index outside."""
     if dtypes.category(index.array.dtype) != 1:
         raise TypeError(f"one_hot needs an integer tensor, got {dtypes.name(index.array.dtype)}")
+    if num_classes < 0 and index.storage.abstract:
+        raise RuntimeError("one_hot in a trace needs num_classes: its shape must not depend on values")
     if index.array.size and not index.storage.abstract:
         low, high = int(index.array.min()), int(index.array.max())
         num_classes = high + 1 if num_classes < 0 else num_classes
