@@ -93,13 +93,22 @@ class Resolution:
             return
         module = self.make(self.settings)
         probes.randomise(module)
-        {
+        resolver = {
             Attention: self._resolve_attention,
             CachedAttention: self._resolve_cached,
             Tokenwise: self._resolve_tokenwise,
             Positions: self._resolve_positions,
             TransformerLayer: self._resolve_layer,
-        }[MODULE_SUBJECTS[self.role]](module)
+        }[MODULE_SUBJECTS[self.role]]
+        try:
+            resolver(module)
+        except Unresolved:
+            raise
+        except Exception as error:
+            raise Unresolved(
+                f"running {cls.__name__} as {self.role} raised {type(error).__name__}: {error}; name its role as "
+                f"file.py:{cls.__name__}@role, or write a class with build(role, config)"
+            ) from error
 
     def say(self, subject: str, value: Any, evidence: str) -> None:
         self.facts.append(Fact(subject, value, evidence))
@@ -206,6 +215,10 @@ class Resolution:
         found = f"equals the formula to {errors[best]:.0e} with random parameters"
         evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
         self.say("layout", label, evidence)
+        if not fits:  # no variant is excused: the claims about each of them apply, and fail
+            for option in variants | {"norm_first": None}:
+                self.fixed.pop(option, None)
+            return False
         for option, value in chosen.items():
             if option not in ROLES[self.role].config:
                 self.attributes[option] = value
@@ -214,7 +227,7 @@ class Resolution:
             else:
                 continue
             self.say(option, value, evidence)
-        return bool(fits)
+        return True
 
     def _error(self, trial: tuple[str, p.Layout, bool, dict[str, Any]], inputs: Arrays, mask: Array | None) -> float:
         _, layout, residual, chosen = trial
@@ -258,7 +271,7 @@ class Resolution:
         first, evidence = probes.batch_axis(self._probe(module))
         self.conventions = replace(self.conventions, batch_first=first)
         self.say("layout of inputs", "(B, T, d)" if first else "(T, B, d)", evidence)
-        if call.form == "context" and probes.ignores(self._probe(module), "memory"):
+        if self.role != "decoder_layer" and call.form == "context" and probes.ignores(self._probe(module), "memory"):
             del call.names["memory"]
             self.say("attends to", "its own input", "the second input changes nothing")
 
@@ -369,8 +382,8 @@ class Resolution:
         errors = {
             layout: float(abs(codes - sinusoid(np.arange(TQ), d, layout)).max()) for layout in ("interleaved", "half")
         }
-        layout = min(errors, key=lambda name: errors[name])
-        fits = errors[layout] < FITS
+        fits = min(errors.values()) < FITS
+        layout = min(errors, key=lambda name: errors[name]) if fits else "interleaved"
         self.attributes["layout"] = layout
         evidence = (
             f"equals the formula to {errors[layout]:.0e}" if fits else f"neither fits (error {errors[layout]:.2g})"
@@ -417,7 +430,8 @@ class Resolution:
             f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
         )
         self.conventions = replace(self.conventions, heads_axis=axis)
-        self.fixed["pairing"] = pairing
+        if error < FITS:
+            self.fixed["pairing"] = pairing
         if "base" not in self.constructor.known:
             self.fixed["base"] = 10000.0
         self.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.inference.parameters import attention_layouts
+from conformance.adapters.inference.parameters import attention_layouts, kernels
 from conformance.adapters.inference.probes import SIZES
 
 SUPPORTED = (
@@ -46,6 +46,11 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
     norms = [child for child in module.modules() if is_norm(child) and child is not module]
     name = cls.__name__
     options = set() if constructor.config_parameter is not None else constructor.known
+    if "n_heads" in options and "n_kv_heads" in options and norms:
+        raise Unresolved(
+            f"{name} is a layer of grouped-query attention, which no role is: test its parts, or write a class with "
+            "build(role, config)"
+        )
     said = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
     if re.search(r"\b(rope|rotary)\b", said):
         return Fact("role", "rope", "the class name")
@@ -53,7 +58,8 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
         role = "learned_positions" if matrices else "sinusoidal_positions"
         return Fact("role", role, f"the class name, {'a table of' if matrices else 'no'} parameters")
     attentions = top_attentions(module)
-    if attentions and matrices and (norms or "d_ff" in options) and not is_attention(module):
+    inside = tuple(f"{path}." for path, _ in attentions)
+    if attentions and norms and len([k for k in kernels(module, split=True) if not k.pattern.startswith(inside)]) > 1:
         role = "decoder_layer" if call.form == "context" or len(attentions) > 1 else "encoder_layer"
         return Fact("role", role, f"attention, {len(norms)} norms; forward takes {call.form}")
     if is_attention(module) or "n_heads" in options or any(attention_layouts(module, SIZES, output=False)):

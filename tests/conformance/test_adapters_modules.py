@@ -1,0 +1,157 @@
+"""The inference of nn.Module classes: every layout is found, correct ones keep every claim, wrong ones break theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from subjects_sequence_first import SequenceFirstPositions  # noqa: E402
+from subjects_torch import CORRECT, WRONG  # noqa: E402
+from torch import nn  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters.torch_module import TorchModuleImplementation, Unresolved  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import BROKEN, Verdict  # noqa: E402
+
+RIGHT = {**CORRECT, "SequenceFirstPositions": SequenceFirstPositions}
+
+FACTS = {
+    "HiddenMask": {"mask mask": "bool, True = hidden"},
+    "AdditiveMask": {"mask attn_mask": "additive, 0 and -inf"},
+    "SequenceFirst": {"layout of inputs": "(T, B, d)", "layout": "fused in blocks"},
+    "NumberedLinears": {"layout": "separate projections", "a row whose keys are all hidden": "uniform"},
+    "PlainMatrices": {"layout": "separate projections, weights (in, out)"},
+    "PostNormInside": {"layout": "separate projections, with a residual"},
+    "FusedCausal": {"layout": "fused in blocks, weights (in, out)", "causal": "True"},
+    "FusedPerHead": {"layout": "fused head by head", "weights": "(3, 1, 5, 5)"},
+    "RMSNormMinusOne": {"layout": "weight stored minus one"},
+    "PositionwiseFeedForward": {"activation": "gelu"},
+    "HalfSplitPositions": {"returns": "the codes alone", "pairs": "half"},
+    "SequenceFirstPositions": {"layout of inputs": "(T, B, d)"},
+    "RotaryEmbedding": {"pairing": "half"},
+    "EncoderBlock": {"norm": "after each sublayer"},
+    "PreNormDecoderBlock": {"norm": "before each sublayer", "activation": "gelu"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def verdicts(implementation):
+    """The verdict on each claim whose check builds the implementation's role."""
+    checks = [check for check in CHECKS.values() if implementation.role in check.roles]
+    return {check.claim: run_check(check, implementation, "quick") for check in checks}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_correct_module_is_inferred_and_breaks_no_claim(name):
+    implementation = TorchModuleImplementation(RIGHT[name])
+    assert implementation.role == RIGHT[name].role
+    found = {fact.subject: str(fact.value) for fact in implementation.inference}
+    for subject, value in FACTS.get(name, {}).items():
+        assert found[subject].startswith(value), implementation.describe()
+    results = verdicts(implementation)
+    broken = {
+        claim: f"{r.what} {r.expected} {r.got} {r.message}" for claim, r in results.items() if r.verdict in BROKEN
+    }
+    assert not broken, implementation.describe()
+    assert any(result.verdict is Verdict.PASS for result in results.values())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_module_breaks_the_claims_that_it_is_wrong_about(name):
+    implementation = TorchModuleImplementation(WRONG[name])
+    assert implementation.role == WRONG[name].role
+    for claim in WRONG[name].breaks:
+        assert run_check(CHECKS[claim], implementation, "quick").verdict is Verdict.FAIL, claim
+
+
+@pytest.mark.parametrize("name", ["Unscaled", "MixedPositions", "KeysFromTheQueryProjection", "GatedByGELU"])
+def test_a_wrong_module_is_mapped_by_names_and_the_report_says_that_nothing_fits(name):
+    assert "no standard layout fits" in TorchModuleImplementation(WRONG[name]).describe()
+
+
+@pytest.mark.parametrize(("name", "scale"), [("Unscaled", "none"), ("ScaledByModelWidth", "1/sqrt(d_model)")])
+def test_another_scale_of_the_scores_is_named(name, scale):
+    found = {fact.subject: fact.value for fact in TorchModuleImplementation(WRONG[name]).inference}
+    assert found["scale of the scores"] == scale
+
+
+def test_a_positional_encoding_is_used_as_the_attention_of_its_file():
+    """Codes along axis 0 fit (T, B, d); but the attention in this file takes (B, T, d)."""
+    here = type("Encoding", (SequenceFirstPositions,), {"__module__": CORRECT["SeparateProjections"].__module__})
+    implementation = TorchModuleImplementation(here, "sinusoidal_positions")
+    assert implementation.resolution.conventions.batch_first
+    assert run_check(CHECKS["positions-run-along-the-sequence"], implementation, "quick").verdict is Verdict.FAIL
+
+
+def test_the_role_can_be_named():
+    class Mystery(CORRECT["HandLayerNorm"]):
+        pass
+
+    assert TorchModuleImplementation(Mystery, "layer_norm").inference[0].evidence == "as asked"
+    with pytest.raises(Unresolved, match="choose one of multi_head_attention"):
+        TorchModuleImplementation(Mystery, "softmax")
+
+
+class NeedsParts(nn.Module):
+    def __init__(self, size, self_attn, feed_forward):
+        super().__init__()
+
+    def forward(self, x):
+        return x
+
+
+class UnreadableCall(CORRECT["HandLayerNorm"]):
+    def forward(self, alpha, beta, gamma):
+        return alpha
+
+
+class UnreadableNames(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x):
+        return self.d(self.a(x) + self.b(x) + self.c(x))
+
+
+class Raises(UnreadableNames):
+    def __init__(self, d_model, num_heads):
+        raise RuntimeError("broken on purpose")
+
+
+@pytest.mark.parametrize(
+    ("cls", "says"),
+    [
+        (NeedsParts, "constructor needs self_attn, feed_forward"),
+        (UnreadableCall, "forward needs"),
+        (UnreadableNames, "names its layers"),
+        (Raises, "broken on purpose"),
+        (nn.Identity, "plays none of the roles"),
+    ],
+)
+def test_what_cannot_be_inferred_is_unresolved_with_what_to_write(cls, says):
+    with pytest.raises(Unresolved, match=says) as raised:
+        TorchModuleImplementation(cls)
+    assert "write a" in str(raised.value)
+
+
+def test_an_instance_is_refused():
+    with pytest.raises(Unresolved, match="name the class"):
+        TorchModuleImplementation(nn.Identity())
+
+
+def test_options_that_the_class_has_not_are_not_provided():
+    implementation = TorchModuleImplementation(CORRECT["EncoderBlock"])
+    sizes = {"d_model": 12, "n_heads": 3, "d_ff": 7}
+    with pytest.raises(NotProvided, match="norm_first"):
+        implementation.build("encoder_layer", {**sizes, "norm_first": True})
+    with pytest.raises(NotProvided, match="plays the role encoder_layer"):
+        implementation.build("layer_norm", {"d_model": 4})

@@ -1,0 +1,179 @@
+"""Run the Python listings of documents as subjects: `python -m tools.listings FOLDER [--markdown FILE]`.
+
+FOLDER holds the tutorials as text files. Their fenced Python listings are cut out; the imports, class and function
+definitions of each are written to a temporary file, after those of the listings before it (which listings use), and
+every nn.Module class runs as `--impl file.py:Class`. Printed is a row for each class, and the smallest failing example
+of each claim that it breaks. Nothing of the documents is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import conformance.checks  # noqa: F401  (registers the checks)
+from conformance import catalogue
+from conformance.adapters import SpecificationError
+from conformance.check import CHECKS
+from conformance.supervisor import Supervisor
+from conformance.verdict import BROKEN, Result, Verdict, fold
+
+_FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One listing of a document: `source` has its definitions after those of the listings before it."""
+
+    document: str
+    line: int
+    source: str
+    classes: tuple[str, ...]
+
+
+@dataclass
+class Row:
+    """One class and what came of it: claims kept, claims broken, and how many failures follow from those.
+
+    role is empty when it could not be inferred; then `note` says why.
+    """
+
+    document: str
+    line: int
+    name: str
+    role: str = ""
+    note: str = ""
+    passed: int = 0
+    broken: list[Result] = field(default_factory=list)
+    follow: int = 0
+
+    @property
+    def verdict(self) -> str:
+        if not self.role:
+            return "no role"
+        return "FAIL" if self.broken else "PASS"
+
+
+def listings(path: Path, document: str) -> Iterator[Listing]:
+    """The listings of a text that define nn.Module classes. Listings that are no Python (sketches) are left out."""
+    text = path.read_text(encoding="utf-8")
+    before: list[ast.stmt] = []
+    for match in _FENCE.finditer(text):
+        try:
+            body = ast.parse(match[1]).body
+        except SyntaxError:
+            continue
+        kept = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef))]
+        before += kept
+        modules = tuple(node.name for node in kept if isinstance(node, ast.ClassDef) and _is_module(node))
+        if modules:
+            source = "\n\n".join(ast.unparse(node) for node in before)
+            yield Listing(document, text.count("\n", 0, match.start()) + 1, source + "\n", modules)
+
+
+def _is_module(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith("Module") for base in node.bases)
+
+
+def number_of(path: Path) -> str:
+    """The number of the document whose text the file holds, or the file's name."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    known = {document.sha256: document.number for document in catalogue.load().documents.values()}
+    return known.get(digest, path.stem)
+
+
+def run(listing: Listing, folder: Path, budget: str) -> Iterator[Row]:
+    """A row for each class of a listing, each in its own process."""
+    file = folder / f"listing_{listing.document}_{listing.line}.py"
+    file.write_text(listing.source, encoding="utf-8")
+    for name in listing.classes:
+        row = Row(listing.document, listing.line, name)
+        try:
+            with Supervisor(f"{file}:{name}", budget=budget, children=1) as supervisor:
+                first = next(iter(CHECKS))
+                supervisor.submit([first])
+                told = supervisor.result(first).notes
+                row.role = told[0].partition(" as ")[2]
+                claims = [claim for claim, check in CHECKS.items() if row.role in check.roles]
+                supervisor.submit(claims)
+                results = {claim: supervisor.result(claim) for claim in claims}
+        except SpecificationError as error:
+            row.note = str(error).split(": ", 2)[-1]
+        else:
+            row.note = next((note.strip() for note in told if " fits" in note), "")
+            row.passed = sum(result.verdict is Verdict.PASS for result in results.values())
+            folded = fold(results, catalogue.load())
+            row.broken = [result for result in folded.values() if result.verdict in BROKEN]
+            row.follow = sum(result.verdict is Verdict.BLOCKED for result in folded.values())
+        yield row
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table: no word of the documents but the names of their classes."""
+    lines = ["| document | listing at line | class | role | verdict | claims kept | claims broken |", "|---" * 7 + "|"]
+    for row in rows:
+        broken = ", ".join(result.claim for result in row.broken) or "-"
+        broken += f" (and {row.follow} that follow)" if row.follow else ""
+        role = row.role or "-"
+        lines.append(f"| {row.document} | {row.line} | {row.name} | {role} | {row.verdict} | {row.passed} | {broken} |")
+    return "\n".join(lines)
+
+
+def details(rows: Sequence[Row]) -> Iterator[str]:
+    """What could not be inferred, and the smallest example of each failure."""
+    for row in rows:
+        if row.note:
+            yield f"{row.document}:{row.line} {row.name}: {row.note}"
+        for result in row.broken:
+            yield f"{row.document}:{row.line} {row.name}: {result.verdict} {result.claim}"
+            if result.verdict is Verdict.ERROR:
+                yield f"    {result.message} {result.place}"
+            else:
+                yield f"    {result.what}: expected {result.expected}, got {result.got}"
+            yield f"    smallest example: {', '.join(f'{k} = {v}' for k, v in result.example.items())}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when every class ran, whatever its verdict; 2 when the folder holds no listing."""
+    parser = argparse.ArgumentParser(prog="python -m tools.listings", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("folder", type=Path, help="folder of the documents as text files")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
+    parser.add_argument("--budget", default="default", choices=("quick", "default", "deep"))
+    options = parser.parse_args(arguments)
+    if not options.folder.is_dir():
+        parser.error(f"there is no folder {options.folder}")
+    found = [
+        listing
+        for path in sorted(options.folder.iterdir())
+        if path.suffix in (".txt", ".md")
+        for listing in listings(path, number_of(path))
+    ]
+    if not found:
+        parser.error(f"{options.folder} holds no .txt or .md file with a ```python listing that defines an nn.Module")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for listing in found for row in run(listing, Path(folder), options.budget)]
+    print(table(rows))
+    print(*details(rows), sep="\n")
+    if options.markdown:
+        options.markdown.write_text(_page(table(rows)), encoding="utf-8")
+    return 0
+
+
+def _page(rows: str) -> str:
+    return (
+        "# The documents' listings, tested\n\n"
+        "Every `nn.Module` class of the documents' Python listings, run as a subject without any code for it:\n"
+        "`python -m tools.listings FOLDER --markdown docs/listings.md`, where FOLDER holds the documents as text.\n\n"
+        f"{rows}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
