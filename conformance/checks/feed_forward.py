@@ -94,6 +94,16 @@ def padding_row_gradient(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("embedding-row-of-the-pad-starts-at-zero", roles=("embedding",))
+def padding_row_start(impl: Any, draw: Draw) -> Evidence:
+    """With padding_idx the row of the pad is zero in a new table, and only that row."""
+    vocab = draw.int("vocab", 3, 9, 6)
+    config = {"vocab": vocab, "d_model": 4, "padding_idx": draw.int("padding_idx", 0, 2, 1)}
+    table = next(iter(impl.build("embedding", config).params().values()))
+    empty = np.flatnonzero(~table.any(axis=1))
+    return same("rows that are zero", empty.tolist(), [config["padding_idx"]])
+
+
 # --- activations ----------------------------------------------------------------------------------
 
 
@@ -113,6 +123,12 @@ def relu_formula(impl: Any, draw: Draw) -> Evidence:
 def gelu_formula(impl: Any, draw: Draw) -> Evidence:
     """GELU(x) = x Phi(x), exact: the tanh approximation is up to 4.7e-4 away."""
     return _activation(impl, draw, "gelu")
+
+
+@check("gelu-by-tanh-is-an-approximation", roles=("activation",))
+def gelu_tanh_formula(impl: Any, draw: Draw) -> Evidence:
+    """The tanh form is x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    return _activation(impl, draw, "gelu_tanh")
 
 
 @check("silu-is-x-times-sigmoid", roles=("activation",))

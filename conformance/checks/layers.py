@@ -199,6 +199,19 @@ def _order(draw: Draw, n: int) -> Array:
     return np.roll(np.arange(n), draw.int("rotation", 1, n - 1, 2) if n > 2 else 1)
 
 
+@check("attention-weights-move-with-the-tokens", roles=("attention",), needs=("attention.weights",))
+def weights_move(impl: Any, draw: Draw) -> Evidence:
+    """Weights depend on dot products alone, not on indices: permuted queries and keys permute rows and columns."""
+    b, h, t, d = draw.int("B", 1, 2, 2), draw.int("H", 1, 3, 3), draw.int("T", 2, 6, 5), draw.int("d_k", 1, 6, 4)
+    query, key, value = (draw.normal(name, (b, h, t, d)) for name in ("query", "key", "value"))
+    order = _order(draw, t)
+    subject = impl.build("attention", {})
+    weights = subject(query=query, key=key, value=value)["weights"]
+    moved = subject(query=query[..., order, :], key=key[..., order, :], value=value[..., order, :])["weights"]
+    bound = tolerance(subject.dtype, d, float(np.abs(query @ key.swapaxes(-1, -2)).max()))
+    return close("weights of the permuted tokens", moved, weights[..., order, :][..., order], bound)
+
+
 @check("unmasked-attention-is-permutation-equivariant", roles=("encoder_layer",))
 def equivariance(impl: Any, draw: Draw) -> Evidence:
     """Permuted tokens come out permuted, with the same vectors and the same mean: equivariant, not invariant."""
@@ -213,6 +226,21 @@ def equivariance(impl: Any, draw: Draw) -> Evidence:
         close("mean over the tokens", permuted.mean(1), out.mean(1), bound),
         true("the outputs are not unchanged", np.abs(permuted - out).max() > 1e-3),
     )
+
+
+@check("only-attention-mixes-positions", roles=("encoder",))
+def only_attention_mixes(impl: Any, draw: Draw) -> Evidence:
+    """No recurrence, no convolution: where each token may attend to itself only, huge other tokens change nothing."""
+    config = {**stack_sizes(draw), "final_norm": True}
+    subject, _ = loaded(impl, draw, "encoder", config)
+    x = tokens(draw, config["d_model"])
+    t = x.shape[1]
+    at = draw.int("position", 0, t - 1, 1)
+    poisoned = HUGE * (1.0 + np.abs(x))
+    poisoned[:, at] = x[:, at]
+    got = subject(x=poisoned, mask=np.eye(t, dtype=bool)[None, None])["out"][:, at]
+    alone = subject(x=x[:, at : at + 1], mask=np.ones((1, 1, 1, 1), bool))["out"][:, 0]
+    return close("the token among huge ones", got, alone, layer_bound(subject, config, alone))
 
 
 @check("causal-mask-shows-the-order", roles=("encoder",))
@@ -269,6 +297,12 @@ def _decoder_layer_formula(impl: Any, draw: Draw, norm_first: bool) -> Evidence:
 def decoder_layer(impl: Any, draw: Draw) -> Evidence:
     """a = LN1(x + MaskedMHA(x)), b = LN2(a + MHA(q=a, kv=memory)), out = LN3(b + FFN(b))."""
     return _decoder_layer_formula(impl, draw, norm_first=False)
+
+
+@check("pre-norm-decoder-layer-formula", roles=("decoder_layer",))
+def pre_norm_decoder_layer(impl: Any, draw: Draw) -> Evidence:
+    """a = x + MaskedMHA(LN1(x)), b = a + MHA(q=LN2(a), kv=memory), out = b + FFN(LN3(b)); memory is not normed."""
+    return _decoder_layer_formula(impl, draw, norm_first=True)
 
 
 @check("decoder-layer-hides-the-future", roles=("decoder_layer",))
@@ -344,7 +378,11 @@ def encoder_stack(impl: Any, draw: Draw) -> Evidence:
 @check("decoder-gives-every-layer-the-memory", roles=("decoder",))
 def decoder_stack(impl: Any, draw: Draw) -> Evidence:
     """N layers in order, the cross-attention of each on the encoder's one final output, then the final norm."""
-    config = {**stack_sizes(draw), "final_norm": True}
+    config = {
+        **stack_sizes(draw),
+        "norm_first": draw.bool("norm_first"),
+        "final_norm": draw.bool("final_norm", pin=True),
+    }
     subject, p = loaded(impl, draw, "decoder", config)
     inputs = _decoder_inputs(draw, config["d_model"])
     expected = formulas(config, subject).decoder(p, **inputs)

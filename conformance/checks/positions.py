@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.subjects import gradient_bound, loaded
+from conformance.checks.subjects import gradient_bound, loaded, offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.protocol import Array, NotProvided, Subject
@@ -48,7 +48,9 @@ def even(draw: Draw, low: int = 1, high: int = 8, pin: int = 4) -> int:
 def sinusoid_formula(impl: Any, draw: Draw) -> Evidence:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)) and PE(pos, 2i+1) = cos of the same angle, pos from 0."""
     d, n = even(draw), draw.int("T", 1, FAR, 9)
-    subject, got = codes(impl, d, n)
+    subject, _ = codes(impl, d, n)
+    subject(x=np.zeros((1, 1, d)))  # a table cut for a short sequence must not stay
+    got = subject(x=np.zeros((1, n, d)))["out"][0]
     return close("the table of codes", got, f.sinusoid(np.arange(n), d, layout_of(subject)), angle_bound(subject, n))
 
 
@@ -148,6 +150,20 @@ def sinusoid_any_length(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("positions-are-served-up-to-max-len", roles=("sinusoidal_positions",))
+def served_to_the_limit(impl: Any, draw: Draw) -> Evidence:
+    """max_len positions get their codes; a longer sequence is refused, or gets its codes as well."""
+    d, limit = even(draw), draw.int("max_len", 1, 12, 7)
+    subject, got = codes(impl, d, limit)
+    table = f.sinusoid(np.arange(limit + 1), d, layout_of(subject))
+    at_the_limit = close("codes up to max_len", got, table[:limit], angle_bound(subject, limit))
+    try:
+        beyond = subject(x=np.zeros((1, limit + 1, d)))["out"][0]
+    except Exception:
+        return at_the_limit
+    return all_of(at_the_limit, close("codes past max_len", beyond, table, angle_bound(subject, limit)))
+
+
 @check("odd-width-is-exact-or-refused", roles=("sinusoidal_positions",))
 def odd_width(impl: Any, draw: Draw) -> Evidence:
     """An odd d_model either raises, or its columns follow the formula (the last one a sine without cosine)."""
@@ -238,19 +254,15 @@ def learned_gradient(impl: Any, draw: Draw) -> Evidence:
 # --- rotary positions -----------------------------------------------------------------------------
 
 
-def build_paired(impl: Any, draw: Draw, role: str, config: Mapping[str, Any], option: str) -> tuple[Subject, str]:
-    """Build `role` with a drawn RoPE pairing, or with the other one if it is the only one provided."""
+def with_pairing(impl: Any, draw: Draw, role: str, config: Mapping[str, Any], option: str) -> dict[str, Any]:
+    """`config` with a drawn pairing of RoPE as its `option`, or with the other where only that is provided."""
     pairing = draw.choice("pairing", ("interleaved", "half"), pin="interleaved")
-    other = "half" if pairing == "interleaved" else "interleaved"
-    try:
-        return impl.build(role, {**config, option: pairing}), pairing
-    except NotProvided:
-        draw.values["pairing"] = other
-        return impl.build(role, {**config, option: other}), other
+    return offered(impl, role, config, **{option: (pairing, "half" if pairing == "interleaved" else "interleaved")})
 
 
-def build_rope(impl: Any, draw: Draw) -> tuple[Subject, str]:
-    return build_paired(impl, draw, "rope", {}, "pairing")
+def build_rope(impl: Any, draw: Draw, **config: Any) -> tuple[Subject, str]:
+    config = with_pairing(impl, draw, "rope", config, "pairing")
+    return impl.build("rope", config), config["pairing"]
 
 
 def rope_input(draw: Draw) -> Array:
@@ -260,10 +272,11 @@ def rope_input(draw: Draw) -> Array:
 
 @check("rope-rotates-pairs-by-position-times-frequency", roles=("rope",))
 def rope_formula(impl: Any, draw: Draw) -> Evidence:
-    """Pair i of the row at position m turns by m * 10000^(-2i/d)."""
-    subject, pairing = build_rope(impl, draw)
+    """Pair i of the row at position m turns by m * base^(-2i/d)."""
+    base = draw.choice("base", (10000.0, 500.0), pin=10000.0)
+    subject, pairing = build_rope(impl, draw, base=base)
     x = rope_input(draw)
-    return close("rope(x)", subject(x=x)["out"], f.rope(x, pairing=pairing), angle_bound(subject, 8) * 4)
+    return close("rope(x)", subject(x=x)["out"], f.rope(x, 0, base, pairing), angle_bound(subject, 8) * 4)
 
 
 @check("rope-leaves-position-zero", roles=("rope",))

@@ -75,6 +75,14 @@ class PaddingRowTrained(Embedding):
         return ReferenceSubject.vjp(self, inputs, cotangent)
 
 
+@mutant(breaks=("embedding-row-of-the-pad-starts-at-zero",))
+class PaddingRowStartsRandom(Embedding):
+    """The table is initialised as a whole, after which no row is zero."""
+
+    def initialise(self) -> Arrays:
+        return ReferenceSubject.initialise(self)
+
+
 # --- activations ----------------------------------------------------------------------------------
 
 
@@ -93,6 +101,13 @@ class GeluByTanh(_Replaced):
     """gelu is the tanh approximation."""
 
     replaced = {"gelu": f.gelu_tanh}
+
+
+@mutant(breaks=("gelu-by-tanh-is-an-approximation",))
+class GeluTanhWithoutTheCube(_Replaced):
+    """The tanh approximation leaves out the cubic term."""
+
+    replaced = {"gelu_tanh": lambda x: 0.5 * x * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * x))}
 
 
 @mutant(breaks=("gelu-uses-the-error-function",))

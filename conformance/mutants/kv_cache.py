@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.adapters.reference.models import CachedDecoderLM
 from conformance.mutants.base import mutant
-from conformance.protocol import Array
+from conformance.protocol import Array, Arrays
 from conformance.reference.layers import Params
 from conformance.reference.models import DecoderLM, Past
 
@@ -147,3 +147,19 @@ class LayersShareOneCache(CachedDecoderLM):
     """Every layer reads the cache of the first."""
 
     formulas = _CacheOfTheFirstLayer
+
+
+@mutant(breaks=EVERY_WAY)
+class CacheSurvivesThePrompt(CachedDecoderLM):
+    """The cache of one prompt is still there when the next one begins."""
+
+    left: Any = None
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        ids, steps = inputs["ids"], self.steps(inputs["ids"])
+        logits, start = [], 0
+        for size in inputs["chunks"]:
+            out, self.left = steps.step(p, ids[:, start : start + size], self.left)
+            logits.append(out)
+            start += size
+        return {"out": np.concatenate(logits, axis=1)}

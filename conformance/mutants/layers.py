@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from conformance.adapters.reference.attention import Attention
 from conformance.adapters.reference.layers import Decoder, DecoderLayer, Encoder, EncoderLayer
 from conformance.mutants.base import mutant
 from conformance.protocol import Array, Arrays
@@ -209,6 +210,15 @@ class EncoderLayerCentresTheBatch(EncoderLayer):
     formulas = _PositionBlind
 
 
+@mutant(breaks=("attention-weights-move-with-the-tokens",))
+class AttentionPrefersNeighbours(Attention):
+    """A bias for near keys is added to the scores."""
+
+    def scores(self, query: Array, key: Array) -> Array:
+        distance = np.abs(np.subtract.outer(np.arange(query.shape[-2]), np.arange(key.shape[-2])))
+        return super().scores(query, key) - 0.1 * distance
+
+
 @mutant(breaks=("layer-dropout-falls-on-sublayer-outputs",))
 class LayerDropsTheResidual(EncoderLayer):
     """Dropout falls on the sum, residual and all."""
@@ -370,6 +380,28 @@ class CrossAttentionCausal(DecoderLayer):
     formulas = _CausalCross
 
 
+@mutant(breaks=("pre-norm-decoder-layer-formula",))
+class DecoderResidualFromTheNormalised(DecoderLayer):
+    """Pre-norm decoder layers take the residual after the norm."""
+
+    formulas = _ResidualFromTheNorm
+
+
+class _MemoryNormed(Layers):
+    def decoder_layer(
+        self, p: Params, x: Array, memory: Array, mask: Array | None = None, memory_mask: Array | None = None
+    ) -> Array:
+        memory = self.norm(part(p, "norm2"), memory) if self.norm_first else memory
+        return super().decoder_layer(p, x, memory, mask, memory_mask)
+
+
+@mutant(breaks=("pre-norm-decoder-layer-formula",))
+class MemoryNormedAgain(DecoderLayer):
+    """Pre-norm applies the norm of the cross-attention to the memory, too."""
+
+    formulas = _MemoryNormed
+
+
 # --- stacks ---------------------------------------------------------------------------------------
 
 
@@ -409,6 +441,18 @@ class LastLayerSkipped(Encoder):
     """The loop ends one layer early."""
 
     formulas = _LastLayerSkipped
+
+
+class _NeighboursMixed(Layers):
+    def encoder_layer(self, p: Params, x: Array, mask: Array | None = None) -> Array:
+        return super().encoder_layer(p, x + 0.1 * np.roll(x, 1, axis=1), mask)
+
+
+@mutant(breaks=("only-attention-mixes-positions", "encoder-applies-its-layers-in-order"))
+class NeighboursMixed(Encoder):
+    """Each layer begins with a small convolution over neighbouring tokens."""
+
+    formulas = _NeighboursMixed
 
 
 class _NoFinalNorm(Layers):

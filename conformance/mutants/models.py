@@ -284,6 +284,23 @@ class NormsStartRandom(EncoderDecoder):
         return {name: value if value.ndim > 1 else rng.uniform(-1, 1, value.shape) for name, value in weights.items()}
 
 
+@mutant(breaks=("model-drops-in-training-only",))
+class ModelDropsInEvaluation(EncoderDecoder):
+    """Dropout is active from the start and stays so."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        self.training = True
+        return super().forward(p, **inputs)
+
+
+@mutant(breaks=("model-drops-in-training-only",))
+class ModelNeverDrops(EncoderDecoder):
+    """The rate is stored and not used."""
+
+    def train(self, mode: bool = True) -> None:
+        self.training = False
+
+
 # --- the decoder-only model -----------------------------------------------------------------------
 
 
@@ -416,6 +433,14 @@ class HeadUntiedByLoading(DecoderLM):
     def load(self, params: Mapping[str, Array]) -> None:
         head = self.weights.get("lm_head.weight", self.weights["token_embedding.weight"])
         self.weights = {**{name: np.asarray(a, self.dtype) for name, a in params.items()}, "lm_head.weight": head}
+
+
+@mutant(breaks=("decoder-lm-formula",))
+class HeadTiedAlways(DecoderLM):
+    """An untied head is loaded and the embedding used."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        return super().forward({name: a for name, a in p.items() if name != "lm_head.weight"}, **inputs)
 
 
 @mutant(breaks=("decoder-lm-has-no-bias-and-no-cross-attention",))

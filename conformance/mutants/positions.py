@@ -127,6 +127,25 @@ class SinusoidClamped(SinusoidalPositions):
         return f.sinusoid(np.minimum(np.arange(n), 1000), self.config["d_model"])
 
 
+@mutant(breaks=("positions-are-served-up-to-max-len",))
+class SinusoidRepeatsItsLastRow(SinusoidalPositions):
+    """Positions past max_len repeat the last row of the table."""
+
+    def table(self, n: int) -> Array:
+        return f.sinusoid(np.minimum(np.arange(n), self.config["max_len"] - 1), self.config["d_model"])
+
+
+@mutant(breaks=("sinusoid-formula",))
+class SinusoidKeepsTheLastTable(SinusoidalPositions):
+    """The table is cut for each sequence, and a longer one that follows repeats its last row."""
+
+    kept = 10**6
+
+    def table(self, n: int) -> Array:
+        limit, self.kept = self.kept, n
+        return f.sinusoid(np.minimum(np.arange(n), limit - 1), self.config["d_model"])
+
+
 @mutant(breaks=("sinusoid-is-computed-not-learned",))
 class SinusoidTrainable(SinusoidalPositions):
     """The table is registered as a parameter."""
@@ -287,6 +306,14 @@ class RopeDoesNothing(Rope):
 
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         return {"out": inputs["x"]}
+
+
+@mutant(breaks=("rope-rotates-pairs-by-position-times-frequency",))
+class RopeBaseIgnored(Rope):
+    """The base is 10000, whatever was asked for."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        return {"out": f.rope(inputs["x"], inputs.get("offset", 0), pairing=self.config["pairing"])}
 
 
 @mutant(breaks=("rope-has-no-parameters",))
