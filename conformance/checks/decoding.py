@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.models import build_lm, model_bound
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.reference import decoding as f
@@ -43,6 +44,19 @@ def shifted_left(impl: Any, draw: Draw) -> Evidence:
         same("the last label", np.asarray(got["labels"])[:, -1], ids[:, -1]),
         same("a second step's input", again["out"], got["out"]),
     )
+
+
+@check("one-pass-trains-every-position", roles=("decoder_lm",), examples=3)
+def one_pass(impl: Any, draw: Draw) -> Evidence:
+    """One pass over (B, T) gives each position the logits of its own prefix, each sentence those that it has alone."""
+    steps, batch = draw.int("T", 2, 5, 4), draw.int("B", 2, 3, 2)
+    row, length = draw.int("row", 0, batch - 1, 1), draw.int("prefix", 1, steps, steps - 1)
+    subject, _, config, _ = build_lm(impl, draw)
+    ids = draw.integers("ids", (batch, steps), 1, config["vocab"])
+    together = np.asarray(subject(ids=ids)["out"], np.float64)
+    alone = np.asarray(subject(ids=ids[row : row + 1, :length])["out"], np.float64)
+    bound = model_bound(subject, config, together)
+    return close("logits of a prefix alone and in the batch", alone[0], together[row, :length], bound)
 
 
 # --- greedy decoding ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.adapters.reference.decoding import GreedyDecode, SamplingFilter, ShiftTargets
+from conformance.adapters.reference.models import DecoderLM
 from conformance.mutants.base import mutant
 from conformance.protocol import Array, Arrays
 from conformance.reference import decoding as f
@@ -44,6 +45,24 @@ class InputKeepsItsEnd(ShiftTargets):
 
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         return {"out": inputs["ids"], "labels": inputs["ids"][:, 1:]}
+
+
+@mutant(breaks=("one-pass-trains-every-position",))
+class SentenceSeenAsAWhole(DecoderLM):
+    """Every position sees the mean over the whole sentence, the words to predict among it."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        out = super().forward(p, **inputs)["out"]
+        return {"out": out + 0.1 * out.mean(axis=1, keepdims=True)}
+
+
+@mutant(breaks=("one-pass-trains-every-position",))
+class LogitsCentredOverTheBatch(DecoderLM):
+    """The logits are centred over the sentences of the batch."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        out = super().forward(p, **inputs)["out"]
+        return {"out": out - 0.1 * out.mean(axis=0, keepdims=True)}
 
 
 # --- greedy decoding ----------------------------------------------------------------------------------

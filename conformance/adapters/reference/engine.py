@@ -15,6 +15,7 @@ import numpy as np
 from conformance.adapters.reference.base import ReferenceSubject, reference
 from conformance.programs import OPS, Program, Step, free_names
 from conformance.protocol import Array, Arrays
+from conformance.reference.engine import derivative
 
 Gradients = tuple[Array | None, ...]
 
@@ -115,9 +116,7 @@ class Engine(ReferenceSubject):
             c, cubic = math.sqrt(2.0 / math.pi), 0.044715
             t = np.tanh(c * (x + cubic * x**3))
             return (g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * cubic * x * x)),)
-        density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-        cumulative = 0.5 * (1.0 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2.0)))
-        return (g * (cumulative + x * density),)
+        return (g * derivative("gelu", x),)
 
     def d_silu(self, g: Array, y: Array, x: Array) -> Gradients:
         s = OPS["sigmoid"].value(x)
