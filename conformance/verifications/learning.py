@@ -132,11 +132,10 @@ def apple_love_hate() -> Evidence:
 # --- deep stacks at the start -----------------------------------------------------------------------------------
 
 TOKENS, FEATURES = 8, 32
-UNIT, ZERO = np.ones(FEATURES), np.zeros(FEATURES)
 
 
 def normalise(x: Array) -> Array:
-    return layer_norm(x, UNIT, ZERO)
+    return layer_norm(x, np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
 
 
 def normalised_gradient(x: Array, upstream: Array) -> Array:
@@ -209,4 +208,60 @@ def scaled_initialisation() -> Evidence:
     return all_of(
         true("without norm and scale the output explodes", plain > 100, plain, "> 100"),
         close("with output matrices times (2 L)^-0.5", scaled, 1, 0.5, "random weights"),
+    )
+
+
+@verify("a-norm-speeds-training-up-at-moderate-rates-only")
+def norm_and_rate() -> Evidence:
+    def loss_after(steps: int, rate: float, norm: bool) -> float:
+        """Squared error of six ReLU layers of width 16 after descent on tanh(x_0 x_1); inf when it diverged."""
+        rng = np.random.default_rng(0)
+        x = 5 * rng.uniform(-1, 1, (32, 16))
+        y = np.tanh(x[:, :1] * x[:, 1:2])
+        matrices = [rng.uniform(-1, 1, (16, n)) / 4 for n in (16,) * 6 + (1,)]
+        error = y
+        for _ in range(steps):
+            hidden, tape = x, []
+            for w in matrices[:-1]:
+                summed = hidden @ w
+                unit = normalise(summed) if norm else summed
+                tape.append((hidden, summed, unit))
+                hidden = np.maximum(unit, 0)
+            error = hidden @ matrices[-1] - y
+            if not np.abs(error).max() < 1e3:
+                return float("inf")
+            gradient = 2 * error / len(x)
+            updates, gradient = [hidden.T @ gradient], gradient @ matrices[-1].T
+            for (below, summed, unit), w in zip(reversed(tape), reversed(matrices[:-1]), strict=True):
+                gradient = gradient * (unit > 0)
+                gradient = normalised_gradient(summed, gradient) if norm else gradient
+                updates.append(below.T @ gradient)
+                gradient = gradient @ w.T
+            matrices = [w - rate * g for w, g in zip(matrices, reversed(updates), strict=True)]
+        return float((error**2).mean())
+
+    moderate = [loss_after(15, 0.03, norm) for norm in (False, True)]
+    large = [loss_after(15, 0.3, norm) for norm in (False, True)]
+    right = true(
+        "at rate 0.03 the normalised network is far ahead", moderate[1] < moderate[0] / 2, moderate, "less than half"
+    )
+    return erratum("at rate 0.3 it still trains (plain, normalised)", [True, True], np.isfinite(large), right)
+
+
+@verify("deeper-products-need-smaller-rates")
+def deeper_products() -> Evidence:
+    """The simplest residual stack: y = prod(1 + w_l), fitted to 3 by descent on half the squared error."""
+
+    def converges(layers: int, rate: float) -> bool:
+        w = np.full(layers, 0.02)
+        for _ in range(60):
+            product = np.prod(1 + w)
+            w = w - rate * (product - 3) * product / (1 + w)
+            if np.abs(w).max() > 50:
+                return False
+        return bool(abs(np.prod(1 + w) - 3) < 1e-3)
+
+    return all_of(
+        same("rate 0.1 at depth 2 and 24", [converges(n, 0.1) for n in (2, 24)], [True, False]),
+        true("depth 24 needs a twentieth of it", converges(24, 0.005)),
     )

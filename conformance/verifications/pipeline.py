@@ -7,7 +7,7 @@ import numpy as np
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import ROLES
 from conformance.reference.attention import attention, causal_mask, padding_mask, scaled_scores, softmax
-from conformance.reference.decoding import beam_search, greedy_decode, shift
+from conformance.reference.decoding import beam_search, greedy_decode, sampling_probabilities, shift
 from conformance.reference.layers import Layers
 from conformance.reference.norms import layer_norm
 from conformance.reference.positions import rope, sinusoid
@@ -369,4 +369,53 @@ def warmup_helps() -> Evidence:
     return all_of(
         same("the full rate at once diverges", descend(0.3, 0), np.inf),
         true("after 20 steps of warm-up it converges", descend(0.3, 20) < 0.5, descend(0.3, 20), "< 0.5"),
+    )
+
+
+@verify("the-context-is-cut-to-its-last-tokens")
+def cut_context() -> Evidence:
+    ids, lengths = np.arange(5), []
+    for token in range(5, 20):
+        context = ids[-16:]
+        lengths.append(len(context))
+        ids = np.append(ids, token)
+    return all_of(
+        same("prompt 5, 15 new tokens, at most 16 in view", lengths, [*range(5, 16), 16, 16, 16, 16]),
+        same("the last ones are kept, and the output is whole", (context[0], context[-1], len(ids)), (3, 18, 20)),
+    )
+
+
+@verify("one-encoding-serves-all-steps-and-beams")
+def one_encoding() -> Evidence:
+    layers, decoder = stack("decoder")
+    memory, beams = normal(1, 6, 8, seed=7), normal(3, 5, 8, seed=8)
+    together = layers.decoder(decoder, beams, np.repeat(memory, 3, axis=0), causal_mask(5))
+    alone = [layers.decoder(decoder, beam[None], memory, causal_mask(5))[0] for beam in beams]
+    step = layers.decoder(decoder, beams[:, :3], np.repeat(memory, 3, axis=0), causal_mask(3))
+    return all_of(
+        close("three beams on the repeated memory", together, alone, ROUNDING * 16),
+        close("an earlier step on the same memory", step, together[:, :3], ROUNDING * 16),
+    )
+
+
+@verify("the-returned-loss-belongs-to-the-old-weights")
+def returned_loss() -> Evidence:
+    logits, target = normal(1, 5), np.array([2])
+    before = float(cross_entropy(logits, target))
+    updated = logits - (softmax(logits) - np.eye(5)[target])
+    after = float(cross_entropy(updated, target))
+    return true("the loss after the update is another, and lower", after < before - 0.01, (before, after))
+
+
+@verify("the-listed-sampling-defaults-draw-from-50-tokens-at-most")
+def sampling_defaults() -> Evidence:
+    logits = 3 * normal(1, 1000)
+    chosen = sampling_probabilities(logits, temperature=1.0, top_k=50, top_p=0.9)
+    only_k = sampling_probabilities(logits, temperature=1.0, top_k=50)
+    return all_of(
+        same("top_k 50 of 1000 words", (only_k > 0).sum(), 50),
+        true("top_p 0.9 leaves fewer, never none", 1 <= (chosen > 0).sum() < 50, (chosen > 0).sum(), "1 to 49"),
+        close(
+            "temperature 1 changes nothing", sampling_probabilities(logits, temperature=1.0), softmax(logits), ROUNDING
+        ),
     )
