@@ -11,7 +11,7 @@ from conformance.reference.decoding import beam_search, greedy_decode, sampling_
 from conformance.reference.layers import Layers
 from conformance.reference.norms import layer_norm
 from conformance.reference.positions import rope, sinusoid
-from conformance.reference.training import cross_entropy, warmup_rate
+from conformance.reference.training import cross_entropy, optimize, warmup_rate
 from conformance.verifications import erratum, verify
 
 Array = np.ndarray
@@ -410,12 +410,39 @@ def returned_loss() -> Evidence:
 @verify("the-listed-sampling-defaults-draw-from-50-tokens-at-most")
 def sampling_defaults() -> Evidence:
     logits = 3 * normal(1, 1000)
-    chosen = sampling_probabilities(logits, temperature=1.0, top_k=50, top_p=0.9)
-    only_k = sampling_probabilities(logits, temperature=1.0, top_k=50)
     return all_of(
-        same("top_k 50 of 1000 words", (only_k > 0).sum(), 50),
-        true("top_p 0.9 leaves fewer, never none", 1 <= (chosen > 0).sum() < 50, (chosen > 0).sum(), "1 to 49"),
+        same("top_k 50 of 1000 words", (sampling_probabilities(logits, 1.0, 50) > 0).sum(), 50),
+        close("temperature 1 changes nothing", sampling_probabilities(logits, 1.0), softmax(logits), ROUNDING),
+    )
+
+
+@verify("one-rate-moves-every-parameter-group")
+def one_rate() -> Evidence:
+    config = {"kind": "sgd", "weight_decay": 0.0, "betas": (0.9, 0.98), "momentum": 0.0}
+    groups, ones = [np.zeros(3), np.zeros(2)], [np.ones(3), np.ones(2)]
+    rates = [warmup_rate(step, 512, 4000) for step in (1, 2, 3)]
+    for rate in rates:
+        groups = optimize(groups, [ones], {**config, "lr": rate})[0]
+    return all_of(
+        *(close(f"group {i} after 3 steps", g, np.full(len(g), -sum(rates)), 1e-18) for i, g in enumerate(groups)),
+        close("rates of steps 1 to 3", rates, np.arange(1, 4) * rates[0], 1e-18),
+    )
+
+
+@verify("a-beam-keeps-its-rows-for-one-sample")
+def one_sample() -> Evidence:
+    beam, vocabulary = 3, 5
+    scores = normal(beam, vocabulary)
+    flat = np.argsort(-scores.ravel())[:beam]
+    chosen = [(int(i) // vocabulary, int(i) % vocabulary) for i in flat]
+    two = np.concatenate([scores, scores + 100])
+    mixed = np.argsort(-two.ravel())[:beam] // vocabulary
+    return all_of(
         close(
-            "temperature 1 changes nothing", sampling_probabilities(logits, temperature=1.0), softmax(logits), ROUNDING
+            "beam and token of the best of beam * V scores",
+            [scores[c] for c in chosen],
+            np.sort(scores.ravel())[::-1][:beam],
+            0.0,
         ),
+        same("with the rows of a second sample one of them takes all places", mixed >= beam, np.ones(beam, bool)),
     )
