@@ -7,6 +7,7 @@ output, so that memory is freed by reference counting alone. Every walk is itera
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from minigrad.tensor import Storage, Tensor
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CONTEXTLIB = contextlib.__file__  # a decorator made of a context manager runs a frame of that file
 Edge = tuple["Node", int]  # a node and which of its outputs
 Saved = tuple[np.ndarray, "Storage", int]  # an array, its storage, the version it had when saved
 Scope = tuple[tuple[str, str], ...]  # (attribute name in the parent, class) from the outermost module inwards
@@ -47,7 +49,7 @@ state = State()
 class Node:
     """One recorded operation.
 
-    op        name of the op ("leaf", "input", "constant" for sources); it need not be registered
+    op        name of the op ("leaf", "input", "constant", "literal" for sources); it need not be registered
     attrs     its keyword arguments
     inputs    edges it reads (None where nothing recorded made the value)
     edges     edges its gradients flow to (None where no gradient is needed)
@@ -149,7 +151,8 @@ def here() -> tuple[CodeType, int] | None:
     """The first frame outside this package: code object and instruction (the line is looked up only when asked)."""
     frame = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        file = frame.f_code.co_filename
+        if not file.startswith(PACKAGE) and file != _CONTEXTLIB:
             return frame.f_code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]
     return None
@@ -203,9 +206,12 @@ class Graph:
         return iter(self.nodes)
 
     def names(self) -> dict[Node, str]:
-        """A name for every node: its own where it has one, else %0, %1, ... in order."""
+        """A name for every node: its own where it has one, a literal's value, else %0, %1, ... in order."""
         numbers = itertools.count()
-        return {node: node.name or f"%{next(numbers)}" for node in self.nodes}
+        return {
+            node: repr(node.attrs["value"]) if node.op == "literal" else node.name or f"%{next(numbers)}"
+            for node in self.nodes
+        }
 
     def run(self, *inputs: Any) -> Any:
         """Replay with the reference kernels. Inputs are arrays or tensors in the order of tracing; returns arrays in
@@ -225,7 +231,9 @@ class Graph:
                 )
             values[node] = (array,)
         for node in self.nodes:
-            if node not in values:
+            if node.op == "literal":
+                values[node] = (np.asarray(node.attrs["value"], node.outputs[0][1]),)
+            elif node not in values:
                 arguments = [values[edge[0]][edge[1]] for edge in node.inputs if edge is not None]
                 values[node] = OPS[node.op].evaluate(arguments, node.attrs)
         return self.structure([values[node][index] for node, index in self.outputs])

@@ -29,6 +29,9 @@ class Storage:
         self.abstract = abstract
 
 
+LITERAL = Storage()  # of every number that a program writes: x * 2
+
+
 class Tensor:
     """An n-dimensional array that remembers how it was made.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from minigrad import dispatch
 from minigrad.graph import Edge, Graph, Node, state
-from minigrad.tensor import Storage, Tensor
+from minigrad.tensor import LITERAL, Storage, Tensor
 
 
 class Recorder:
@@ -75,6 +75,10 @@ class Recorder:
                 "a tensor without values was used in a trace: it was left over from an earlier trace, or it shares "
                 "memory with a tensor that this trace changed in place"
             )
+        if tensor.storage is LITERAL:
+            node = Node("literal", {"value": tensor.array.item()}, (), ((tensor.array.shape, tensor.array.dtype),))
+            self.add(node, [tensor])
+            return node, 0
         if tensor.needs_grad and tensor.is_leaf:
             node = dispatch.edge_of(tensor)[0]
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, Op, Sample, op
-from minigrad.tensor import Tensor
+from minigrad.tensor import LITERAL, Tensor
 
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
@@ -25,7 +25,7 @@ def as_operand(value: Any, other: Tensor | None = None) -> Tensor:
         return value
     if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         dtype = dtypes.of_scalar(value, None if other is None else other.array.dtype)
-        return Tensor(dtypes.scalar(value, dtype))
+        return Tensor(dtypes.scalar(value, dtype), LITERAL)
     if isinstance(value, np.ndarray):
         dtypes.category(value.dtype)
         return Tensor(value)
@@ -488,7 +488,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     mask = as_operand(mask)
     if mask.array.dtype != dtypes.bool_:
         raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
-    filler = value if isinstance(value, Tensor) else Tensor(dtypes.scalar(value, x.array.dtype, exact=True))
+    filler = value if isinstance(value, Tensor) else Tensor(dtypes.scalar(value, x.array.dtype, exact=True), LITERAL)
     return where_op(mask, cast(filler, dtype=x.array.dtype), x)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from minigrad.graph import Graph, Node
 from minigrad.viz.text import meta
 
-_STYLE = {"input": "#cfe8ff", "leaf": "#ffe9b8", "constant": "#eeeeee"}
+_STYLE = {"input": "#cfe8ff", "leaf": "#ffe9b8", "constant": "#eeeeee", "literal": "#ffffff"}
 
 
 def quote(text: str) -> str:

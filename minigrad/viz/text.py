@@ -42,7 +42,7 @@ def listing(graph: Graph) -> str:
     lines = ["graph(" + ", ".join(f"{names[node]}: {meta(*node.outputs[0])}" for node in graph.inputs) + "):"]
     rows: list[tuple[str, str]] = []
     for node in graph.nodes:
-        if node in graph.inputs:
+        if node in graph.inputs or node.op == "literal":
             continue
         if node in graph.constants:
             rows.append((f"{names[node]} = constant {meta(*node.outputs[0])}", node.path))

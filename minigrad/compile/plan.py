@@ -1,0 +1,176 @@
+"""A plan: a graph bound to memory. Replaying it runs a list of calls on arrays that never move, and allocates nothing.
+
+Every node's output is a view into the arena, an input's buffer, or (for what the graph captured) the captured tensor's
+own memory, read live: a changed parameter, learning rate or random counter is seen by the next replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import kernels
+from minigrad.compile import codegen, fusion
+from minigrad.compile.memory import Buffer, place
+from minigrad.compile.rewrite import results
+from minigrad.graph import Edge, Graph, Node
+from minigrad.kernels.calls import Calls
+from minigrad.ops.registry import OPS
+from minigrad.tensor import Tensor
+
+# numpy functions that fill an output directly: op -> function of (inputs, output, attrs) appending one call
+_UFUNCS = {
+    name: getattr(np, numpy_name)
+    for name, numpy_name in {
+        "add": "add", "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "exp": "exp",
+        "log": "log", "sqrt": "sqrt", "tanh": "tanh", "maximum": "maximum", "minimum": "minimum", "eq": "equal",
+        "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+        "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_not": "invert", "abs": "absolute",
+        "matmul": "matmul", "square": "square",
+    }.items()
+}  # fmt: skip
+
+
+class Plan:
+    """`run(*arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay executes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.calls = Calls()
+        self.values: dict[Edge, np.ndarray] = {}
+        self._bind()
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
+        for buffer, given in zip(self.inputs, inputs, strict=True):
+            np.copyto(buffer, given)
+        with np.errstate(all="ignore"):
+            for function, *arguments in self.calls:
+                function(*arguments)
+        return [output.copy() for output in self.outputs]
+
+    def _bind(self) -> None:
+        graph = self.graph
+        steps = {node: i for i, node in enumerate(graph.nodes)}
+        root = self._roots(graph)
+        last: dict[Edge, int] = {}
+        for node in graph.nodes:
+            for edge in node.inputs:
+                if edge is not None:
+                    last[root[edge]] = steps[node]
+        for edge in results(graph):
+            last[root[edge]] = len(graph.nodes)
+        owners = [e for e, r in root.items() if e == r and e[0] not in graph.constants and e[0].op != "literal"]
+        buffers = []
+        for node, index in owners:
+            shape, dtype = node.outputs[index]
+            start = -1 if node in graph.inputs else steps[node]
+            stop = len(graph.nodes) if node in graph.inputs else last.get((node, index), steps[node])
+            buffers.append(Buffer(max(int(np.prod(shape)) * dtype.itemsize, 1), start, stop))
+        offsets, size = place(buffers)
+        self.arena = np.empty(size + 64, np.uint8)
+        shift = -self.arena.ctypes.data % 64
+        for (node, index), offset in zip(owners, offsets, strict=True):
+            shape, dtype = node.outputs[index]
+            self.values[node, index] = np.ndarray(shape, dtype, self.arena.data, shift + offset)  # type: ignore[call-overload]
+        for node, array in graph.constants.items():
+            self.values[node, 0] = array
+        for node in graph.nodes:
+            if node.op == "literal":
+                self.values[node, 0] = np.asarray(node.attrs["value"], node.outputs[0][1])
+            elif node not in graph.constants and node not in graph.inputs:
+                self._bind_node(node)
+        self.inputs = [self.values[node, 0] for node in graph.inputs]
+        self.outputs = [self.values[edge] for edge in graph.outputs]
+        for tensor, edge in graph.mutations:
+            self.calls.add(np.copyto, tensor.array, self.values[edge])
+
+    @staticmethod
+    def _roots(graph: Graph) -> dict[Edge, Edge]:
+        """For every edge the edge whose memory it is: its own, or what it is a view of."""
+        root: dict[Edge, Edge] = {}
+        for node in graph.nodes:
+            for index in range(len(node.outputs)):
+                edge = (node, index)
+                source = node.inputs[0] if node.op in OPS and OPS[node.op].view and node.inputs else None
+                root[edge] = edge if source is None else root[source]
+        return root
+
+    def _bind_node(self, node: Node) -> None:
+        inputs = [self.values[edge] for edge in node.inputs if edge is not None]
+        op = OPS[node.op]
+        if op.view:
+            self._bind_view(node, inputs[0])
+            return
+        outputs = [self.values[node, index] for index in range(len(node.outputs))]
+        if node.op == "fused":
+            self._bind_fused(node, inputs, outputs)
+            return
+        calls = kernels.bind(op, inputs, outputs, node.attrs)
+        if calls is not None:
+            self.calls.extend(calls)
+        elif node.op in _UFUNCS:
+            self.calls.add(_UFUNCS[node.op], *inputs, outputs[0])
+        elif node.op == "sum":
+            self.calls.add(np.add.reduce, inputs[0], node.attrs["dims"], None, outputs[0], node.attrs["keepdim"])
+        else:
+            self.calls.add(_by_reference, op, inputs, node.attrs, outputs)
+
+    def _bind_view(self, node: Node, source: np.ndarray) -> None:
+        view = OPS[node.op].evaluate([source], node.attrs)[0]
+        if np.shares_memory(view, source) or not view.size:
+            self.values[node, 0] = view
+            return
+        copy = np.empty(node.outputs[0][0], node.outputs[0][1])  # a reshape that the layout does not allow
+        self.values[node, 0] = copy
+        self.calls.add(np.copyto, copy.reshape(source.shape), source)
+
+    def _bind_fused(self, node: Node, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        shape = node.outputs[0][0]
+        sources = [edge[0] for edge in node.inputs if edge is not None]
+        cut = fusion.split_point(shape, [a.shape for a, s in zip(inputs, sources, strict=True) if s.op != "literal"])
+        assert cut is not None
+        rows, columns = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
+        kinds: list[Any] = []
+        arrays = []
+        for array, source in zip(inputs, sources, strict=True):
+            if source.op == "literal":
+                kinds.append(source.attrs["value"])
+                continue
+            padded = (1,) * (len(shape) - array.ndim) + array.shape
+            over_rows = any(n != 1 for n in padded[:cut]) or rows == 1
+            over_columns = any(n != 1 for n in padded[cut:]) or columns == 1
+            if array.size == 1 and rows * columns != 1:
+                over_rows = over_columns = False
+            flat = self.calls.contiguous(array)
+            if over_rows and over_columns:
+                kinds.append(codegen.FULL)
+                arrays.append(flat.reshape(rows, columns))
+            elif over_columns:
+                kinds.append(codegen.ROW)
+                arrays.append(flat.reshape(columns))
+            elif over_rows:
+                kinds.append(codegen.COLUMN)
+                arrays.append(flat.reshape(rows))
+            else:
+                kinds.append(codegen.SCALAR)
+                arrays.append(flat.reshape(1))
+        kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, node.attrs["kept"]))
+        if all(kind in (codegen.FULL, codegen.SCALAR) or not isinstance(kind, str) for kind in kinds):
+            arguments = [a.reshape(-1) for a in (*arrays, *outputs)]
+            self.calls.over_rows(kernel, rows * columns, rows * columns, *arguments)
+        else:
+            arguments = [*arrays, *[o.reshape(rows, columns) for o in outputs]]
+            self.calls.over_rows(kernel, rows, rows * columns, *arguments)
+
+
+def _by_reference(op: Any, inputs: list[np.ndarray], attrs: Any, outputs: list[np.ndarray]) -> None:
+    """An op without a kernel: its reference, then a copy."""
+    for output, value in zip(outputs, op.evaluate(inputs, attrs), strict=True):
+        np.copyto(output, value)
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    return Tensor(array)
