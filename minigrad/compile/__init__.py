@@ -3,8 +3,8 @@
     step = minigrad.compile(train_step)      # a function of tensors; it may run backward() and an optimizer
     loss = step(ids, targets)                # the first call of a shape traces and compiles, the others replay
 
-What the function reads of the outside (parameters, a learning rate tensor, a random counter) is read live at every call, what
-it changes in place is written back, and gradients that it leaves appear in `.grad`.
+What the function reads of the outside (parameters, a learning rate tensor, a random counter) is read live at every
+call, what it changes in place is written back, and gradients that it leaves appear in `.grad`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minigrad.compile.fusion import fuse_elementwise
-from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, share_equal
+from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, share_equal
 from minigrad.compile.plan import Plan
 from minigrad.graph import Graph, state
 from minigrad.tensor import Tensor
@@ -22,6 +22,7 @@ from minigrad.trace import flatten, trace
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     drop_aliases,
     fold_constants,
+    fold_transposes,
     share_equal,
     drop_dead,
     fuse_elementwise,

@@ -71,8 +71,9 @@ def source(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: Sequ
     if flat:
         loop = ["    for j in range(start, stop):", *[f"        {text}" for text in lines]]
     else:
-        loop = ["    for r in range(start, stop):", *[f"        {text}" for row, text in inside if row],
-                f"        for j in range({outputs[0]}.shape[1]):", *[f"            {text}" for text in lines]]  # fmt: skip
+        loop = ["    for r in range(start, stop):"]
+        loop += [f"        {text}" for row, text in inside if row]
+        loop += [f"        for j in range({outputs[0]}.shape[1]):", *[f"            {text}" for text in lines]]
     return "\n".join([_HEADER.format(version=__version__), *constants, "", "", "@kernel", *head, *loop, ""])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.compile.rewrite import results
+from minigrad.compile.rewrite import assemble, results
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.registry import OPS, Array, Meta, op
 
@@ -78,8 +78,8 @@ def split_point(shape: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int | 
         padded = (1,) * (len(shape) - len(given)) + given
         patterns.append([None if n == 1 else m == n for n, m in zip(shape, padded, strict=True)])
     for cut in range(len(shape), -1, -1):
-        if all(len({p for p in pattern[:cut] if p is not None}) < 2 and len({p for p in pattern[cut:] if p is not None}) < 2
-               for pattern in patterns):  # fmt: skip
+        halves = [half for pattern in patterns for half in (pattern[:cut], pattern[cut:])]
+        if all(len(set(half) - {None}) < 2 for half in halves):
             return cut
     return None
 
@@ -179,12 +179,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
             nodes.append(node)
             edges.update({(n, 0): (node, i) for i, n in enumerate(kept)})
 
-    def final(edge: Edge) -> Edge:
-        return edges.get(edge, edge)
-
-    return Graph(nodes, graph.inputs, [final(e) for e in graph.outputs], graph.constants,
-                 [(t, final(e)) for t, e in graph.mutations], {n: final(e) for n, e in graph.gradients.items()},
-                 graph.structure)  # fmt: skip
+    return assemble(graph, nodes, edges)
 
 
 def _order(graph: Graph, group: dict[Node, int], fused: Mapping[int, Any]) -> list[Node | int]:

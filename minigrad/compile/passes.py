@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.compile.rewrite import results, rewrite
+from minigrad.compile.rewrite import Inputs, like, results, rewrite
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.registry import OPS
 
@@ -16,7 +16,7 @@ SOURCES = ("leaf", "input", "constant", "literal")
 def drop_aliases(graph: Graph) -> Graph:
     """Remove ops whose output is their input: alias, detach, and reshapes or expands to the shape that it has."""
 
-    def replace(node: Node, inputs: tuple[Edge | None, ...]) -> Any:
+    def replace(node: Node, inputs: Inputs) -> Any:
         if node.op in ("alias", "detach"):
             return {0: inputs[0]}
         if node.op in ("reshape", "expand") and inputs[0] is not None:
@@ -24,8 +24,6 @@ def drop_aliases(graph: Graph) -> Graph:
             if source.outputs[index] == node.outputs[0]:
                 return {0: inputs[0]}
             if node.op == "reshape" and source.op == "reshape":  # a reshape of a reshape is one
-                from minigrad.compile.rewrite import like
-
                 return like(node, source.inputs)
         return None
 
@@ -37,7 +35,7 @@ def share_equal(graph: Graph) -> Graph:
     seen: dict[Any, Node] = {}
     outside = set(graph.inputs)
 
-    def replace(node: Node, inputs: tuple[Edge | None, ...]) -> Any:
+    def replace(node: Node, inputs: Inputs) -> Any:
         if (node.op in SOURCES and node.op != "literal") or node in outside:
             return None
         try:
@@ -51,11 +49,9 @@ def share_equal(graph: Graph) -> Graph:
 
     made: dict[Node, Node] = {}
 
-    def tracked(node: Node, inputs: tuple[Edge | None, ...]) -> Any:
+    def tracked(node: Node, inputs: Inputs) -> Any:
         result = replace(node, inputs)
         if result is None and inputs != node.inputs:
-            from minigrad.compile.rewrite import like
-
             result = made[node] = like(node, inputs)
         return result
 
@@ -65,7 +61,7 @@ def share_equal(graph: Graph) -> Graph:
 def fold_constants(graph: Graph) -> Graph:
     """Compute what depends on literals alone (numbers that the program wrote), once."""
 
-    def replace(node: Node, inputs: tuple[Edge | None, ...]) -> Any:
+    def replace(node: Node, inputs: Inputs) -> Any:
         if node.op in SOURCES or not inputs or len(node.outputs) != 1 or node in graph.constants:
             return None
         if any(edge is None or edge[0].op != "literal" for edge in inputs):
@@ -89,4 +85,52 @@ def drop_dead(graph: Graph) -> Graph:
     return rewrite(graph, lambda node, inputs: None if node in needed else {})
 
 
-PASSES = (drop_aliases, fold_constants, share_equal, drop_dead)
+def _swaps_matrices(node: Node) -> bool:
+    """Is `node` a permutation that exchanges the last two dimensions and nothing else?"""
+    dims = node.attrs.get("dims", ())
+    n = len(dims)
+    return node.op == "permute" and n >= 2 and dims == (*range(n - 2), n - 1, n - 2)
+
+
+def _swapped(edge: Edge, before: Node) -> tuple[list[Node], Edge]:
+    """The transpose of `edge`: what it was transposed from, or a new node."""
+    source, index = edge
+    if _swaps_matrices(source):
+        assert source.inputs[0] is not None
+        return [], source.inputs[0]
+    shape, dtype = source.outputs[index]
+    dims = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    meta = ((*shape[:-2], shape[-1], shape[-2]), dtype)
+    node = like(before, (edge,), op="permute", attrs={"dims": dims}, outputs=(meta,))
+    return [node], (node, 0)
+
+
+def fold_transposes(graph: Graph) -> Graph:
+    """Transposes move into matrix products, which read either layout: (A B)^T becomes B^T A^T, (A^T)^T becomes A."""
+    users: dict[Node, int] = {}
+    for edge in [*results(graph), *(edge for node in graph.nodes for edge in node.inputs if edge is not None)]:
+        users[edge[0]] = users.get(edge[0], 0) + 1
+
+    def replace(node: Node, inputs: Inputs) -> Any:
+        if node.op != "permute" or inputs[0] is None:
+            return None
+        source = inputs[0][0]
+        if source.op == "permute":
+            assert source.inputs[0] is not None
+            dims = tuple(source.attrs["dims"][d] for d in node.attrs["dims"])
+            if dims == tuple(range(len(dims))):
+                return {0: source.inputs[0]}
+            return like(node, source.inputs, attrs={"dims": dims})
+        original = node.inputs[0]
+        if _swaps_matrices(node) and source.op == "matmul" and original is not None and users[original[0]] == 1:
+            left, right = source.inputs
+            assert left is not None
+            assert right is not None
+            if len(left[0].outputs[left[1]][0]) == len(right[0].outputs[right[1]][0]):
+                before_right, new_left = _swapped(right, node)
+                before_left, new_right = _swapped(left, node)
+                product = like(source, (new_left, new_right), outputs=node.outputs)
+                return [*before_right, *before_left, product]
+        return None
+
+    return drop_dead(rewrite(graph, replace))

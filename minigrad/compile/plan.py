@@ -18,7 +18,6 @@ from minigrad.compile.rewrite import results
 from minigrad.graph import Edge, Graph, Node
 from minigrad.kernels.calls import Calls
 from minigrad.ops.registry import OPS
-from minigrad.tensor import Tensor
 
 # numpy functions that fill an output directly: op -> function of (inputs, output, attrs) appending one call
 _UFUNCS = {
@@ -170,7 +169,3 @@ def _by_reference(op: Any, inputs: list[np.ndarray], attrs: Any, outputs: list[n
     """An op without a kernel: its reference, then a copy."""
     for output, value in zip(outputs, op.evaluate(inputs, attrs), strict=True):
         np.copyto(output, value)
-
-
-def as_tensor(array: np.ndarray) -> Tensor:
-    return Tensor(array)

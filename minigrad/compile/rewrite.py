@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minigrad.graph import Edge, Graph, Node
 
+Inputs = tuple[Edge | None, ...]
+Replacement = Node | Sequence[Node] | Mapping[int, Edge] | None
 
-def like(node: Node, inputs: tuple[Edge | None, ...], **changes: Any) -> Node:
+
+def like(node: Node, inputs: Inputs, **changes: Any) -> Node:
     """A copy of `node` that reads `inputs`; `changes` replace op, attrs, outputs."""
     copy = Node(
         changes.get("op", node.op),
@@ -21,35 +24,46 @@ def like(node: Node, inputs: tuple[Edge | None, ...], **changes: Any) -> Node:
     return copy
 
 
-def rewrite(
-    graph: Graph, replace: Callable[[Node, tuple[Edge | None, ...]], Node | Mapping[int, Edge] | None]
-) -> Graph:
-    """The graph with every node passed through `replace(node, its inputs so far)`.
+def rewrite(graph: Graph, replace: Callable[[Node, Inputs], Replacement]) -> Graph:
+    """The graph with every node passed through `replace(node, its inputs so far)`, which returns what stands for it:
 
-    It returns a node to stand for it, a mapping from output to another edge (the node disappears), or None to keep it.
+    a node; several nodes, the last of which stands for it; a mapping from output to another edge (the node disappears);
+    or None to keep it.
     """
     edges: dict[Edge, Edge] = {}
+    renewed: dict[Node, Node] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(edges.get(edge, edge) if edge is not None else None for edge in node.inputs)
         made = replace(node, inputs)
         if made is None:
             made = node if inputs == node.inputs else like(node, inputs)
-        if isinstance(made, Node):
-            nodes.append(made)
-            if made is not node:
-                edges.update({(node, i): (made, i) for i in range(len(node.outputs))})
-        else:
+        if isinstance(made, Mapping):
             edges.update({(node, i): edge for i, edge in made.items()})
+            continue
+        several = [made] if isinstance(made, Node) else list(made)
+        for new in several:
+            if new is not node and new.backward_of in renewed:
+                new.backward_of = renewed[new.backward_of]
+        nodes += several
+        if several[-1] is not node:
+            renewed[node] = several[-1]
+            edges.update({(node, i): (several[-1], i) for i in range(len(node.outputs))})
+    return assemble(graph, nodes, edges)
+
+
+def assemble(graph: Graph, nodes: list[Node], edges: Mapping[Edge, Edge]) -> Graph:
+    """`graph` with other nodes; `edges` says which edge stands for an old one."""
 
     def final(edge: Edge) -> Edge:
         return edges.get(edge, edge)
 
+    kept = set(nodes)
     return Graph(
         nodes,
         graph.inputs,
         [final(edge) for edge in graph.outputs],
-        {node: array for node, array in graph.constants.items() if node in set(nodes)},
+        {node: array for node, array in graph.constants.items() if node in kept},
         [(tensor, final(edge)) for tensor, edge in graph.mutations],
         {leaf: final(edge) for leaf, edge in graph.gradients.items()},
         graph.structure,

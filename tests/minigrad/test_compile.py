@@ -1,0 +1,214 @@
+"""Compiled functions: equal to eager ones, pass by pass, over random programs; what changes outside is read live."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import minigrad as mg
+from minigrad import functional as F
+from minigrad.compile import compile, optimise
+from minigrad.compile.memory import Buffer, place
+from minigrad.compile.plan import Plan
+from minigrad.optim import AdamW
+
+UNARY = {
+    "neg": lambda a: -a,
+    "exp": lambda a: (a * 0.3).exp(),
+    "tanh": lambda a: a.tanh(),
+    "sigmoid": lambda a: a.sigmoid(),
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "relu": lambda a: a.relu(),
+    "square": lambda a: a * a,
+    "log": lambda a: (a * a + 1.0).log(),
+    "sqrt": lambda a: (a * a + 0.5).sqrt(),
+    "softmax": lambda a: a.softmax(-1),
+    "where": lambda a: mg.where(a > 0.1, a, 0.5),
+    "mean": lambda a: a - a.mean(-1, keepdim=True),
+    "columns": lambda a: a * a.sum(0, keepdim=True),
+    "transposed": lambda a: (a.transpose(-1, -2) * 2.0).transpose(-1, -2),
+    "reshaped": lambda a: a.reshape(-1).reshape(a.shape) + 1.0,
+    "sliced": lambda a: mg.cat([a[:, 1:], a[:, :1]], 1),
+    "norm": lambda a: F.layer_norm(a, a.shape[-1]),
+}
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / (b * b + 1.0),
+    "maximum": mg.maximum,
+    "matmul": lambda a, b: (a @ b.transpose(-1, -2)) @ b * 0.1,
+}
+
+programs = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(sorted(UNARY)), st.integers(0, 99)),
+        st.tuples(st.sampled_from(sorted(BINARY)), st.integers(0, 99), st.integers(0, 99)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def run(program, *inputs):
+    values = list(inputs)
+    for name, *where in program:
+        operands = [values[i % len(values)] for i in where]
+        values.append((UNARY if len(operands) == 1 else BINARY)[name](*operands))
+    return values[-1]
+
+
+def with_gradients(program):
+    def function(a, b):
+        loss = (run(program, a, b) * 0.1).sum()
+        return loss, *mg.grad(loss, [a, b], allow_unused=True)
+
+    return function
+
+
+def values(result):
+    return [r.detach().numpy() for r in result if r is not None]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(program=programs, rows=st.integers(1, 5), columns=st.integers(1, 7), seed=st.integers(0, 50))
+def test_compiled_equals_eager_on_random_programs(program, rows, columns, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (mg.tensor(rng.standard_normal((rows, columns)), requires_grad=True) for _ in range(2))
+    function = with_gradients(program)
+    expected = values(function(a, b))
+    compiled = compile(function)
+    for _ in range(2):
+        for got, want in zip(values(compiled(a, b)), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(program=programs, rows=st.integers(1, 5), columns=st.integers(1, 7), seed=st.integers(0, 50))
+def test_every_pass_keeps_the_values(program, rows, columns, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (mg.tensor(rng.standard_normal((rows, columns)), dtype=mg.float32, requires_grad=True) for _ in range(2))
+    stages = optimise(mg.trace(with_gradients(program))(a, b))
+    arrays = [a.detach().numpy(), b.detach().numpy()]
+    with np.errstate(all="ignore"):
+        expected = stages[0][1].run(*arrays)
+        for name, graph in stages[1:]:
+            for got, want in zip(graph.run(*arrays), expected, strict=True):
+                if want is not None:
+                    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=name)
+        plan = Plan(stages[-1][1])
+        flat = plan.run(arrays)
+    for got, want in zip(flat, [e for e in expected if e is not None], strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
+def model(seed=0):
+    mg.manual_seed(seed)
+    params = [mg.randn(16, 8), mg.zeros(16), mg.randn(4, 16), mg.ones(8), mg.zeros(8)]
+    for p in params:
+        p.requires_grad_()
+    return params
+
+
+def loss_of(params, x, y):
+    w1, b1, w2, gain, shift = params
+    return F.cross_entropy(F.linear(F.gelu(F.linear(F.layer_norm(x, 8, gain, shift), w1, b1)), w2), y)
+
+
+def test_a_training_step_with_adamw_follows_the_eager_one():
+    rng = np.random.default_rng(0)
+    batches = [(mg.randn(6, 8), mg.tensor(rng.integers(0, 4, 6))) for _ in range(8)]
+    histories = []
+    for wrap in (lambda f: f, compile):
+        params = model()
+        optimizer = AdamW(params, lr=0.01)
+
+        def step(x, y, params=params, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = loss_of(params, x, y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run_step = wrap(step)
+        histories.append([run_step(x, y).item() for x, y in batches])
+    np.testing.assert_allclose(histories[0], histories[1], rtol=1e-5)
+
+
+def test_parameters_and_learning_rate_are_read_live():
+    (weight,) = params = [mg.ones(3, requires_grad=True)]
+    rate = mg.tensor(0.5)
+
+    @compile
+    def step(x):
+        loss = (weight * x).sum()
+        (gradient,) = mg.grad(loss, params)
+        with mg.no_grad():
+            weight.sub_(gradient * rate)
+        return loss
+
+    x = mg.tensor([1.0, 2.0, 3.0])
+    assert step(x).item() == 6
+    np.testing.assert_allclose(weight.detach().numpy(), [0.5, 0, -0.5])
+    with mg.no_grad():
+        weight.fill_(1.0)
+    rate.fill_(0.0)
+    assert step(x).item() == 6
+    np.testing.assert_array_equal(weight.detach().numpy(), 1)
+
+
+def test_gradients_left_by_the_function_appear():
+    weight = mg.ones(3, requires_grad=True)
+
+    @compile
+    def step(x):
+        weight.grad = None
+        (weight * x).sum().backward()
+
+    step(mg.tensor([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(weight.grad.numpy(), [1, 2, 3])
+
+
+def test_random_numbers_change_from_call_to_call_and_follow_the_seed():
+    dropped = compile(lambda x: F.dropout(x, 0.5))
+    x = mg.ones(50)
+    mg.manual_seed(3)
+    eager = [F.dropout(x, 0.5).numpy() for _ in range(3)]
+    mg.manual_seed(3)
+    compiled = [dropped(x).numpy() for _ in range(3)]
+    for a, b in zip(eager, compiled, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_another_shape_is_traced_anew():
+    double = compile(lambda x: x * 2)
+    assert double(mg.ones(2)).shape == (2,)
+    assert double(mg.ones(2, 3)).shape == (2, 3)
+    assert double(mg.ones(2)).shape == (2,)
+    assert len(double.plans) == 2
+
+
+def test_an_output_is_a_copy():
+    double = compile(lambda x: x * 2)
+    first = double(mg.ones(2))
+    double(mg.zeros(2))
+    np.testing.assert_array_equal(first.numpy(), 2)
+
+
+def test_looking_at_values_is_refused():
+    with pytest.raises(RuntimeError, match="traced"):
+        compile(lambda x: x if x.sum() > 0 else -x)(mg.ones(2))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 30), st.integers(0, 10)), max_size=40))
+def test_no_two_living_buffers_overlap(spans):
+    buffers = [Buffer(size, start, start + length) for size, start, length in spans]
+    offsets, total = place(buffers)
+    for i, (a, at) in enumerate(zip(buffers, offsets, strict=True)):
+        assert at % 64 == 0
+        assert at + a.size <= total
+        for b, there in zip(buffers[:i], offsets[:i], strict=True):
+            if a.start <= b.stop and b.start <= a.stop:
+                assert at + a.size <= there or there + b.size <= at
