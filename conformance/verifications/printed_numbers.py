@@ -133,7 +133,9 @@ def printed_row() -> Evidence:
 def upper_left() -> Evidence:
     weights = np.full((12, 12), 1 / 12)
     shown = weights[:10, :10]
+    names = [f"T{i}" for i in range(len(shown))]
     return all_of(
+        same("names of its rows", (names[0], names[-1], len(set(names))), ("T0", "T9", 10)),
         same("values of a row", {f"{w:.2f}" for w in shown[0]}, {"0.08"}),
         rounds_to("a truncated row no longer sums to 1", shown.sum(-1), np.full(10, 0.83), 2),
     )
