@@ -25,7 +25,7 @@ def seq2seq_config(draw: Draw, **config: Any) -> dict[str, Any]:
     return {
         "src_vocab": 7,
         "tgt_vocab": 9,
-        "d_model": 2 * heads * draw.int("half of d_head", 1, 2, 2),
+        "d_model": 2 * heads * draw.int("half of d_head", 2, 3, 2),
         "n_heads": heads,
         "n_layers": draw.int("n_layers", 1, 2, 2),
         "d_ff": draw.int("d_ff", 3, 9, 5),
