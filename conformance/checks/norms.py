@@ -68,7 +68,7 @@ def layer_norm_eps(impl: Any, draw: Draw) -> Evidence:
     """Where the variance is about eps the output is (x - mean) / sqrt(var + eps): not eps beside the root."""
     width, eps = draw.int("d_model", 2, 9, 4), draw.choice("eps", (1e-6, 1e-5), pin=1e-6)
     ratio = draw.choice("variance / eps", (0.1, 1.0, 10.0), pin=1.0)
-    x = draw.normal("x", (1, 1, width))
+    x = draw.uniform("x", (1, 1, width)) + np.linspace(-2, 2, width)  # no two alike: the scaling loses no digits
     x = (x - x.mean()) / x.std() * np.sqrt(ratio * eps)
     subject, _ = build_norm(impl, draw, "layer_norm", width, plain(width), eps=eps)
     expected = x / np.sqrt(eps * (1 + ratio))
@@ -118,9 +118,11 @@ def layer_norm_statistics(impl: Any, draw: Draw) -> Evidence:
     subject, _ = build_norm(impl, draw, "layer_norm", width, plain(width), eps=eps)
     out = subject(x=x)["out"]
     variance = x.var(-1)
+    lost = max(1.0, float((np.abs(x).max(-1) / np.sqrt(variance + eps)).max()))  # digits, where features nearly agree
+    bound = norm_bound(subject, width) * lost
     return all_of(
-        close("means", out.mean(-1), np.zeros(x.shape[:-1]), norm_bound(subject, width)),
-        close("variances", out.var(-1), variance / (variance + eps), norm_bound(subject, width)),
+        close("means", out.mean(-1), np.zeros(x.shape[:-1]), bound),
+        close("variances", out.var(-1), variance / (variance + eps), bound),
     )
 
 
