@@ -311,7 +311,7 @@ def layer_norm_gradient(impl: Any, draw: Draw) -> Evidence:
     inputs = {"w": draw.uniform("w", (d,), 0.5, 1.5), "b": draw.normal("b", (d,))}
     inputs["x"] = draw.normal("x", (2, rows, d), 0.3) + np.linspace(
         -1, 1, d
-    )  # spreads that the difference step resolves
+    )  # a spread for the step
     eps = draw.choice("eps", (1e-5, 1e-2), 1e-5)
     return gradients_agree(
         impl, (step("y", "layer_norm", "x", "w", "b", eps=eps),), inputs, draw.normal("g", (2, rows, d))
