@@ -192,13 +192,16 @@ def code_is_added(impl: Any, draw: Draw) -> Evidence:
 
 @check("positions-run-along-the-sequence", roles=("sinusoidal_positions",))
 def positions_along_sequence(impl: Any, draw: Draw) -> Evidence:
-    """out[b, t] - x[b, t] = PE(t) for every b: positions are counted along the sequence, not along the batch."""
+    """out[b, t] - x[b, t] is the same for every b and another for every t: positions count along the sequence."""
     b, d = draw.int("B", 2, 4, 2), even(draw)
     t = b + draw.int("T - B", 1, 5, 3)
     subject = impl.build("sinusoidal_positions", {"d_model": d, "max_len": FAR})
     got = subject(x=np.zeros((b, t, d)))["out"]
-    expected = np.broadcast_to(f.sinusoid(np.arange(t), d, layout_of(subject)), (b, t, d))
-    return close("the code at [b, t]", got, expected, angle_bound(subject, t))
+    steps = np.abs(np.diff(got[0], axis=0)).max(-1)
+    return all_of(
+        same("the codes of each sample, [b, t]", got, np.broadcast_to(got[:1], got.shape)),
+        true("neighbouring positions have different codes", steps.min() > 0.1, got=steps.tolist()),
+    )
 
 
 # --- learned positions ----------------------------------------------------------------------------

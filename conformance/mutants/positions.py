@@ -57,7 +57,7 @@ class OnePositionForTheSequence(SinusoidalPositions):
         return np.broadcast_to(f.sinusoid(np.array([n]), self.config["d_model"]), (n, self.config["d_model"]))
 
 
-@mutant(breaks=("sinusoid-formula", "sinusoid-first-row", "positions-run-along-the-sequence"))
+@mutant(breaks=("sinusoid-formula", "sinusoid-first-row"))
 class SinusoidFromPositionOne(SinusoidalPositions):
     """Positions count from 1."""
 
