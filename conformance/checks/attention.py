@@ -385,6 +385,29 @@ def order_of_keys_does_not_matter(impl: Any, draw: Draw) -> Evidence:
     return close("permuted", got, expected[..., queries, :], attention_bound(subject, query, key, value))
 
 
+# --- gradients ------------------------------------------------------------------------------------
+
+
+@check("attention-gradients", roles=("attention",), needs=("attention.vjp",), examples=2)
+def attention_gradients(impl: Any, draw: Draw) -> Evidence:
+    """dV = A^T c, dS = A (c V^T - its mean under A), dQ = dS K / sqrt(d_k), dK = dS^T Q / sqrt(d_k)."""
+    t = draw.int("T", 2, 3, 3)  # as many queries as keys, so that no shape betrays a missing transpose
+    query, key, value = (draw.normal(name, (1, 2, t, n)) for name, n in (("query", 4), ("key", 4), ("value", 3)))
+    cotangent = draw.normal("cotangent", (1, 2, t, 3))
+    subject = impl.build("attention", {})
+    got, _ = subject.vjp({"query": query, "key": key, "value": value}, cotangent)
+    _, weights = f.attention(query, key, value)
+    of_weights = cotangent @ np.swapaxes(value, -1, -2)
+    of_scores = weights * (of_weights - (weights * of_weights).sum(-1, keepdims=True))
+    size = float(abs(cotangent).sum(-1).max() * max(abs(query).max(), abs(key).max()))
+    bound = attention_bound(subject, query, key, value) * (1.0 + size) + 1e-8  # central differences carry 1e-9
+    return all_of(
+        close("gradient of the values", got["value"], np.swapaxes(weights, -1, -2) @ cotangent, bound),
+        close("gradient of the queries", got["query"], of_scores @ key / 2, bound),
+        close("gradient of the keys", got["key"], np.swapaxes(of_scores, -1, -2) @ query / 2, bound),
+    )
+
+
 # --- dropout --------------------------------------------------------------------------------------
 
 
@@ -420,6 +443,7 @@ def dropout_acts_on_the_weights(impl: Any, draw: Draw) -> Evidence:
     # 432 weights: the dropped share scatters by 0.024 around p.
     return all_of(
         close("share of dropped weights", dropped.mean(), rate, 0.12, "five standard deviations"),
+        true("the same keys are not dropped for every query", (dropped != dropped[..., :1, :]).any()),
         close(
             "kept weights",
             got,

@@ -10,6 +10,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.masks import POISON, interior_padding
 from conformance.checks.self_attention import layer_bound, loaded, usual_mask
+from conformance.checks.subjects import offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same
 from conformance.protocol import Array, Arrays
@@ -26,7 +27,9 @@ def _grouped(impl: Any, draw: Draw) -> tuple[Any, Arrays, int, int, Array, Array
     """A loaded layer with 1 < kv heads < heads in the pinned example, an input, and its `usual_mask`."""
     kv, group = draw.int("kv heads", 1, 3, 3), draw.int("group", 1, 3, 2)
     heads, d_head = kv * group, draw.int("half d_head", 1, 2, 2) * 2
-    subject, p = loaded(impl, draw, GROUPED, d_model=heads * d_head, n_heads=heads, n_kv_heads=kv)
+    sizes = {"d_model": heads * d_head, "n_heads": heads, "n_kv_heads": kv}
+    biases = (True, False) if draw.bool("bias", pin=False) else (False, True)
+    subject, p = loaded(impl, draw, GROUPED, **offered(impl, GROUPED, sizes, bias=biases))
     x = draw.normal("x", (draw.int("B", 1, 3, 2), draw.int("T", 1, 6, 5), heads * d_head))
     return subject, p, heads, kv, x, usual_mask(partial(attend, subject), x)
 
@@ -44,11 +47,13 @@ def grouped_equals_repeated(impl: Any, draw: Draw) -> Evidence:
     """With each K/V head's weights repeated for its group, a layer with h_kv = h gives the same output."""
     subject, p, heads, kv, x, mask = _grouped(impl, draw)
     repeated = dict(p)
-    for name in ("k_proj.weight", "v_proj.weight"):
-        by_head = p[name].reshape(kv, -1, x.shape[-1])
-        repeated[name] = np.repeat(by_head, heads // kv, axis=0).reshape(-1, x.shape[-1])
+    for name in p:
+        if name.startswith(("k_proj", "v_proj")):
+            by_head = p[name].reshape(kv, -1, *p[name].shape[1:])
+            repeated[name] = np.repeat(by_head, heads // kv, axis=0).reshape(-1, *p[name].shape[1:])
     draw.bites(kv < heads, "key/value heads are shared")
-    full = impl.build(GROUPED, {"d_model": x.shape[-1], "n_heads": heads, "n_kv_heads": heads})
+    config = {"d_model": x.shape[-1], "n_heads": heads, "n_kv_heads": heads, "bias": "q_proj.bias" in p}
+    full = impl.build(GROUPED, config)
     full.load(repeated)
     bound = layer_bound(subject, p, x, x, x)
     return close("repeated K/V heads", attend(subject, x, mask), attend(full, x, mask), bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from conformance.checks.masks import POISON, interior_padding
 from conformance.checks.self_attention import layer_bound, loaded, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
-from conformance.protocol import ROLES, Array, Arrays
+from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from conformance.reference import multi_head as f
 
 ROLE = "multi_head_attention"
@@ -271,7 +272,13 @@ def bias_is_an_option(impl: Any, draw: Draw) -> Evidence:
     subject.load(zeroed)
     formula, _ = f.multi_head_attention(zeroed, x, x, x, heads, mask=mask)
     constant = p["v_proj.bias"] @ p["out_proj.weight"].T + p["out_proj.bias"]
+    bare = formula
+    with contextlib.suppress(NotProvided):
+        plain = impl.build(ROLE, {"d_model": x.shape[-1], "n_heads": heads, "bias": False})
+        plain.load({name: value for name, value in p.items() if name.endswith("weight")})
+        bare = attend(plain, x, mask)
     return all_of(
+        close("a layer built without biases", bare, formula, bound),
         close("zero input", at_zero, np.broadcast_to(constant, x.shape), bound),
         close("another bias of K", shifted, before, 4 * bound),
         close("zero biases", attend(subject, x, mask), formula, bound),
@@ -365,6 +372,23 @@ def gradients_reach_every_projection(impl: Any, draw: Draw) -> Evidence:
         got = float((gradients[name] * direction).sum())
         parts.append(close(f"derivative along a direction of {name}", got, (above - below) / (2 * step), bound))
     return all_of(*parts)
+
+
+@check("multi-head-reaches-any-distance", roles=(ROLE,), examples=2)
+def reaches_any_distance(impl: Any, draw: Draw) -> Evidence:
+    """In one layer the last word depends on the first one, however many words stand between them."""
+    t = draw.choice("T", (10, 33, 100), 100)
+    subject, p = loaded(impl, draw, ROLE, d_model=8, n_heads=2)
+    x = draw.normal("x", (1, t, 8))
+    mask = usual_mask(partial(attend, subject), x)
+    changed = x.copy()
+    changed[:, 0] += 1.0 + draw.normal("change", (8,))
+    reach = attend(subject, changed, mask)[:, -1] - attend(subject, x, mask)[:, -1]
+    expected, _ = f.multi_head_attention(p, changed, changed, changed, 2, mask=mask)
+    before, _ = f.multi_head_attention(p, x, x, x, 2, mask=mask)
+    bound = layer_bound(subject, p, x, x, x)
+    draw.bites(abs(expected - before)[:, -1].max() > bound, "the influence is above rounding")
+    return close("influence of the first word on the last output", reach, (expected - before)[:, -1], bound)
 
 
 # --- cross-attention ------------------------------------------------------------------------------
@@ -522,6 +546,7 @@ def obeys_both_masks(impl: Any, draw: Draw) -> Evidence:
     mask = np.tri(t, dtype=bool) & real[:, None, None, :]
     poisoned = np.where(real[..., None], x, POISON)
     expected, _ = f.multi_head_attention(p, x, x, x, heads, mask=mask)
+    subject.train(draw.bool("train"))
     got = attend(subject, poisoned, mask=mask)
     return close("real words", got[real], expected[real], layer_bound(subject, p, x, x, x))
 

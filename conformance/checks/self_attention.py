@@ -64,7 +64,9 @@ def self_attention_formula(impl: Any, draw: Draw) -> Evidence:
     """Q = X W_Q, K = X W_K, V = X W_V of the same X, then attention: (B, T, d_model) to (B, T, d_k)."""
     d_model, d_k = draw.int("d_model", 1, 8, 6), draw.int("d_k", 1, 7, 4)
     x = draw.normal("x", (draw.int("B", 1, 3, 2), draw.int("T", 1, 6, 5), d_model))
-    subject, p = loaded(impl, draw, "self_attention", d_model=d_model, d_k=d_k)
+    biases = (True, False) if draw.bool("bias", pin=True) else (False, True)
+    config = subjects.offered(impl, "self_attention", {"d_model": d_model, "d_k": d_k}, bias=biases)
+    subject, p = loaded(impl, draw, "self_attention", **config)
     mask = usual_mask(lambda x: subject(x=x), x)
     expected, _ = f.self_attention(p, x, None if mask is None else mask[:, 0])
     got = (subject(x=x) if mask is None else subject(x=x, mask=mask))["out"]

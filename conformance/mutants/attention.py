@@ -300,6 +300,23 @@ class ReturnsHeadAverage(Attention):
         return {**result, "weights": result["weights"].mean(1, keepdims=True)}
 
 
+@mutant(breaks=("attention-is-scaled-by-sqrt-d-k", "attention-formula"))
+class ScaledByValueWidth(Attention):
+    """The scale is the root of the value's width."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        ratio = np.sqrt(inputs["query"].shape[-1] / inputs["value"].shape[-1])
+        return super().forward(p, **{**inputs, "query": inputs["query"] * ratio})
+
+
+@mutant(breaks=("attention-rows-sum-to-one",))
+class SoftmaxOverHeadAxis(Attention):
+    """Softmax runs over the heads."""
+
+    def weigh(self, scores: Array, mask: Array | None) -> Array:
+        return f.softmax(scores if mask is None else np.where(mask, scores, -1e9), 1)
+
+
 # --- values ---------------------------------------------------------------------------------------
 
 
@@ -367,6 +384,43 @@ class ValuesOfTheFirstHead(Attention):
         return super().forward(p, **{**inputs, "value": np.broadcast_to(value[:, :1], value.shape)})
 
 
+# --- gradients ------------------------------------------------------------------------------------
+
+
+@mutant(breaks=("attention-gradients",))
+class GradientUnscaled(Attention):
+    """The backward pass forgets the division by sqrt(d_k)."""
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        gradients, rest = super().vjp(inputs, cotangent)
+        root = np.sqrt(inputs["query"].shape[-1])
+        return {name: g if name == "value" else g * root for name, g in gradients.items()}, rest
+
+
+@mutant(breaks=("attention-gradients",))
+class ValueGradientNotTransposed(Attention):
+    """The gradient of the values is A c instead of A^T c."""
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        gradients, rest = super().vjp(inputs, cotangent)
+        weights = self(**inputs)["weights"]
+        square = weights.shape[-1] == weights.shape[-2]
+        return {**gradients, "value": weights @ cotangent} if square else gradients, rest
+
+
+@mutant(breaks=("attention-gradients",))
+class SoftmaxGradientWithoutSum(Attention):
+    """The backward pass of the softmax leaves out the mean under the weights."""
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        gradients, rest = super().vjp(inputs, cotangent)
+        of_scores = self(**inputs)["weights"] * (cotangent @ np.swapaxes(inputs["value"], -1, -2))
+        root = np.sqrt(inputs["query"].shape[-1])
+        of_query = of_scores @ inputs["key"] / root
+        of_key = np.swapaxes(of_scores, -1, -2) @ inputs["query"] / root
+        return {**gradients, "query": of_query, "key": of_key}, rest
+
+
 # --- dropout --------------------------------------------------------------------------------------
 
 
@@ -429,6 +483,17 @@ class DropoutByKey(Attention):
         if not self.training or rate == 0.0:
             return weights
         return weights * (self.rng.random(weights.shape) < rate) / rate
+
+
+@mutant(breaks=("attention-dropout-acts-on-the-weights",))
+class WholeKeysDropped(Attention):
+    """Dropout removes a key for all queries at once."""
+
+    def drop(self, weights: Array) -> Array:
+        rate = self.config["dropout"]
+        if not self.training or rate == 0.0:
+            return weights
+        return weights * (self.rng.random((*weights.shape[:2], 1, weights.shape[-1])) >= rate) / (1.0 - rate)
 
 
 @mutant(breaks=("returned-weights-are-before-or-after-dropout",))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from conformance.adapters.reference.multi_head import GroupedQueryAttention
@@ -48,6 +50,14 @@ class RepeatedAlongTheSequence(GroupedQueryAttention):
     def expand(self, x: Array) -> Array:
         group = self.n_heads // x.shape[1]
         return np.repeat(x, group, axis=2).reshape(x.shape[0], self.n_heads, x.shape[2], x.shape[3])
+
+
+@mutant(breaks=("grouped-query-attention-formula",))
+class GroupedBiasesIgnored(GroupedQueryAttention):
+    """The biases of the projections are never added."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        return super().forward({name: w for name, w in p.items() if name.endswith("weight")}, **inputs)
 
 
 @mutant(breaks=("one-key-head-is-multi-query-attention",))

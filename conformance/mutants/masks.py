@@ -207,6 +207,17 @@ class BlindRowIsNotAsDeclared(Attention):
         return np.where(weights.sum(-1, keepdims=True) == 0, np.nan, weights)
 
 
+@mutant(breaks=("mask-true-means-visible",))
+class MaskRemembered(Attention):
+    """Without a mask the one of the last call is used again."""
+
+    last: Array | None = None
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        self.last = inputs.get("mask", self.last)
+        return super().forward(p, **{**inputs, "mask": self.last})
+
+
 # --- causality ------------------------------------------------------------------------------------
 
 
@@ -240,6 +251,19 @@ class CausalLostWithDropout(Attention):
 
     def causal(self, n_query: int, n_key: int) -> Array:
         return np.ones((n_query, n_key), bool) if self.config["dropout"] else super().causal(n_query, n_key)
+
+
+@mutant(breaks=("causal-option-hides-the-future",))
+class CausalMaskOfTheFirstLength(Attention):
+    """The causal mask is made at the first call and never again: longer sequences broadcast it."""
+
+    first: Array | None = None
+
+    def causal(self, n_query: int, n_key: int) -> Array:
+        if self.first is None:
+            self.first = super().causal(n_query, n_key)
+        fits = self.first.shape in ((n_query, n_key), (1, 1))
+        return self.first if fits else super().causal(n_query, n_key)
 
 
 @mutant(breaks=("causal-attention-hides-the-future", "causal-rows-equal-prefixes"))

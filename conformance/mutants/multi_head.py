@@ -431,6 +431,47 @@ class PaddingOnTheQueryAxis(Remasked):
         return mask.swapaxes(-1, -2) if mask.shape[-1] == mask.shape[-2] else mask
 
 
+@mutant(breaks=("padding-does-not-change-real-words",))
+class MaskTiledOverHeads(Remasked):
+    """Samples and heads are flattened to one axis, and the mask is tiled in (head, sample) order."""
+
+    def misread(self, mask: Array) -> Array:
+        return np.tile(mask[:, 0], (mask.shape[1], 1, 1)).reshape(mask.shape)
+
+
+@mutant(breaks=("multi-head-obeys-both-masks",))
+class MaskForgottenInTraining(Remasked):
+    """The path taken in training has no mask."""
+
+    def misread(self, mask: Array) -> Array:
+        return np.ones_like(mask) if self.training else mask
+
+
+@mutant(breaks=("multi-head-causality-holds-in-every-head", "padding-does-not-change-real-words"))
+class MaskForgottenInEvaluation(Remasked):
+    """The fast path of evaluation has no mask."""
+
+    def misread(self, mask: Array) -> Array:
+        return mask if self.training else np.ones_like(mask)
+
+
+@mutant(breaks=("multi-head-reaches-any-distance",))
+class HeadsSeeAWindow(MultiHeadAttention):
+    """Words more than eight places away are not seen."""
+
+    def attend(self, query: Array, key: Array, value: Array, mask: Array | None) -> tuple[Array, Array]:
+        near = abs(np.arange(query.shape[2])[:, None] - np.arange(key.shape[2])) <= 8
+        return super().attend(query, key, value, near if mask is None else near & mask)
+
+
+@mutant(breaks=("bias-is-an-option-of-the-projections",))
+class BiasesThatCannotBeLeftOut(MultiHeadAttention):
+    """A layer asked for without biases adds one anyway."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        return super().forward({"out_proj.bias": np.ones(self.config["d_model"]), **p}, **inputs)
+
+
 @mutant(breaks=("source-padding-is-masked-in-cross-attention",))
 class CrossAttentionUnmasked(Remasked):
     """Cross-attention takes no mask."""

@@ -27,6 +27,14 @@ class OneProjectionForQueriesAndKeys(SelfAttention):
         return super().forward({**p, "k_proj.weight": p["q_proj.weight"]}, **inputs)
 
 
+@mutant(breaks=("self-attention-projects-one-sequence-three-times",))
+class ProjectionBiasesIgnored(SelfAttention):
+    """The biases of the projections are never added."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        return super().forward({name: w for name, w in p.items() if name.endswith("weight")}, **inputs)
+
+
 @mutant(breaks=("values-are-projected",))
 class ValuesAreTheInput(SelfAttention):
     """The values are the first d_k features of the input itself."""
