@@ -46,8 +46,13 @@ def erratum(what: str, written: Any, actual: Any, *corrections: Evidence, by: fl
     if not gap > by:
         return Evidence(False, f"{what}: as written it holds", f"more than {by} from {written}", actual, gap, by)
     held = all_of(*corrections)
-    details = {"written": written, "actual": actual, **held.details}
+    details = {"written": _plain(written), "actual": _plain(actual), **held.details}
     return replace(held, what=f"{what}: {held.what}", details=details)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as a Python number: it reads better."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 import_modules(__name__, __path__)

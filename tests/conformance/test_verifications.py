@@ -9,7 +9,21 @@ import numpy as np
 import pytest
 
 from conformance.evidence import close, same
-from conformance.verifications import VERIFICATIONS, erratum, rounds_to, verify
+from conformance.verifications import (
+    VERIFICATIONS,
+    arithmetic,
+    complexity,
+    erratum,
+    learning,
+    listings,
+    losses,
+    memory,
+    parameters,
+    pipeline,
+    printed_numbers,
+    rounds_to,
+    verify,
+)
 
 CLAIMS = {
     claim["slug"]: claim
@@ -91,3 +105,69 @@ def test_a_claim_has_one_verification():
     slug = next(iter(VERIFICATIONS))
     with pytest.raises(ValueError, match="two verifications"):
         verify(slug)(VERIFICATIONS[slug])
+
+
+def over_all_entries(x, dim=-1):
+    """A wrong softmax: it normalises over the whole array."""
+    exponentials = np.exp(np.asarray(x) - np.max(x))
+    return exponentials / exponentials.sum()
+
+
+def unscaled_attention(query, key, value, mask=None):
+    """A wrong attention: it does not divide by sqrt(d_k)."""
+    scores = query @ np.swapaxes(key, -1, -2)
+    weights = np.exp(np.where(True if mask is None else mask, scores, -np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return weights @ value, weights
+
+
+def one_more(role, under="", **config):
+    """A wrong count: one parameter too many."""
+    return COUNT(role, under, **config) + 1
+
+
+COUNT = parameters.count
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "wrong", "slug"),
+    [
+        (arithmetic, "softmax", over_all_entries, "masking-keeps-the-ratio-of-visible-weights"),
+        (arithmetic, "softmax", lambda x: x / x.sum(), "worked-output-is-029-033-038-of-the-values"),
+        (arithmetic, "attention", unscaled_attention, "worked-example-needs-the-scale-of-its-own-width"),
+        (parameters, "count", one_more, "the-demo-model-has-7799688-parameters"),
+        (parameters, "count", one_more, "multi-head-attention-holds-four-d-squared"),
+        (complexity, "projections", lambda n, d, how_many=4: 4 * n * d * d, "each-projection-costs-n-d-squared"),
+        (
+            complexity,
+            "scores",
+            lambda n, d, heads=1: heads * n * n * d,
+            "scores-and-weighted-sum-cost-n-squared-d-each",
+        ),
+        (
+            memory,
+            "matrix_bytes",
+            lambda n, heads=1, itemsize=4: heads * n * itemsize,
+            "float32-attention-matrix-in-mib",
+        ),
+        (memory, "cache_bytes", lambda *sizes: np.prod(sizes), "the-cache-costs-two-l-n-d"),
+        (memory, "attention", unscaled_attention, "blockwise-attention-is-exact"),
+        (printed_numbers, "sinusoid", lambda at, d: np.zeros((len(at), d)), "row-1-of-width-8-has-sin-one-tenth"),
+        (printed_numbers, "attention", unscaled_attention, "cat-attends-mainly-to-itself-in-the-demo"),
+        (listings, "attention", unscaled_attention, "masked-attention-uses-an-undefined-width"),
+        (
+            listings,
+            "warmup_rate",
+            lambda step, d_model, warmup: 1e-4,
+            "the-first-update-runs-at-the-constructor-s-rate",
+        ),
+        (losses, "cross_entropy", lambda *_, **__: 0.0, "uniform-predictions-cost-ln-v"),
+        (losses, "masks", lambda n, p: (np.ones((1, n)), np.ones(1)), "dropout-is-an-adaptive-ridge-penalty"),
+        (learning, "frequencies", lambda d: np.zeros(d // 2), "rotations-carry-a-fit-further-than-sinusoids"),
+        (pipeline, "causal_mask", lambda n: np.ones((n, n), bool), "two-orders-give-the-same-vectors-until-masked"),
+    ],
+)
+def test_a_wrong_formula_fails_its_verification(monkeypatch, module, name, wrong, slug):
+    assert VERIFICATIONS[slug]().ok
+    monkeypatch.setattr(module, name, wrong)
+    assert not VERIFICATIONS[slug]().ok
