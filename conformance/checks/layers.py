@@ -178,6 +178,22 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("post-norm-layer-drops-both-sublayers", roles=("encoder_layer",), examples=0)
+def post_norm_dropout(impl: Any, draw: Draw) -> Evidence:
+    """Where one sublayer returns a constant and the other nothing, passes in training differ by what was dropped."""
+    config = {"d_model": 12, "n_heads": 3, "d_ff": 7, "dropout": 0.5}
+    subject, p = loaded(impl, draw, "encoder_layer", config)
+    x, pieces = draw.normal("x", (4, 5, 12)), []
+    for constant, last in (("self_attn", "out_proj"), ("feed_forward", "linear2")):
+        silent = silenced(p, "self_attn", "feed_forward")
+        subject.load({**silent, f"{constant}.{last}.bias": np.full(12, 2.0)})
+        subject.train(True)
+        difference = float(np.abs(subject(x=x)["out"] - subject(x=x)["out"]).max())
+        subject.train(False)
+        pieces.append(true(f"passes differ by the dropped {constant}", difference > 1e-2, got=difference))
+    return all_of(*pieces)
+
+
 @check("layer-in-evaluation-drops-nothing", roles=("encoder_layer",), examples=2)
 def layer_evaluation(impl: Any, draw: Draw) -> Evidence:
     """In evaluation, after training too, a layer with dropout computes its formula."""

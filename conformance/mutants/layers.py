@@ -241,6 +241,18 @@ class LayerForgetsItsDropout(EncoderLayer):
         self.training = False
 
 
+class _PostNormKeepsAll(Layers):
+    def residual(self, p_norm: Params, x: Array, sublayer: Sublayer) -> Array:
+        return super().residual(p_norm, x, sublayer) if self.norm_first else self.norm(p_norm, x + sublayer(x))
+
+
+@mutant(breaks=("post-norm-layer-drops-both-sublayers",))
+class PostNormForgetsItsDropout(EncoderLayer):
+    """Dropout is applied with pre-norm only."""
+
+    formulas = _PostNormKeepsAll
+
+
 @mutant(breaks=("layer-in-evaluation-drops-nothing",))
 class LayerStaysInTraining(EncoderLayer):
     """Once trained, dropout stays active in evaluation."""
