@@ -4,14 +4,17 @@ from minigrad.version import __version__ as __version__
 from transformer.attention import GroupedQueryAttention, MultiHeadAttention, SelfAttention, scaled_dot_product
 from transformer.cache import KVCache
 from transformer.decoding import greedy_decode, language_model, sample_decode, sampling_probabilities, translator
-from transformer.feedforward import FeedForward, SwiGLU
+from transformer.feedforward import MLP, FeedForward, SwiGLU
 from transformer.layers import DecoderLayer, EncoderLayer
 from transformer.masks import causal_mask, causal_padding_mask, padding_mask
 from transformer.models import Decoder, DecoderLM, Encoder, EncoderDecoder
 from transformer.positions import LearnedPositions, RoPE, SinusoidalPositions
-from transformer.training import shift_targets
+from transformer.recurrent import RNN
+from transformer.training import shift_targets, smoothed_cross_entropy
 
 __all__ = [
+    "MLP",
+    "RNN",
     "Decoder",
     "DecoderLM",
     "DecoderLayer",
@@ -36,5 +39,6 @@ __all__ = [
     "sampling_probabilities",
     "scaled_dot_product",
     "shift_targets",
+    "smoothed_cross_entropy",
     "translator",
 ]

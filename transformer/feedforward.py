@@ -1,35 +1,66 @@
-"""Position-wise feed-forward networks: the paper's and SwiGLU. Both map ``(..., d_model)`` to ``(..., d_model)``."""
+"""Feed-forward networks: any number of layers, the paper's position-wise network, and SwiGLU."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from minigrad import Tensor, nn
 from minigrad import functional as F
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "sigmoid": F.sigmoid,
+    "tanh": F.tanh,
+    "identity": lambda x: x,
+}
+
+
+def _activation(name: str) -> Callable[[Tensor], Tensor]:
+    if name not in ACTIVATIONS:
+        raise ValueError(f"there is no activation {name!r}: use one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+class MLP(nn.Module):
+    """Linear layers with an activation between them, none after the last: ``(..., sizes[0])`` to ``(..., sizes[-1])``.
+
+    Raises ValueError for fewer than two sizes or an unknown activation (see ACTIVATIONS).
+    """
+
+    def __init__(self, sizes: Sequence[int], activation: str = "relu", bias: bool = True) -> None:
+        super().__init__()
+        if len(sizes) < 2:
+            raise ValueError(f"MLP: sizes are those of the input, of each layer and of the output, got {list(sizes)}")
+        self.activation = _activation(activation)
+        self.layers = nn.ModuleList(nn.Linear(n_in, n_out, bias) for n_in, n_out in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = self.activation(layer(x))
+        return last(x)
 
 
 class FeedForward(nn.Module):
-    """linear2(dropout(activation(linear1(x)))) (Vaswani et al. 2017, 3.3; document 000 section 2.5).
+    """linear2(dropout(activation(linear1(x)))): ``(..., d_model)`` to the same (Vaswani et al. 2017, 3.3).
 
-    activation: "relu" or "gelu". Raises ValueError for another name.
+    activation: "relu" (the documents'), "gelu", ... Raises ValueError for a name that is not in ACTIVATIONS.
     """
 
     def __init__(
         self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"FeedForward: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-        self.activation = activation
+        self.activation = _activation(activation)
         self.linear1 = nn.Linear(d_model, d_ff, bias)
         self.linear2 = nn.Linear(d_ff, d_model, bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(x))))
-
-    def extra_repr(self) -> str:
-        return f"activation={self.activation!r}"
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class SwiGLU(nn.Module):

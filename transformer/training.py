@@ -1,8 +1,9 @@
-"""What training needs beside a model: teacher forcing."""
+"""What training needs beside a model: teacher forcing, and the documents' two ways to smooth labels."""
 
 from __future__ import annotations
 
 from minigrad import Tensor
+from minigrad import functional as F
 
 
 def shift_targets(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -14,3 +15,24 @@ def shift_targets(ids: Tensor) -> tuple[Tensor, Tensor]:
     if ids.ndim != 2 or ids.shape[1] < 2:
         raise ValueError(f"shift_targets needs ids (B, T) with at least two tokens, got shape {list(ids.shape)}")
     return ids[:, :-1], ids[:, 1:]
+
+
+def smoothed_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    label_smoothing: float = 0.1,
+    over: str = "all",
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy with 1 - eps on the target and eps spread over "all" V classes or over the V - 1 "others".
+
+    "all" (torch; the target keeps 1 - eps + eps/V) and "others" (document 000 section 2.13.3; the target keeps 1 - eps)
+    are the same family: eps over the others is eps V / (V - 1) over all. logits ``(N, V)``, targets ``(N,)`` int.
+    Raises ValueError for another `over`, or an eps that is not in [0, 1] (over others, in [0, 1 - 1/V]).
+    """
+    if over not in ("all", "others"):
+        raise ValueError(f"smoothed_cross_entropy: over must be 'all' or 'others', got {over!r}")
+    classes = logits.shape[1]
+    eps = label_smoothing * classes / (classes - 1) if over == "others" and classes > 1 else label_smoothing
+    return F.cross_entropy(logits, targets, ignore_index, eps, reduction)

@@ -161,7 +161,7 @@ def test_self_attention_is_one_head_without_an_output_projection():
         (lambda: tf.GroupedQueryAttention(12, 6, 4), "n_kv_heads must divide n_heads, got n_heads=6, n_kv_heads=4"),
         (lambda: tf.RoPE(5), "d_head must be even"),
         (lambda: tf.RoPE(4, pairing="pairs"), "'interleaved' or 'half'"),
-        (lambda: tf.FeedForward(4, 8, activation="tan"), "one of relu, gelu"),
+        (lambda: tf.FeedForward(4, 8, activation="tan"), "no activation 'tan'"),
         (lambda: tf.LearnedPositions(3, 4)(mg.zeros(1, 4, 4)), "do not fit a table of 3 rows"),
         (lambda: tf.SinusoidalPositions(4, 3)(mg.zeros(1, 4, 4)), "do not fit max_len 3"),
         (
