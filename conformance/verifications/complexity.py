@@ -5,11 +5,13 @@ Lengths and widths are integers or integer arrays.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
+from conformance.protocol import ROLES
 from conformance.reference.attention import attention
 from conformance.verifications import erratum, rounds_to, verify
 
@@ -374,11 +376,13 @@ def dropout_saves_nothing() -> Evidence:
 @verify("experts-cost-by-the-chosen-ones")
 def expert_cost() -> Evidence:
     d, d_ff, chosen = 64, 256, 2
-    cost = np.array([chosen * 2 * d * d_ff + experts * d for experts in (8, 64)])
-    weights = np.array([experts * 2 * d * d_ff for experts in (8, 64)])
+    one = sum(prod(shape) for shape in ROLES["swiglu"].params({"d_model": d, "d_ff": d_ff}).values())
+    cost, held = (
+        [n * one + d * experts for n, experts in pairs] for pairs in (((chosen, 8), (chosen, 64)), ((8, 8), (64, 64)))
+    )
     return all_of(
-        same("more experts add only their router's columns", cost[1] - cost[0], (64 - 8) * d),
-        same("while the parameters grow", weights[1] / weights[0], 8),
+        true("eight times the experts: multiply-adds a token grow by the router's only", cost[1] < 1.1 * cost[0], cost),
+        close("their parameters eightfold", held[1] / held[0], 8, ROUNDING),
     )
 
 
