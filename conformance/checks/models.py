@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.positions import with_pairing
-from conformance.checks.subjects import loaded
+from conformance.checks.positions import pairings
+from conformance.checks.subjects import loaded, offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.protocol import ROLES, Array, Arrays, Subject
@@ -307,13 +307,16 @@ def lm_config(draw: Draw, **config: Any) -> dict[str, Any]:
     }
 
 
+def with_rope(impl: Any, draw: Draw, role: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with a pairing of RoPE that is provided, or without RoPE (as printed) where none is."""
+    return config if "rope" in config else offered(impl, role, config, rope=(*pairings(draw), None))
+
+
 def build_lm(
     impl: Any, draw: Draw, role: str = "decoder_lm", **config: Any
 ) -> tuple[Subject, Arrays, dict[str, Any], DecoderLM]:
     """A language model with random parameters, and the formulas of the same sizes and pairing."""
-    config = lm_config(draw, **config)
-    if "rope" not in config:
-        config = with_pairing(impl, draw, role, config, "rope")
+    config = with_rope(impl, draw, role, lm_config(draw, **config))
     subject, params = loaded(impl, draw, role, config)
     return subject, params, config, DecoderLM(config["n_heads"], config["n_kv_heads"], config["rope"])
 
@@ -390,7 +393,7 @@ def tied_head(impl: Any, draw: Draw) -> Evidence:
 @check("decoder-lm-has-no-bias-and-no-cross-attention", roles=("decoder_lm",), examples=2)
 def decoder_lm_parameters(impl: Any, draw: Draw) -> Evidence:
     """Its parameters are embedding, q, k, v and output projections, gate, up, down, and one gain per norm."""
-    config = with_pairing(impl, draw, "decoder_lm", lm_config(draw), "rope")
+    config = with_rope(impl, draw, "decoder_lm", lm_config(draw))
     subject = impl.build("decoder_lm", config)
     got = {name: a.shape for name, a in subject.params().items()}
     expected = ROLES["decoder_lm"].params(ROLES["decoder_lm"].settings(config))
@@ -413,7 +416,7 @@ def decoder_lm_limit(impl: Any, draw: Draw) -> Evidence:
 def normal_start(impl: Any, draw: Draw) -> Evidence:
     """Every matrix starts from N(0, 0.02), the tied embedding among them; norm weights at 1."""
     config = {"vocab": 101, "d_model": 24, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "d_ff": 40}
-    config = with_pairing(impl, draw, "decoder_lm", config, "rope")
+    config = with_rope(impl, draw, "decoder_lm", config)
     pieces = []
     for name, a in impl.build("decoder_lm", config).params().items():
         if a.ndim < 2:

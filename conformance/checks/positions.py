@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -257,14 +256,14 @@ def learned_gradient(impl: Any, draw: Draw) -> Evidence:
 # --- rotary positions -----------------------------------------------------------------------------
 
 
-def with_pairing(impl: Any, draw: Draw, role: str, config: Mapping[str, Any], option: str) -> dict[str, Any]:
-    """`config` with a drawn pairing of RoPE as its `option`, or with the other where only that is provided."""
-    pairing = draw.choice("pairing", ("interleaved", "half"), pin="interleaved")
-    return offered(impl, role, config, **{option: (pairing, "half" if pairing == "interleaved" else "interleaved")})
+def pairings(draw: Draw) -> tuple[str, str]:
+    """The two pairings of RoPE, a drawn one first: what an implementation that has only one is asked for next."""
+    first = draw.choice("pairing", ("interleaved", "half"), pin="interleaved")
+    return (first, "half" if first == "interleaved" else "interleaved")
 
 
 def build_rope(impl: Any, draw: Draw, **config: Any) -> tuple[Subject, str]:
-    config = with_pairing(impl, draw, "rope", config, "pairing")
+    config = offered(impl, "rope", config, pairing=pairings(draw))
     return impl.build("rope", config), config["pairing"]
 
 
