@@ -309,9 +309,7 @@ def layer_norm_gradient(impl: Any, draw: Draw) -> Evidence:
     """Layer norm's gradient goes through x, the mean and the variance, and those of its weight and bias sum rows."""
     rows, d = draw.int("rows", 1, 4, 3), draw.int("d", 2, 8, 4)
     inputs = {"w": draw.uniform("w", (d,), 0.5, 1.5), "b": draw.normal("b", (d,))}
-    inputs["x"] = draw.normal("x", (2, rows, d), 0.3) + np.linspace(
-        -1, 1, d
-    )  # a spread for the step
+    inputs["x"] = draw.normal("x", (2, rows, d), 0.3) + np.linspace(-1, 1, d)  # a spread for the step
     eps = draw.choice("eps", (1e-5, 1e-2), 1e-5)
     return gradients_agree(
         impl, (step("y", "layer_norm", "x", "w", "b", eps=eps),), inputs, draw.normal("g", (2, rows, d))

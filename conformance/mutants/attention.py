@@ -196,7 +196,7 @@ class SelfNotAttended(Attention):
     """The diagonal is hidden: a position attends to the others only."""
 
     def weigh(self, scores: Array, mask: Array | None) -> Array:
-        others = ~np.eye(*scores.shape[-2:], dtype=bool)
+        others = np.eye(*scores.shape[-2:]) == 0
         return super().weigh(scores, others if mask is None else others & mask)
 
 

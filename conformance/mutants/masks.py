@@ -71,7 +71,8 @@ class MaskZeroesKeys(Attention):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         mask = inputs.pop("mask", None)
         if mask is not None:
-            shown = np.broadcast_to(mask, (*inputs["query"].shape[:-1], inputs["key"].shape[-2])).any(-2)[..., None]
+            pairs = np.broadcast_to(mask, (*inputs["query"].shape[:-1], inputs["key"].shape[-2]))
+            shown = np.swapaxes(np.any(pairs, -2, keepdims=True), -1, -2)
             inputs = {**inputs, "key": inputs["key"] * shown, "value": inputs["value"] * shown}
         return super().forward(p, **inputs)
 

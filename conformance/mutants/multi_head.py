@@ -493,7 +493,7 @@ class CausalMaskReplacesPadding(Remasked):
     """A mask that hides any future word is taken for the causal mask, and its padding is lost."""
 
     def misread(self, mask: Array) -> Array:
-        causal = np.tri(*mask.shape[-2:], dtype=bool)
+        causal = np.tri(*mask.shape[-2:]) > 0
         return np.broadcast_to(causal, mask.shape) if not (mask & ~causal).any() else mask
 
 
