@@ -31,8 +31,9 @@ LOAD_SECONDS = 60.0
 CLAIM_SECONDS = {"quick": 30.0, "default": 30.0, "deep": 300.0}
 """How long one claim may take, by budget; includes compiling kernels on first use."""
 
-GRACE = 5.0
-"""A child ends itself when its time is over; after this much more it is killed."""
+GRACE, START_SECONDS = 5.0, 60.0
+"""A child ends itself when its time is over; after this much more it is killed. The first answer also waits for Python
+and our own imports."""
 
 CLAIMS_PER_CHILD = 8
 """A further child is started only for at least this many waiting claims: starting one costs about half a second."""
@@ -72,7 +73,7 @@ class _Child:
         )
         self.buffer = b""
         try:
-            started = self.ask({"impl": impl, "load_seconds": load_seconds}, load_seconds)
+            started = self.ask({"impl": impl, "load_seconds": load_seconds}, load_seconds, START_SECONDS)
         except _Died as death:
             self.close()
             raise SpecificationError(f"--impl {impl}: importing and constructing it {death}") from death
@@ -84,15 +85,15 @@ class _Child:
             raise SpecificationError(started["refused"])
         self.name: str = started["ready"]
 
-    def ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a message and wait for its answer. Raises _Died."""
+    def ask(self, message: dict[str, Any], seconds: float, grace: float | None = None) -> dict[str, Any]:
+        """Send a message and wait `seconds` for its answer, and `grace` (GRACE) for the child to end. Raises _Died."""
         assert self.process.stdin is not None
         self.log.seek(0, os.SEEK_END)
         start = self.log.tell()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
-        line = self._read_line(seconds + GRACE)
+        line = self._read_line(seconds + (GRACE if grace is None else grace))
         if line is None:
             self._kill()
             raise _Died(f"took longer than {seconds:g} s", timed_out=True)

@@ -96,7 +96,7 @@ def resolve(text: str) -> Any:
     if not hasattr(found, "build"):
         raise SpecificationError(
             f"--impl {text}: {spec.name} is neither a torch.nn.Module nor a class with a method build(role, config); "
-            "see conformance/adapters/examples/ for both"
+            "see conformance/adapters/examples/numpy_class.py"
         )
     if not isinstance(found, type):
         return found

@@ -116,6 +116,31 @@ def test_an_implementation_that_cannot_be_loaded_is_one_sentence(tmp_path, sourc
         pass
 
 
+def test_a_child_ends_when_its_parent_is_killed():
+    code = (
+        "from conformance.supervisor import Supervisor\n"
+        "with Supervisor('reference') as supervisor:\n"
+        "    print(supervisor._first.process.pid, flush=True)\n"
+        "    import time; time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and _is_alive(child):
+        time.sleep(0.05)
+    assert not _is_alive(child)
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
 def test_the_parent_imports_neither_numpy_nor_hypothesis_nor_torch():
     code = (
         "import sys, conformance.plugin, conformance.session, conformance.supervisor; "
