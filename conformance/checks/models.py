@@ -329,7 +329,7 @@ def prompt(draw: Draw, low: int = 2, pin: int = 6) -> Array:
 def decoder_lm_formula(impl: Any, draw: Draw) -> Evidence:
     """Embedding (unscaled), N x [RMSNorm, causal GQA with RoPE, add, RMSNorm, SwiGLU, add], RMSNorm, tied head."""
     variant = {"rope": None} if draw.bool("without RoPE, as printed") else {}
-    subject, p, config, formulas = build_lm(impl, draw, tied=draw.bool("tied", pin=True), **variant)
+    subject, p, config, formulas = build_lm(impl, draw, "decoder_lm", tied=draw.bool("tied", pin=True), **variant)
     ids = prompt(draw)
     subject(ids=ids[:, :1])  # a mask or table cut for a short sequence must not stay
     expected = formulas.logits(p, ids)

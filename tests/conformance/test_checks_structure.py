@@ -7,9 +7,11 @@ import pytest
 
 import conformance.checks  # noqa: F401  (registers the checks)
 from conformance.adapters.reference import ReferenceImplementation
+from conformance.adapters.reference.positions import SinusoidalPositions
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned, Seeded
 from conformance.mutants import MUTANTS
+from conformance.protocol import NotProvided
 from conformance.reference.feed_forward import ACTIVATIONS
 from conformance.reference.models import DecoderLM
 from conformance.reference.norms import layer_norm, rms_norm
@@ -53,6 +55,27 @@ def test_the_reference_keeps_every_claim(claim, dtype):
     for draw in (Draw(Pinned()), *(Draw(Seeded(seed)) for seed in range(1000, 1000 + CHECKS[claim].examples))):
         evidence = CHECKS[claim].function(InDtype(dtype), draw)
         assert evidence.ok, (draw.values, evidence)
+
+
+class OneVariant(ReferenceImplementation):
+    """Sines before cosines, RoPE by halves only: conventions, not mistakes."""
+
+    class Halves(SinusoidalPositions):
+        attributes = {"layout": "half"}
+
+        def table(self, n):
+            return sinusoid(np.arange(n), self.config["d_model"], "half")
+
+    def build(self, role, config):
+        if "interleaved" in config.values():
+            raise NotProvided("pairs are (i, i + d/2)")
+        return self.Halves(config) if role == "sinusoidal_positions" else super().build(role, config)
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_conventions_are_not_failures(claim):
+    evidence, _ = evidence_of(CHECKS[claim], OneVariant(), 4)
+    assert evidence.ok, evidence
 
 
 @pytest.mark.parametrize("name", ZOO)
