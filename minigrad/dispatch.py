@@ -151,6 +151,7 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     Raises ValueError when shapes differ, TypeError when the dtype cannot be stored, RuntimeError for a leaf that
     requires a gradient, for a view taken under no_grad, and for memory that cannot be written.
     """
+    _keep_own_inputs(result, tensor.storage)
     result = _storable(tensor, result)
     if tensor.base is not None and tensor.seen != tensor.storage.version:
         refresh(tensor)
@@ -180,6 +181,16 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     if tracked:
         root.node, root.index, root.needs_grad = whole.node, whole.index, whole.needs_grad
     return tensor
+
+
+def _keep_own_inputs(result: Tensor, storage: Storage) -> None:
+    """The derivative of an in-place op may need the value that it is about to overwrite: keep a copy of it."""
+    node = result.node
+    if node is None or not node.saved:
+        return
+    for which, (array, saved_in, _) in node.saved.items():
+        if saved_in is storage:
+            node.saved[which] = (array.copy(), Storage(abstract=storage.abstract), 0)
 
 
 def _storable(tensor: Tensor, result: Tensor) -> Tensor:

@@ -131,6 +131,8 @@ prod_op = op(
 def _prod_vjp(g: Tensor, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Each element's gradient is the product of the others: running products from both sides, exact also at zeros."""
     shape = x.array.shape
+    if not x.array.size:
+        return _spread(g, shape, dims)
     kept = [d for d in range(len(shape)) if d not in dims]
     rows = reshape(x.permute(*kept, *dims), *[shape[d] for d in kept], -1) if shape else reshape(x, 1)
     n = rows.array.shape[-1]
