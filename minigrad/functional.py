@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes, random
-from minigrad.ops import attention as _attention
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
+from minigrad.ops.attention import attention_weights
 from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
+from minigrad.ops.flash import flash_attention, visible
 from minigrad.ops.index import embedding, one_hot
 from minigrad.ops.loss import cross_entropy
 from minigrad.ops.matmul import matmul
@@ -164,15 +165,15 @@ def scaled_dot_product_attention(
     attn_mask bool (True = may attend) or additive floating; is_causal hides key j from query i where j - i > Tk - Tq
     (aligned at the end, so that one query sees all cached keys); dropout_p drops attention weights.
     """
-    mask = attn_mask
-    if is_causal:
-        t_query, t_key = query.array.shape[-2], key.array.shape[-2]
-        causal = Tensor(np.tri(t_query, t_key, t_key - t_query, dtype=bool))
-        mask = causal if mask is None else mask & causal
-    if mask is not None and dtypes.is_floating(mask.array.dtype):
-        scores = matmul(query, key.transpose(-1, -2)) * (query.array.shape[-1] ** -0.5 if scale is None else scale)
-        return matmul(dropout(softmax(scores + mask, -1), dropout_p), value)
-    if dropout_p:
+    if (attn_mask is not None and dtypes.is_floating(attn_mask.array.dtype)) or dropout_p:
         factor = query.array.shape[-1] ** -0.5 if scale is None else scale
-        return matmul(dropout(_attention.attention_weights(query, key, mask, factor), dropout_p), value)
-    return _attention.attention(query, key, value, mask, scale)[0]
+        mask = attn_mask
+        if is_causal:
+            causal = Tensor(visible(query.array.shape[-2], key.array.shape[-2]))
+            mask = causal if mask is None else mask & causal
+        if mask is not None and dtypes.is_floating(mask.array.dtype):
+            weights = softmax(matmul(query, key.transpose(-1, -2)) * factor + mask, -1)
+        else:
+            weights = attention_weights(query, key, mask, factor)
+        return matmul(dropout(weights, dropout_p), value)
+    return flash_attention(query, key, value, attn_mask, is_causal, scale)

@@ -31,6 +31,8 @@ _mode = "auto"
 FAST: dict[tuple[str, str, str], str] = {
     ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
     ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
+    ("flash_attention", "cpu", "float32"): "minigrad.kernels.numba.flash:flash_attention",
+    ("flash_attention_grad", "cpu", "float32"): "minigrad.kernels.numba.flash:flash_attention_grad",
     ("layer_norm", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm",
     ("layer_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm_grad",
 }

@@ -140,6 +140,19 @@ def attention(
     to ``(..., Tq, Tk)``; scale 1/sqrt(d_k) unless given. Raises ValueError for shapes, TypeError for a mask that is not
     bool.
     """
+    rest = checked(query, key, value, mask)
+    dtype = query.array.dtype
+    return attention_op(
+        query,
+        cast(key, dtype=dtype),
+        cast(value, dtype=dtype),
+        *rest,
+        scale=float(query.array.shape[-1] ** -0.5 if scale is None else scale),
+    )
+
+
+def checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> list[Tensor]:
+    """The mask as a list of none or one. Raises ValueError for shapes that do not fit, TypeError for a mask."""
     q, k, v = query.array.shape, key.array.shape, value.array.shape
     if len(q) < 2 or len(k) != len(q) or len(v) != len(q) or q[-1] != k[-1] or k[:-1] != v[:-1] or q[:-2] != k[:-2]:
         raise ValueError(
@@ -150,14 +163,7 @@ def attention(
     if mask is not None:
         check_mask(mask, (*q[:-1], k[-2]))
         rest = [mask]
-    dtype = query.array.dtype
-    return attention_op(
-        query,
-        cast(key, dtype=dtype),
-        cast(value, dtype=dtype),
-        *rest,
-        scale=float(q[-1] ** -0.5 if scale is None else scale),
-    )
+    return rest
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:

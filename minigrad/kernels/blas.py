@@ -1,0 +1,45 @@
+"""The BLAS library behind numpy.matmul, as far as threads go.
+
+Many small products are faster when each of our threads runs whole ones on one core than when BLAS cuts each over all
+cores; `single` says so for the duration of a block.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+_depth = 0
+_lock = threading.Lock()
+_before: list[int] = []
+
+
+@cache
+def _libraries() -> list[Any]:
+    """The loaded BLAS libraries whose threads can be set (none under Apple's Accelerate, which needs no help)."""
+    from threadpoolctl import ThreadpoolController
+
+    return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
+
+
+@contextmanager
+def single() -> Iterator[None]:
+    """Every BLAS call inside runs on the thread that makes it. Nests, and is safe from several threads."""
+    global _depth
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            _before[:] = [lib.get_num_threads() for lib in _libraries()]
+            for lib in _libraries():
+                lib.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                for lib, count in zip(_libraries(), _before, strict=True):
+                    lib.set_num_threads(count)
