@@ -127,6 +127,10 @@ class TorchSubject:
                 for name, shape in self.shapes().items()
             }
 
+    def weights(self) -> Arrays:
+        """The parameters with which the role's formula computes what this subject computes."""
+        return self.params()
+
     def load(self, params: Mapping[str, Array]) -> None:
         """Raises ValueError when the names or shapes are not the role's."""
         shapes = self.shapes()

@@ -151,8 +151,11 @@ def sinusoid_any_length(impl: Any, draw: Draw) -> Evidence:
 
 @check("positions-are-served-up-to-max-len", roles=("sinusoidal_positions",))
 def served_to_the_limit(impl: Any, draw: Draw) -> Evidence:
-    """max_len positions get their codes; a longer sequence is refused, or gets its codes as well."""
-    d, limit = even(draw), draw.int("max_len", 1, 12, 7)
+    """max_len positions get their codes; a longer sequence is refused, or gets its codes as well.
+
+    From two positions on: a table of one row broadcasts, in any framework.
+    """
+    d, limit = even(draw), draw.int("max_len", 2, 12, 7)
     subject, got = codes(impl, d, limit)
     table = f.sinusoid(np.arange(limit + 1), d, layout_of(subject))
     at_the_limit = close("codes up to max_len", got, table[:limit], angle_bound(subject, limit))

@@ -25,7 +25,7 @@ FACTS = {
     "SequenceFirst": {"layout of inputs": "(T, B, d)", "layout": "fused in blocks"},
     "NumberedLinears": {"layout": "separate projections", "a row whose keys are all hidden": "uniform"},
     "PlainMatrices": {"layout": "separate projections, weights (in, out)"},
-    "PostNormInside": {"layout": "separate projections, with a residual"},
+    "PostNormInside": {"layout": "separate projections, its residual and norm taken out"},
     "FusedCausal": {"layout": "fused in blocks, weights (in, out)", "causal": "True"},
     "FusedPerHead": {"layout": "fused head by head", "weights": "(3, 1, 5, 5)"},
     "RMSNormMinusOne": {"layout": "weight stored minus one"},

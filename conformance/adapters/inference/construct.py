@@ -15,7 +15,16 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         *("d_model", "embed_dim", "hidden_size", "hidden_dim", "dim", "dim_model", "model_dimension", "model_dim"),
         *("n_embd", "n_embed", "size", "hidden", "d_in", "emb", "emb_dim", "embed_size", "embedding_dim", "emb_size"),
         *("embedding_size", "features", "normalized_shape", "d", "width", "in_features", "input_dim", "num_hiddens"),
-        *("d_embed", "dimension", "channels", "num_features", "feature_dim", "model_size", "embedding_dimension"),
+        *(
+            "d_embed",
+            "dimension",
+            "channels",
+            "ndim",
+            "num_features",
+            "feature_dim",
+            "model_size",
+            "embedding_dimension",
+        ),
     ),
     "n_heads": (
         *("n_heads", "num_heads", "n_head", "nhead", "heads", "h", "num_head", "number_of_heads", "attn_heads"),
@@ -81,12 +90,14 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "batch_first": ("batch_first",),
     "causal": ("causal", "is_causal", "masked"),
     "layer_idx": ("layer_idx", "layer_id", "layer_index"),
+    "d_out": ("d_out", "out_dim", "output_dim", "dim_out"),
+    "device": ("device",),
 }
 """The protocol's options (and a few of constructors only) -> their names in constructors."""
 
-FIXED = {"batch_first": True, "causal": False, "layer_idx": 0}
+FIXED = {"batch_first": True, "causal": False, "layer_idx": 0, "device": "cpu"}
 CONFIGS = ("config", "cfg", "args", "conf", "configuration", "params", "hparams", "model_args")
-NEUTRAL = ("device", "dtype", "kdim", "vdim", "name")
+NEUTRAL = ("dtype", "kdim", "vdim", "name")
 """Parameters that keep their default."""
 
 
@@ -135,7 +146,8 @@ class Constructor:
             scope = vars(sys.modules.get(self.cls.__module__, SimpleNamespace()))
             scope = {**getattr(vars(self.cls).get("__init__"), "__globals__", {}), **scope}
             annotation = scope.get(annotation)
-        if not inspect.isclass(annotation) or annotation.__module__ == "builtins" or annotation is SimpleNamespace:
+        unhelpful = (inspect.Parameter.empty, SimpleNamespace, Any)
+        if not inspect.isclass(annotation) or annotation.__module__ == "builtins" or annotation in unhelpful:
             return None
         return Constructor(annotation)
 

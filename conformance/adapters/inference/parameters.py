@@ -120,6 +120,13 @@ def permuted(tensor: Tensor, config: Config, axes: tuple[int, ...]) -> Tensor:
     return tensor.permute(axes) if tensor.ndim == 3 else tensor
 
 
+def units(tensor: Tensor, config: Config, inner: View, dim: int) -> Tensor:
+    """The first d_ff hidden units, along `dim` of a matrix: a module that decides its own width may have more."""
+    whole = inner(tensor, config)
+    axis = dim if whole.ndim == 2 else 0
+    return whole.narrow(axis, 0, min(config["d_ff"], whole.shape[axis]))
+
+
 def block(tensor: Tensor, config: Config, part: int, inner: View, parts: str) -> Tensor:
     """Part `part` of [q | k | v] (or of the `parts` "kv", "gu") in whole blocks along the first axis."""
     rows = inner(tensor, config)
@@ -188,12 +195,18 @@ def attention_layouts(module: nn.Module, config: Config, output: bool = True) ->
         yield ", ".join(words + (["weights (in, out)"] if turned_any else [])), layout
 
 
+def shares_key_heads(module: nn.Module, config: Config) -> bool:
+    """Whether keys are projected to less than queries are."""
+    found = _by_projection(module, config, True) or {}
+    return {"q", "k"} <= found.keys() and found["k"].tensor.numel() < found["q"].tensor.numel()
+
+
 def _by_projection(module: nn.Module, config: Config, output: bool) -> dict[str, Kernel] | None:
     """Each projection's kernel: by number where four (or three) are alike, else by name, the last by elimination."""
     apart = kernels(module, split=True)
     for listed in kernels(module):
         alike = [k for k in apart if "*" in listed.pattern and re.sub(r"\d+", "*", k.pattern) == listed.pattern]
-        if len(alike) in (3, 4) and len({k.tensor.shape for k in alike}) == 1 and not _projection(listed):
+        if len(alike) in (3, 4) and len({k.tensor.shape for k in alike}) == 1 and len(_projection(listed)) != 1:
             rest = [k for k in apart if k not in alike]
             found = dict(zip("qkvo", alike, strict=False))
             if len(alike) == 3 and len(rest) == 1 and output:
@@ -248,7 +261,11 @@ def feed_forward_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[
     by_linear = first.tensor.shape[0] == config["d_ff"]
     view = stored if by_linear else transposed
     label = "two matrices" + ("" if by_linear else ", weights (in, out)")
-    yield label, with_bias("linear1", first, view) | with_bias("linear2", second, view)
+    layout = with_bias("linear1", first, partial(units, inner=view, dim=0))
+    layout["linear2.weight"] = Place((second.pattern,), partial(units, inner=view, dim=1))
+    if second.bias is not None:
+        layout["linear2.bias"] = Place((second.bias,))
+    yield label, layout
 
 
 def swiglu_layouts(module: nn.Module, config: Config) -> Iterator[tuple[str, Layout]]:

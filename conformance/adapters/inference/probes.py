@@ -47,7 +47,7 @@ def difference(
     reference.attributes = {**reference.attributes, **subject.attributes}
     masked = inputs if mask is None else {**inputs, "mask": mask}
     try:
-        weights = subject.params()
+        weights = subject.weights()
         reference.load({k: v * scale if "q_proj" in k else v for k, v in weights.items()} if scale != 1.0 else weights)
         got, expected = subject(**masked)["out"], reference(**masked)["out"]
     except Exception:

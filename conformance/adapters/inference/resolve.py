@@ -64,6 +64,10 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
 """Options that a class may have fixed: the values that are tried."""
 
 
+Trial = tuple[str, p.Layout, dict[str, bool], dict[str, Any]]
+"""A label, a layout, what is taken out of the module, and the values of variants."""
+
+
 class Resolution:
     """What was inferred of a class. Raises Unresolved, with what to write, when nothing can be guessed.
 
@@ -117,10 +121,11 @@ class Resolution:
 
     def make(self, settings: Mapping[str, Any]) -> nn.Module:
         """The module for the role's settings, in evaluation mode."""
-        values = {"dropout": 0.0, "max_len": 128, **settings}
+        values = {"dropout": 0.0, "max_len": 128, "bias": True, "n_kv_heads": settings.get("n_heads"), **settings}
         if "n_heads" in values and self.role != "self_attention":
             values["d_k"] = values["d_model"] // values["n_heads"]
         values["d_k"] = values["d_v"] = values.get("d_k", values.get("d_model"))
+        values["d_out"] = values["d_k"] if self.role == "self_attention" else values.get("d_model")
         keep = {
             k: v
             for k, v in values.items()
@@ -135,6 +140,8 @@ class Resolution:
         for option, value in self.fixed.items():
             if settings.get(option, value) != value:
                 raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
+        if "d_k" in self.constructor.known and settings.get("d_model", 0) % settings.get("n_heads", 1):
+            raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
         for option in ("dropout", "n_kv_heads"):
             neutral = {"dropout": 0.0, "n_kv_heads": settings.get("n_heads")}[option]
             if settings.get(option, neutral) != neutral and option not in self.constructor.known:
@@ -155,7 +162,7 @@ class Resolution:
             module = self.make(settings)
             if random:
                 probes.randomise(module)
-            if conventions.residual:
+            if conventions.bare:
                 _without_norms(module)
             subject = MODULE_SUBJECTS[self.role](self.role, settings, module, conventions)
         subject.attributes = {**self.fixed, **self.attributes, **(attributes or {})}
@@ -169,9 +176,10 @@ class Resolution:
             settings["bias"] = True
         if self.role == "self_attention" and "d_k" not in known:
             settings["d_k"] = settings["d_model"]
-        if "d_ff" in settings and "d_ff" not in known:
-            module = self.make(settings)
-            settings["d_ff"] = max(n for kernel in p.kernels(module) if kernel.linear for n in kernel.tensor.shape)
+        if "d_ff" in settings:
+            sizes = {n for kernel in p.kernels(self.make(settings)) for n in kernel.tensor.shape}
+            if settings["d_ff"] not in sizes:
+                settings["d_ff"] = max(sizes, default=settings["d_ff"])
         if "activation" in known and "activation" in settings:
             try:
                 self.make({**settings, "activation": "gelu"})
@@ -186,13 +194,17 @@ class Resolution:
         layouts: Iterable[tuple[str, p.Layout]],
         inputs: Arrays,
         mask: Array | None = None,
-        residuals: Sequence[bool] = (False,),
+        has_norm: bool = False,
     ) -> bool:
         """Adopt the first layout with which the module equals the role's formula; else the first one, and say so."""
         variants = {k: v for k, v in VARIANTS.get(self.role, {}).items() if k not in self.fixed}
+        inside: dict[str, dict[str, bool]] = {"": {}}
+        if has_norm:
+            inside[", its norm taken out"] = {"bare": True}
+            inside[", its residual and norm taken out"] = {"bare": True, "residual": True}
         trials = [
-            (f"{label}{', with a residual (its norm taken out)' if residual else ''}", layout, residual, chosen)
-            for (label, layout), residual in product(layouts, residuals)
+            (label + said, layout, without, chosen)
+            for (label, layout), (said, without) in product(layouts, inside.items())
             for chosen in (dict(zip(variants, values, strict=True)) for values in product(*variants.values()))
         ]
         if not trials:
@@ -210,8 +222,8 @@ class Resolution:
         fits = errors[best] < FITS
         if not fits:
             best = min((i for i, trial in enumerate(trials) if trial[1] is trials[0][1]), key=lambda i: errors[i])
-        label, layout, residual, chosen = trials[best]
-        self.conventions = replace(self.conventions, layout=layout, residual=residual)
+        label, layout, without, chosen = trials[best]
+        self.conventions = self.conventions.with_layout(layout, **without)
         found = f"equals the formula to {errors[best]:.0e} with random parameters"
         evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
         self.say("layout", label, evidence)
@@ -229,13 +241,13 @@ class Resolution:
             self.say(option, value, evidence)
         return True
 
-    def _error(self, trial: tuple[str, p.Layout, bool, dict[str, Any]], inputs: Arrays, mask: Array | None) -> float:
-        _, layout, residual, chosen = trial
+    def _error(self, trial: Trial, inputs: Arrays, mask: Array | None) -> float:
+        _, layout, without, chosen = trial
         settings = {**self.settings, **{k: v for k, v in chosen.items() if k in self.settings}}
         if "bias" in settings:
             whole = ROLES[self.role].params({**settings, "bias": True})
             settings["bias"] = all(name in layout for name in whole)
-        conventions = replace(self.conventions, layout=layout, residual=residual)
+        conventions = self.conventions.with_layout(layout, **without)
         try:
             subject = self._subject(settings, conventions, chosen, random=True)
         except NotProvided:
@@ -256,10 +268,11 @@ class Resolution:
         mask = causal_mask(TQ) if causal else None
         has_norm = any(is_norm(child) for child in module.modules())
         layouts = list(p.attention_layouts(module, self.settings, output=self.role != "self_attention"))
-        fits = self._fit(layouts, inputs, mask, (False, True) if has_norm else (False,))
+        fits = self._fit(layouts, inputs, mask, has_norm)
         if not fits:
             self._report_scale(inputs, mask)
-        if self.conventions.residual:
+        self._probe_dropout(inputs, mask)
+        if self.conventions.bare:
             _without_norms(module)
         keys = {"self": ("query",), "context": ("memory",), "qkv": ("key", "value")}[call.form]
         self.conventions = replace(self.conventions, channels=self._channels(probe, call.masks, keys))
@@ -356,7 +369,19 @@ class Resolution:
         }
         inside = any(is_norm(child) for child in module.modules() if child is not module)
         inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])) * (0.01 if self.role.endswith("norm") else 1.0)}
-        self._fit(layouts[self.role], inputs, residuals=(False, True) if inside else (False,))
+        self._fit(layouts[self.role], inputs, has_norm=inside)
+        self._probe_dropout(inputs)
+
+    def _probe_dropout(self, inputs: Arrays, mask: Array | None = None) -> None:
+        """Dropout of the output is no option of the role, which drops inside."""
+        if "dropout" not in self.constructor.known or "dropout" not in self.settings:
+            return
+        subject = self._subject({**self.settings, "dropout": 0.5}, self.conventions, random=True)
+        subject.train()
+        out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
+        if (np.abs(out) < 1e-6).mean() > 0.2:
+            self.fixed["dropout"] = 0.0
+            self.say("dropout", "on the output", "in training, numbers of the output are dropped")
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -454,7 +479,11 @@ class Resolution:
         inputs = {"x": to_array(probe.inputs()["query"])}
         if decoder:
             inputs["memory"] = to_array(probe.inputs()["memory"])
-        self._fit(self._layer_layouts(module, decoder), inputs)
+        causal = not decoder and probes.is_causal(probe)
+        if causal:
+            self.conventions = replace(self.conventions, causal=True)
+            self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
+        self._fit(self._layer_layouts(module, decoder), inputs, causal_mask(TQ) if causal else None)
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
         if not decoder:
             cross = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.inference.parameters import attention_layouts, kernels
-from conformance.adapters.inference.probes import SIZES
+from conformance.adapters.inference.parameters import attention_layouts, kernels, shares_key_heads
+from conformance.adapters.inference.probes import SIZES, noise
 
 SUPPORTED = (
     "multi_head_attention",
@@ -52,7 +53,7 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
             "build(role, config)"
         )
     said = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
-    if re.search(r"\b(rope|rotary)\b", said):
+    if "rope" in name.lower() or "rotary" in name.lower():
         return Fact("role", "rope", "the class name")
     if re.search(r"\bposition(s|al)?\b|\bpos\b|\bpe\b", said) and "n_heads" not in options:
         role = "learned_positions" if matrices else "sinusoidal_positions"
@@ -63,10 +64,12 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
         role = "decoder_layer" if call.form == "context" or len(attentions) > 1 else "encoder_layer"
         return Fact("role", role, f"attention, {len(norms)} norms; forward takes {call.form}")
     if is_attention(module) or "n_heads" in options or any(attention_layouts(module, SIZES, output=False)):
-        if "cache" in call.names:
+        if "cache" in call.names and _returns_cache(module, call):
             return Fact("role", "cached_attention", f"forward takes {call.names['cache']}")
-        if "n_kv_heads" in options:
-            return Fact("role", "grouped_query_attention", "the constructor takes a number of key and value heads")
+        if "n_kv_heads" in options or shares_key_heads(module, SIZES):
+            return Fact(
+                "role", "grouped_query_attention", "a number of key and value heads, or keys narrower than queries"
+            )
         if "n_heads" in constructor.known:
             return Fact("role", "multi_head_attention", "queries, keys and values, and a number of heads")
         return Fact("role", "self_attention", "queries, keys and values, and no number of heads")
@@ -86,6 +89,16 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
     )
 
 
+def _returns_cache(module: nn.Module, call: Call) -> bool:
+    """Whether a call gives something to cache beside its output."""
+    try:
+        with torch.no_grad():
+            result = call(module, {"query": noise(1, 2, SIZES["d_model"])})
+    except Exception:
+        return False
+    return isinstance(result, tuple) and len(result) == 2 and result[1] is not None
+
+
 def _has_width(matrix: Tensor) -> bool:
     return matrix.shape[0] != matrix.shape[1]
 
@@ -94,6 +107,11 @@ def top_attentions(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """The attention modules inside, by path, leaving out those inside another of them."""
     found: list[tuple[str, nn.Module]] = []
     for path, child in module.named_modules():
-        if path and is_attention(child) and not any(path.startswith(f"{outer}.") for outer, _ in found):
+        if (
+            path
+            and is_attention(child)
+            and kernels(child)
+            and not any(path.startswith(f"{outer}.") for outer, _ in found)
+        ):
             found.append((path, child))
     return found

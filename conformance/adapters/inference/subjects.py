@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -23,7 +23,7 @@ class Conventions:
     """What was inferred of a class and holds for every configuration of it.
 
     batch_first: False for (T, B, d). causal: built in. channels: mask parameters, `memory_channels` those of
-    cross-attention. residual: the module adds its input (its norm is taken out). scale: what a positional
+    cross-attention. bare: norms inside are taken out; residual: the module adds its input. scale: what a positional
     encoding multiplies its input by (1), or None when it returns the codes alone. heads_axis: rotary input is
     (B, H, T, d) when 1, (B, T, H, d) when 2.
     """
@@ -34,9 +34,17 @@ class Conventions:
     causal: bool = False
     channels: Sequence[Channel] = ()
     memory_channels: Sequence[Channel] = ()
+    bare: bool = False
     residual: bool = False
     scale: float | None = 1.0
     heads_axis: int = 1
+
+    def with_layout(self, layout: Layout, bare: bool = False, residual: bool = False) -> Conventions:
+        return replace(self, layout=layout, bare=bare, residual=residual)
+
+
+UNITS = ("linear1.weight", "linear1.bias", "linear2.weight")
+"""Parameters of hidden units, of which a module may have more than asked for: the surplus is held at zero."""
 
 
 class ModuleSubject(TorchSubject):
@@ -63,8 +71,11 @@ class ModuleSubject(TorchSubject):
         self.conventions = conventions
         with torch.no_grad():
             for name, slot in slots.items():
-                if name not in wanted:
-                    slot.write(stored, torch.zeros(slot.size(stored)))
+                used = slot.read(stored, (slot.size(stored),)) if name in wanted else torch.zeros(slot.size(stored))
+                if name not in wanted or name.endswith(UNITS):
+                    for piece, _ in slot.pieces:
+                        stored[piece].zero_()
+                    slot.write(stored, used + slot.offset)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: shape for name, shape in super().shapes().items() if name not in self.absent}
@@ -74,6 +85,12 @@ class ModuleSubject(TorchSubject):
         if self.absent:
             raise NotProvided(f"{type(self.module).__name__} has no {', '.join(sorted(self.absent))}")
         return super().params()
+
+    def weights(self) -> Arrays:
+        """`params`, with zeros for the biases that the module has not."""
+        self.need_sizes()
+        whole = ROLES[self.role].params(self.config)
+        return {**super().params(), **{name: np.zeros(whole[name]) for name in self.absent}}
 
     def need_sizes(self) -> None:
         for name, size in self.misfits.items():
@@ -87,6 +104,19 @@ class ModuleSubject(TorchSubject):
             if np.any(params.get(name, 0.0)):
                 raise NotProvided(f"{type(self.module).__name__} has no {name}")
         super().load({name: value for name, value in params.items() if name not in self.absent})
+
+    def masks(self, mask: Tensor | None, shape: tuple[int, int, int, int]) -> dict[str, Tensor]:
+        """The mask in the module's convention; a causal module takes only masks that hide the future."""
+        full = torch.ones(shape, dtype=torch.bool) if mask is None else mask.broadcast_to(shape)
+        if self.conventions.causal:
+            past = torch.ones(shape[2:], dtype=torch.bool).tril(shape[3] - shape[2])
+            if (full & ~past).any():
+                raise NotProvided(f"{type(self.module).__name__} is causal by itself: it cannot look ahead")
+            if torch.equal(full, past.broadcast_to(shape)):
+                return {}
+        elif mask is None:
+            return {}
+        return encode(self.conventions.channels, full)
 
     def swapped(self, x: Tensor) -> Tensor:
         """Between the protocol's (B, T, d) and the module's order."""
@@ -129,19 +159,6 @@ class Attention(ModuleSubject):
             raise NotProvided(f"{name} is self-attention: queries, keys and values are one input; these differ")
         given = {"query": query, "key": key, "value": value, "memory": key}
         return {name: self.swapped(given[name]) for name in self.conventions.call.names if name in given}
-
-    def masks(self, mask: Tensor | None, shape: tuple[int, int, int, int]) -> dict[str, Tensor]:
-        """The mask in the module's convention; a causal module takes only masks that hide the future."""
-        full = torch.ones(shape, dtype=torch.bool) if mask is None else mask.broadcast_to(shape)
-        if self.conventions.causal:
-            past = torch.ones(shape[2:], dtype=torch.bool).tril(shape[3] - shape[2])
-            if (full & ~past).any():
-                raise NotProvided(f"{type(self.module).__name__} is causal by itself: it cannot look ahead")
-            if torch.equal(full, past.broadcast_to(shape)):
-                return {}
-        elif mask is None:
-            return {}
-        return encode(self.conventions.channels, full)
 
     def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
         """Gradients; none of inputs that the module takes as one."""
@@ -217,9 +234,7 @@ class TransformerLayer(ModuleSubject):
 
     def forward(self, *, x: Tensor, mask: Any = None, memory: Any = None, memory_mask: Any = None) -> dict[str, Any]:
         heads, keys = self.config["n_heads"], x if memory is None else memory
-        masks: dict[str, Tensor] = {}
-        if mask is not None:
-            masks |= encode(self.conventions.channels, mask.broadcast_to((len(x), heads, x.shape[1], x.shape[1])))
+        masks = self.masks(mask, (len(x), heads, x.shape[1], x.shape[1]))
         if memory_mask is not None:
             shape = (len(x), heads, x.shape[1], keys.shape[1])
             masks |= encode(self.conventions.memory_channels, memory_mask.broadcast_to(shape))
