@@ -147,6 +147,17 @@ def quiet() -> Iterator[None]:
         state.quiet = False
 
 
+@contextmanager
+def scope(name: str, kind: str) -> Iterator[None]:
+    """Nodes made inside carry (name, kind) as the innermost entry of their scope, as those of a module do."""
+    outer = state.scope
+    state.scope = (*outer, (name, kind))
+    try:
+        yield
+    finally:
+        state.scope = outer
+
+
 def here() -> tuple[CodeType, int] | None:
     """The first frame outside this package: code object and instruction (the line is looked up only when asked)."""
     frame = sys._getframe(1)
