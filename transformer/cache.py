@@ -1,6 +1,7 @@
 """What a decoder remembers between calls: each layer's keys and values, preallocated (document 002, KV cache).
 
-Used under no_grad. A layer's cache holds n_kv_heads heads only: query heads that share a key head share its memory.
+A cache is for decoding: it is used under no_grad and keeps no history. A layer's cache holds n_kv_heads heads only:
+query heads that share a key head share its memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import minigrad as mg
 from minigrad import Tensor
 
 KeyValue = tuple[Tensor, Tensor]
+
+
+def _unrecorded(new: KeyValue) -> KeyValue:
+    if new[0].requires_grad:
+        raise RuntimeError("a key/value cache is for decoding and has no gradients: call the model under no_grad()")
+    return new
 
 
 class LayerCache:
@@ -25,9 +32,10 @@ class LayerCache:
     def extend(self, project: Callable[[], KeyValue]) -> KeyValue:
         """Append the new keys and values ``(B, n_kv_heads, T, d_head)``; returns all so far.
 
-        Raises ValueError when they do not fit the room or the batch that the cache began with.
+        Raises ValueError when they do not fit the room or the batch that the cache began with, RuntimeError while
+        gradients are recorded.
         """
-        key, value = project()
+        key, value = _unrecorded(project())
         start, end = self.length, self.length + key.shape[-2]
         if end > self.max_len:
             raise ValueError(
@@ -57,7 +65,7 @@ class MemoryCache:
 
     def extend(self, project: Callable[[], KeyValue]) -> KeyValue:
         if self.stored is None:
-            self.stored = project()
+            self.stored = _unrecorded(project())
         return self.stored
 
 

@@ -13,6 +13,7 @@ import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad.random import Generator
 from transformer.cache import KVCache
+from transformer.ids import check_ids
 from transformer.models.decoder_lm import DecoderLM
 from transformer.models.encoder_decoder import EncoderDecoder
 
@@ -94,8 +95,7 @@ def _decode(
     eos_id: int | None,
     pad_id: int,
 ) -> Tensor:
-    if ids.ndim != 2 or not ids.shape[1]:
-        raise ValueError(f"decoding starts from ids (B, T) with at least one token, got shape {list(ids.shape)}")
+    check_ids(ids, "the prompt")
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must not be negative, got {max_new_tokens}")
     finished = mg.zeros(ids.shape[0], dtype=mg.bool)

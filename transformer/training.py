@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from minigrad import Tensor
 from minigrad import functional as F
+from transformer.ids import check_ids
 
 
 def shift_targets(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -12,8 +13,7 @@ def shift_targets(ids: Tensor) -> tuple[Tensor, Tensor]:
     ids ``(B, T)`` to two tensors ``(B, T - 1)``: at each position the label is the token that follows the input
     (document 002, training). Raises ValueError for fewer than two tokens.
     """
-    if ids.ndim != 2 or ids.shape[1] < 2:
-        raise ValueError(f"shift_targets needs ids (B, T) with at least two tokens, got shape {list(ids.shape)}")
+    check_ids(ids, at_least=2)
     return ids[:, :-1], ids[:, 1:]
 
 

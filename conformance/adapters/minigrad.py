@@ -39,6 +39,7 @@ class MinigradSubject:
     def __init__(
         self, role: str, module: nn.Module, forward: Callable[..., Outputs], kernel_mode: str, dtype: np.dtype
     ) -> None:
+        self.role = role
         self.module = module.to(dtype).eval()
         self.forward = forward
         self.kernel_mode = kernel_mode
@@ -62,6 +63,8 @@ class MinigradSubject:
 
     def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
         """Gradients of ``sum(out * cotangent)``; zeros where the output does not depend."""
+        if self.role.startswith("cached_"):
+            raise NotProvided("a key/value cache is for decoding and has no gradients")
         tensors = {name: self._tensor(value) for name, value in inputs.items()}
         floating = {k: v for k, v in tensors.items() if isinstance(v, Tensor) and v.is_floating_point()}
         named: dict[str, Tensor] = {f"input {name}": value.requires_grad_() for name, value in floating.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from minigrad.autograd import no_grad
 from minigrad.creation import zeros
+from minigrad.graph import scope
 from minigrad.tensor import Tensor
 
 
@@ -15,6 +16,7 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 
 @no_grad()
+@scope("clip", "clip_grad_norm_")
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, *, error_if_nonfinite: bool = False
 ) -> Tensor:
@@ -45,6 +47,7 @@ def clip_grad_norm_(
 
 
 @no_grad()
+@scope("clip", "clip_grad_value_")
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient to [-clip_value, clip_value], in place. Raises ValueError for a negative clip_value."""
     if clip_value < 0:

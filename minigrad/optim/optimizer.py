@@ -15,7 +15,7 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.autograd import enable_grad, no_grad
 from minigrad.creation import tensor, zeros, zeros_like
-from minigrad.graph import quiet
+from minigrad.graph import quiet, scope
 from minigrad.tensor import Tensor
 
 Group = dict[str, Any]
@@ -65,12 +65,12 @@ class Optimizer:
         self.param_groups.append({"params": params, **complete})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient. `closure` is called first; the loss that it returns is returned."""
+        """Update every parameter that has a gradient. `closure` is called first; its loss is returned."""
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad(), quiet():
+        with no_grad(), quiet(), scope("optimizer", type(self).__name__):
             for group in self.param_groups:
                 for parameter in group["params"]:
                     gradient = parameter.grad

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+import minigrad.functional
 import transformer as tf
 from minigrad import nn, optim
 
@@ -150,6 +151,19 @@ def test_a_cached_encoder_decoder_equals_a_whole_pass(chunks):
         np.testing.assert_allclose(mg.cat(parts, 1), model(SRC, TGT), **TIGHT)
 
 
+def test_ids_that_are_no_ids_are_refused():
+    with pytest.raises(TypeError, match=r"ids must be token ids \(integers\), got float32"):
+        small_lm()(mg.ones(1, 3))
+    with pytest.raises(ValueError, match=r"tgt must be \(B, T\) with at least one token, got shape \[3\]"):
+        small_translator()(SRC, mg.tensor([1, 2, 3]))
+
+
+def test_a_cache_has_no_gradients_and_says_so():
+    model = small_lm()
+    with pytest.raises(RuntimeError, match=r"for decoding and has no gradients: call the model under no_grad"):
+        model(IDS, model.new_cache())
+
+
 def test_a_cache_refuses_what_does_not_fit():
     model = small_lm()
     with mg.no_grad():
@@ -163,7 +177,29 @@ def test_a_cache_refuses_what_does_not_fit():
             model(IDS[:1, 2:3], cache)
 
 
-# --- learning -------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
+
+
+def test_a_whole_training_step_can_be_traced():
+    model = tf.EncoderDecoder(9, 11, d_model=12, n_heads=3, n_layers=1, d_ff=20, max_len=8, dropout=0.2)
+    optimizer = optim.AdamW(model.parameters(), lr=mg.tensor(1e-2))
+
+    def step(src, tgt):
+        decoder_input, labels = tf.shift_targets(tgt)
+        optimizer.zero_grad()
+        loss = mg.functional.cross_entropy(model(src, decoder_input).reshape(-1, 11), labels.reshape(-1), 0, 0.1)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss, norm
+
+    graph = mg.trace(step)(SRC, TGT)
+    changed = {id(tensor) for tensor, _ in graph.mutations}
+    assert {id(parameter) for parameter in model.parameters()} <= changed
+    assert {"encoder.layers.0.self_attn.q_proj", "clip", "optimizer"} <= {node.path for node in graph}
+    replayed = graph.run(SRC, TGT)  # before the step changes the weights and the random numbers move on
+    for got, expected in zip(replayed, step(SRC, TGT), strict=True):
+        np.testing.assert_allclose(got, expected.detach(), rtol=1e-5)
 
 
 def test_a_tiny_model_learns_to_copy():

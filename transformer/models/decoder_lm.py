@@ -6,6 +6,7 @@ from minigrad import Tensor, nn
 from transformer.attention import GroupedQueryAttention
 from transformer.cache import KVCache, LayerCache
 from transformer.feedforward import SwiGLU
+from transformer.ids import check_ids
 from transformer.masks import causal_mask
 from transformer.positions import RoPE
 
@@ -67,8 +68,9 @@ class DecoderLM(nn.Module):
     def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """ids ``(B, T)`` int to logits ``(B, T, vocab)``. With a cache, ids are the tokens after the cached ones.
 
-        Raises ValueError for more than max_len tokens.
+        Raises ValueError for ids that are not (B, T) and for more than max_len tokens.
         """
+        check_ids(ids)
         start, n = (0 if cache is None else cache.length), ids.shape[1]
         if start + n > self.max_len:
             raise ValueError(f"{start + n} tokens do not fit max_len {self.max_len}: shorten the input")

@@ -7,6 +7,7 @@ from typing import Any
 
 from minigrad import Tensor, nn
 from transformer.cache import KVCache
+from transformer.ids import check_ids
 from transformer.layers import DecoderLayer, EncoderLayer
 from transformer.masks import causal_mask, padding_mask
 from transformer.positions import SinusoidalPositions
@@ -89,12 +90,14 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, src: Tensor) -> tuple[Tensor, Tensor]:
         """src ``(B, Ts)`` int to the memory ``(B, Ts, d_model)`` and its mask ``(B, 1, 1, Ts)``."""
+        check_ids(src, "src")
         mask = padding_mask(src, self.pad_id)
         x = self.positions(self.src_embedding(src) * math.sqrt(self.d_model))
         return self.encoder(x, mask), mask
 
     def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
         """tgt ``(B, Tt)`` int to logits ``(B, Tt, tgt_vocab)``; with a cache, tgt are the tokens after the cached."""
+        check_ids(tgt, "tgt")
         start, n = (0 if cache is None else cache.length), tgt.shape[1]
         real = tgt != self.pad_id
         if cache is not None:
