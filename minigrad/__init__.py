@@ -11,6 +11,7 @@ from minigrad.version import __version__ as __version__
 from minigrad import dtypes as _dtypes  # isort: skip
 from minigrad.tensor import Tensor  # isort: skip
 from minigrad.autograd import backward, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from minigrad.composite import composite
 from minigrad.creation import (
     arange,
     as_tensor,

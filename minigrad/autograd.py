@@ -300,6 +300,18 @@ def saved(node: Node, which: int) -> Tensor:
     return result
 
 
+def _from_inputs_alone(op: Op, results: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    """Raise RuntimeError if a decomposition used an outside tensor that requires a gradient: it would get none."""
+    known = {tensor.node for tensor in inputs}
+    roots = [result.node for result in results if result.node is not None]
+    for node in ancestors(roots, lambda node: () if node in known else node.edges):
+        if not node.edges and node not in known:
+            raise RuntimeError(
+                f"composite {op.name} uses a tensor that requires a gradient and is not among its arguments "
+                f"({node.op}, {dtypes.name(node.outputs[0][1])}{list(node.outputs[0][0])}): pass it as an argument"
+            )
+
+
 def _through_decomposition(
     op: Op, node: Node, gradients: Sequence[Tensor | None], needs: tuple[bool, ...], create_graph: bool
 ) -> Sequence[Tensor | None]:
@@ -315,11 +327,10 @@ def _through_decomposition(
             elif need:
                 tensor = tensor.detach().requires_grad_()
             inputs.append(tensor)
-        assert op.decomposition is not None
-        result = op.decomposition(*inputs, **node.attrs)
+        results = decompose(op, inputs, node.attrs)
     finally:
         state.grad_enabled = before
-    results = result if isinstance(result, tuple) else (result,)
+    _from_inputs_alone(op, results, inputs)
     pairs = [(r, g) for r, g in zip(results, gradients, strict=False) if g is not None and r.needs_grad]
     targets = [tensor for tensor, need in zip(inputs, needs, strict=True) if need]
     if not pairs:
@@ -330,5 +341,5 @@ def _through_decomposition(
     return [next(found) if need else None for need in needs]
 
 
-from minigrad.dispatch import edge_of  # noqa: E402  (ops need the gradient mode)
+from minigrad.dispatch import decompose, edge_of  # noqa: E402  (ops need the gradient mode)
 from minigrad.ops.shape import alias, clone  # noqa: E402

@@ -270,14 +270,36 @@ def refresh(view: Tensor) -> None:
 
 def run_decomposition(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> Any:
     """A composite's value by its decomposition, unrecorded."""
-    assert op.decomposition is not None
-    saved = state.grad_enabled, state.recorder
+    before = state.grad_enabled, state.recorder
     state.grad_enabled, state.recorder = False, None
     try:
-        result = op.decomposition(*[Tensor(array) for array in arrays], **attrs)
+        results = decompose(op, [Tensor(_read_only(array)) for array in arrays], attrs)
     finally:
-        state.grad_enabled, state.recorder = saved
-    return tuple(t.array for t in result) if isinstance(result, tuple) else result.array
+        state.grad_enabled, state.recorder = before
+    return tuple(t.array if t.array.base is None else t.array.copy() for t in results)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array[...]
+    view.flags.writeable = False
+    return view
+
+
+def decompose(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """The outputs of a composite's decomposition. Raises TypeError where it returns anything but tensors."""
+    assert op.decomposition is not None
+    before, state.decomposing = state.decomposing, op.name
+    try:
+        result = op.decomposition(*tensors, **attrs)
+    finally:
+        state.decomposing = before
+    results = result if isinstance(result, tuple) else (result,)
+    for value in results:
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"composite {op.name} returned a {type(value).__name__}, expected a tensor or a tuple of them"
+            )
+    return results
 
 
 # ops that in-place changes are made of

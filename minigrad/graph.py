@@ -41,6 +41,7 @@ class State(threading.local):
     scope: Scope = ()
     backward_of: Node | None = None  # the node whose VJP is running
     quiet: bool = False  # numpy's floating-point warnings are already off
+    decomposing: str = ""  # the composite whose decomposition is running: it has to be repeatable
 
 
 state = State()

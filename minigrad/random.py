@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
+from minigrad.graph import state
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, op
 from minigrad.tensor import Tensor
@@ -89,6 +90,11 @@ class Generator:
 
     def take(self, words: int) -> Tensor:
         """The key of a draw of `words` 32-bit words; the stream moves past it."""
+        if state.decomposing:
+            raise RuntimeError(
+                f"composite {state.decomposing} draws random numbers, but its derivative runs it again: "
+                "draw them outside and pass them as an argument"
+            )
         with self.lock:
             key = self.state.clone()
             self.state += Tensor(np.array([0, -(-words // 4)]))

@@ -14,6 +14,7 @@ import numpy as np
 
 from minigrad import dispatch
 from minigrad.graph import Edge, Graph, Node, state
+from minigrad.ops.registry import Meta
 from minigrad.tensor import LITERAL, Storage, Tensor
 
 
@@ -91,6 +92,22 @@ class Recorder:
         """A leaf's gradient is about to change: remember what it was."""
         if node not in self.leaves:
             self.leaves[node] = None if node.grads is None else dict(node.grads)
+
+
+def metas_of(function: Callable[..., Any], metas: Sequence[Meta]) -> list[Meta]:
+    """Shapes and dtypes of what `function` returns for tensors of `metas`, found without computing."""
+    recorder = Recorder()
+    tensors = [Tensor(np.empty(*meta), Storage(abstract=True)) for meta in metas]
+    for tensor in tensors:
+        recorder.add(Node("input", {}, (), ((tensor.array.shape, tensor.array.dtype),)), [tensor])
+    before = state.recorder, state.grad_enabled
+    state.recorder, state.grad_enabled = recorder, False
+    try:
+        outputs, _ = flatten(function(*tensors))
+        return [(output.array.shape, output.array.dtype) for output in outputs]
+    finally:
+        state.recorder, state.grad_enabled = before
+        recorder.restore()
 
 
 def flatten(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
