@@ -326,6 +326,14 @@ def rope_offset(impl: Any, draw: Draw) -> Evidence:
     return close("rows from the offset on", tail, whole[:, :, start:], angle_bound(subject, 8) * 4)
 
 
+@check("rope-refuses-an-odd-width", roles=("rope",), examples=2)
+def rope_odd_width(impl: Any, draw: Draw) -> Evidence:
+    """RoPE turns pairs of features: a head of an odd number of them is refused."""
+    subject, _ = build_rope(impl, draw)
+    x = draw.normal("x", (1, 2, 3, 2 * draw.int("pairs", 1, 3, 2) + 1))
+    return refused(f"heads of {x.shape[-1]} features", lambda: subject(x=x))
+
+
 @check("rope-has-no-parameters", roles=("rope",), examples=0)
 def rope_parameters(impl: Any, draw: Draw) -> Evidence:
     """RoPE is computed: nothing in it is trained."""

@@ -316,6 +316,17 @@ class RopeBaseIgnored(Rope):
         return {"out": f.rope(inputs["x"], inputs.get("offset", 0), pairing=self.config["pairing"])}
 
 
+@mutant(breaks=("rope-refuses-an-odd-width",))
+class RopeLeavesTheOddFeature(Rope):
+    """Of an odd width the last feature is left as it is, silently."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x = inputs["x"]
+        pairs = x.shape[-1] // 2 * 2
+        turned = super().forward(p, **{**inputs, "x": x[..., :pairs]})["out"]
+        return {"out": np.concatenate([turned, x[..., pairs:]], axis=-1)}
+
+
 @mutant(breaks=("rope-has-no-parameters",))
 class RopeTrainable(Rope):
     """The frequencies are registered as a parameter."""
