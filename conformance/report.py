@@ -14,7 +14,7 @@ import json
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,33 +96,46 @@ _SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.
 def summary_lines(report: Report, replay: Callable[[str], str], height: int) -> list[str]:
     """The summary in at most about `height` lines: counts, root causes in full as far as they fit, what is missing."""
     results = report.folded()
-    notes = report.notes
-    room = height // 3
-    more = [f"... and {len(notes) - room} more in --claims-report FILE.html"] if len(notes) > room else []
-    lines = [*notes[:room], *more, _counts_line(results)]
-    missing = Counter(_missing(result) for result in results.values() if result.verdict is Verdict.NOT_PROVIDED)
-    tail = [f"    {number:4} x {what}" for what, number in missing.most_common(6)]
-    if missing:
-        more = f", {len(missing) - 6} other reasons in the report" if len(missing) > 6 else ""
-        tail.insert(0, f"{Verdict.NOT_PROVIDED} ({missing.total()} claims{more}):")
     blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
-    known = [slug for slug, result in results.items() if result.verdict is Verdict.KNOWN_FAILURE and slug in blocked]
+    lines = [*_notes_lines(report.notes, height // 3), _counts_line(results)]
+    tail = [*_known_lines(results, blocked), *_missing_lines(results)]
     roots = [slug for slug, result in results.items() if result.verdict in _SHOWN_IN_FULL]
-    roots.sort(key=lambda slug: -blocked[slug])
     left = []
-    for slug in roots:
+    for slug in sorted(roots, key=lambda slug: -blocked[slug]):
         full = broken_lines(results[slug], report.catalogue.claims[slug], replay(slug), blocked[slug])
         if len(lines) + len(full) + len(tail) <= height:
             lines += full
         else:
             left.append(slug)
-    for slug in left[: max(height - len(lines) - len(tail) - 1, 3)]:
-        left = left[1:]
-        lines.append(_headline(results[slug], blocked[slug]))
-    if left:
-        lines.append(f"... and {len(left)} more: -rf lists them, --tb=short or --claims-report FILE.html shows all")
-    lines += [f"{blocked[slug]} BLOCKED by the known failure {slug}" for slug in known]
+    named = max(height - len(lines) - len(tail) - 1, 3)
+    lines += [_headline(results[slug], blocked[slug]) for slug in left[:named]]
+    if left[named:]:
+        lines.append(
+            f"... and {len(left) - named} more: -rf lists them, --tb=short or --claims-report FILE.html shows all"
+        )
     return [*lines, *tail]
+
+
+def _notes_lines(notes: Sequence[str], room: int) -> list[str]:
+    more = [f"... and {len(notes) - room} more in --claims-report FILE.html"] if len(notes) > room else []
+    return [*notes[:room], *more]
+
+
+def _known_lines(results: Mapping[str, Result], blocked: Mapping[str, int]) -> list[str]:
+    known = [slug for slug in blocked if results[slug].verdict is Verdict.KNOWN_FAILURE]
+    return [f"{blocked[slug]} BLOCKED by the known failure {slug}" for slug in known]
+
+
+def _missing_lines(results: Mapping[str, Result], reasons: int = 6) -> list[str]:
+    """What is not provided: how many claims, and the most frequent reasons."""
+    missing = Counter(r.message or "no reason given" for r in results.values() if r.verdict is Verdict.NOT_PROVIDED)
+    if not missing:
+        return []
+    more = f", {len(missing) - reasons} other reasons in the report" if len(missing) > reasons else ""
+    return [
+        f"{Verdict.NOT_PROVIDED} ({missing.total()} claims{more}):",
+        *(f"    {number:4} x {reason}" for reason, number in missing.most_common(reasons)),
+    ]
 
 
 def _counts_line(results: Mapping[str, Result]) -> str:
@@ -133,10 +146,6 @@ def _counts_line(results: Mapping[str, Result]) -> str:
 
 
 _ALWAYS_COUNTED = (Verdict.PASS, Verdict.FAIL, Verdict.NOT_PROVIDED)
-
-
-def _missing(result: Result) -> str:
-    return result.message or "no reason given"
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class ClaimsSession:
             terminal.reportchars = terminal.reportchars.replace("f", "").replace("E", "")
         terminal.write_sep("=", f"claims: {self.impl}")
         colours = {"FAIL": "red", "ERROR": "red", "PASS": "green", "UNEXPECTED PASS": "red", "VACUOUS": "red"}
-        height = max(shutil.get_terminal_size(fallback=(80, 48)).lines - 6, 18)  # pytest's own lines stand around it
+        height = max(shutil.get_terminal_size(fallback=(80, 45)).lines - 6, 18)  # pytest's own lines stand around it
         for line in summary_lines(self.report(), self.replay, height):
             colour = next((colours[word] for word in colours if line.startswith(word + " ")), None)
             terminal.write_line(line, **({colour: True} if colour else {}))

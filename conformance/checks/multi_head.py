@@ -243,12 +243,13 @@ def heads_must_divide(impl: Any, draw: Draw) -> Evidence:
     """A width that is not a multiple of the number of heads is refused, at construction or at the first call."""
     d_model, heads = draw.choice("d_model, heads", ((10, 3), (10, 4), (8, 3), (9, 2)), (10, 3))
 
-    def use() -> None:
+    def use(d_model: int) -> None:
         # 9 words: 9 * 10 numbers do divide into heads of 3, and a bare reshape would mix words silently.
         subject, x = impl.build(ROLE, {"d_model": d_model, "n_heads": heads}), np.ones((1, 9, d_model))
         attend(subject, x, usual_mask(partial(attend, subject), x))
 
-    return refused(f"d_model {d_model} with {heads} heads", use)
+    use(4 * heads)  # what divides is accepted
+    return refused(f"d_model {d_model} with {heads} heads", partial(use, d_model))
 
 
 @check("the-number-of-heads-adds-no-parameters", roles=(ROLE,), examples=2)

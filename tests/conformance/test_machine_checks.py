@@ -9,7 +9,7 @@ import conformance.checks  # noqa: F401 (registers them)
 from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned
-from conformance.kills import NOT_PROVIDED, SURVIVED, outcome
+from conformance.kills import ERROR, NOT_PROVIDED, SURVIVED, outcome
 from conformance.protocol import ROLES
 from conformance.runner import run_check
 from conformance.verdict import Verdict
@@ -68,6 +68,17 @@ def test_a_check_declares_what_it_builds_and_needs(claim):
         role, _, name = need.partition(".")
         assert role in check.roles
         assert name in (*ROLES[role].outputs, "vjp", "params", "load", "train")
+
+
+@pytest.mark.parametrize("claim", sorted(CHECKS))
+def test_raising_is_no_way_to_keep_a_claim(claim):
+    """A check that bad input is refused must first see that good input is accepted."""
+
+    class Raises:
+        def build(self, role, config):
+            raise RuntimeError
+
+    assert outcome(claim, Raises()) == ERROR
 
 
 @pytest.mark.parametrize("claim", sorted(CHECKS))
