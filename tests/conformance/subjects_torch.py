@@ -459,6 +459,112 @@ class PreNormDecoderBlock(nn.Module):
         return x + self.mlp(self.norms[2](x))
 
 
+@correct
+class ListOfFused(SeparateProjections):
+    """Three alike layers in a list whose name says qkv, and one for the output."""
+
+    def __init__(self, model_dim, heads, dropout_rate=0.1):
+        nn.Module.__init__(self)
+        self.heads = heads
+        self.qkv_layers = nn.ModuleList(nn.Linear(model_dim, model_dim) for _ in range(3))
+        self.projection = nn.Linear(model_dim, model_dim)
+        self.dropout = nn.Dropout(dropout_rate)
+
+    def forward(self, query, key, value, mask):
+        q, k, v = (split(f(x), self.heads) for f, x in zip(self.qkv_layers, (query, key, value), strict=True))
+        scores = self.scores(q, k)
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, float("-inf"))
+        return self.projection(merge(self.dropout(scores.softmax(-1)) @ v))
+
+
+@correct
+class NormedInput(nn.Module):
+    """Normalises its input, adds no residual; the width of a head is an option of its own; no mask."""
+
+    role = "multi_head_attention"
+
+    def __init__(self, dim, heads=8, dim_head=64):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(dim)
+        self.to_qkv = nn.Linear(dim, 3 * heads * dim_head, bias=False)
+        self.to_out = nn.Linear(heads * dim_head, dim)
+
+    def forward(self, x):
+        q, k, v = (split(part, self.heads) for part in self.to_qkv(self.norm(x)).chunk(3, -1))
+        return self.to_out(merge(F.scaled_dot_product_attention(q, k, v)))
+
+
+@correct
+class SharedKeyHeads(nn.Module):
+    """From a config without annotation, with fewer key and value heads; an additive mask."""
+
+    role = "grouped_query_attention"
+
+    def __init__(self, args):
+        super().__init__()
+        assert args.n_heads % args.n_kv_heads == 0
+        self.heads, self.shared = args.n_heads, args.n_heads // args.n_kv_heads
+        self.wq = nn.Linear(args.dim, args.dim, bias=False)
+        self.wk, self.wv = (nn.Linear(args.dim, args.dim // self.shared, bias=False) for _ in range(2))
+        self.wo = nn.Linear(args.dim, args.dim, bias=False)
+
+    def forward(self, x, mask=None):
+        q, k, v = (
+            split(self.wq(x), self.heads),
+            *(split(f(x), self.heads // self.shared).repeat_interleave(self.shared, 1) for f in (self.wk, self.wv)),
+        )
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        return self.wo(merge((scores if mask is None else scores + mask).softmax(-1) @ v))
+
+
+@correct
+class FourTimesWide(nn.Module):
+    """Decides its own hidden width; drops its output."""
+
+    role = "feed_forward"
+
+    def __init__(self, config):
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x):
+        return self.dropout(self.c_proj(F.gelu(self.c_fc(x), approximate="tanh")))
+
+
+@correct
+class CausalBlock(nn.Module):
+    """Pre-norm around attention that is causal by itself."""
+
+    role = "encoder_layer"
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(config.n_embd), nn.LayerNorm(config.n_embd)
+        self.attn, self.mlp = FusedCausal(config), FourTimesWide(config)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+@correct
+class CachedHeads(FusedPerHead):
+    """Keeps keys and values between calls; a call with several positions is masked behind the cache."""
+
+    role = "cached_attention"
+
+    def forward(self, x, past_kv=None):
+        q, k, v = self.query_key_value(x).unflatten(-1, (self.heads, -1)).transpose(1, 2).chunk(3, -1)
+        if past_kv is not None:
+            k, v = (torch.cat([old, new], 2) for old, new in zip(past_kv, (k, v), strict=True))
+        visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
+        return self.dense(merge(F.scaled_dot_product_attention(q, k, v, visible))), (k, v)
+
+
 # --- wrong ----------------------------------------------------------------------------------------
 
 
@@ -652,3 +758,46 @@ class KeysFromTheDecoder(PreNormDecoderBlock):
         y = self.norms[1](x)
         x = x + self.cross_attn(y, y, y)[0]
         return x + self.mlp(self.norms[2](x))
+
+
+@wrong
+class CachedWithoutMask(CachedHeads):
+    """No causal mask when a call has several positions."""
+
+    breaks = ("a-prefill-needs-a-causal-mask", "an-appended-chunk-needs-a-causal-mask")
+
+    def forward(self, x, past_kv=None):
+        q, k, v = self.query_key_value(x).unflatten(-1, (self.heads, -1)).transpose(1, 2).chunk(3, -1)
+        if past_kv is not None:
+            k, v = (torch.cat([old, new], 2) for old, new in zip(past_kv, (k, v), strict=True))
+        return self.dense(merge(F.scaled_dot_product_attention(q, k, v))), (k, v)
+
+
+@wrong
+class DropoutInEvaluation(SeparateProjections):
+    """Drops weights in evaluation, too."""
+
+    breaks = ("multi-head-dropout-thins-the-weights",)
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = (
+            split(f(x), self.heads) for f, x in ((self.w_query, query), (self.w_key, key), (self.w_value, value))
+        )
+        scores = self.scores(q, k)
+        if mask is not None:
+            scores = self.masked(scores, mask)
+        return self.w_out(merge(F.dropout(scores.softmax(-1), self.dropout.p) @ v))
+
+
+@wrong
+class WeightsAppliedToKeys(SeparateProjections):
+    breaks = ("multi-head-formula",)
+
+    def forward(self, query, key, value, mask=None):
+        q, k, _ = (
+            split(f(x), self.heads) for f, x in ((self.w_query, query), (self.w_key, key), (self.w_value, value))
+        )
+        scores = self.scores(q, k)
+        if mask is not None:
+            scores = self.masked(scores, mask)
+        return self.w_out(merge(self.dropout(scores.softmax(-1)) @ k))

@@ -33,6 +33,9 @@ FACTS = {
     "HalfSplitPositions": {"returns": "the codes alone", "pairs": "half"},
     "SequenceFirstPositions": {"layout of inputs": "(T, B, d)"},
     "RotaryEmbedding": {"pairing": "half"},
+    "FourTimesWide": {"activation": "gelu_tanh", "dropout": "on the output"},
+    "CausalBlock": {"norm": "before each sublayer", "causal": "True"},
+    "NormedInput": {"layout": "fused in blocks, its norm taken out"},
     "EncoderBlock": {"norm": "after each sublayer"},
     "PreNormDecoderBlock": {"norm": "before each sublayer", "activation": "gelu"},
 }
