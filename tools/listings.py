@@ -142,7 +142,7 @@ def details(rows: Sequence[Row]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when every class ran, whatever its verdict; 2 when the folder holds no listing."""
-    parser = argparse.ArgumentParser(prog="python -m tools.listings", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="python -m tools.listings", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder of the documents as text files")
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
     parser.add_argument("--budget", default="default", choices=("quick", "default", "deep"))

@@ -430,12 +430,13 @@ class EncoderBlock(nn.Module):
     def __init__(self, d_model, n_heads, d_ff, dropout=0.1):
         super().__init__()
         self.attention = SeparateProjections(d_model, n_heads, dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
         self.ff1, self.ff2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
 
     def forward(self, x, src_mask=None):
-        x = self.norm1(x + self.attention(x, x, x, src_mask))
-        return self.norm2(x + self.ff2(F.relu(self.ff1(x))))
+        x = self.norm1(x + self.dropout(self.attention(x, x, x, src_mask)))
+        return self.norm2(x + self.dropout(self.ff2(F.relu(self.ff1(x)))))
 
 
 @correct

@@ -92,20 +92,8 @@ class Resolution:
         self.role = str(proposed.value)
         self.facts += [proposed, self.constructor.fact(), self.conventions.call.fact()]
         self.settings = self._probe_settings()
-        if self.role == "rope":
-            self._resolve_rope()
-            return
-        module = self.make(self.settings)
-        probes.randomise(module)
-        resolver = {
-            Attention: self._resolve_attention,
-            CachedAttention: self._resolve_cached,
-            Tokenwise: self._resolve_tokenwise,
-            Positions: self._resolve_positions,
-            TransformerLayer: self._resolve_layer,
-        }[MODULE_SUBJECTS[self.role]]
         try:
-            resolver(module)
+            self._resolve()
         except Unresolved:
             raise
         except Exception as error:
@@ -113,6 +101,20 @@ class Resolution:
                 f"running {cls.__name__} as {self.role} raised {type(error).__name__}: {error}; name its role as "
                 f"file.py:{cls.__name__}@role, or write a class with build(role, config)"
             ) from error
+
+    def _resolve(self) -> None:
+        if self.role == "rope":
+            self._resolve_rope()
+            return
+        module = self.make(self.settings)
+        probes.randomise(module)
+        {
+            Attention: self._resolve_attention,
+            CachedAttention: self._resolve_cached,
+            Tokenwise: self._resolve_tokenwise,
+            Positions: self._resolve_positions,
+            TransformerLayer: self._resolve_layer,
+        }[MODULE_SUBJECTS[self.role]](module)
 
     def say(self, subject: str, value: Any, evidence: str) -> None:
         self.facts.append(Fact(subject, value, evidence))
@@ -140,7 +142,7 @@ class Resolution:
         for option, value in self.fixed.items():
             if settings.get(option, value) != value:
                 raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
-        if "d_k" in self.constructor.known and settings.get("d_model", 0) % settings.get("n_heads", 1):
+        if "d_k" in self.constructor.names and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
         for option in ("dropout", "n_kv_heads"):
             neutral = {"dropout": 0.0, "n_kv_heads": settings.get("n_heads")}[option]
