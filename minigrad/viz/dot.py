@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad.graph import Graph, Node
-from minigrad.viz.text import meta
+from minigrad.viz.format import meta
 
 _STYLE = {"input": "#cfe8ff", "leaf": "#ffe9b8", "constant": "#eeeeee", "literal": "#ffffff"}
 

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-
-from minigrad import dtypes
 from minigrad.graph import Edge, Graph, Node
-
-SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32"}
-
-
-def meta(shape: tuple[int, ...], dtype: np.dtype) -> str:
-    """f32[2, 3]"""
-    name = dtypes.name(dtype)
-    return f"{SHORT.get(name, name)}{list(shape)}"
-
-
-def attribute(value: Any) -> str:
-    return dtypes.name(value) if isinstance(value, np.dtype) else repr(value)
-
+from minigrad.viz.format import attribute, meta
 
 def reference(names: dict[Node, str]) -> Callable[[Edge | None], str]:
     """How an edge is written: %3, or %3.1 for a second output."""

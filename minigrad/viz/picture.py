@@ -1,0 +1,367 @@
+"""What of a view is visible: some scopes stand open as clusters, the others are one box each.
+
+`picture(view, Options(...))` decides which, folds runs of equal siblings into their first ("Block x12"), and joins
+what is left by arrows. Writers draw a `Picture`; they decide nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import log10
+
+from minigrad.viz.format import cut, quantity
+from minigrad.viz.statistics import Statistics
+from minigrad.viz.view import SIDES, Card, Scope, View
+
+TITLE, LINE = 34, 44  # characters at most
+OUTERMOST = 10  # boxes more
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to show.
+
+    boxes     open scopes, outermost first, as long as at most this many boxes are visible (the default way)
+    depth     instead: open modules down to this depth (0: one box; 1: the outermost module stands open; ...)
+    expand    also open scopes whose path or class matches one of these globs ("encoder.layers.0*", "*" for all)
+    collapse  keep scopes closed that match one of these globs, whatever else is said
+    fold      draw runs of equal siblings as one; a glob in `expand` that names a later sibling unfolds its run
+    sides     which of forward, backward, optimizer to show
+    details   sizes, FLOPs and source lines in the boxes
+    """
+
+    boxes: int = 15
+    depth: int | None = None
+    expand: tuple[str, ...] = ()
+    collapse: tuple[str, ...] = ()
+    fold: bool = True
+    sides: tuple[str, ...] = SIDES
+    details: bool = True
+
+
+@dataclass
+class Box:
+    """A visible rectangle or oval: a card, or a closed scope (kind "module"). `lines` stand under the title.
+
+    heat    log10 of the root mean square of its values, where there was a real run
+    alarm   it holds NaN or infinity; `first` marks the first such box in the program's order
+    """
+
+    id: str
+    kind: str
+    side: str
+    title: str
+    lines: list[str]
+    tooltip: str
+    parent: str
+    order: int
+    cards: list[str] = field(default_factory=list)
+    repeats: int = 1
+    heat: float | None = None
+    alarm: bool = False
+    first: bool = False
+
+
+@dataclass
+class Cluster:
+    """An open scope, drawn as a frame around what it holds."""
+
+    id: str
+    title: str
+    side: str
+    parent: str
+    members: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Arrow:
+    """From box to box. kind: a wire's, "tie" between a box and its derivative's, "carried" from a fold to its next."""
+
+    source: str
+    target: str
+    kind: str
+    values: int = 0
+    bytes: int = 0
+    label: str = ""
+
+
+@dataclass
+class Picture:
+    """Boxes and clusters by id in drawing order; ids of `top` ones; arrows; `opened`: the ids of the open scopes."""
+
+    boxes: dict[str, Box]
+    clusters: dict[str, Cluster]
+    top: list[str]
+    arrows: list[Arrow]
+    opened: frozenset[str]
+
+
+def picture(view: View, options: Options | None = None) -> Picture:
+    """The view as `options` want it. Raises ValueError for an unknown side."""
+    options = options or Options()
+    unknown = set(options.sides) - set(SIDES)
+    if unknown:
+        raise ValueError(f"there is no side {', '.join(sorted(unknown))}: sides are {', '.join(SIDES)}")
+    return draw(view, choose(view, options), options)
+
+
+# --- which scopes stand open --------------------------------------------------------------------------
+
+
+def choose(view: View, options: Options) -> frozenset[str]:
+    """The scopes that stand open. A backward or optimizer scope opens with the forward scope that it mirrors."""
+
+    def matches(scope: Scope, globs: Iterable[str]) -> bool:
+        return any(fnmatchcase(scope.path, glob) or fnmatchcase(scope.kind, glob) for glob in globs)
+
+    modules = [scope for scope in view.scopes.values() if _module_depth(view, scope)]
+    shut = {scope.id for scope in modules if matches(scope, options.collapse)}
+    opened = {id for id in view.scopes if _module_depth(view, view.scopes[id]) == 0}
+    wanted = [scope for scope in modules if matches(scope, options.expand)]
+    for scope in wanted:
+        opened.update(view.ancestors(scope.id))
+        opened.add(scope.id)
+    if options.depth is not None:
+        opened.update(scope.id for scope in modules if _module_depth(view, scope) <= options.depth)
+    elif not wanted:
+        return _within(view, opened - shut, shut, options)
+    return frozenset(opened - shut)
+
+
+def _module_depth(view: View, scope: Scope) -> int:
+    """0 for the root and the sides, 1 for an outermost module, and so on."""
+    return scope.depth if len(view.sides()) < 2 else max(0, scope.depth - 1)
+
+
+def _within(view: View, opened: set[str], shut: set[str], options: Options) -> frozenset[str]:
+    """Open scopes, outermost and earliest first, while the number of boxes stays within `options.boxes`.
+
+    The optimizer stays one box. A scope of a single op stays closed: opening it would only add a frame. Outermost
+    modules may exceed the number by OUTERMOST, because a picture of one box says nothing.
+    """
+    mirrors: dict[str, list[str]] = {}
+    for scope in view.scopes.values():
+        if scope.mirror is not None:
+            mirrors.setdefault(scope.mirror, []).append(scope.id)
+        if scope.side == "optimizer" and scope.depth == 1:
+            opened = opened - {scope.id}
+    tried: set[str] = set()
+    while True:
+        shown = draw(view, frozenset(opened), options)
+        closed = [
+            view.scopes[id] for id in shown.boxes
+            if id in view.scopes and id not in tried and id not in shut and view.scopes[id].side == "forward"
+            and view.scopes[id].ops > 1
+        ]  # fmt: skip
+        if not closed:
+            return frozenset(opened)
+        scope = min(closed, key=lambda scope: (scope.depth, shown.boxes[scope.id].order))
+        tried.add(scope.id)
+        alike = [other for same in (scope.id, *scope.run) for other in (same, *mirrors.get(same, ()))]
+        more = opened | (set(alike) - shut)
+        limit = options.boxes + (OUTERMOST if _module_depth(view, scope) == 1 else 0)
+        if len(draw(view, frozenset(more), options).boxes) <= limit:
+            opened = more
+
+
+# --- what is then visible -----------------------------------------------------------------------------
+
+
+def draw(view: View, opened: frozenset[str], options: Options) -> Picture:
+    """Boxes, clusters and arrows when exactly the scopes `opened` stand open."""
+    return _Drawing(view, opened, options).picture()
+
+
+class _Drawing:
+    def __init__(self, view: View, opened: frozenset[str], options: Options) -> None:
+        self.view, self.opened, self.options = view, opened, options
+        self.runs: dict[str, tuple[str, ...]] = {}  # first of a folded run -> the run
+        self.twins: dict[str, str] = {}
+        if options.fold:
+            self._fold()
+        self.seen: dict[str, str] = {}
+        self.absorbed: dict[str, str] = {}
+
+    def _fold(self) -> None:
+        """Everything in a later sibling of a folded run is drawn as its twin in the first one."""
+        done: set[str] = set()
+        named = [glob for glob in self.options.expand if not set(glob) <= set("*")]
+        for scope in self.view.scopes.values():
+            if not scope.run or scope.id in done:
+                continue
+            done.update(scope.run)
+            later = [self.view.scopes[id].path for id in scope.run[1:]]
+            if any(re.search(r"\d", glob) and fnmatchcase(path, glob) for glob in named for path in later):
+                continue
+            # on the backward side the last layer comes first: the run is still called and drawn by its lowest number
+            run = scope.run if _number(self.view, scope.run[0]) < _number(self.view, scope.run[-1]) else scope.run[::-1]
+            self.runs[run[0]] = run
+            first = [item.id for item in self.view.inside(run[0])]
+            for repeated in run[1:]:
+                for item, twin in zip(self.view.inside(repeated), first, strict=True):
+                    self.twins[item.id] = twin
+
+    def _canonical(self, id: str) -> str:
+        while id in self.twins:
+            id = self.twins[id]
+        return id
+
+    def visible(self, id: str) -> str:
+        """The box that shows a card: itself, or the outermost closed scope around it."""
+        found = self.seen.get(id)
+        if found is None:
+            canonical = self._canonical(id)
+            closed = (scope for scope in self.view.ancestors(canonical) if scope not in self.opened)
+            found = self.seen[id] = next(closed, canonical)
+        return found
+
+    def shown(self, id: str) -> str:
+        found = self.visible(id)
+        return self.absorbed.get(found, found)
+
+    def picture(self) -> Picture:
+        view = self.view
+        cards = [card for card in view.cards.values() if card.side in self.options.sides]
+        self._absorb(cards)
+        boxes: dict[str, Box] = {}
+        for card in sorted(cards, key=lambda card: card.order):
+            id = self.shown(card.id)
+            if id not in boxes:
+                boxes[id] = self._box(id, card)
+            self._fill(boxes[id], card)
+        for box in boxes.values():
+            if box.kind == "module":
+                box.lines = self._totals(box)
+        alarmed = next((box for box in boxes.values() if box.alarm), None)
+        if alarmed is not None:
+            alarmed.first = True
+        clusters, top = self._clusters(boxes)
+        return Picture(boxes, clusters, top, self._arrows(boxes), self.opened)
+
+    def _absorb(self, cards: list[Card]) -> None:
+        """A parameter or constant that only one closed scope of its side reads is part of that scope."""
+        readers: dict[str, set[str]] = {}
+        sources = {card.id: card for card in cards if card.kind in ("parameter", "constant")}
+        for wire in self.view.wires:
+            source = sources.get(wire.source)
+            if source is not None and self.view.cards[wire.target].side == source.side:
+                readers.setdefault(self.visible(wire.source), set()).add(self.visible(wire.target))
+        for id, found in readers.items():
+            if id in self.view.cards and len(found) == 1:
+                (reader,) = found
+                if reader in self.view.scopes:
+                    self.absorbed[id] = reader
+
+    def _box(self, id: str, card: Card) -> Box:
+        scope = self.view.scopes.get(id)
+        if scope is None:
+            own = self.view.cards[id]
+            lines = [", ".join(own.outputs[:2]) + (", …" if len(own.outputs) > 2 else "")] if own.outputs else []
+            if own.detail:
+                lines.insert(0, own.detail)
+            if self.options.details and own.kind == "op":
+                lines.append(", ".join(filter(None, [quantity(own.bytes, "B"), own.flops and quantity(own.flops, "FLOP"),
+                                                     own.source])))  # fmt: skip
+            if own.statistics is not None:
+                lines.append(str(own.statistics))
+            tooltip = "\n".join(filter(None, [f"{own.name} = {own.title}", *lines, own.source]))
+            return Box(id, own.kind, own.side, cut(own.title, TITLE), [cut(line, LINE) for line in lines], tooltip,
+                       own.parent, card.order)  # fmt: skip
+        return Box(id, "module", scope.side, self._scope_title(scope), [], scope.path or scope.title, scope.parent,
+                   card.order, repeats=len(self.runs.get(id, (id,))))  # fmt: skip
+
+    def _scope_title(self, scope: Scope) -> str:
+        name = scope.title
+        run = self.runs.get(scope.id)
+        if run:
+            name += "–" + str(_number(self.view, run[-1]))
+        title = ": ".join(cut(part, TITLE) for part in (name, scope.kind) if part)
+        return title + (f" ×{len(run)}" if run else "")
+
+    def _fill(self, box: Box, card: Card) -> None:
+        box.cards.append(card.id)
+        if card.statistics is not None:
+            heat = _heat(card.statistics)
+            if heat is not None and (box.heat is None or heat > box.heat):
+                box.heat = heat
+            box.alarm = box.alarm or not card.statistics.healthy
+
+    def _totals(self, box: Box) -> list[str]:
+        """What a closed scope holds, over all repeats."""
+        cards = [self.view.cards[id] for id in box.cards]
+        ops = [card for card in cards if card.kind == "op"]
+        scopes = self.runs.get(box.id, (box.id,))
+        parameters = sum(self.view.scopes[id].parameters for id in scopes)
+        first = [f"{len(ops):,} op" + ("s" if len(ops) != 1 else "")]
+        if parameters:
+            first.append(f"{quantity(parameters)} parameters")
+        lines = [", ".join(first)]
+        if self.options.details:
+            flops = sum(card.flops for card in ops)
+            lines.append(", ".join(filter(None, [quantity(sum(card.bytes for card in ops), "B"),
+                                                 flops and quantity(flops, "FLOP")])))  # fmt: skip
+        return [cut(line, LINE) for line in lines]
+
+    def _clusters(self, boxes: dict[str, Box]) -> tuple[dict[str, Cluster], list[str]]:
+        clusters: dict[str, Cluster] = {}
+        top: list[str] = []
+        for box in boxes.values():
+            member, parent = box.id, box.parent
+            while True:
+                if parent == self.view.root or not parent:
+                    if member not in top:
+                        top.append(member)
+                    break
+                cluster = clusters.get(parent)
+                if cluster is not None:
+                    cluster.members.append(member)
+                    break
+                scope = self.view.scopes[parent]
+                clusters[parent] = Cluster(parent, self._scope_title(scope), scope.side, scope.parent, [member])
+                member, parent = parent, scope.parent
+        for cluster in clusters.values():
+            if cluster.parent == self.view.root:
+                cluster.parent = ""
+        for box in boxes.values():
+            if box.parent == self.view.root:
+                box.parent = ""
+        return clusters, top
+
+    def _arrows(self, boxes: dict[str, Box]) -> list[Arrow]:
+        arrows: dict[tuple[str, str, str], Arrow] = {}
+        counted: set[tuple[str, str, str, str, int]] = set()
+
+        def arrow(source: str, target: str, kind: str) -> Arrow:
+            return arrows.setdefault((source, target, kind), Arrow(source, target, kind))
+
+        for card in self.view.cards.values():
+            if card.partner is not None:
+                source, target = self.shown(card.partner), self.shown(card.id)
+                if source in boxes and target in boxes and source != target:
+                    arrow(source, target, "tie")
+        for wire in self.view.wires:
+            source, target = self.shown(wire.source), self.shown(wire.target)
+            if source == target or source not in boxes or target not in boxes:
+                continue
+            back = boxes[source].order >= boxes[target].order
+            found = arrow(source, target, "carried" if back and wire.kind != "saved" else wire.kind)
+            value = (source, target, found.kind, wire.source, wire.index)
+            if value not in counted:
+                counted.add(value)
+                found.values += 1
+                found.bytes += wire.bytes
+                output = self.view.cards[wire.source].outputs[wire.index]
+                found.label = output if found.values == 1 else f"{found.values} values, {quantity(found.bytes, 'B')}"
+        return list(arrows.values())
+
+
+def _number(view: View, id: str) -> int:
+    found = re.search(r"(\d+)$", view.scopes[id].title)
+    return int(found[1]) if found else 0
+
+
+def _heat(statistics: Statistics) -> float | None:
+    return log10(statistics.rms) if statistics.rms > 0 else None
