@@ -2,6 +2,8 @@
 
     minigrad              float32, fast kernels at every size: the kernels are what is tested
     minigrad:reference    float32, every op by its numpy reference
+    minigrad:compiled     float32, every call traced, optimised and replayed as a plan; loops that ask the values that
+                          they have made (greedy decoding) run their steps eagerly
 
 Every role is provided. A subject's parameters are the canonical ones because the modules of `transformer` carry
 these names; so a role is one line here: how to build it, and how to call it.
@@ -21,34 +23,40 @@ from conformance.adapters import SpecificationError
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from minigrad import Tensor, kernels, nn, optim
 from minigrad import functional as F
+from minigrad.compile import compile as compile_plan
 from transformer.cache import LayerCache
 
 Config = Mapping[str, Any]
 Outputs = dict[str, Any]
 
-KERNEL_MODES = {"kernels": "always", "reference": "reference"}
-NOT_BUILT = {
-    "compiled": "compiled plans are not built yet",
-    "cuda": "kernels for CUDA devices are not built yet",
-}
+KERNEL_MODES = {"kernels": "always", "reference": "reference", "compiled": "always"}
+NOT_BUILT = {"cuda": "kernels for CUDA devices are not built yet"}
+EAGER = {"greedy_decode"}  # roles whose Python looks at values
 
 
 class MinigradSubject:
     """One role: `module` holds the parameters and the mode, `forward` maps tensors to the role's outputs."""
 
     def __init__(
-        self, role: str, module: nn.Module, forward: Callable[..., Outputs], kernel_mode: str, dtype: np.dtype
+        self, role: str, module: nn.Module, forward: Callable[..., Outputs], mode: str, dtype: np.dtype
     ) -> None:
         self.role = role
         self.module = module.to(dtype).eval()
         self.forward = forward
-        self.kernel_mode = kernel_mode
+        self.mode = mode
         self.dtype = dtype
         self.attributes = ATTRIBUTES.get(role, {})
 
+    def _run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """`function`, as a plan in mode "compiled"."""
+        if self.mode == "compiled" and self.role not in EAGER:
+            function = compile_plan(function)
+        with kernels.use(KERNEL_MODES[self.mode]):
+            return function(*arguments, **keywords)
+
     def __call__(self, **inputs: Any) -> Arrays:
-        with kernels.use(self.kernel_mode), mg.no_grad():
-            outputs = self.forward(**{name: self._tensor(value) for name, value in inputs.items()})
+        with mg.no_grad():
+            outputs = self._run(self.forward, **{name: self._tensor(value) for name, value in inputs.items()})
         return {name: _array(value) for name, value in outputs.items()}
 
     def params(self) -> Arrays:
@@ -65,22 +73,25 @@ class MinigradSubject:
         """Gradients of ``sum(out * cotangent)``; zeros where the output does not depend."""
         if self.role.startswith("cached_"):
             raise NotProvided("a key/value cache is for decoding and has no gradients")
+        parameters = dict(self.module.named_parameters())
         tensors = {name: self._tensor(value) for name, value in inputs.items()}
-        floating = {k: v for k, v in tensors.items() if isinstance(v, Tensor) and v.is_floating_point()}
-        named: dict[str, Tensor] = {f"input {name}": value.requires_grad_() for name, value in floating.items()}
-        named.update(self.module.named_parameters())
-        with kernels.use(self.kernel_mode):
+        floating = [name for name, value in tensors.items() if isinstance(value, Tensor) and value.is_floating_point()]
+
+        def gradients(tensors: Mapping[str, Any], cotangent: Tensor) -> Any:
             out = self.forward(**tensors)["out"]
-            found: Any = [None] * len(named)
-            if out.requires_grad:
-                seed = self._tensor(np.asarray(cotangent, np.float64)).reshape(out.shape)
-                found = mg.grad([out], list(named.values()), [seed], allow_unused=True)
-        gradients = {
-            name: np.zeros(tensor.shape, tensor.dtype) if gradient is None else gradient.numpy()
-            for (name, tensor), gradient in zip(named.items(), found, strict=True)
-        }
-        of_inputs = {name: gradients.pop(f"input {name}") for name in floating}
-        return of_inputs, gradients
+            sources = [*(tensors[name] for name in floating), *parameters.values()]
+            if not out.requires_grad:
+                return [mg.zeros_like(source) for source in sources]
+            found = mg.grad([out], sources, [cotangent.reshape(out.shape)], allow_unused=True)
+            return [mg.zeros_like(s) if g is None else g for s, g in zip(sources, found, strict=True)]
+
+        for name in floating:
+            tensors[name].requires_grad_()
+        found = [_array(g) for g in self._run(gradients, tensors, self._tensor(np.asarray(cotangent, np.float64)))]
+        return (
+            dict(zip(floating, found, strict=False)),
+            dict(zip(parameters, found[len(floating) :], strict=True)),
+        )
 
     def _tensor(self, value: Any) -> Any:
         """Arrays (or lists of them) as tensors: floats in the subject's dtype, integers as int64; others unchanged."""
@@ -128,7 +139,9 @@ def _clip_grad_norm(c: Config, grads: list[Tensor]) -> Outputs:
 
 
 def _optimizer(c: Config, params: list[Tensor], grads: list[list[Tensor]]) -> Outputs:
-    parameters = [nn.Parameter(value) for value in params]
+    parameters = [nn.Parameter(mg.zeros_like(value)) for value in params]
+    for parameter, value in zip(parameters, params, strict=True):
+        parameter.copy_(value)
     settings = {"lr": c["lr"], "weight_decay": c["weight_decay"]}
     optimizer: optim.Optimizer
     if c["kind"] == "sgd":
@@ -279,7 +292,7 @@ MODULES: dict[str, tuple[Callable[[Config], nn.Module], Callable[..., Outputs]]]
 
 
 class MinigradImplementation:
-    """minigrad and transformer. mode: "kernels" or "reference" (see the module's docstring); dtype: float32.
+    """minigrad and transformer. mode: "kernels", "reference" or "compiled" (see the module); dtype: float32.
 
     Raises SpecificationError for a mode that is not built.
     """
@@ -287,9 +300,11 @@ class MinigradImplementation:
     def __init__(self, mode: str = "kernels", dtype: Any = np.float32) -> None:
         if mode not in KERNEL_MODES:
             reason = NOT_BUILT.get(mode, "there is no such mode")
-            raise SpecificationError(f"--impl minigrad:{mode}: {reason}; use minigrad or minigrad:reference")
+            raise SpecificationError(
+                f"--impl minigrad:{mode}: {reason}; use minigrad, minigrad:reference or minigrad:compiled"
+            )
         self.name = "minigrad" if mode == "kernels" else f"minigrad:{mode}"
-        self.kernel_mode = KERNEL_MODES[mode]
+        self.mode = mode
         self.dtype = np.dtype(dtype)
 
     def build(self, role: str, config: Config) -> MinigradSubject:
@@ -304,4 +319,4 @@ class MinigradImplementation:
             forward = partial(call, settings, module)
         else:
             raise NotProvided(f"minigrad has no {role}")
-        return MinigradSubject(role, module, forward, self.kernel_mode, self.dtype)
+        return MinigradSubject(role, module, forward, self.mode, self.dtype)

@@ -43,6 +43,20 @@ def test_minigrad_fails_no_check(claim):
     assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"
 
 
+ONE_OF_A_KIND = (
+    "encoder-decoder-formula",
+    "cached-steps-equal-the-full-pass",
+    "sgd-subtracts-the-rate-times-the-gradient",
+    "every-op-has-the-gradient-of-its-value",
+)
+
+
+@pytest.mark.parametrize("claim", ONE_OF_A_KIND)
+def test_compiled_plans_keep_claims_about_models_caches_updates_and_gradients(claim):
+    evidence, _ = evidence_of(CHECKS[claim], MinigradImplementation("compiled"), examples=0)
+    assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"
+
+
 def kernels_used(impl, monkeypatch):
     """Which ops ran by a kernel while a small encoder layer was computed and differentiated."""
     used = set()
@@ -69,7 +83,7 @@ def test_kernels_run_at_every_size_and_the_reference_mode_has_none(monkeypatch):
 
 @pytest.mark.parametrize("mode", NOT_BUILT)
 def test_a_mode_that_is_not_built_is_refused_in_one_sentence(mode):
-    with pytest.raises(SpecificationError, match=rf"minigrad:{mode}: .* not built yet; use minigrad or minigrad:ref"):
+    with pytest.raises(SpecificationError, match=rf"minigrad:{mode}: .* not built yet; use minigrad, minigrad:ref"):
         resolve(f"minigrad:{mode}")
 
 
