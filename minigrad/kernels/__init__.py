@@ -29,12 +29,19 @@ _mode = "auto"
 
 # (op, device, dtype) -> "module:function"
 FAST: dict[tuple[str, str, str], str] = {
-    ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
-    ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
+    ("adam", "cpu", "float32"): "minigrad.kernels.numba.adam:adam",
+    ("cross_entropy", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:cross_entropy",
+    ("cross_entropy_grad", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:cross_entropy_grad",
+    ("embedding", "cpu", "float32"): "minigrad.kernels.numba.embedding:embedding",
+    ("embedding_grad", "cpu", "float32"): "minigrad.kernels.numba.embedding:embedding_grad",
     ("flash_attention", "cpu", "float32"): "minigrad.kernels.numba.flash:flash_attention",
     ("flash_attention_grad", "cpu", "float32"): "minigrad.kernels.numba.flash:flash_attention_grad",
     ("layer_norm", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm",
     ("layer_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm_grad",
+    ("rms_norm", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm",
+    ("rms_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm_grad",
+    ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
+    ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
 }
 _loaded: dict[str, Callable[..., Any]] = {}
 _names = frozenset(op for op, _, _ in FAST)

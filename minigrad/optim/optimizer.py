@@ -15,7 +15,10 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.autograd import enable_grad, no_grad
 from minigrad.creation import tensor, zeros, zeros_like
+from minigrad.dispatch import write
 from minigrad.graph import quiet, scope
+from minigrad.ops.elementwise import as_operand
+from minigrad.ops.optimise import adam
 from minigrad.tensor import Tensor
 
 Group = dict[str, Any]
@@ -186,22 +189,26 @@ class Adam(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
         if not state:
             state["step"] = zeros((), dtype=dtypes.float64)
             state["exp_avg"] = zeros_like(parameter)
             state["exp_avg_sq"] = zeros_like(parameter)
-        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
-        step.add_(1.0)
-        if decay and self.decoupled:
-            parameter.mul_(1.0 - lr * decay)
-        elif decay:
-            gradient = gradient + parameter * decay
-        mean.mul_(beta1).add_(gradient * (1.0 - beta1))
-        square.mul_(beta2).add_(gradient * gradient * (1.0 - beta2))
-        size = lr / (1.0 - beta1**step)
-        denominator = square.sqrt() / (1.0 - beta2**step).sqrt() + group["eps"]
-        parameter.sub_(mean * size / denominator)
+        beta1, beta2 = group["betas"]
+        held = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
+        lr = group["lr"] if isinstance(group["lr"], Tensor) else as_operand(float(group["lr"]), state["step"])
+        updated = adam(
+            parameter,
+            gradient,
+            *held[1:],
+            lr,
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"],
+            decay=group["weight_decay"],
+            decoupled=self.decoupled,
+        )
+        for target, value in zip(held, updated, strict=True):
+            write(target, value)
 
 
 class AdamW(Adam):

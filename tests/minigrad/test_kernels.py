@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import minigrad.functional
+import minigrad.optim  # noqa: F401
 from minigrad import kernels
 from minigrad.kernels import threads
 from minigrad.ops.registry import OPS
 
-import minigrad.functional  # noqa: F401  isort: skip  (registers every op)
-
-CASES = ["layer_norm", "layer_norm_grad", "softmax", "softmax_grad"]  # ops over rows; attention has its own test
+ROWS = ["layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "softmax", "softmax_grad"]
+CASES = [*ROWS, "cross_entropy", "cross_entropy_grad", "embedding", "embedding_grad", "adam"]
 
 
 def inputs(name, shape, seed):
@@ -33,6 +34,31 @@ def inputs(name, shape, seed):
         return [g, OPS["softmax"].reference(x, dim=len(shape) - 1)], {"dim": len(shape) - 1}
     if name == "layer_norm":
         return [x, weight, bias], {"eps": 1e-5}
+    if name.startswith("rms_norm"):
+        if name == "rms_norm":
+            return [x, weight], {"eps": 1e-6}
+        return [g, x, weight, OPS["rms_norm"].reference(x, weight, eps=1e-6)[1]], {"eps": 1e-6}
+    rows = int(np.prod(shape[:-1]))
+    ids = rng.integers(0, d, rows)
+    if name.startswith("cross_entropy"):
+        reduction = ("mean", "sum", "none")[seed % 3]
+        attrs = {
+            "ignore_index": (None, 1)[seed % 2],
+            "label_smoothing": (0.0, 0.1)[seed // 2 % 2],
+            "reduction": reduction,
+        }
+        logits = normal(rows, d) * 3
+        if name == "cross_entropy":
+            return [logits, ids], attrs
+        up = normal(rows) if reduction == "none" else normal()
+        return [np.asarray(up), logits, ids, OPS["log_softmax"].reference(logits, dim=1)], attrs
+    if name == "embedding":
+        return [normal(d, 5), ids.reshape(shape[:-1])], {"padding_idx": None}
+    if name == "embedding_grad":
+        return [normal(rows, 5), ids], {"shape": (d, 5), "padding_idx": (None, 0)[seed % 2]}
+    if name == "adam":
+        attrs = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "decay": (0.0, 0.1)[seed % 2], "decoupled": seed % 3 > 0}
+        return [x, g, normal(*shape), normal(*shape) ** 2, np.asarray(float(seed)), np.asarray(0.01)], attrs
     _, average, rstd = OPS["layer_norm"].reference(x, weight, bias, eps=1e-5)
     return [g, x, weight, average, rstd], {"eps": 1e-5}
 
@@ -61,12 +87,12 @@ def fast(name, arrays, attrs):
 def test_kernel_equals_reference(name, shape, d, seed, layout):
     arrays, attrs = inputs(name, (*shape, d), seed)
     if layout == "strided":
-        arrays = [np.repeat(a, 2, axis=-1)[..., ::2] for a in arrays]
+        arrays = [np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a for a in arrays]
     got = fast(name, arrays, attrs)
-    expected = OPS[name].evaluate([a.astype(np.float64) for a in arrays], attrs)
+    expected = OPS[name].evaluate([a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays], attrs)
     assert len(got) == len(expected)
     for g, e in zip(got, expected, strict=True):
-        assert g.dtype == np.float32
+        assert g.dtype == (np.float64 if name == "adam" and not e.ndim else np.float32)
         assert g.shape == e.shape
         np.testing.assert_allclose(g, e, rtol=2e-5, atol=2e-6 * max(1.0, float(np.abs(e).max(initial=0))) * d**0.5)
 

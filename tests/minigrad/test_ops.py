@@ -5,6 +5,7 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional
+import minigrad.optim
 from minigrad.ops.registry import OPS
 from minigrad.study import gradcheck, gradgradcheck
 from minigrad.tensor import Tensor

@@ -61,7 +61,8 @@ def _backward(start, stop, bounds, g, x, weight, average, rstd, dx, dweight, dbi
 
 
 @kernel
-def _add_up(start, stop, partial, total):
+def add_up(start, stop, partial, total):
+    """The sum of `PARTS` partial sums, in order."""
     for j in range(start, stop):
         value = partial[0, j]
         for part in range(1, partial.shape[0]):
@@ -101,6 +102,6 @@ def layer_norm_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Arr
         dweight,
         dbias,
     )
-    calls.over_rows(_add_up, d, d, dweight, outputs[1])
-    calls.over_rows(_add_up, d, d, dbias, outputs[2])
+    calls.over_rows(add_up, d, d, dweight, outputs[1])
+    calls.over_rows(add_up, d, d, dbias, outputs[2])
     return True

@@ -1,0 +1,53 @@
+"""Adam and AdamW over a flat parameter: one pass over parameter, gradient and both moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba.jit import kernel
+
+Array = np.ndarray
+
+
+@kernel
+def _update(start, stop, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupled, new_w, new_m, new_v):
+    t = step[0] + 1.0
+    rate = np.float64(lr[0])
+    size = np.float32(rate / (1.0 - beta1**t))
+    root = np.float32(1.0 / np.sqrt(1.0 - beta2**t))
+    b1, b2 = np.float32(beta1), np.float32(beta2)
+    a1, a2 = np.float32(1.0 - beta1), np.float32(1.0 - beta2)
+    small = np.float32(eps)
+    shrink = np.float32(1.0 - rate * decay) if decoupled else np.float32(1.0)
+    pull = np.float32(0.0) if decoupled else np.float32(decay)
+    for i in range(start, stop):
+        parameter = w[i]
+        gradient = g[i] + pull * parameter
+        mean = b1 * m[i] + a1 * gradient
+        square = b2 * v[i] + a2 * gradient * gradient
+        new_m[i] = mean
+        new_v[i] = square
+        new_w[i] = parameter * shrink - size * mean / (np.sqrt(square) * root + small)
+
+
+def adam(
+    calls: Calls,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    decoupled: bool,
+) -> bool:
+    """(parameter, mean, square, step); outputs may lie in the inputs' memory."""
+    w, g, m, v = (calls.contiguous(array).reshape(-1) for array in inputs[:4])
+    step, lr = inputs[4].reshape(1), inputs[5].reshape(1)
+    flat = [output.reshape(-1) for output in outputs[:3]]
+    calls.over_rows(_update, w.size, w.size, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupled, *flat)
+    calls.add(np.add, inputs[4], 1.0, outputs[3])
+    return True

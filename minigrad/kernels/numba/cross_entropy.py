@@ -1,0 +1,126 @@
+"""Cross-entropy and its derivative over rows of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba.jit import kernel
+from minigrad.kernels.numba.math import as_float, exp, log
+
+Array = np.ndarray
+_LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
+_ZERO, _ONE, _NAN = np.float32(0), np.float32(1), np.float32(np.nan)
+
+
+@kernel
+def _forward(start, stop, logits, bits, targets, ignored, smoothing, each, log_probs):
+    classes = logits.shape[1]
+    for row in range(start, stop):
+        highest = _LEAST
+        for j in range(classes):
+            word = bits[row, j]
+            highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
+        peak = as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
+        total = _ZERO
+        for j in range(classes):
+            total += exp(logits[row, j] - peak)
+        shift = peak + log(total)
+        spread = _ZERO
+        for j in range(classes):
+            value = logits[row, j] - shift
+            log_probs[row, j] = value
+            spread += value
+        target = targets[row]
+        if target == ignored:
+            each[row] = _ZERO
+        else:
+            mean = spread / np.float32(classes) if smoothing != _ZERO else _ZERO
+            each[row] = -((_ONE - smoothing) * log_probs[row, target] + smoothing * mean)
+
+
+@kernel
+def _reduce(start, stop, each, targets, ignored, mean, total):
+    """Added in order, in one thread: a sum of a few thousand numbers."""
+    value = np.float64(0)
+    count = 0
+    for row in range(len(each)):
+        value += each[row]
+        count += targets[row] != ignored
+    total[0] = np.float32(value / count) if mean and count else np.float32(value) if not mean else _NAN
+
+
+@kernel
+def _backward(start, stop, g, log_probs, targets, ignored, smoothing, mean, single, result):
+    classes = log_probs.shape[1]
+    share = smoothing / np.float32(classes)
+    count = 0
+    if mean:
+        for row in range(len(targets)):
+            count += targets[row] != ignored
+    scale = _ONE / np.float32(count) if mean else _ONE
+    for row in range(start, stop):
+        target = targets[row]
+        if target == ignored:
+            for j in range(classes):
+                result[row, j] = _ZERO
+        else:
+            weight = (g[0] if single else g[row]) * scale
+            for j in range(classes):
+                result[row, j] = (exp(log_probs[row, j]) - share) * weight
+            result[row, target] -= (_ONE - smoothing) * weight
+
+
+_NOTHING = np.int64(-(2**62))  # an id that no target has
+
+
+def _ignored(ignore_index: int | None) -> np.int64:
+    return _NOTHING if ignore_index is None else np.int64(ignore_index)
+
+
+def cross_entropy(
+    calls: Calls,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    ignore_index: int | None,
+    label_smoothing: float,
+    reduction: str,
+) -> bool:
+    """(loss, log-probabilities) of logits ``(N, V)``; declines no rows and no classes."""
+    if not inputs[0].size:
+        return False
+    logits, targets = calls.rows(inputs[0]), calls.contiguous(inputs[1])
+    ignored, smoothing = _ignored(ignore_index), np.float32(label_smoothing)
+    n = len(logits)
+    each = outputs[0] if reduction == "none" else np.empty(n, np.float32)
+    calls.over_rows(
+        _forward, n, logits.size, logits, logits.view(np.int32), targets, ignored, smoothing, each, outputs[1]
+    )
+    if reduction != "none":
+        calls.over_rows(_reduce, 1, 1, each, targets, ignored, reduction == "mean", outputs[0].reshape(1))
+    return True
+
+
+def cross_entropy_grad(
+    calls: Calls,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    ignore_index: int | None,
+    label_smoothing: float,
+    reduction: str,
+) -> bool:
+    """weight (softmax - smoothed target); declines no rows and no classes."""
+    g, logits, targets, log_probs = inputs
+    if not logits.size:
+        return False
+    rows = calls.rows(log_probs)
+    up = calls.contiguous(g).reshape(-1)
+    ids = calls.contiguous(targets)
+    ignored, smoothing = _ignored(ignore_index), np.float32(label_smoothing)
+    mean, single = reduction == "mean", reduction != "none"
+    calls.over_rows(_backward, len(rows), rows.size, up, rows, ids, ignored, smoothing, mean, single, outputs[0])
+    return True
