@@ -59,12 +59,15 @@ NUMBERS = (INTEGER, FLOATING)
 def _binary(
     primitive: Op, force_float: bool = False, accepts: Sequence[int] = (BOOL, INTEGER, FLOATING)
 ) -> Callable[[Any, Any], Tensor]:
+    limited = len(accepts) < 3
+
     def call(a: Any, b: Any) -> Tensor:
-        a, b = pair(a, b)
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.array.dtype is b.array.dtype):
+            a, b = pair(a, b)
         dtype = a.array.dtype
         if force_float and not dtypes.is_floating(dtype):
             a, b = floating(a), floating(b)
-        elif len(accepts) < 3 and dtypes.category(dtype) not in accepts:
+        elif limited and dtypes.category(dtype) not in accepts:
             raise TypeError(f"{primitive.name} is not defined for {dtypes.name(dtype)}: convert the operands first")
         try:
             return primitive(a, b)

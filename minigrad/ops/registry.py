@@ -150,11 +150,13 @@ class Op:
             arrays = [a.astype(dtypes.float32) if dtypes.is_half(a.dtype) else a for a in arrays]
         if self.reference is None:
             result = dispatch.run_decomposition(self, arrays, attrs)
-        elif state.quiet:
+        elif state.quiet or self.view:
             result = self.reference(*arrays, **attrs)
         else:  # infinities and NaN are values here, not warnings
             with np.errstate(all="ignore"):
                 result = self.reference(*arrays, **attrs)
+        if half is None and type(result) is np.ndarray:
+            return (result,)
         outputs = result if type(result) is tuple else (result,)
         if half is None:
             return tuple(o if type(o) is np.ndarray else np.asarray(o) for o in outputs)
