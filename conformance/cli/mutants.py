@@ -27,7 +27,7 @@ EXAMPLES = """  conformance mutants                  every mutant against the ch
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutants by name, published number or pattern")
-    parser.add_argument("--full", action="store_true", help="run every check on every mutant")
+    parser.add_argument("--full", action="store_true", help="run every check on every mutant (tens of minutes)")
     parser.add_argument("--table", action="store_true", help="print a line for every mutant")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes to use (default 2)")
 
