@@ -802,3 +802,13 @@ class WeightsAppliedToKeys(SeparateProjections):
         if mask is not None:
             scores = self.masked(scores, mask)
         return self.w_out(merge(self.dropout(scores.softmax(-1)) @ k))
+
+
+@wrong
+class InvertedAttentionMask(FusedPerHead):
+    """Hides what an `attention_mask` of 1 shows: the name fixes the convention, so probing does not adopt it."""
+
+    breaks = ("padding-does-not-change-real-words",)
+
+    def forward(self, hidden_states, attention_mask=None):
+        return super().forward(hidden_states, None if attention_mask is None else 1.0 - attention_mask.float())

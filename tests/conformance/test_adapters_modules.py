@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +13,7 @@ from subjects_torch import CORRECT, WRONG  # noqa: E402
 from torch import nn  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters import resolve  # noqa: E402
 from conformance.adapters.torch_module import TorchModuleImplementation, Unresolved  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
@@ -101,6 +104,8 @@ def test_the_role_can_be_named():
     assert TorchModuleImplementation(Mystery, "layer_norm").inference[0].evidence == "as asked"
     with pytest.raises(Unresolved, match="choose one of multi_head_attention"):
         TorchModuleImplementation(Mystery, "softmax")
+    file = Path(__file__).with_name("subjects_torch.py")
+    assert resolve(f"{file}:HandLayerNorm@layer_norm").inference[0].evidence == "as asked"
 
 
 class NeedsParts(nn.Module):
