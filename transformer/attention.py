@@ -59,6 +59,14 @@ class SelfAttention(nn.Module):
         return (out, weights) if need_weights else out
 
 
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
+    """Raise ValueError unless n_heads divides d_model and n_kv_heads divides n_heads."""
+    if n_heads < 1 or d_model % n_heads:
+        raise ValueError(f"n_heads must divide d_model, got d_model={d_model}, n_heads={n_heads}")
+    if n_kv_heads < 1 or n_heads % n_kv_heads:
+        raise ValueError(f"n_kv_heads must divide n_heads, got n_heads={n_heads}, n_kv_heads={n_kv_heads}")
+
+
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W_O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani et al. 2017, 3.2.2).
 
@@ -77,10 +85,7 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        if n_heads < 1 or d_model % n_heads:
-            raise ValueError(f"n_heads must divide d_model, got d_model={d_model}, n_heads={n_heads}")
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise ValueError(f"n_kv_heads must divide n_heads, got n_heads={n_heads}, n_kv_heads={n_kv_heads}")
+        check_heads(d_model, n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         d_kv = d_model // n_heads * n_kv_heads
         self.q_proj = nn.Linear(d_model, d_model, bias)

@@ -73,6 +73,8 @@ class KVCache:
     """The caches of all layers of a decoder, and which of the positions so far hold real tokens."""
 
     def __init__(self, n_layers: int, max_len: int) -> None:
+        if n_layers < 1:
+            raise ValueError(f"a cache needs at least one layer, got {n_layers}")
         self.layers = [LayerCache(max_len) for _ in range(n_layers)]
         self.memory = [MemoryCache() for _ in range(n_layers)]
         self.real: Tensor | None = None

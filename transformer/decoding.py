@@ -141,6 +141,8 @@ def top_p_filter(logits: Tensor, p: float) -> Tensor:
     """
     if not 0.0 < p <= 1.0:
         raise ValueError(f"top_p must lie in (0, 1], got {p}")
+    if p == 1.0:  # rounding of the cumulative sum must not hide anything
+        return logits
     ranked, order = logits.sort(-1, descending=True)
     probabilities = ranked.softmax(-1)
     hidden = probabilities.cumsum(-1) - probabilities >= p

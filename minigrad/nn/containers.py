@@ -35,12 +35,11 @@ class _Numbered(Module):
         if not isinstance(found, list):
             return found
         part = type(self)()
-        for child in found:
-            part.append(child)
+        part.__dict__.update((str(i), child) for i, child in enumerate(found))  # a slice gives nobody a new name
         return part
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, str(range(len(self))[index]), module)
+        setattr(self, [name for name, _ in self.named_children()][index], module)
 
     def append(self, module: Module) -> Any:
         if not isinstance(module, Module):

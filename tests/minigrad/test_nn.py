@@ -179,6 +179,8 @@ def test_containers():
     assert len(layers) == 3
     assert isinstance(layers[-1], nn.SiLU)
     assert [type(m) for m in layers[1:]] == [nn.Tanh, nn.SiLU]
+    assert [m._name for m in layers] == ["0", "1", "2"]
+    assert nn.Sequential(*layers[:2])(mg.ones(2)).shape == (2,)
     layers[0] = nn.GELU()
     assert isinstance(layers[0], nn.GELU)
     named = nn.ModuleDict({"a": nn.ReLU(), "b": nn.Tanh()})

@@ -1,5 +1,7 @@
 """The documents' models: sizes, initialisation, masking, caches equal to whole passes, a task that learns."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,11 @@ def test_order_matters_with_rope():
     np.testing.assert_allclose(*last[1], **TIGHT)  # one layer sees a bag of words
 
 
+def test_heads_that_do_not_divide_are_refused_first():
+    with pytest.raises(ValueError, match="n_heads must divide d_model, got d_model=10, n_heads=3"):
+        tf.DecoderLM(7, d_model=10, n_heads=3, n_kv_heads=1)
+
+
 def test_a_sequence_that_is_too_long_is_refused():
     with pytest.raises(ValueError, match="17 tokens do not fit max_len 16"):
         small_lm()(mg.zeros(1, 17, dtype=mg.int64))
@@ -200,6 +207,28 @@ def test_a_whole_training_step_can_be_traced():
     replayed = graph.run(SRC, TGT)  # before the step changes the weights and the random numbers move on
     for got, expected in zip(replayed, step(SRC, TGT), strict=True):
         np.testing.assert_allclose(got, expected.detach(), rtol=1e-5)
+
+
+def test_training_steps_leave_nothing_behind():
+    model = small_translator(dropout=0.1).train()
+    optimizer = optim.Adam(model.parameters())
+
+    def steps(count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            (model(SRC, TGT) ** 2).mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+    gc.collect()
+    gc.disable()  # what is freed must be freed by reference counting
+    try:
+        steps(3)
+        before = len(gc.get_objects())
+        steps(10)
+        assert len(gc.get_objects()) <= before
+    finally:
+        gc.enable()
 
 
 def test_a_tiny_model_learns_to_copy():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minigrad import Tensor, nn
-from transformer.attention import GroupedQueryAttention
+from transformer.attention import GroupedQueryAttention, check_heads
 from transformer.cache import KVCache, LayerCache
 from transformer.feedforward import SwiGLU
 from transformer.ids import check_ids
@@ -51,6 +51,7 @@ class DecoderLM(nn.Module):
         rope_base: float = 10000.0,
     ) -> None:
         super().__init__()
+        check_heads(d_model, n_heads, n_kv_heads)
         self.n_layers, self.max_len = n_layers, max_len
         self.token_embedding = nn.Embedding(vocab, d_model)
         rotary = None if rope is None else RoPE(d_model // n_heads, max_len, rope_base, rope)
