@@ -49,8 +49,8 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
     options = set() if constructor.config_parameter is not None else constructor.known
     if "n_heads" in options and "n_kv_heads" in options and norms:
         raise Unresolved(
-            f"{name} puts norms around grouped-query attention, and no role is such a layer: test its parts, or write a "
-            "class with build(role, config)"
+            f"{name} puts norms around grouped-query attention, and no role is such a layer: test its parts, or write "
+            "a class with build(role, config)"
         )
     said = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
     if "rope" in name.lower() or "rotary" in name.lower():
