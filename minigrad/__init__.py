@@ -10,6 +10,7 @@ from minigrad.version import __version__ as __version__
 
 from minigrad import dtypes as _dtypes  # isort: skip
 from minigrad.tensor import Tensor  # isort: skip
+from minigrad import functional
 from minigrad.autograd import backward, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from minigrad.composite import composite
 from minigrad.creation import (
@@ -43,6 +44,7 @@ from minigrad.ops.elementwise import (
     exp,
     expm1,
     floor,
+    floor_divide,
     ge,
     gt,
     isfinite,
@@ -76,10 +78,11 @@ from minigrad.ops.elementwise import (
     where,
 )
 from minigrad.ops.index import gather, index_select, one_hot, scatter, scatter_add
-from minigrad.ops.matmul import einsum, matmul
+from minigrad.ops.matmul import dot, einsum, matmul, outer
 from minigrad.ops.normalise import log_softmax, logsumexp, softmax
 from minigrad.ops.reduce import (
     all,
+    allclose,
     amax,
     amin,
     any,
@@ -87,6 +90,7 @@ from minigrad.ops.reduce import (
     argmin,
     argsort,
     cumsum,
+    equal,
     max,
     mean,
     min,
@@ -104,6 +108,7 @@ from minigrad.ops.shape import (
     chunk,
     flatten,
     flip,
+    narrow,
     permute,
     repeat_interleave,
     reshape,
@@ -123,4 +128,4 @@ from minigrad.trace import trace
 float16, float32, float64, bfloat16 = _dtypes.float16, _dtypes.float32, _dtypes.float64, _dtypes.bfloat16
 int8, int16, int32, int64, uint8 = _dtypes.int8, _dtypes.int16, _dtypes.int32, _dtypes.int64, _dtypes.uint8
 bool = _dtypes.bool_
-bmm = matmul
+mm = bmm = matmul

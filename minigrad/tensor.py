@@ -601,6 +601,12 @@ class Tensor:
     def matmul(self, other: Tensor) -> Tensor:
         return matmul.matmul(self, other)
 
+    def outer(self, other: Tensor) -> Tensor:
+        return matmul.outer(self, other)
+
+    def dot(self, other: Tensor) -> Tensor:
+        return matmul.dot(self, other)
+
     # --- reductions, scans, sorting ---------------------------------------------------------------------
 
     def sum(self, dim: Any = None, keepdim: Any = False, dtype: np.dtype | None = None) -> Tensor:
@@ -629,6 +635,12 @@ class Tensor:
 
     def any(self, dim: Any = None, keepdim: Any = False) -> Tensor:
         return reduce.any(self, dim, keepdim)
+
+    def equal(self, other: Tensor) -> Any:
+        return reduce.equal(self, other)
+
+    def allclose(self, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False) -> Any:
+        return reduce.allclose(self, other, rtol, atol, equal_nan)
 
     def norm(self, dim: Any = None, keepdim: Any = False) -> Tensor:
         return reduce.norm(self, dim, keepdim)
@@ -753,6 +765,9 @@ class Tensor:
 
     def contiguous(self) -> Tensor:
         return shape.contiguous(self)
+
+    def multinomial(self, num_samples: Any, replacement: Any = False, generator: Generator | None = None) -> Tensor:
+        return random.multinomial(self, num_samples, replacement, generator)
 
     # --- gathering and scattering -----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.ops import rules
-from minigrad.ops.elementwise import pair
+from minigrad.ops.elementwise import mul, pair
 from minigrad.ops.registry import Meta, Op, op
 from minigrad.ops.shape import reshape, transpose, unsqueeze
 from minigrad.tensor import Tensor
@@ -65,6 +65,22 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if len(left) == 1:
         shape = shape[:-2] + shape[-1:] if len(right) > 1 else shape[:-1]
     return reshape(result, shape)
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """a_i b_j ``(n, m)`` of two vectors. Raises ValueError for anything but vectors."""
+    if a.array.ndim != 1 or b.array.ndim != 1:
+        raise ValueError(f"outer needs two vectors, got shapes {list(a.array.shape)} and {list(b.array.shape)}")
+    return mul(unsqueeze(a, 1), b)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """sum a_i b_i of two vectors. Raises ValueError for anything but vectors of one length."""
+    if a.array.ndim != 1 or a.array.shape != b.array.shape:
+        raise ValueError(
+            f"dot needs two vectors of one length, got shapes {list(a.array.shape)} and {list(b.array.shape)}"
+        )
+    return matmul(a, b)
 
 
 def _check_batches(left: tuple[int, ...], right: tuple[int, ...]) -> None:

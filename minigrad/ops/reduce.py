@@ -13,7 +13,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
-from minigrad.ops.elementwise import as_operand, cast, floating, where
+from minigrad.ops.elementwise import as_operand, cast, floating, isfinite, isnan, where
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
 from minigrad.ops.shape import broadcast_to, reshape, stack
@@ -265,6 +265,17 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Is some element along `dim` true (not zero)?"""
     return amax(x != 0, dim, keepdim) if x.array.size else sum(x != 0, dim, keepdim) > 0
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Do two tensors have one shape and the same values?"""
+    return a.array.shape == b.array.shape and builtins.bool(all(a == b))
+
+
+def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Is |a - b| <= atol + rtol |b| everywhere (equal infinities count as close; NaN only if `equal_nan`)?"""
+    close = ((a - b).abs() <= atol + rtol * b.abs()) & isfinite(b) | (a == b)
+    return builtins.bool(all(close | (isnan(a) & isnan(b)) if equal_nan else close))
 
 
 def _norm_vjp(g: Tensor, x: Tensor, out: Tensor, dims: tuple[int, ...]) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from minigrad.graph import Edge, Graph, Node
 from minigrad.viz.format import attribute, meta
 
+
 def reference(names: dict[Node, str]) -> Callable[[Edge | None], str]:
     """How an edge is written: %3, or %3.1 for a second output."""
 

@@ -319,9 +319,11 @@ class _Builder:
             if scope.id != self.view.root:
                 scope.members.sort(key=lambda member: first[member])
         self.view.scopes[self.view.root].members.sort(
-            key=lambda member: SIDES.index(self.view.scopes[member].side)
-            if member in self.view.scopes and member in self.tops.values()
-            else first[member]
+            key=lambda member: (
+                SIDES.index(self.view.scopes[member].side)
+                if member in self.view.scopes and member in self.tops.values()
+                else first[member]
+            )
         )
 
     def _wires(self) -> None:

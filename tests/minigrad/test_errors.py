@@ -1,0 +1,162 @@
+"""Bad input: one clear sentence each, with what was wrong and what to do. And the odd corners of good input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+import minigrad.functional as F
+
+A, B, V = mg.ones(2, 3), mg.ones(4, 5), mg.ones(3)
+IDS, MASK = mg.tensor([0, 1]), mg.tensor([True, False])
+
+ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "broadcast": (lambda: A + B, ValueError, r"add: shapes \[2, 3\] and \[4, 5\] do not broadcast"),
+    "operand": (lambda: A + "x", TypeError, "expected a tensor or a number, got str"),
+    "none": (lambda: A * None, TypeError, "got NoneType"),
+    "bool minus": (lambda: MASK - MASK, TypeError, "sub is not defined for bool"),
+    "float and": (lambda: A & A, TypeError, "bitwise_and is not defined for float32"),
+    "float not": (lambda: ~A, TypeError, "compare with 0 first"),
+    "int power": (lambda: IDS**-1, ValueError, "negative integer power"),
+    "int division": (lambda: IDS // 0, ZeroDivisionError, "division by zero"),
+    "where": (lambda: mg.where(A, A, A), TypeError, "condition must be bool"),
+    "masked_fill": (lambda: A.masked_fill(A, 0), TypeError, "mask must be bool"),
+    "clamp": (lambda: A.clamp(), ValueError, "min, max, or both"),
+    "matmul inner": (lambda: A @ B, ValueError, r"\[2, 3\] and \[4, 5\] do not fit.*\(3\).*\(4\)"),
+    "matmul batch": (lambda: mg.ones(2, 3, 4) @ mg.ones(5, 4, 3), ValueError, "leading dimensions"),
+    "matmul 0d": (lambda: mg.tensor(1.0) @ A, ValueError, r"use \*"),
+    "matmul number": (lambda: A @ 2.0, TypeError, "two tensors"),
+    "outer": (lambda: mg.outer(A, V), ValueError, "two vectors"),
+    "dot": (lambda: mg.dot(V, mg.ones(2)), ValueError, "one length"),
+    "einsum count": (lambda: mg.einsum("ij,jk->ik", A), ValueError, "names 2 operands, got 1"),
+    "einsum size": (lambda: mg.einsum("ij,jk->ik", A, A), ValueError, "index 'j'.*sizes 3 and 2"),
+    "einsum rank": (lambda: mg.einsum("ijk->i", A), ValueError, "names 3 dimensions"),
+    "einsum twice": (lambda: mg.einsum("ii->i", A), ValueError, "letters, each once"),
+    "einsum output": (lambda: mg.einsum("ij->ik", A), ValueError, "must name indices"),
+    "dim": (lambda: A.sum(2), IndexError, r"dimension 2 is out of range.*\(-2 to 1\)"),
+    "dim twice": (lambda: A.sum((0, -2)), ValueError, "repeated"),
+    "mean of ints": (lambda: IDS.mean(), TypeError, r"convert it with .float\(\)"),
+    "max of nothing": (lambda: mg.ones(0, 2).max(0), ValueError, "empty dimension"),
+    "argmax of nothing": (lambda: mg.ones(0).argmax(), ValueError, "empty dimension"),
+    "topk": (lambda: V.topk(4), ValueError, "k = 4 is not between 0 and 3"),
+    "view size": (lambda: A.view(4), ValueError, r"cannot view shape \[2, 3\]"),
+    "view strides": (lambda: A.t().view(6), RuntimeError, r"contiguous\(\)"),
+    "two guesses": (lambda: A.reshape(-1, -1), ValueError, "cannot view"),
+    "permute": (lambda: A.permute(0, 0), ValueError, "each of 2 dimensions once"),
+    "t": (lambda: mg.ones(1, 2, 3).t(), ValueError, "at most 2"),
+    "expand": (lambda: A.expand(4, 3), ValueError, "does not expand"),
+    "expand minus": (lambda: V.expand(-1, 3), ValueError, "does not expand"),
+    "cat nothing": (lambda: mg.cat([]), ValueError, "at least one"),
+    "cat": (lambda: mg.cat([A, B]), ValueError, "differ in another dimension"),
+    "stack": (lambda: mg.stack([A, B]), ValueError, "differ"),
+    "split": (lambda: A.split([1, 1], 1), ValueError, "add up to 2, dimension 1 has 3"),
+    "chunk": (lambda: A.chunk(0), ValueError, "positive"),
+    "unbind": (lambda: list(mg.tensor(1.0)), TypeError, "iterated"),
+    "tril": (lambda: V.tril(), ValueError, "at least 2 dimensions"),
+    "gather": (lambda: V.gather(0, mg.tensor([3])), IndexError, "index 3 is out of range"),
+    "gather negative": (lambda: V.gather(0, mg.tensor([-1])), IndexError, "index -1"),
+    "gather floats": (lambda: V.gather(0, V), TypeError, "integer tensor"),
+    "gather large": (lambda: A.gather(1, mg.zeros(3, 1).long()), ValueError, "must not be larger"),
+    "scatter large": (lambda: A.scatter(1, mg.zeros(2, 2).long(), mg.ones(2, 1)), ValueError, "must not be larger"),
+    "one_hot": (lambda: F.one_hot(mg.tensor([3]), 3), ValueError, "outside 0 to 2"),
+    "embedding": (lambda: F.embedding(mg.tensor([4]), B), IndexError, "id 4 is outside the vocabulary of 4"),
+    "embedding ids": (lambda: F.embedding(V, B), TypeError, "integers"),
+    "cross_entropy shape": (lambda: F.cross_entropy(A, mg.tensor([0])), ValueError, r"need targets of shape \[2\]"),
+    "cross_entropy id": (lambda: F.cross_entropy(A, mg.tensor([0, 3])), ValueError, "target 3 is not a class id"),
+    "cross_entropy floats": (lambda: F.cross_entropy(A, A), TypeError, "class ids"),
+    "reduction": (lambda: F.mse_loss(A, A, "avg"), ValueError, "mean, sum, none"),
+    "mse": (lambda: F.mse_loss(A, V), ValueError, "differ"),
+    "layer_norm": (lambda: F.layer_norm(A, 4), ValueError, "does not end in"),
+    "layer_norm weight": (lambda: F.layer_norm(A, 3, mg.ones(2)), ValueError, "last dimension"),
+    "attention": (lambda: F.scaled_dot_product_attention(A, B, B), ValueError, "do not fit"),
+    "attention mask": (
+        lambda: F.scaled_dot_product_attention(A, A, A, mg.ones(2, 2).long()), TypeError, "must be bool"
+    ),
+    "attention mask shape": (
+        lambda: F.scaled_dot_product_attention(A, A, A, mg.ones(3, 3) > 0), ValueError, "does not broadcast"
+    ),
+    "linear": (lambda: F.linear(A, B), ValueError, "number of columns"),
+    "dropout": (lambda: F.dropout(A, 1.5), ValueError, r"\[0, 1\]"),
+    "gelu": (lambda: F.gelu(A, "fast"), ValueError, "approximate"),
+    "pad": (lambda: F.pad(A, (1,)), ValueError, "pairs"),
+    "item": (lambda: A.item(), ValueError, "exactly one element"),
+    "truth": (lambda: bool(A), ValueError, "ambiguous"),
+    "len": (lambda: len(mg.tensor(1)), TypeError, "no length"),
+    "device": (lambda: A.to("cuda:0"), ValueError, "no device 'cuda:0'"),
+    "dtype": (lambda: mg.tensor([1j]), TypeError, "minigrad has no dtype complex128"),
+    "ragged": (lambda: mg.tensor([[1], [1, 2]]), ValueError, "different lengths"),
+    "from_numpy": (lambda: mg.from_numpy([1]), TypeError, r"use tensor\(\)"),
+    "arange": (lambda: mg.arange(0, 3, 0), ValueError, "must not be zero"),
+    "negative size": (lambda: mg.rand(-1), ValueError, "negative"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_bad_input_is_refused_in_one_sentence(name: str) -> None:
+    call, error, message = ERRORS[name]
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_nan_is_the_largest_everywhere() -> None:
+    """As in torch: NaN wins max, min and argmax, and sorts last."""
+    x = mg.tensor([1.0, float("nan"), 3.0, float("nan")])
+    assert np.isnan(x.max().item())
+    assert np.isnan(x.min().item())
+    assert x.argmax().item() == 1
+    assert x.max(0)[1].item() == 1
+    assert x.argsort().tolist() == [0, 2, 1, 3]
+    assert x.argsort(descending=True).tolist() == [1, 3, 2, 0]
+    assert x.topk(2)[1].tolist() == [1, 3]
+    assert np.isnan(mg.maximum(x, mg.zeros(4))[1].item())
+    assert np.isnan(x.clamp(0, 2)[1].item())
+    assert x.relu()[2].item() == 3
+    assert x.sign()[1].item() == 0
+    assert (x == x).tolist() == [True, False, True, False]
+
+
+def test_ties_are_taken_in_order() -> None:
+    x = mg.tensor([2.0, 1.0, 2.0])
+    assert x.argmax().item() == 0
+    assert x.max(0)[1].item() == 0
+    assert x.sort()[1].tolist() == [1, 0, 2]
+    assert x.sort(descending=True)[1].tolist() == [0, 2, 1]
+
+
+def test_infinities_make_no_warnings(recwarn: Any) -> None:
+    x = mg.tensor([0.0, -1.0, float("inf"), 1e38], requires_grad=True)
+    y = x.log() + 1 / x + x.exp() * 2 + x.sqrt() + (x - x) / x + mg.softmax(x, 0)
+    y.sum().backward()
+    x.detach().half()
+    assert not recwarn.list
+
+
+def test_comparing_tensors() -> None:
+    x = mg.tensor([1.0, 2.0])
+    assert x.equal(mg.tensor([1.0, 2.0]))
+    assert not x.equal(mg.tensor([[1.0, 2.0]]))
+    assert mg.allclose(x, x + 1e-7)
+    assert not mg.allclose(x, x + 1e-3)
+    infinite = mg.tensor([float("inf"), float("nan")])
+    assert mg.allclose(infinite, infinite, equal_nan=True)
+    assert not mg.allclose(infinite, infinite)
+    assert not mg.allclose(x, mg.tensor([1.0, float("inf")]))
+    assert (x == "a") is False
+    assert (x != None) is True  # noqa: E711
+    assert 2.0 in x
+
+
+def test_one_element_and_no_dimension() -> None:
+    x = mg.tensor(3.0, requires_grad=True)
+    (x.sum() * x.reshape(1, 1).mean() + x.max() + x.cumsum(0) + x.softmax(0) + x.sort(0)[0]).backward()
+    assert x.grad.item() == 2 * 3 + 3
+    assert x.argmax(0).item() == 0
+    assert x.max(0)[1].item() == 0
+    assert np.isnan(mg.ones(1).var().item())
+    assert np.isnan(mg.ones(0).mean().item())
+    assert mg.ones(1).var(unbiased=False).item() == 0
