@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minigrad.compile.fusion import fuse_elementwise
-from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, share_equal
+from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
 from minigrad.compile.plan import Plan
 from minigrad.graph import Graph, state
 from minigrad.tensor import Tensor
@@ -23,6 +23,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     drop_aliases,
     fold_constants,
     fold_transposes,
+    join_slices,
     share_equal,
     drop_dead,
     fuse_elementwise,

@@ -147,7 +147,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
                 users.setdefault(edge, set()).add(group.get(node))
     wanted = set(results(graph))
     edges: dict[Edge, Edge] = {}
-    fused: dict[int, tuple[list[Edge], Mapping[str, Any], list[Node]]] = {}
+    fused: dict[int, tuple[list[Edge], dict[str, Any], list[Node]]] = {}
     for number, nodes in by_group.items():
         inside = set(nodes)
         inputs = list(dict.fromkeys(e for n in nodes for e in n.inputs if e is not None and e[0] not in inside))
@@ -155,20 +155,20 @@ def fuse_elementwise(graph: Graph) -> Graph:
         place.update({(node, 0): len(inputs) + i for i, node in enumerate(nodes)})
         body = tuple((n.op, tuple(place[e] for e in n.inputs if e is not None)) for n in nodes)
         kept = [n for n in nodes if (n, 0) in wanted or any(u != number for u in users.get((n, 0), ()))]
-        attrs = {"body": body, "kept": tuple(place[n, 0] for n in kept)}
+        attrs: dict[str, Any] = {"body": body, "kept": tuple(place[n, 0] for n in kept)}
         fused[number] = (inputs, attrs, kept)
     order = _order(graph, group, fused)
-    nodes: list[Node] = []
+    made: list[Node] = []
     for item in order:
         if isinstance(item, Node):
             inputs_now = tuple(edges.get(e, e) if e is not None else None for e in item.inputs)
             if inputs_now == item.inputs:
-                nodes.append(item)
+                made.append(item)
                 continue
             from minigrad.compile.rewrite import like
 
             copy = like(item, inputs_now)
-            nodes.append(copy)
+            made.append(copy)
             edges.update({(item, i): (copy, i) for i in range(len(item.outputs))})
         else:
             inputs, attrs, kept = fused[item]
@@ -176,10 +176,10 @@ def fuse_elementwise(graph: Graph) -> Graph:
             node = Node("fused", attrs, tuple(edges.get(e, e) for e in inputs), tuple(n.outputs[0] for n in kept),
                         where=last.where)  # fmt: skip
             node.scope, node.backward_of = last.scope, last.backward_of
-            nodes.append(node)
+            made.append(node)
             edges.update({(n, 0): (node, i) for i, n in enumerate(kept)})
 
-    return assemble(graph, nodes, edges)
+    return assemble(graph, made, edges)
 
 
 def _order(graph: Graph, group: dict[Node, int], fused: Mapping[int, Any]) -> list[Node | int]:

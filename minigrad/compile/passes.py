@@ -8,6 +8,7 @@ import numpy as np
 
 from minigrad.compile.rewrite import Inputs, like, results, rewrite
 from minigrad.graph import Edge, Graph, Node
+from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 
 SOURCES = ("leaf", "input", "constant", "literal")
@@ -105,11 +106,17 @@ def _swapped(edge: Edge, before: Node) -> tuple[list[Node], Edge]:
     return [node], (node, 0)
 
 
-def fold_transposes(graph: Graph) -> Graph:
-    """Transposes move into matrix products, which read either layout: (A B)^T becomes B^T A^T, (A^T)^T becomes A."""
+def _users(graph: Graph) -> dict[Node, int]:
+    """How often each node is read."""
     users: dict[Node, int] = {}
     for edge in [*results(graph), *(edge for node in graph.nodes for edge in node.inputs if edge is not None)]:
         users[edge[0]] = users.get(edge[0], 0) + 1
+    return users
+
+
+def fold_transposes(graph: Graph) -> Graph:
+    """Transposes move into matrix products, which read either layout: (A B)^T becomes B^T A^T, (A^T)^T becomes A."""
+    users = _users(graph)
 
     def replace(node: Node, inputs: Inputs) -> Any:
         if node.op != "permute" or inputs[0] is None:
@@ -134,3 +141,38 @@ def fold_transposes(graph: Graph) -> Graph:
         return None
 
     return drop_dead(rewrite(graph, replace))
+
+
+def join_slices(graph: Graph) -> Graph:
+    """A sum of gradients of slices that do not overlap is one array that they are written into."""
+    users = _users(graph)
+
+    def parts(edge: Edge | None) -> tuple[list[Edge | None], list[Any], tuple[int, ...]] | None:
+        if edge is None or users.get(original.get(edge[0], edge[0]), 0) > 1:
+            return None
+        node = edge[0]
+        if node.op == "slice_add":
+            return [node.inputs[0]], [node.attrs["index"]], node.attrs["shape"]
+        return (list(node.inputs), list(node.attrs["indices"]), node.attrs["shape"]) if node.op == "join" else None
+
+    original: dict[Node, Node] = {}
+
+    def replace(node: Node, inputs: Inputs) -> Any:
+        if node.op != "add":
+            return None
+        first, second = parts(inputs[0]), parts(inputs[1])
+        if first is None or second is None or first[2] != second[2] or _overlap(first[1], second[1], first[2]):
+            return None
+        attrs = {"shape": first[2], "indices": (*first[1], *second[1])}
+        joined = like(node, (*first[0], *second[0]), op="join", attrs=attrs)
+        original[joined] = node
+        return joined
+
+    return drop_dead(rewrite(graph, replace))
+
+
+def _overlap(first: list[Any], second: list[Any], shape: tuple[int, ...]) -> bool:
+    covered = np.zeros(shape, bool)
+    for index in first:
+        covered[thaw(index)] = True
+    return any(bool(covered[thaw(index)].any()) for index in second)

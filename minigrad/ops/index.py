@@ -25,7 +25,8 @@ ALL = ("slice", None, None, None)
 Static = tuple[Any, ...]
 
 
-def _thaw(index: Static, tensors: Sequence[Array] = ()) -> tuple[Any, ...]:
+def thaw(index: Static, tensors: Sequence[Array] = ()) -> tuple[Any, ...]:
+    """The index that numpy takes, with `tensors` in their slots."""
     given = iter(tensors)
     return tuple(
         next(given) if item == SLOT else slice(*item[1:]) if isinstance(item, tuple) else item for item in index
@@ -105,12 +106,12 @@ def _meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
             "indexing with a boolean tensor gives a shape that depends on its values: "
             "it cannot be traced; use where() or masked_fill()"
         )
-    return [(hollow[_thaw(index, tensors)].shape, metas[0][1])]
+    return [(hollow[thaw(index, tensors)].shape, metas[0][1])]
 
 
 slice_op = op(
     "slice",
-    lambda x, *, index: x[(*_thaw(index), ...)],  # with "..." a single element is a view, too
+    lambda x, *, index: x[(*thaw(index), ...)],  # with "..." a single element is a view, too
     {"x": lambda g, x_shape, index: slice_add_op(g, shape=x_shape, index=index)},
     view=True,
     samples=lambda rng: [
@@ -125,7 +126,7 @@ slice_op = op(
 
 def _slice_add(g: Array, *, shape: tuple[int, ...], index: Static) -> Array:
     result = np.zeros(shape, g.dtype)
-    result[_thaw(index)] = g
+    result[thaw(index)] = g
     return result
 
 
@@ -141,9 +142,32 @@ slice_add_op: Op = op(
     exact_dtype=True,
 )
 
+
+def _join(*parts: Array, shape: tuple[int, ...], indices: tuple[Static, ...]) -> Array:
+    result = np.zeros(shape, parts[0].dtype)
+    for part, index in zip(parts, indices, strict=True):
+        result[thaw(index)] = part
+    return result
+
+
+join_op: Op = op(
+    "join",
+    _join,
+    lambda g, parts, indices: [slice_op(g, index=index) for index in indices],
+    shape=lambda metas, *, shape, indices: [(shape, metas[0][1])],
+    samples=lambda rng: [
+        (
+            (rng.standard_normal((2, 5)), rng.standard_normal((1, 5))),
+            {"shape": (4, 5), "indices": ((("slice", 0, 2, None),), (("slice", 3, 4, None),))},
+        )
+    ],
+    formula="zeros of a shape, with each part at its own index; no two overlap",
+    exact_dtype=True,
+)
+
 take_op = op(
     "take",
-    lambda x, *indices, index: x[_thaw(index, indices)],
+    lambda x, *indices, index: x[thaw(index, indices)],
     lambda g, x_shape, indices, index: [put_add_op(g, *indices, shape=x_shape, index=index), *[None] * len(indices)],
     shape=_meta,
     samples=lambda rng: [
@@ -158,7 +182,7 @@ take_op = op(
 
 def _put_add(g: Array, *indices: Array, shape: tuple[int, ...], index: Static) -> Array:
     result = np.zeros(shape, g.dtype)
-    np.add.at(result, _thaw(index, indices), g)
+    np.add.at(result, thaw(index, indices), g)
     return result
 
 
@@ -194,7 +218,7 @@ def _view(x: Tensor, index: Any) -> tuple[Tensor, Static, list[Tensor]]:
 
 def _put(x: Array, value: Array, *indices: Array, index: Static) -> Array:
     result = np.array(x, order="C")
-    result[_thaw(index, indices)] = value
+    result[thaw(index, indices)] = value
     return result
 
 
@@ -228,7 +252,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     try:
         view, places, tensors = _view(x, index)
         if tensors and not dispatch.recorded(view, given):
-            view.array[_thaw(places, [t.array for t in tensors])] = given.array
+            view.array[thaw(places, [t.array for t in tensors])] = given.array
             view.storage.version += 1
         elif tensors:
             dispatch.write(view, put_op(view, given, *tensors, index=places))

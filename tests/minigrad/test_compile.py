@@ -136,6 +136,43 @@ def test_a_training_step_with_adamw_follows_the_eager_one():
     np.testing.assert_allclose(histories[0], histories[1], rtol=1e-5)
 
 
+@pytest.mark.parametrize("keep", [2, 3])
+def test_heads_cut_from_one_projection(keep):
+    """Gradients of slices join in one array, which attention's derivative writes into."""
+    rng = np.random.default_rng(0)
+    weight = mg.tensor(rng.standard_normal((3 * 8, 8)), dtype=mg.float32, requires_grad=True)
+    x = mg.tensor(rng.standard_normal((2, 5, 8)), dtype=mg.float32, requires_grad=True)
+
+    def attend(x, weight):
+        heads = F.linear(x, weight).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[keep - 1], is_causal=True)
+        loss = (mixed.transpose(1, 2).reshape(2, 5, 8) ** 2).sum()
+        return loss, *mg.grad(loss, [x, weight])
+
+    expected = values(attend(x, weight))
+    compiled = compile(attend)
+    for _ in range(2):
+        for got, want in zip(values(compiled(x, weight)), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    ((_, stages),) = compiled.plans.values()
+    assert any(node.op == "join" for node in stages[-1][1]) == (keep == 3)  # key and value in one slice overlap
+
+
+def test_a_parameter_read_through_another_tensor_keeps_its_old_value_until_the_end():
+    weight = mg.ones(3, requires_grad=True)
+    alias = weight.detach()
+
+    @compile
+    def step(x):
+        before = alias * 1.0
+        with mg.no_grad():
+            weight.sub_(x)
+        return (before * x).sum()
+
+    assert step(mg.tensor([1.0, 2.0, 3.0])).item() == 6
+    np.testing.assert_array_equal(alias.numpy(), [0, -1, -2])
+
+
 def test_parameters_and_learning_rate_are_read_live():
     (weight,) = params = [mg.ones(3, requires_grad=True)]
     rate = mg.tensor(0.5)

@@ -330,9 +330,9 @@ def flash_attention_grad(
             _short_backward, count, work, g4, q, k, v, result4, lse3, mask, masked, causal, factor, *gradients
         )
         return True
-    given, found = (g4, q, k, v, result4, lse3), (d_query, d_key, d_value)
+    read, written = (g4, q, k, v, result4, lse3), (d_query, d_key, d_value)
     heads = [
-        (*[a[i] for a in given], mask[i] if masked else None, masked, *[a[i] for a in found])
+        (*[a[i] for a in read], mask[i] if masked else None, masked, *[a[i] for a in written])
         for i in np.ndindex(*q.shape[:2])
     ]
     calls.add(_with_single_blas, _backward_heads, count, work, heads, factor, causal)
