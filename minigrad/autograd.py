@@ -6,10 +6,10 @@ always made after what it reads. Rules compute with tensors; under `create_graph
 
 from __future__ import annotations
 
+import functools
 import heapq
-from collections.abc import Sequence
-from contextlib import ContextDecorator
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from minigrad.graph import Edge, Node, ancestors, quiet, state
 from minigrad.ops.registry import OPS, Op
 from minigrad.tensor import Storage, Tensor
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 FREED: dict[int, Any] = {}  # what `saved` points to once a backward pass has released it
 
 
-class _GradMode(ContextDecorator):
+class _GradMode:
     """Gradient recording on or off, as a context manager or a decorator."""
 
     def __init__(self, enabled: bool) -> None:
@@ -34,6 +37,14 @@ class _GradMode(ContextDecorator):
 
     def __exit__(self, *_: Any) -> None:
         state.grad_enabled = self.before.pop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **keywords: P.kwargs) -> R:
+            with _GradMode(self.enabled):  # one of its own for every call: threads may share the function
+                return function(*args, **keywords)
+
+        return call
 
 
 def no_grad() -> _GradMode:

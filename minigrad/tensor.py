@@ -198,6 +198,8 @@ class Tensor:
             )
         if not value and not self.is_leaf:
             raise RuntimeError("requires_grad can only be taken from a leaf: use .detach()")
+        if value and not self.needs_grad:
+            self.base = None  # a leaf of its own: it no longer follows the history of what it was a view of
         self.needs_grad = bool(value)
         return self
 
@@ -307,12 +309,15 @@ class Tensor:
     def type_as(self, other: Tensor) -> Tensor:
         return elementwise.cast(self, dtype=other.array.dtype)
 
+    def __reduce__(self) -> Any:
+        if not self.is_leaf:
+            raise RuntimeError("only leaves can be copied or pickled: detach() the tensor first")
+        return _rebuild, (type(self), self._values("pickling").copy(), self.needs_grad)
+
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError("only leaves can be deep-copied: detach() the tensor first")
-        copy = type(self).__new__(type(self))
-        Tensor.__init__(copy, self.array.copy(), needs_grad=self.needs_grad)
-        memo[id(self)] = copy
+        copy = memo[id(self)] = _rebuild(type(self), self.array.copy(), self.needs_grad)
         return copy
 
     # --- changes in place ---------------------------------------------------------------------------
@@ -844,6 +849,12 @@ class Tensor:
 
     def scatter_add_(self, dim: Any, index: Tensor, src: Tensor) -> Tensor:
         return dispatch.write(self, self.scatter_add(dim, index, src))
+
+
+def _rebuild(kind: type[Tensor], array: np.ndarray, needs_grad: Any) -> Tensor:
+    tensor = kind.__new__(kind)
+    Tensor.__init__(tensor, array, needs_grad=needs_grad)
+    return tensor
 
 
 OPERANDS = (Tensor, bool, int, float, np.ndarray, np.number, np.bool_)

@@ -390,14 +390,16 @@ def repeat(x: Tensor, *sizes: Any) -> Tensor:
     return reshape(spread, tuple(count * size for count, size in zip(given, shape, strict=True))).clone()
 
 
-def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None) -> Tensor:
-    """Each element `repeats` times in a row along `dim` (flattened if None)."""
+def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:
+    """Each element `repeats` times (a number, or a tensor of one count each) in a row along `dim` (flattened if None)."""
     if dim is None:
         x, dim = flatten(x), 0
-    if repeats < 0:
-        raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
     d = normalise_dim(dim, x.array.ndim)
     shape = x.array.shape
+    if isinstance(repeats, Tensor):
+        return x.index_select(d, Tensor(np.repeat(np.arange(shape[d]), repeats.numpy())))
+    if repeats < 0:
+        raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
     wide = (*shape[: d + 1], repeats, *shape[d + 1 :])
     return reshape(expand_op(unsqueeze(x, d + 1), shape=wide), *shape[:d], shape[d] * repeats, *shape[d + 1 :])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import sys
 import threading
 import weakref
@@ -364,6 +366,34 @@ def test_gradient_modes_nest_and_decorate() -> None:
     assert mg.is_grad_enabled()
 
 
+def test_a_decorated_function_may_run_in_two_threads_at_once() -> None:
+    first_inside, second_inside = threading.Event(), threading.Event()
+
+    @mg.no_grad()
+    def overlap(mine: threading.Event, other: threading.Event) -> None:
+        mine.set()
+        other.wait(10)
+
+    modes: list[Any] = []
+
+    def first() -> None:
+        overlap(first_inside, second_inside)
+        modes.append(mg.is_grad_enabled())
+
+    def second() -> None:
+        first_inside.wait(10)
+        with mg.no_grad():
+            overlap(second_inside, first_inside)
+            modes.append(not mg.is_grad_enabled())
+
+    threads = [threading.Thread(target=f) for f in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert modes == [True, True]
+
+
 def test_state_belongs_to_its_thread() -> None:
     results: list[Any] = []
     inside, done = threading.Event(), threading.Event()
@@ -394,6 +424,27 @@ def test_state_belongs_to_its_thread() -> None:
     for t in threads:
         t.join()
     assert results == [True] * 4
+
+
+def test_a_view_made_a_leaf_stays_one() -> None:
+    data = mg.zeros(2, 3, dtype=mg.float64)
+    row = data[0].requires_grad_()
+    data.add_(1)
+    (row * row).sum().backward()
+    assert row.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_leaves_can_be_copied_and_pickled() -> None:
+    x = leaf(3)
+    (x * x).sum().backward()
+    for other in (copy.deepcopy(x), pickle.loads(pickle.dumps(x)), copy.copy(x)):
+        assert other.requires_grad
+        assert other.equal(x)
+        with mg.no_grad():
+            other.zero_()
+        assert not other.equal(x)
+    with pytest.raises(RuntimeError, match="only leaves"):
+        pickle.dumps(x * 2)
 
 
 def test_gradcheck_finds_a_wrong_derivative() -> None:
