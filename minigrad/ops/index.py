@@ -430,9 +430,23 @@ def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
 
 # --- embedding --------------------------------------------------------------------------------------
 
+
+def check_rows(ids: Array, vocab: int) -> None:
+    """Raise IndexError for an id outside 0 .. vocab - 1: numpy would take it from the end, a kernel from anywhere."""
+    if ids.size:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= vocab:
+            raise IndexError(f"embedding: id {low if low < 0 else high} is outside the vocabulary of {vocab}")
+
+
+def _embedding(weight: Array, ids: Array, *, padding_idx: int | None) -> Array:
+    check_rows(ids, len(weight))
+    return weight[ids]
+
+
 embedding_op = op(
     "embedding",
-    lambda weight, ids, *, padding_idx: weight[ids],
+    _embedding,
     {
         "weight": lambda g, ids, weight_shape, padding_idx: embedding_grad_op(
             g, ids, shape=weight_shape, padding_idx=padding_idx
@@ -488,8 +502,4 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Te
     if dtypes.category(ids.array.dtype) != 1:
         raise TypeError(f"embedding: ids must be integers, got {dtypes.name(ids.array.dtype)}")
     vocab = weight.array.shape[0]
-    if ids.array.size and not ids.storage.abstract:
-        low, high = int(ids.array.min()), int(ids.array.max())
-        if low < 0 or high >= vocab:
-            raise IndexError(f"embedding: id {low if low < 0 else high} is outside the vocabulary of {vocab}")
     return embedding_op(weight, ids, padding_idx=None if padding_idx is None else padding_idx % vocab)

@@ -23,6 +23,18 @@ def _kept(targets: Array, ignore_index: int | None) -> Array:
     return np.ones(targets.shape, bool) if ignore_index is None else targets != ignore_index
 
 
+def check_targets(targets: Array, classes: int, ignore_index: int | None) -> None:
+    """Raise ValueError for a target that is neither a class nor ignored: a kernel would read and write anywhere."""
+    bad = (targets < 0) | (targets >= classes)
+    if ignore_index is not None:
+        bad &= targets != ignore_index
+    if bad.any():
+        raise ValueError(
+            f"cross_entropy: target {int(targets[bad][0])} is not a class id from 0 to {classes - 1}"
+            + ("" if ignore_index is None else f" nor the ignored id {ignore_index}")
+        )
+
+
 def _weights(targets: Array, dtype: np.dtype, ignore_index: int | None, reduction: str) -> Array:
     """What each position counts in the loss: 1, or 1/kept for the mean; 0 for an ignored target."""
     kept = _kept(targets, ignore_index)
@@ -34,6 +46,7 @@ def _weights(targets: Array, dtype: np.dtype, ignore_index: int | None, reductio
 def _cross_entropy(
     logits: Array, targets: Array, *, ignore_index: int | None, label_smoothing: float, reduction: str
 ) -> tuple[Array, Array]:
+    check_targets(targets, logits.shape[1], ignore_index)
     log_probs = _log_softmax(logits, dim=1)
     kept = _kept(targets, ignore_index)
     safe = np.where(kept, targets, 0)
@@ -170,21 +183,7 @@ def cross_entropy(
             f"cross_entropy: logits {list(shape)} need targets of shape {list(shape[:1])}, "
             f"got {list(targets.array.shape)}"
         )
-    _check_targets(targets, logits.array.shape[1], ignore_index)
     result = cross_entropy_op(
         logits, targets, ignore_index=ignore_index, label_smoothing=float(label_smoothing), reduction=reduction
     )[0]
     return result.reshape(()) if single else result
-
-
-def _check_targets(targets: Tensor, classes: int, ignore_index: int | None) -> None:
-    if targets.storage.abstract or not targets.array.size:
-        return
-    bad = (targets.array < 0) | (targets.array >= classes)
-    if ignore_index is not None:
-        bad &= targets.array != ignore_index
-    if bad.any():
-        raise ValueError(
-            f"cross_entropy: target {int(targets.array[bad][0])} is not a class id from 0 to {classes - 1}"
-            + ("" if ignore_index is None else f" nor the ignored id {ignore_index}")
-        )

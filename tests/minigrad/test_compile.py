@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import minigrad as mg
 from minigrad import functional as F
+from minigrad import kernels
 from minigrad.compile import compile, optimise
 from minigrad.compile.memory import Buffer, place
 from minigrad.compile.plan import Plan
@@ -249,3 +250,23 @@ def test_no_two_living_buffers_overlap(spans):
         for b, there in zip(buffers[:i], offsets[:i], strict=True):
             if a.start <= b.stop and b.start <= a.stop:
                 assert at + a.size <= there or there + b.size <= at
+
+
+@pytest.mark.parametrize("mode", ["always", "reference"])
+def test_a_replayed_plan_refuses_ids_and_targets_outside_their_range(mode):
+    """The values were unknown when the step was traced; a kernel that trusted them would read and write any memory."""
+    table = mg.randn(3, 4, generator=mg.Generator(0))
+
+    def loss(ids, targets):
+        return F.cross_entropy(F.embedding(ids, table), targets, ignore_index=-1)
+
+    good = mg.tensor([0, 2]), mg.tensor([3, -1])
+    with kernels.use(mode):
+        compiled = compile(loss)
+        assert compiled(*good).item() == pytest.approx(loss(*good).item(), rel=1e-6)
+        for bad in (3, -1):
+            with pytest.raises(IndexError, match=f"embedding: id {bad} is outside the vocabulary of 3"):
+                compiled(mg.tensor([0, bad]), good[1])
+        for bad in (4, -2):
+            with pytest.raises(ValueError, match=f"cross_entropy: target {bad} is not a class id from 0 to 3"):
+                compiled(good[0], mg.tensor([0, bad]))

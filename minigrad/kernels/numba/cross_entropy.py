@@ -9,6 +9,7 @@ import numpy as np
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.math import as_float, exp, log
+from minigrad.ops.loss import check_targets
 
 Array = np.ndarray
 _LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
@@ -96,6 +97,7 @@ def cross_entropy(
     ignored, smoothing = _ignored(ignore_index), np.float32(label_smoothing)
     n = len(logits)
     each = outputs[0] if reduction == "none" else np.empty(n, np.float32)
+    calls.add(check_targets, targets, logits.shape[1], ignore_index)
     calls.over_rows(
         _forward, n, logits.size, logits, logits.view(np.int32), targets, ignored, smoothing, each, outputs[1]
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
+from minigrad.ops.index import check_rows
 
 Array = np.ndarray
 _ZERO = np.float32(0)
@@ -40,6 +41,7 @@ def embedding(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *
         return False
     flat = calls.contiguous(ids).reshape(-1)
     table = calls.contiguous(weight)
+    calls.add(check_rows, flat, len(table))
     calls.over_rows(_forward, len(flat), outputs[0].size, table, flat, outputs[0].reshape(len(flat), -1))
     return True
 
