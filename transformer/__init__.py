@@ -1,9 +1,19 @@
 """The Transformer of the documents, built on minigrad: attention, positions, layers, models, caches, decoding."""
 
 from minigrad.version import __version__ as __version__
+from transformer import data
 from transformer.attention import GroupedQueryAttention, MultiHeadAttention, SelfAttention, scaled_dot_product
 from transformer.cache import KVCache
-from transformer.decoding import greedy_decode, language_model, sample_decode, sampling_probabilities, translator
+from transformer.decoding import (
+    beam_decode,
+    beam_search,
+    greedy_decode,
+    language_model,
+    sample_decode,
+    sampling_probabilities,
+    stream_decode,
+    translator,
+)
 from transformer.feedforward import MLP, FeedForward, SwiGLU
 from transformer.layers import DecoderLayer, EncoderLayer
 from transformer.masks import causal_mask, causal_padding_mask, padding_mask
@@ -30,8 +40,11 @@ __all__ = [
     "SelfAttention",
     "SinusoidalPositions",
     "SwiGLU",
+    "beam_decode",
+    "beam_search",
     "causal_mask",
     "causal_padding_mask",
+    "data",
     "greedy_decode",
     "language_model",
     "padding_mask",
@@ -40,5 +53,6 @@ __all__ = [
     "scaled_dot_product",
     "shift_targets",
     "smoothed_cross_entropy",
+    "stream_decode",
     "translator",
 ]
