@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType
@@ -218,12 +219,20 @@ class Graph:
         return iter(self.nodes)
 
     def names(self) -> dict[Node, str]:
-        """A name for every node: its own where it has one, a literal's value, else %0, %1, ... in order."""
-        numbers = itertools.count()
-        return {
-            node: repr(node.attrs["value"]) if node.op == "literal" else node.name or f"%{next(numbers)}"
-            for node in self.nodes
-        }
+        """A name for every node, no two alike: its own where it has one, a literal's value, else %0, %1, ... in order.
+
+        A name that several nodes have is followed by "~2", "~3", ... from the second on.
+        """
+        numbers, times = itertools.count(), Counter[str]()
+        names = {}
+        for node in self.nodes:
+            if node.op == "literal":
+                names[node] = repr(node.attrs["value"])
+                continue
+            times[node.name] += 1
+            repeat = f"~{times[node.name]}" if times[node.name] > 1 else ""
+            names[node] = node.name + repeat if node.name else f"%{next(numbers)}"
+        return names
 
     def run(self, *inputs: Any) -> Any:
         """Replay with the reference kernels. Inputs are arrays or tensors in the order of tracing; returns arrays in
@@ -255,8 +264,30 @@ class Graph:
 
         return listing(self)
 
-    def dot(self) -> str:
-        """The graph in graphviz's language, modules as clusters."""
-        from minigrad.viz.dot import dot
+    def dot(self, **options: Any) -> str:
+        """The drawing in graphviz's language. Keywords are those of `minigrad.viz.picture.Options`."""
+        from minigrad.viz import dot
 
-        return dot(self)
+        return dot(self, **options)
+
+    def svg(self, **options: Any) -> str:
+        """The drawing as SVG, as `minigrad.viz.picture.Options` want it: ``graph.svg(depth=2)``,
+        ``graph.svg(expand=("encoder.layers.0*",))``. Raises LayoutError, one sentence, where there is no graphviz."""
+        from minigrad.viz import svg
+
+        return svg(self, **options)
+
+    def png(self, **options: Any) -> bytes:
+        """The drawing as a PNG. Raises LayoutError where there is no graphviz, RasterError where nothing makes PNGs."""
+        from minigrad.viz import png
+
+        return png(self, **options)
+
+    def _repr_svg_(self) -> str | None:
+        """For notebooks, which show the listing where there is no graphviz."""
+        from minigrad.viz.layout import LayoutError
+
+        try:
+            return self.svg()
+        except LayoutError:
+            return None

@@ -7,13 +7,15 @@ outside becomes a mutation, and the outside itself is left as it was.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from minigrad import dispatch
-from minigrad.graph import Edge, Graph, Node, state
+from minigrad.graph import PACKAGE, Edge, Graph, Node, state
 from minigrad.ops.registry import Meta
 from minigrad.tensor import LITERAL, Storage, Tensor
 
@@ -84,6 +86,8 @@ class Recorder:
             node = dispatch.edge_of(tensor)[0]
         else:
             node = Node("constant", {}, (), ((tensor.array.shape, tensor.array.dtype),))
+        if not node.name:
+            node.name = _name_of(tensor)
         self.add(node, [tensor])
         self.constants[node] = tensor.array
         return node, 0
@@ -108,6 +112,46 @@ def metas_of(function: Callable[..., Any], metas: Sequence[Meta]) -> list[Meta]:
     finally:
         state.recorder, state.grad_enabled = before
         recorder.restore()
+
+
+def _name_of(tensor: Tensor) -> str:
+    """What the running program calls a tensor from outside: the path of the module that holds it and its attribute
+    there ("layers.0.attn.q_proj.weight"), or the variable of a function that is being traced. "" if nothing does."""
+    from minigrad.nn import Module
+
+    scope = state.scope
+    frame = sys._getframe(1)
+    while frame is not None and not (frame.f_code.co_name == "traced" and frame.f_code.co_filename == __file__):
+        holder = frame.f_locals.get("self")
+        if frame.f_code is Module.__call__.__code__:
+            scope = scope[:-1]
+        elif isinstance(holder, Module):
+            path = [name for name, _ in scope if name]
+            for name, value in vars(holder).items():
+                if value is tensor:
+                    return ".".join([*path, name])
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            used = {name: frame.f_globals.get(name) for name in frame.f_code.co_names}
+            for name, value in [*frame.f_locals.items(), *used.items()]:
+                if value is tensor:
+                    return name
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def _argument_names(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
+    """A name for every tensor among the arguments: the parameter's, with the position in it where it holds several."""
+    try:
+        bound = inspect.signature(getattr(function, "forward", function)).bind_partial(*arguments)
+        given = list(bound.arguments.items())
+    except (TypeError, ValueError):  # no signature, or arguments that do not fit: the call itself will say so
+        given = [(f"x{i}", argument) for i, argument in enumerate(arguments)]
+    return [name for called, value in [*given, *keywords.items()] for name in _numbered(called, value)]
+
+
+def _numbered(name: str, value: Any) -> list[str]:
+    count = len(flatten(value)[0])
+    return [name] if count == 1 else [f"{name}.{i}" for i in range(count)]
 
 
 def flatten(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
@@ -141,6 +185,7 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
 
     def traced(*arguments: Any, **keywords: Any) -> Graph:
         given, rebuild = flatten((arguments, keywords))
+        names = _argument_names(function, arguments, keywords)
         recorder = Recorder()
         inputs: list[Node] = []
         stand_ins: list[Tensor] = []
@@ -151,7 +196,7 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             meta = (tensor.array.shape, tensor.array.dtype)
             op = "leaf" if tensor.needs_grad else "input"
             node = Node(op, {}, (), (meta,))
-            node.name = f"x{position}"
+            node.name = names[position]
             stand_in = Tensor(np.empty(*meta), Storage(abstract=True), node, 0, tensor.needs_grad)
             recorder.add(node, [stand_in])
             inputs.append(node)

@@ -6,7 +6,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import graphviz
 import numpy as np
 
 import minigrad as mg
@@ -35,7 +34,7 @@ def main() -> int:
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, make in PICTURES.items():
-        svg = graphviz.Source(make().dot()).pipe(format="svg")
+        svg = make().svg().encode()
         (FOLDER / f"{name}.svg").write_bytes(svg)
         print(FOLDER / f"{name}.svg")
     return 0

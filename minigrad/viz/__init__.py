@@ -1,1 +1,87 @@
-"""Pictures of graphs: text listings and graphviz."""
+"""Pictures of graphs: one view model (`view`, `picture`) and several writers (`dot`, `svg`, PNG, `text`).
+
+    minigrad.viz.save(graph, "step.svg", depth=2)     # the ending chooses the writer: .svg .dot .png .txt
+
+A writer is a function (graph, Options) -> str or bytes, registered in WRITERS under its file's ending.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minigrad.graph import Graph
+    from minigrad.viz.picture import Options
+
+Writer = Callable[["Graph", "Options"], "str | bytes"]
+
+WRITERS: dict[str, str] = {  # ending -> "module:function", imported when it is first needed
+    ".dot": "minigrad.viz.writers:write_dot",
+    ".svg": "minigrad.viz.writers:write_svg",
+    ".png": "minigrad.viz.writers:write_png",
+    ".txt": "minigrad.viz.writers:write_text",
+}
+
+
+def writer(ending: str) -> Writer:
+    """The function that writes files with this ending. Raises ValueError for one that nothing writes."""
+    if ending.lower() not in WRITERS:
+        raise ValueError(f"nothing writes files that end in {ending or 'nothing'!r}: use one of {', '.join(WRITERS)}")
+    module, function = WRITERS[ending.lower()].split(":")
+    found: Writer = getattr(import_module(module), function)
+    return found
+
+
+def dot(graph: Graph, **options: Any) -> str:
+    return _text(writer(".dot")(graph, _options(options)))
+
+
+def svg(graph: Graph, **options: Any) -> str:
+    return _text(writer(".svg")(graph, _options(options)))
+
+
+def png(graph: Graph, **options: Any) -> bytes:
+    made = writer(".png")(graph, _options(options))
+    assert isinstance(made, bytes)
+    return made
+
+
+def save(graph: Graph, path: str | os.PathLike[str], **options: Any) -> Path:
+    """Draw `graph` into the file `path`, in the format of its ending; a file there before is replaced at once or not
+    at all. Raises ValueError for another ending, LayoutError, RasterError, OSError."""
+    target = Path(path)
+    write = writer(target.suffix)
+    return write_file(target, write(graph, _options(options)))
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file atomically: a reader sees the old one or the new one, never half of it."""
+    data = content.encode() if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path
+
+
+def _options(given: dict[str, Any]) -> Options:
+    from minigrad.viz.picture import Options
+
+    return Options(**given)
+
+
+def _text(made: str | bytes) -> str:
+    assert isinstance(made, str)
+    return made

@@ -62,3 +62,9 @@ def cut(text: str, limit: int = 40) -> str:
         return text
     tail = limit // 3
     return text[: limit - tail - 1] + "…" + text[-tail:]
+
+
+def ended(text: str, limit: int) -> str:
+    """`text` cleaned, and its end cut off after `limit` characters."""
+    text = clean(text)
+    return text if len(text) <= limit else text[: limit - 1].rstrip(", ") + "…"

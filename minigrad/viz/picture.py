@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import log10
 
-from minigrad.viz.format import cut, quantity
+from minigrad.viz.format import cut, ended, quantity
 from minigrad.viz.statistics import Statistics
 from minigrad.viz.view import SIDES, Card, Scope, View
 
@@ -263,12 +263,11 @@ class _Drawing:
             if own.detail:
                 lines.insert(0, own.detail)
             if self.options.details and own.kind == "op":
-                lines.append(", ".join(filter(None, [quantity(own.bytes, "B"), own.flops and quantity(own.flops, "FLOP"),
-                                                     own.source])))  # fmt: skip
+                lines += [_cost(own.bytes, own.flops), *filter(None, [own.source])]
             if own.statistics is not None:
                 lines.append(str(own.statistics))
             tooltip = "\n".join(filter(None, [f"{own.name} = {own.title}", *lines, own.source]))
-            return Box(id, own.kind, own.side, cut(own.title, TITLE), [cut(line, LINE) for line in lines], tooltip,
+            return Box(id, own.kind, own.side, cut(own.title, TITLE), [ended(line, LINE) for line in lines], tooltip,
                        own.parent, card.order)  # fmt: skip
         return Box(id, "module", scope.side, self._scope_title(scope), [], scope.path or scope.title, scope.parent,
                    card.order, repeats=len(self.runs.get(id, (id,))))  # fmt: skip
@@ -290,20 +289,15 @@ class _Drawing:
             box.alarm = box.alarm or not card.statistics.healthy
 
     def _totals(self, box: Box) -> list[str]:
-        """What a closed scope holds, over all repeats."""
-        cards = [self.view.cards[id] for id in box.cards]
-        ops = [card for card in cards if card.kind == "op"]
-        scopes = self.runs.get(box.id, (box.id,))
-        parameters = sum(self.view.scopes[id].parameters for id in scopes)
-        first = [f"{len(ops):,} op" + ("s" if len(ops) != 1 else "")]
+        """What a closed scope holds, over all of its own repeats."""
+        scopes = [self.view.scopes[id] for id in self.runs.get(box.id, (box.id,))]
+        ops, parameters = sum(s.ops for s in scopes), sum(s.parameters for s in scopes)
+        lines = [f"{ops:,} op" + ("s" if ops != 1 else "")]
         if parameters:
-            first.append(f"{quantity(parameters)} parameters")
-        lines = [", ".join(first)]
+            lines[0] += f", {quantity(parameters)} parameters"
         if self.options.details:
-            flops = sum(card.flops for card in ops)
-            lines.append(", ".join(filter(None, [quantity(sum(card.bytes for card in ops), "B"),
-                                                 flops and quantity(flops, "FLOP")])))  # fmt: skip
-        return [cut(line, LINE) for line in lines]
+            lines.append(_cost(sum(s.bytes for s in scopes), sum(s.flops for s in scopes)))
+        return [ended(line, LINE) for line in lines]
 
     def _clusters(self, boxes: dict[str, Box]) -> tuple[dict[str, Cluster], list[str]]:
         clusters: dict[str, Cluster] = {}
@@ -322,6 +316,7 @@ class _Drawing:
                 scope = self.view.scopes[parent]
                 clusters[parent] = Cluster(parent, self._scope_title(scope), scope.side, scope.parent, [member])
                 member, parent = parent, scope.parent
+        clusters = {id: clusters[id] for id in self.view.scopes if id in clusters}  # outer ones first
         for cluster in clusters.values():
             if cluster.parent == self.view.root:
                 cluster.parent = ""
@@ -356,6 +351,10 @@ class _Drawing:
                 output = self.view.cards[wire.source].outputs[wire.index]
                 found.label = output if found.values == 1 else f"{found.values} values, {quantity(found.bytes, 'B')}"
         return list(arrows.values())
+
+
+def _cost(size: int, flops: int) -> str:
+    return ", ".join(filter(None, [quantity(size, "B"), quantity(flops, "FLOP") if flops else ""]))
 
 
 def _number(view: View, id: str) -> int:

@@ -5,9 +5,9 @@ its branches are `Scope`s: the sides (forward, backward, optimizer), modules, un
 Numbers that the program wrote are part of the card that reads them.
 
 Which scopes stand open is a separate choice (`minigrad.viz.picture`), so that a page can change it while looking.
-Two things make a backward pass readable. Its ops belong to the scope of the forward op whose derivative they are, so the
-backward side has the forward side's tree, scope by scope (`Scope.mirror`, `Card.partner`). And siblings that are
-numbered and equal in structure form a *run* (`Scope.run`), which can be drawn as one: "layers.0-11, Block x12".
+Two things make a backward pass readable. Its ops belong to the scope of the forward op whose derivative they are, so
+that the backward side has the forward side's tree (`Scope.mirror`, `Card.partner`). And siblings that are numbered and
+equal in structure form a *run* (`Scope.run`), which can be drawn as one: "layers.0-11: Block x12".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minigrad.viz.statistics import Statistics
 
 SIDES = ("forward", "backward", "optimizer")
 SOURCES = {"input": "input", "leaf": "parameter", "constant": "constant"}
-SLOTS = {"dim", "dims", "shape", "dtype", "keepdim"}
+_NOTHING = np.empty(0)
 
 
 @dataclass
@@ -275,6 +275,8 @@ class _Builder:
             card.flops = _flops(node)
             if node.backward_of in self.number:
                 card.partner = self._id(node.backward_of)
+        if kind == "constant" and not node.name and self.graph.constants.get(node, _NOTHING).size == 1:
+            card.title = short(self.graph.constants[node].item())
         if node.source is not None and kind == "op":
             file, line = node.source
             card.source = f"{os.path.basename(file)}:{line}"
@@ -298,7 +300,7 @@ class _Builder:
                 results.append(("gradient", f"{self.names.get(leaf, 'leaf')}.grad", edge, self.place[edge[0]]))
         for tensor, edge in self.graph.mutations:
             target = leaf_of.get(id(tensor.array))
-            name = "state" if target is None else self.names[target]
+            name = "state" if target is None or not target.name else self.names[target]
             results.append(("update", f"new {name}", edge, self.place.get(edge[0], self.tops["forward"])))
         for position, (kind, title, edge, place) in enumerate(results):
             side = self.view.scopes[place].side
@@ -338,7 +340,7 @@ class _Builder:
 
 def _kind(source: str, target: str) -> str:
     if target == "optimizer":
-        return "update"
+        return "data" if source == "optimizer" else "update"
     if source == "backward":
         return "gradient"
     return "saved" if target == "backward" else "data"
@@ -367,7 +369,7 @@ def _detail(node: Node) -> str:
             short(edge[0].attrs["value"]) if literal and edge is not None else "·"
             for edge, literal in zip(node.inputs, literals, strict=True)
         ]
-        parts.append(", ".join(written))
+        parts.append(f"({', '.join(written)})")
     parts += [f"{k}={short(v)}" for k, v in node.attrs.items() if v is not None and k not in ("shape", "flops")]
     return ", ".join(parts)
 
@@ -401,9 +403,11 @@ def sides(graph: Graph) -> dict[Node, str]:
         readers = {side[reader] for reader in users.get(node, [])}
         if node in after and graph.mutations and node not in differentiated:
             side[node] = "optimizer"
-        elif len(readers) == 1 and node not in kept and "forward" not in readers:
-            if node.op in SOURCES or readers == {"optimizer"}:
-                side[node] = readers.pop()
+        elif (
+            node not in kept
+            and (readers == {"optimizer"} or (readers == {"backward"} and node.op in SOURCES))
+        ):  # fmt: skip
+            side[node] = readers.pop()
     return side
 
 
@@ -459,9 +463,9 @@ def _find_runs(view: View) -> None:
     for scope in view.scopes.values():
         run: list[str] = []
         last: Any = None
-        for member in [*(m for m in scope.members if m in view.scopes), None]:
+        for member in [*(m for m in scope.members if m in view.scopes), ""]:
             key = None
-            if member is not None:
+            if member:
                 numbered = _NUMBERED.match(view.scopes[member].title)
                 if numbered:
                     key = (numbered[1], view.scopes[member].kind, int(numbered[2]), _structure(view, member, readers))

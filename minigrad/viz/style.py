@@ -1,0 +1,49 @@
+"""Colours and type of pictures: one palette for every writer. Fills are light, so that black text reads on paper."""
+
+from __future__ import annotations
+
+from minigrad.viz.picture import Box
+
+FONT = "Helvetica"
+FAMILY = "Helvetica, Arial, 'Liberation Sans', 'Noto Sans', 'Noto Sans CJK SC', sans-serif"
+TITLE, LINE, FRAME = 11.0, 8.5, 9.0  # type sizes: a box's title, its other lines, a frame's label
+OVALS = ("input", "parameter", "constant", "output", "gradient", "update")
+
+SOURCES = {  # kind -> fill, stroke
+    "input": ("#dbe9fb", "#3f74b5"),
+    "parameter": ("#fdf0cd", "#b98a1d"),
+    "constant": ("#efefef", "#8c8c8c"),
+    "output": ("#ddf1e0", "#3f8f55"),
+    "gradient": ("#fbe3db", "#bf5f43"),
+    "update": ("#e6f2dc", "#6a9443"),
+}
+OPS = {  # side -> fill, stroke of an op, fill of a closed module
+    "forward": ("#ffffff", "#7c889c", "#e9eef8"),
+    "backward": ("#fffaf8", "#c07e69", "#fae6df"),
+    "optimizer": ("#fcfdfa", "#7ea05f", "#e9f2df"),
+}
+FRAMES = {"forward": ("#b3bfd4", "#f8fafd"), "backward": ("#deb8ac", "#fefaf8"), "optimizer": ("#bed0ab", "#fafcf7")}
+LINES = {  # kind -> colour, dashed
+    "data": ("#56627a", False),
+    "gradient": ("#b4563b", False),
+    "saved": ("#d3a483", True),
+    "update": ("#8aa86e", False),
+    "tie": ("#c3b4d6", True),
+}
+ALARM = "#d40000"
+COLD, HOT = (0x4C, 0x86, 0xC6), (0xD9, 0x5B, 0x3D)
+
+
+def frame(side: str) -> tuple[str, str]:
+    """Stroke and fill of an open scope."""
+    return FRAMES[side]
+
+
+def colours(box: Box) -> tuple[str, str]:
+    """Fill and stroke of a box; a heat (log10 of the root mean square) tints it from blue (1e-4) to red (1e4)."""
+    fill, stroke = SOURCES.get(box.kind) or (OPS[box.side][2 if box.kind == "module" else 0], OPS[box.side][1])
+    if box.heat is not None:
+        strength = max(-1.0, min(1.0, box.heat / 4))
+        target = HOT if strength > 0 else COLD
+        fill = "#" + "".join(f"{round(255 + (part - 255) * 0.75 * abs(strength)):02x}" for part in target)
+    return fill, ALARM if box.alarm else stroke

@@ -1,0 +1,127 @@
+"""A picture as SVG: graphviz says where, this draws. Self-contained, no script, the same bytes for the same layout."""
+
+from __future__ import annotations
+
+from html import escape
+
+from minigrad.viz import style
+from minigrad.viz.dotfile import PAD_Y, dot, drawn
+from minigrad.viz.layout import Curve, Layout, place
+from minigrad.viz.picture import Arrow, Box, Cluster, Picture
+
+MARGIN = 8.0
+STYLE = f"""\
+text {{ font-family: {style.FAMILY}; fill: #1c2330; }}
+.title {{ font-size: {style.TITLE}px; font-weight: bold; }}
+.line {{ font-size: {style.LINE}px; fill: #4a5366; }}
+.frame {{ font-size: {style.FRAME}px; fill: #5a6579; font-weight: bold; }}
+.alarm {{ font-size: {style.LINE}px; font-weight: bold; fill: {style.ALARM}; }}
+path {{ fill: none; stroke-width: 0.9; }}"""
+
+
+def svg(picture: Picture) -> str:
+    """The drawing. Raises LayoutError where there is no graphviz or it fails; needs none for an empty picture."""
+    if not picture.boxes:
+        return _document(160, 30, ['<text class="line" x="16" y="19">an empty graph</text>'])
+    layout = place(dot(picture))
+    if _runs_leftwards(picture, layout):
+        layout = layout.mirrored()
+    parts = [_frame(picture.clusters[id], layout) for id in picture.clusters if id in layout.clusters]
+    arrows = [(arrow, layout.curves.get(f"e{i}")) for i, arrow in enumerate(drawn(picture))]
+    faint = ("tie", "saved", "update")
+    for arrow, curve in sorted(arrows, key=lambda pair: pair[0].kind not in faint):
+        if curve is not None:
+            parts.append(_arrow(arrow, curve))
+    parts += [_frame_title(picture.clusters[id], layout) for id in picture.clusters if id in layout.clusters]
+    parts += [_box(box, layout) for box in picture.boxes.values()]
+    return _document(layout.width + 2 * MARGIN, layout.height + 2 * MARGIN, parts)
+
+
+def _runs_leftwards(picture: Picture, layout: Layout) -> bool:
+    """Did graphviz put the backward side to the left of the forward side? Time runs from left to right."""
+    centres: dict[str, list[float]] = {}
+    for box in picture.boxes.values():
+        x, _, w, _ = layout.boxes[box.id]
+        centres.setdefault(box.side, []).append(x + w / 2)
+    means = [sum(found) / len(found) for found in centres.values()]
+    return len(means) > 1 and means[0] > means[1]
+
+
+def _document(width: float, height: float, parts: list[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="{-MARGIN:g} {-MARGIN:g} {width:.1f} {height:.1f}">'
+    )
+    ground = f'<rect x="{-MARGIN:g}" y="{-MARGIN:g}" width="{width:.1f}" height="{height:.1f}" rx="6" fill="#ffffff"/>'
+    return "\n".join([head, f"<style>{STYLE}</style>", ground, *parts, "</svg>"]) + "\n"
+
+
+def _frame(cluster: Cluster, layout: Layout) -> str:
+    x, y, w, h = layout.clusters[cluster.id]
+    stroke, fill = style.frame(cluster.side)
+    return (
+        f'<g id="{cluster.id}" class="scope {cluster.side}"><rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" '
+        f'height="{h:.1f}" rx="7" fill="{fill}" stroke="{stroke}" stroke-width="0.9"/></g>'
+    )
+
+
+def _frame_title(cluster: Cluster, layout: Layout) -> str:
+    """Over the arrows that cross it, on a halo of the frame's colour."""
+    x, y, _, _ = layout.clusters[cluster.id]
+    text = f'x="{x + 8:.1f}" y="{y + 13:.1f}">{escape(cluster.title)}</text>'
+    fill = style.frame(cluster.side)[1]
+    return f'<text class="frame" stroke="{fill}" stroke-width="4" aria-hidden="true" {text}<text class="frame" {text}'
+
+
+def _box(box: Box, layout: Layout) -> str:
+    x, y, w, h = layout.boxes[box.id]
+    fill, stroke = style.colours(box)
+    middle = x + w / 2
+    shapes = []
+    rect = f'width="{w:.1f}" height="{h:.1f}" fill="{fill}" stroke="{stroke}"'
+    if box.repeats > 1:  # a stack of sheets
+        for offset in (5.0, 2.5):
+            shapes.append(f'<rect x="{x + offset:.1f}" y="{y + offset:.1f}" {rect} rx="5" stroke-width="0.8"/>')
+    rounding = h / 2 if box.kind in style.OVALS else 5.0 if box.kind == "module" else 3.0
+    weight = 2.2 if box.alarm else 1.3 if box.kind == "module" else 0.9
+    shapes.append(f'<rect x="{x:.1f}" y="{y:.1f}" {rect} rx="{rounding:.1f}" stroke-width="{weight}"/>')
+    baseline = y + PAD_Y + style.TITLE
+    texts = [f'<text class="title" x="{middle:.1f}" y="{baseline:.1f}" text-anchor="middle">{escape(box.title)}</text>']
+    baseline += style.TITLE * 0.25
+    for line in box.lines:
+        baseline += style.LINE * 1.3
+        texts.append(
+            f'<text class="line" x="{middle:.1f}" y="{baseline - style.LINE * 0.2:.1f}" text-anchor="middle">'
+            f"{escape(line)}</text>"
+        )
+    if box.first:
+        texts.append(f'<text class="alarm" x="{x + 3:.1f}" y="{y - 3:.1f}">first NaN or infinity</text>')
+    return (
+        f'<g id="{box.id}" class="box {box.kind} {box.side}"><title>{escape(box.tooltip)}</title>'
+        + "".join(shapes) + "".join(texts) + "</g>"
+    )  # fmt: skip
+
+
+def _arrow(arrow: Arrow, curve: Curve) -> str:
+    colour, dash = style.LINES[arrow.kind]
+    points = curve.points
+    path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
+    if curve.start is not None:
+        path = f"M{curve.start[0]:.1f},{curve.start[1]:.1f}L{points[0][0]:.1f},{points[0][1]:.1f}"
+    for i in range(1, len(points) - 2, 3):
+        path += "C" + " ".join(f"{x:.1f},{y:.1f}" for x, y in points[i : i + 3])
+    heads = ""
+    for tip, base in ((curve.end, points[-1]), (curve.start, points[0])):
+        if tip is not None:
+            heads += _head(tip, base, colour)
+    dashes = ' stroke-dasharray="3 2.5"' if dash else ""
+    title = f"<title>{escape(arrow.label)}</title>" if arrow.label else ""
+    return f'<g class="arrow {arrow.kind}">{title}<path d="{path}" stroke="{colour}"{dashes}/>{heads}</g>'
+
+
+def _head(tip: tuple[float, float], base: tuple[float, float], colour: str) -> str:
+    dx, dy = tip[0] - base[0], tip[1] - base[1]
+    length = (dx * dx + dy * dy) ** 0.5 or 1.0
+    wx, wy = -dy / length * 2.4, dx / length * 2.4
+    corners = [tip, (base[0] + wx, base[1] + wy), (base[0] - wx, base[1] - wy)]
+    return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}" fill="{colour}"/>'
