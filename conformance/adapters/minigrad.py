@@ -300,9 +300,7 @@ class MinigradImplementation:
     def __init__(self, mode: str = "kernels", dtype: Any = np.float32) -> None:
         if mode not in KERNEL_MODES:
             reason = NOT_BUILT.get(mode, "there is no such mode")
-            raise SpecificationError(
-                f"--impl minigrad:{mode}: {reason}; use minigrad, minigrad:reference or minigrad:compiled"
-            )
+            raise SpecificationError(f"{reason}; use minigrad, minigrad:reference or minigrad:compiled")
         self.name = "minigrad" if mode == "kernels" else f"minigrad:{mode}"
         self.mode = mode
         self.dtype = np.dtype(dtype)
