@@ -73,16 +73,16 @@ def empty(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False
     return Tensor(np.empty(flatten_arguments(size), dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
 
 
-def zeros_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
-    return zeros(x.array.shape, dtype=dtype or x.array.dtype)
+def zeros_like(x: Tensor, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+    return full_like(x, 0, dtype, requires_grad)
 
 
-def ones_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
-    return ones(x.array.shape, dtype=dtype or x.array.dtype)
+def ones_like(x: Tensor, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+    return full_like(x, 1, dtype, requires_grad)
 
 
-def full_like(x: Tensor, value: Any, dtype: np.dtype | None = None) -> Tensor:
-    return full(x.array.shape, value, dtype or x.array.dtype)
+def full_like(x: Tensor, value: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+    return full(x.array.shape, value, dtype or x.array.dtype, requires_grad)
 
 
 def rand_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:

@@ -165,7 +165,8 @@ class Tensor:
     def __repr__(self) -> str:
         if self.storage.abstract:
             return f"tensor(traced {dtypes.name(self.array.dtype)}{list(self.array.shape)})"
-        text = np.array2string(self.array, separator=", ", precision=4, prefix="tensor(")
+        values = self.array.astype(dtypes.float32) if dtypes.is_half(self.array.dtype) else self.array
+        text = np.array2string(values, separator=", ", precision=4, prefix="tensor(")
         notes = (
             ""
             if self.array.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_)

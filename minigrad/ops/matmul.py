@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def _check_batches(left: tuple[int, ...], right: tuple[int, ...]) -> None:
 
 
 def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """Einstein summation of one or more tensors ("bhqd,bhkd->bhqk"); no ellipsis, no index twice in one operand.
+    """Einstein summation of one or more tensors ("bhqd,bhkd->bhqk", "...ij,jk->...ik"); no index twice in one operand.
 
     Raises ValueError where the equation and the shapes disagree.
     """
@@ -105,9 +106,12 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         operands = tuple(operands[0])
     if len(terms) != len(operands):
         raise ValueError(f"einsum: {equation!r} names {len(terms)} operands, got {len(operands)}")
-    if not arrow:
+    terms, dots = _spell_out(terms, operands)
+    if arrow:
+        output = output.replace("...", dots)
+    else:
         joined = "".join(terms)
-        output = "".join(sorted(c for c in set(joined) if joined.count(c) == 1))
+        output = dots + "".join(sorted(c for c in set(joined) - set(dots) if joined.count(c) == 1))
     sizes: dict[str, int] = {}
     for term, operand in zip(terms, operands, strict=True):
         if len(set(term)) != len(term) or not all(c.isalpha() for c in term):
@@ -125,6 +129,17 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         term, value = _contract(term, value, next_term, operand, needed, sizes)
     term, value = _sum_out(term, value, set(output))
     return value.permute(*[term.index(c) for c in output]) if output != term else value
+
+
+def _spell_out(terms: Sequence[str], operands: Sequence[Tensor]) -> tuple[list[str], str]:
+    """The terms with letters of their own for "...", counted from the last dimension that it stands for; those letters."""
+    free = [c for c in ascii_letters if c not in "".join(terms)]
+    counts = [
+        max(x.array.ndim - len(term) + 3, 0) if "..." in term else 0 for term, x in zip(terms, operands, strict=True)
+    ]
+    letters = "".join(free[: max(counts)])
+    spelled = [term.replace("...", letters[len(letters) - n :]) for term, n in zip(terms, counts, strict=True)]
+    return spelled, letters
 
 
 def _sum_out(term: str, value: Tensor, keep: set[str]) -> tuple[str, Tensor]:

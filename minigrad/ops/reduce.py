@@ -7,7 +7,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -233,6 +233,13 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _arg_along(_argmin_op, x, dim, keepdim)
 
 
+class Chosen(NamedTuple):
+    """What `max`, `min`, `sort` and `topk` along a dimension return."""
+
+    values: Tensor
+    indices: Tensor
+
+
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The largest of all; or (values, indices) along `dim`; or elementwise with another tensor."""
     return _extreme(x, dim, keepdim, amax, argmax, "maximum")
@@ -254,7 +261,7 @@ def _extreme(x: Tensor, dim: Any, keepdim: bool, value: Any, index: Any, element
         return value(x)
     place = index(x, dim, keepdim=True)
     chosen = gather(x, dim, place) if x.array.ndim else x
-    return (chosen, place) if keepdim or not x.array.ndim else (squeeze(chosen, dim), squeeze(place, dim))
+    return Chosen(chosen, place) if keepdim or not x.array.ndim else Chosen(squeeze(chosen, dim), squeeze(place, dim))
 
 
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -346,19 +353,19 @@ def argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     return argsort_op(x, dim=normalise_dim(dim, x.array.ndim), descending=bool(descending))
 
 
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Chosen:
     """(sorted values, their indices) along `dim`."""
     from minigrad.ops.index import gather
 
     order = argsort(x, dim, descending)
-    return (gather(x, dim, order) if x.array.ndim else x), order
+    return Chosen(gather(x, dim, order) if x.array.ndim else x, order)
 
 
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Chosen:
     """The `k` largest (or smallest) along `dim`, in order: (values, indices). Raises ValueError for k out of range."""
     d = normalise_dim(dim, x.array.ndim)
     n = x.array.shape[d] if x.array.ndim else 1
     if not 0 <= k <= n:
         raise ValueError(f"topk: k = {k} is not between 0 and {n}, the size of dimension {dim}")
     values, indices = sort(x, d, descending=largest)
-    return values.narrow(d, 0, k), indices.narrow(d, 0, k)
+    return Chosen(values.narrow(d, 0, k), indices.narrow(d, 0, k)) if x.array.ndim else Chosen(values, indices)

@@ -391,7 +391,7 @@ def repeat(x: Tensor, *sizes: Any) -> Tensor:
 
 
 def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:
-    """Each element `repeats` times (a number, or a tensor of one count each) in a row along `dim` (flattened if None)."""
+    """Each element `repeats` times in a row (a number, or a tensor of counts) along `dim` (flattened if None)."""
     if dim is None:
         x, dim = flatten(x), 0
     d = normalise_dim(dim, x.array.ndim)

@@ -140,6 +140,10 @@ for equation, shapes in {
     "bij,bjk": ((2, 3, 4), (2, 4, 3)),
     "abc,cd,de->abe": ((2, 3, 4), (4, 2), (2, 3)),
     "ij,jk->ki": ((2, 0), (0, 4)),
+    "...ij,...jk->...ik": ((2, 3, 4), (2, 4, 3)),
+    "b...i,ij->b...j": ((2, 3, 1, 4), (4, 2)),
+    "...i,...i": ((2, 3), (2, 3)),
+    "i...->...": ((2, 3, 4),),
 }.items():
     case(f"einsum {equation}", lambda L, *a, e=equation: L.t.einsum(e, *a), fixed(*shapes))
 

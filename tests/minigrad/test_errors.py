@@ -151,6 +151,18 @@ def test_comparing_tensors() -> None:
     assert 2.0 in x
 
 
+def test_values_and_indices_have_names() -> None:
+    x = mg.tensor([[1.0, 3.0], [5.0, 2.0]])
+    assert x.max(dim=1).values.tolist() == [3.0, 5.0]
+    assert x.min(dim=0).indices.tolist() == [0, 1]
+    assert x.topk(1).indices.tolist() == [[1], [0]]
+    values, indices = x.sort(dim=0)
+    assert values.tolist() == [[1.0, 2.0], [5.0, 3.0]]
+    assert indices.tolist() == [[0, 1], [1, 0]]
+    graph = mg.trace(lambda x: x.max(dim=1))(x)
+    assert graph.run(x).indices.tolist() == [1, 0]
+
+
 def test_one_element_and_no_dimension() -> None:
     x = mg.tensor(3.0, requires_grad=True)
     (x.sum() * x.reshape(1, 1).mean() + x.max() + x.cumsum(0) + x.softmax(0) + x.sort(0)[0]).backward()
