@@ -132,7 +132,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
 
 def _spell_out(terms: Sequence[str], operands: Sequence[Tensor]) -> tuple[list[str], str]:
-    """The terms with letters of their own for "...", counted from the last dimension that it stands for; those letters."""
+    """The terms with letters of their own for "...", which line up at its last dimension; and those letters."""
     free = [c for c in ascii_letters if c not in "".join(terms)]
     counts = [
         max(x.array.ndim - len(term) + 3, 0) if "..." in term else 0 for term, x in zip(terms, operands, strict=True)
