@@ -16,18 +16,26 @@ from transformer.positions import RoPE
 
 
 def scaled_dot_product(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: nn.Dropout | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+    scale: float | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(d_k)) V and the softmax (document 000 section 2.2.3; Vaswani et al. 2017, 3.2.1).
 
     query ``(..., Tq, d_k)``, key ``(..., Tk, d_k)``, value ``(..., Tk, d_v)``, mask to ``(..., Tq, Tk)``; returns the
     output ``(..., Tq, d_v)`` and the weights ``(..., Tq, Tk)``. `dropout` (in training) drops weights before they meet
-    the values.
+    the values; `scale` replaces 1/sqrt(d_k); `bias` to ``(..., Tq, Tk)`` is added to the scaled scores (see
+    `transformer.positions`).
     """
-    if dropout is None or not dropout.training or dropout.p == 0.0:
-        return attention(query, key, value, mask)
-    weights = attention_weights(query, key, mask, query.shape[-1] ** -0.5)
-    return mg.matmul(dropout(weights), value), weights.detach()
+    drops = dropout is not None and dropout.training and dropout.p > 0.0
+    if bias is None and not drops:
+        return attention(query, key, value, mask, scale)
+    weights = attention_weights(query, key, mask, query.shape[-1] ** -0.5 if scale is None else scale, bias)
+    return mg.matmul(weights if dropout is None else dropout(weights), value), weights.detach()
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -59,9 +67,9 @@ class SelfAttention(nn.Module):
         return (out, weights) if need_weights else out
 
 
-def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
-    """Raise ValueError unless n_heads divides d_model and n_kv_heads divides n_heads."""
-    if n_heads < 1 or d_model % n_heads:
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None = None) -> None:
+    """Raise ValueError unless n_heads divides d_model (where no d_head is given) and n_kv_heads divides n_heads."""
+    if n_heads < 1 or (d_head is None and d_model % n_heads):
         raise ValueError(f"n_heads must divide d_model, got d_model={d_model}, n_heads={n_heads}")
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         raise ValueError(f"n_kv_heads must divide n_heads, got n_heads={n_heads}, n_kv_heads={n_kv_heads}")
@@ -71,7 +79,9 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W_O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani et al. 2017, 3.2.2).
 
     n_kv_heads: with fewer key and value heads than query heads, n_heads/n_kv_heads consecutive query heads share one
-    (document 002, GQA). rope: rotates queries and keys. Raises ValueError where heads do not divide.
+    (document 002, GQA; with a single one it is multi-query attention, Shazeer 2019). rope: rotates queries and keys.
+    d_head: d_model/n_heads unless given; scale: of the scores, 1/sqrt(d_head) unless given. Raises ValueError where
+    heads do not divide.
     """
 
     def __init__(
@@ -82,16 +92,18 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         rope: RoPE | None = None,
+        d_head: int | None = None,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_heads(d_model, n_heads, n_kv_heads)
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
-        d_kv = d_model // n_heads * n_kv_heads
-        self.q_proj = nn.Linear(d_model, d_model, bias)
-        self.k_proj = nn.Linear(d_model, d_kv, bias)
-        self.v_proj = nn.Linear(d_model, d_kv, bias)
-        self.out_proj = nn.Linear(d_model, d_model, bias)
+        check_heads(d_model, n_heads, n_kv_heads, d_head)
+        self.n_heads, self.n_kv_heads, self.scale = n_heads, n_kv_heads, scale
+        d_head = d_model // n_heads if d_head is None else d_head
+        self.q_proj = nn.Linear(d_model, n_heads * d_head, bias)
+        self.k_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
+        self.v_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
+        self.out_proj = nn.Linear(n_heads * d_head, d_model, bias)
         self.dropout = nn.Dropout(dropout)
         self.rope = rope
 
@@ -103,8 +115,9 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         cache: LayerCache | MemoryCache | None = None,
         need_weights: bool = False,
+        bias: Tensor | None = None,
     ) -> Any:
-        """query ``(B, Tq, d_model)``, key and value ``(B, Tk, d_model)``, mask to ``(B, H, Tq, Tk)``.
+        """query ``(B, Tq, d_model)``, key and value ``(B, Tk, d_model)``, mask and bias to ``(B, H, Tq, Tk)``.
 
         Returns ``(B, Tq, d_model)``, with `need_weights` also the weights ``(B, H, Tq, Tk)``. With a cache, keys and
         values are those that it holds and the new ones, and Tk counts all of them.
@@ -122,7 +135,7 @@ class MultiHeadAttention(nn.Module):
         k, v = project() if cache is None else cache.extend(project)
         if self.n_kv_heads != self.n_heads:
             k, v = (x.repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
-        out, weights = scaled_dot_product(q, k, v, mask, self.dropout)
+        out, weights = scaled_dot_product(q, k, v, mask, self.dropout, self.scale, bias)
         out = self.out_proj(merge_heads(out))
         return (out, weights) if need_weights else out
 

@@ -54,6 +54,15 @@ class LayerCache:
         self.length = end
         return self.key[..., :end, :], self.value[..., :end, :]
 
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row rows[i] was. rows ``(new batch,)`` int; a row may be taken several times or never."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` positions; their room stays."""
+        self.length = min(self.length, length)
+
 
 class MemoryCache:
     """Keys and values of one cross-attention: projected from the encoder's output once, at the first call."""
@@ -67,6 +76,11 @@ class MemoryCache:
         if self.stored is None:
             self.stored = _unrecorded(project())
         return self.stored
+
+    def reorder(self, rows: Tensor) -> None:
+        """As `LayerCache.reorder`."""
+        if self.stored is not None:
+            self.stored = self.stored[0].index_select(0, rows), self.stored[1].index_select(0, rows)
 
 
 class KVCache:
@@ -92,5 +106,24 @@ class KVCache:
 
     def see(self, real: Tensor) -> Tensor:
         """Note which of the new tokens are real, bool ``(B, T)``; returns it for all so far ``(B, length + T)``."""
+        if self.real is None and self.length:  # what came before without a note was real
+            self.real = mg.ones(real.shape[0], self.length, dtype=mg.bool)
         self.real = real if self.real is None else mg.cat([self.real, real], 1)
         return self.real
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row rows[i] was, in every layer, as a beam search needs it. rows ``(new batch,)`` int."""
+        for own, cross in zip(self.layers, self.memory, strict=True):
+            own.reorder(rows)
+            cross.reorder(rows)
+        if self.real is not None:
+            self.real = self.real.index_select(0, rows)
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` positions. Raises ValueError for a negative length."""
+        if length < 0:
+            raise ValueError(f"a cache cannot be cropped to {length} positions")
+        for layer in self.layers:
+            layer.crop(length)
+        if self.real is not None:
+            self.real = self.real[:, :length]

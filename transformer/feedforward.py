@@ -11,6 +11,7 @@ from minigrad import functional as F
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "gelu_tanh": F.gelu_tanh,
     "silu": F.silu,
     "sigmoid": F.sigmoid,
     "tanh": F.tanh,
@@ -63,15 +64,25 @@ class FeedForward(nn.Module):
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
-class SwiGLU(nn.Module):
-    """dropout(down_proj(silu(gate_proj(x)) * up_proj(x))), without biases (Shazeer 2020; document 002, SwiGLUFFN)."""
+class GatedFeedForward(nn.Module):
+    """dropout(down_proj(activation(gate_proj(x)) * up_proj(x))): ``(..., d_model)`` to the same (Shazeer 2020)."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, activation: str = "silu", bias: bool = False, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(d_model, d_ff, bias=False)
-        self.up_proj = nn.Linear(d_model, d_ff, bias=False)
-        self.down_proj = nn.Linear(d_ff, d_model, bias=False)
+        self.activation = _activation(activation)
+        self.gate_proj = nn.Linear(d_model, d_ff, bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x)))
+        return self.dropout(self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x)))
+
+
+class SwiGLU(GatedFeedForward):
+    """The gated network with silu, without biases (document 002, SwiGLUFFN)."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+        super().__init__(d_model, d_ff, dropout=dropout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from minigrad import Tensor, nn
 from transformer.attention import MultiHeadAttention
@@ -19,7 +20,58 @@ def residual(
     return norm(x + dropout(sublayer(x)))
 
 
-class EncoderLayer(nn.Module):
+class Layer(nn.Module):
+    """Self-attention, cross-attention where given, feed-forward, each inside a residual connection with a norm.
+
+    norm: makes one of the norms. The sublayers are any modules of these shapes; the named layers below choose them.
+    """
+
+    def __init__(
+        self,
+        self_attn: MultiHeadAttention,
+        feed_forward: nn.Module,
+        norm: Callable[[], nn.Module],
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        cross_attn: MultiHeadAttention | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.self_attn = self_attn
+        self.cross_attn = cross_attn
+        self.feed_forward = feed_forward
+        self.norm1, self.norm2 = norm(), norm()
+        self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
+        if cross_attn is not None:
+            self.norm3, self.dropout3 = norm(), nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        memory_cache: MemoryCache | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """x ``(B, T, d_model)`` to the same; mask and bias of the self-attention to ``(B, H, T, T)``.
+
+        memory ``(B, Ts, d_model)`` is what the cross-attention looks at, memory_mask to ``(B, H, T, Ts)``.
+        """
+        first = self.norm_first
+        x = residual(x, lambda y: self.self_attn(y, y, y, mask, cache, bias=bias), self.norm1, self.dropout1, first)
+        if self.cross_attn is None:
+            return residual(x, self.feed_forward, self.norm2, self.dropout2, first)
+        cross = partial(self.cross_attn, key=memory, value=memory, mask=memory_mask, cache=memory_cache)
+        x = residual(x, cross, self.norm2, self.dropout2, first)
+        return residual(x, self.feed_forward, self.norm3, self.dropout3, first)
+
+    def extra_repr(self) -> str:
+        return f"norm_first={self.norm_first}"
+
+
+class EncoderLayer(Layer):
     """Self-attention, then feed-forward, each inside a residual connection with LayerNorm.
 
     x ``(B, T, d_model)``, mask to ``(B, H, T, T)``; returns ``(B, T, d_model)``.
@@ -34,24 +86,16 @@ class EncoderLayer(nn.Module):
         norm_first: bool = False,
         activation: str = "relu",
     ) -> None:
-        super().__init__()
-        self.norm_first = norm_first
-        self.self_attn = MultiHeadAttention(d_model, n_heads, dropout=dropout)
-        self.feed_forward = FeedForward(d_model, d_ff, activation, dropout=dropout)
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.dropout1 = nn.Dropout(dropout)
-        self.dropout2 = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = residual(x, lambda y: self.self_attn(y, y, y, mask), self.norm1, self.dropout1, self.norm_first)
-        return residual(x, self.feed_forward, self.norm2, self.dropout2, self.norm_first)
-
-    def extra_repr(self) -> str:
-        return f"norm_first={self.norm_first}"
+        super().__init__(
+            MultiHeadAttention(d_model, n_heads, dropout=dropout),
+            FeedForward(d_model, d_ff, activation, dropout=dropout),
+            lambda: nn.LayerNorm(d_model),
+            dropout,
+            norm_first,
+        )
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Layer):
     """Self-attention, cross-attention to the encoder's output, feed-forward; residual and LayerNorm around each.
 
     x ``(B, Tt, d_model)``, memory ``(B, Ts, d_model)``, mask to ``(B, H, Tt, Tt)`` (causal), memory_mask to
@@ -67,19 +111,16 @@ class DecoderLayer(nn.Module):
         norm_first: bool = False,
         activation: str = "relu",
     ) -> None:
-        super().__init__()
-        self.norm_first = norm_first
-        self.self_attn = MultiHeadAttention(d_model, n_heads, dropout=dropout)
-        self.cross_attn = MultiHeadAttention(d_model, n_heads, dropout=dropout)
-        self.feed_forward = FeedForward(d_model, d_ff, activation, dropout=dropout)
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.norm3 = nn.LayerNorm(d_model)
-        self.dropout1 = nn.Dropout(dropout)
-        self.dropout2 = nn.Dropout(dropout)
-        self.dropout3 = nn.Dropout(dropout)
+        super().__init__(
+            MultiHeadAttention(d_model, n_heads, dropout=dropout),
+            FeedForward(d_model, d_ff, activation, dropout=dropout),
+            lambda: nn.LayerNorm(d_model),
+            dropout,
+            norm_first,
+            MultiHeadAttention(d_model, n_heads, dropout=dropout),
+        )
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,
         memory: Tensor,
@@ -88,12 +129,4 @@ class DecoderLayer(nn.Module):
         caches: tuple[LayerCache, MemoryCache] | None = None,
     ) -> Tensor:
         own, cross = caches or (None, None)
-        first = self.norm_first
-        x = residual(x, lambda y: self.self_attn(y, y, y, mask, own), self.norm1, self.dropout1, first)
-        x = residual(
-            x, lambda y: self.cross_attn(y, memory, memory, memory_mask, cross), self.norm2, self.dropout2, first
-        )
-        return residual(x, self.feed_forward, self.norm3, self.dropout3, first)
-
-    def extra_repr(self) -> str:
-        return f"norm_first={self.norm_first}"
+        return super().forward(x, mask, own, memory, memory_mask, cross)

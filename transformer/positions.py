@@ -1,14 +1,20 @@
-"""Where a token stands: sinusoidal and learned codes that are added to embeddings, and rotary positions (RoPE).
+"""Where a token stands: codes added to embeddings, rotary positions (RoPE), and biases added to scores (ALiBi, T5).
 
 Every module takes the `offset` of its first row, so that a decoder with a cache can go on where it stopped.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor, nn
+from minigrad import functional as F
+
+PAIRINGS = ("interleaved", "half")
 
 
 def frequencies(d: int, base: float = 10000.0) -> np.ndarray:
@@ -23,38 +29,50 @@ def sinusoid(n: int, d_model: int, base: float = 10000.0) -> np.ndarray:
 
 
 class _Rows:
-    """Rows of a float64 table as tensors of any dtype; a constant, so in no state dict and untouched by Module.to."""
+    """Rows of a float64 table of max_len rows as tensors of any dtype; made from `table(n)`, as many as were asked for.
 
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = table
+    A constant, so in no state dict and untouched by Module.to.
+    """
+
+    def __init__(self, table: Callable[[int], np.ndarray], max_len: int) -> None:
+        self.table, self.max_len = table, max_len
         self.tensors: dict[np.dtype, Tensor] = {}
 
     def take(self, start: int, count: int, dtype: np.dtype) -> Tensor:
         """Rows start .. start + count. Raises ValueError past the end."""
-        if start + count > len(self.table):
+        end = start + count
+        if end > self.max_len:
             raise ValueError(
-                f"positions {start} to {start + count - 1} do not fit max_len {len(self.table)}: "
+                f"positions {start} to {end - 1} do not fit max_len {self.max_len}: "
                 "shorten the input or build the model with a larger max_len"
             )
-        if dtype not in self.tensors:
-            self.tensors[dtype] = mg.from_numpy(self.table.astype(dtype))
-        return self.tensors[dtype][start : start + count]
+        if dtype not in self.tensors or self.tensors[dtype].shape[0] < end:
+            rows = min(self.max_len, 1 << max(end, 64).bit_length())  # doubling: a long text makes few tables
+            self.tensors[dtype] = mg.from_numpy(self.table(rows).astype(dtype))
+        return self.tensors[dtype][start:end]
 
 
 class SinusoidalPositions(nn.Module):
-    """dropout(x + PE): x ``(B, T, d_model)`` (Vaswani et al. 2017, 3.5; document 000 section 2.6.2)."""
+    """dropout(x + PE): x ``(B, T, d_model)`` (Vaswani et al. 2017, 3.5; document 000 section 2.6.2).
 
-    def __init__(self, d_model: int, max_len: int = 5000, dropout: float = 0.0) -> None:
+    layout: "interleaved" sets sin and cos of a frequency side by side (the paper), "half" all sin before all cos
+    (Marian). Raises ValueError for another layout.
+    """
+
+    def __init__(self, d_model: int, max_len: int = 5000, dropout: float = 0.0, layout: str = "interleaved") -> None:
         super().__init__()
-        self.d_model, self.max_len = d_model, max_len
+        if layout not in PAIRINGS:
+            raise ValueError(f"SinusoidalPositions: layout must be 'interleaved' or 'half', got {layout!r}")
+        self.d_model, self.max_len, self.layout = d_model, max_len, layout
         self.dropout = nn.Dropout(dropout)
-        self.rows = _Rows(sinusoid(max_len, d_model))
+        columns = slice(None) if layout == "interleaved" else [*range(0, d_model, 2), *range(1, d_model, 2)]
+        self.rows = _Rows(lambda n: sinusoid(n, d_model)[:, columns], max_len)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         return self.dropout(x + self.rows.take(offset, x.shape[-2], x.dtype))
 
     def extra_repr(self) -> str:
-        return f"{self.d_model}, max_len={self.max_len}"
+        return f"{self.d_model}, max_len={self.max_len}, layout={self.layout!r}"
 
 
 class LearnedPositions(nn.Module):
@@ -65,37 +83,48 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(mg.randn(max_len, d_model))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, offset: int = 0, positions: Tensor | None = None) -> Tensor:
+        """positions: of each token ``(B, T)`` int, where rows stand at different ones; offset, ... unless given."""
         n, max_len = x.shape[-2], self.weight.shape[0]
         if offset + n > max_len:
             raise ValueError(
                 f"positions up to {offset + n - 1} do not fit a table of {max_len} rows: shorten the input"
             )
-        return self.dropout(x + self.weight[offset : offset + n])
+        rows = self.weight[offset : offset + n] if positions is None else F.embedding(positions, self.weight)
+        return self.dropout(x + rows)
 
     def extra_repr(self) -> str:
         return f"{list(self.weight.shape)}"
-
-
-PAIRINGS = ("interleaved", "half")
 
 
 class RoPE(nn.Module):
     """Rotate pair i of the row at position t by the angle t base^(-2i/d) (Su et al. 2021; document 002, RoPE).
 
     x ``(..., T, d_head)``. pairing: "interleaved" rotates (0, 1), (2, 3), ... (the paper), "half" (i, i + d/2)
-    (document 002; LLaMA in Hugging Face's layout). Raises ValueError for an odd d_head or an unknown pairing.
+    (document 002; LLaMA in Hugging Face's layout). interpolation: positions are divided by it, so that a model
+    trained on n tokens sees interpolation * n as positions that it knows (Chen et al. 2023). Raises ValueError for an
+    odd d_head, an unknown pairing, an interpolation that is not above 0.
     """
 
-    def __init__(self, d_head: int, max_len: int = 4096, base: float = 10000.0, pairing: str = "interleaved") -> None:
+    def __init__(
+        self,
+        d_head: int,
+        max_len: int = 4096,
+        base: float = 10000.0,
+        pairing: str = "interleaved",
+        interpolation: float = 1.0,
+    ) -> None:
         super().__init__()
         if d_head % 2:
             raise ValueError(f"RoPE rotates pairs, so d_head must be even, got {d_head}")
         if pairing not in PAIRINGS:
             raise ValueError(f"RoPE: pairing must be 'interleaved' or 'half', got {pairing!r}")
-        self.d_head, self.base, self.pairing = d_head, base, pairing
-        angles = np.multiply.outer(np.arange(max_len), frequencies(d_head, base))
-        self.cos, self.sin = _Rows(np.cos(angles)), _Rows(np.sin(angles))
+        if not interpolation > 0.0:
+            raise ValueError(f"RoPE: interpolation must be above 0, got {interpolation}")
+        self.d_head, self.base, self.pairing, self.interpolation = d_head, base, pairing, interpolation
+        speeds = frequencies(d_head, base) / interpolation
+        self.cos = _Rows(lambda n: np.cos(np.multiply.outer(np.arange(n), speeds)), max_len)
+        self.sin = _Rows(lambda n: np.sin(np.multiply.outer(np.arange(n), speeds)), max_len)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         if x.shape[-1] != self.d_head:
@@ -109,3 +138,69 @@ class RoPE(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.d_head}, base={self.base}, pairing={self.pairing!r}"
+
+
+def alibi_slopes(n_heads: int) -> np.ndarray:
+    """How steeply each head's bias falls, float64 ``(n_heads,)``: 2^(-8/n), 2^(-16/n), ... (Press et al. 2022).
+
+    For n that is no power of two: the slopes of the power below, then every other one of the power above.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 / power * np.arange(1, power + 1))
+    if power == n_heads:
+        return slopes
+    between = 2.0 ** (-4.0 / power * np.arange(1, 2 * power + 1, 2))
+    return np.concatenate([slopes, between[: n_heads - power]])
+
+
+def alibi(n_heads: int, n_query: int, n_key: int | None = None, dtype: np.dtype | None = None) -> Tensor:
+    """-slope |distance|, to be added to scaled scores, ``(n_heads, Tq, Tk)``; the last query is the last key."""
+    n_key = n_query if n_key is None else n_key
+    distance = np.abs(np.arange(n_key - n_query, n_key)[:, None] - np.arange(n_key))
+    return mg.from_numpy((-alibi_slopes(n_heads)[:, None, None] * distance).astype(dtype or mg.float32))
+
+
+def relative_buckets(relative: np.ndarray, n_buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
+    """Which bucket a key at position j = i + relative falls into for the query i, int64 (Raffel et al. 2020, 2.1).
+
+    Half of the buckets are one distance each, the other half grow with its logarithm up to max_distance; if
+    `bidirectional`, half of all are for keys after the query, else those share bucket 0.
+    """
+    if bidirectional:
+        n_buckets //= 2
+        first, distance = n_buckets * (relative > 0), np.abs(relative)
+    else:
+        first, distance = np.zeros_like(relative), np.maximum(-relative, 0)
+    exact = n_buckets // 2
+    # in float32, as T5 was trained: at bucket borders the rounding decides
+    grown = np.log(np.maximum(distance, exact).astype(np.float32) / np.float32(exact))
+    far = exact + (grown / np.float32(math.log(max_distance / exact)) * np.float32(n_buckets - exact)).astype(np.int64)
+    return first + np.where(distance < exact, distance, np.minimum(far, n_buckets - 1))
+
+
+class RelativePositionBias(nn.Module):
+    """A learned number for each head and bucket of distances, added to unscaled scores (T5; Raffel et al. 2020, 2.1).
+
+    weight ``(n_buckets, n_heads)`` from N(0, 1). Called with the numbers of queries and keys, where the last query is
+    the last key, it gives ``(1, n_heads, Tq, Tk)``. Raises ValueError for fewer buckets than distances need.
+    """
+
+    def __init__(self, n_heads: int, n_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
+        super().__init__()
+        exact = n_buckets // (4 if bidirectional else 2)
+        if exact < 1 or max_distance <= exact:
+            raise ValueError(
+                f"RelativePositionBias: {n_buckets} buckets with exact distances below {exact} do not fit "
+                f"max_distance {max_distance}: use at least {4 if bidirectional else 2} buckets and a larger distance"
+            )
+        self.n_buckets, self.max_distance, self.bidirectional = n_buckets, max_distance, bidirectional
+        self.weight = nn.Parameter(mg.randn(n_buckets, n_heads))
+
+    def forward(self, n_query: int, n_key: int | None = None) -> Tensor:
+        n_key = n_query if n_key is None else n_key
+        relative = np.arange(n_key) - np.arange(n_key - n_query, n_key)[:, None]
+        buckets = relative_buckets(relative, self.n_buckets, self.max_distance, self.bidirectional)
+        return F.embedding(mg.from_numpy(buckets), self.weight).permute(2, 0, 1).unsqueeze(0)
+
+    def extra_repr(self) -> str:
+        return f"{self.n_buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"

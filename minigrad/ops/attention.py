@@ -35,9 +35,13 @@ def _attention(query: Array, key: Array, value: Array, *mask: Array, scale: floa
     return np.matmul(weights, value), weights
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """softmax of the scaled scores over the visible keys ``(..., Tq, Tk)``, in plain tensor ops."""
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, bias: Tensor | None = None
+) -> Tensor:
+    """softmax of the scaled scores plus `bias` over the visible keys ``(..., Tq, Tk)``, in plain tensor ops."""
     scores = matmul(query, transpose(key, -1, -2)) * scale
+    if bias is not None:
+        scores = scores + bias
     if mask is None:
         e = exp(scores - detach(amax(scores, -1, keepdim=True)))
         return e / sum(e, -1, keepdim=True)

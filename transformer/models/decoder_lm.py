@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from minigrad import Tensor, nn
 from transformer.attention import GroupedQueryAttention, check_heads
-from transformer.cache import KVCache, LayerCache
+from transformer.cache import LayerCache
 from transformer.feedforward import SwiGLU
-from transformer.ids import check_ids
-from transformer.masks import causal_mask
+from transformer.models.base import CausalLM
 from transformer.positions import RoPE
 
 
@@ -29,7 +28,7 @@ class DecoderLMLayer(nn.Module):
         return x + self.ffn(self.ffn_norm(x))
 
 
-class DecoderLM(nn.Module):
+class DecoderLM(CausalLM):
     """Next-token logits: token embedding, n_layers decoder layers, RMSNorm, a head that is the embedding (`tied`).
 
     rope: the pairing of the rotary positions, "interleaved" or "half", or None (document 002 prints none, and without
@@ -52,7 +51,7 @@ class DecoderLM(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(d_model, n_heads, n_kv_heads)
-        self.n_layers, self.max_len = n_layers, max_len
+        self.max_len = max_len
         self.token_embedding = nn.Embedding(vocab, d_model)
         rotary = None if rope is None else RoPE(d_model // n_heads, max_len, rope_base, rope)
         self.layers = nn.ModuleList(
@@ -65,22 +64,3 @@ class DecoderLM(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, 0.0, 0.02)
-
-    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
-        """ids ``(B, T)`` int to logits ``(B, T, vocab)``. With a cache, ids are the tokens after the cached ones.
-
-        Raises ValueError for ids that are not (B, T) and for more than max_len tokens.
-        """
-        check_ids(ids)
-        start, n = (0 if cache is None else cache.length), ids.shape[1]
-        if start + n > self.max_len:
-            raise ValueError(f"{start + n} tokens do not fit max_len {self.max_len}: shorten the input")
-        mask = None if n == 1 else causal_mask(n, start + n)
-        x = self.token_embedding(ids)
-        for i, layer in enumerate(self.layers):
-            x = layer(x, mask, None if cache is None else cache.layers[i])
-        return self.lm_head(self.norm(x))
-
-    def new_cache(self, max_len: int | None = None) -> KVCache:
-        """An empty cache with room for max_len tokens (the model's limit unless given)."""
-        return KVCache(self.n_layers, self.max_len if max_len is None else max_len)

@@ -10,6 +10,7 @@ from transformer.cache import KVCache
 from transformer.ids import check_ids
 from transformer.layers import DecoderLayer, EncoderLayer
 from transformer.masks import causal_mask, padding_mask
+from transformer.models.base import Seq2Seq
 from transformer.positions import SinusoidalPositions
 
 
@@ -55,7 +56,7 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Seq2Seq):
     """From token ids to logits: embeddings times sqrt(d_model) plus sinusoid, both stacks, an output projection.
 
     Post-norm layers with a LayerNorm after each stack; every matrix starts Xavier-uniform, the padding rows of both
@@ -105,11 +106,3 @@ class EncoderDecoder(nn.Module):
         mask = real.unsqueeze(1).unsqueeze(1) & causal_mask(n, start + n)
         x = self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model), start)
         return self.output_proj(self.decoder(x, memory, mask, memory_mask, cache))
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """src ``(B, Ts)``, tgt ``(B, Tt)`` int, padded with pad_id; returns logits ``(B, Tt, tgt_vocab)``."""
-        return self.decode(tgt, *self.encode(src))
-
-    def new_cache(self, max_len: int | None = None) -> KVCache:
-        """An empty cache with room for max_len target tokens (the model's limit unless given)."""
-        return KVCache(self.n_layers, self.max_len if max_len is None else max_len)

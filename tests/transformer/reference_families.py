@@ -1,0 +1,203 @@
+"""Random small models of the library `transformers`, saved as checkpoints, and what they compute: the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+import minigrad as mg  # noqa: E402
+from minigrad.io import load_file  # noqa: E402
+from transformer.checkpoints import load  # noqa: E402
+
+SEQ2SEQ = ("t5", "t5-gated", "bart", "marian")
+DECODERS = ("gpt2", "llama", "mixtral")
+BERTS = ("bert-lm", "bert-classify", "bert-tag", "bert")
+FAMILIES = (*DECODERS, *BERTS, *SEQ2SEQ)
+EXACT = ("gpt2", *BERTS, "bart")  # computed in float64 throughout by the library, where the weights are
+
+
+def hf_class(family):
+    return getattr(
+        transformers,
+        {
+            "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "mixtral": "MixtralForCausalLM",
+            "bert-lm": "BertForMaskedLM", "bert-classify": "BertForSequenceClassification",
+            "bert-tag": "BertForTokenClassification", "bert": "BertModel", "t5": "T5ForConditionalGeneration",
+            "t5-gated": "T5ForConditionalGeneration", "bart": "BartForConditionalGeneration",
+            "marian": "MarianMTModel",
+        }[family],
+    )  # fmt: skip
+
+
+def random_config(family, rng):
+    """A configuration in which sizes, head counts and options are drawn, and sizes differ from one another."""
+    heads, layers = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    d_head = 2 * int(rng.integers(1, 4))
+    d, vocab, d_ff = heads * d_head, int(rng.integers(17, 40)), int(rng.integers(5, 30))
+    coin = bool(rng.integers(2))
+    if family == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=vocab, n_positions=23, n_embd=d, n_layer=layers, n_head=heads, n_inner=d_ff if coin else None,
+            activation_function=str(rng.choice(["gelu_new", "gelu", "relu"])), tie_word_embeddings=coin,
+            layer_norm_epsilon=1e-3, bos_token_id=1, eos_token_id=2,
+        )  # fmt: skip
+    if family in ("llama", "mixtral"):
+        groups = int(rng.integers(1, 4))
+        shared = {
+            "vocab_size": vocab, "hidden_size": d, "intermediate_size": d_ff, "num_hidden_layers": layers,
+            "num_attention_heads": heads * groups, "num_key_value_heads": heads, "head_dim": d_head,
+            "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "tie_word_embeddings": coin,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+        }  # fmt: skip
+        shared["hidden_size"] = heads * groups * int(rng.integers(1, 4))
+        if family == "llama":
+            if coin:
+                shared["rope_parameters"] = {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.5}
+            return transformers.LlamaConfig(**shared, attention_bias=not coin, mlp_bias=coin)
+        experts = int(rng.integers(2, 6))
+        return transformers.MixtralConfig(
+            **shared, num_local_experts=experts, num_experts_per_tok=int(rng.integers(1, experts + 1)),
+            sliding_window=3 if coin else None, experts_implementation="eager",
+        )  # fmt: skip
+    if family in BERTS:
+        return transformers.BertConfig(
+            vocab_size=vocab, hidden_size=d, num_hidden_layers=layers, num_attention_heads=heads,
+            intermediate_size=d_ff, max_position_embeddings=23, type_vocab_size=3, layer_norm_eps=1e-3,
+            hidden_act=str(rng.choice(["gelu", "relu", "silu"])),
+            **({"num_labels": 4} if family in ("bert-classify", "bert-tag") else {}),
+        )  # fmt: skip
+    if family in ("t5", "t5-gated"):
+        return transformers.T5Config(
+            vocab_size=vocab, d_model=d + 1, d_kv=d_head, d_ff=d_ff, num_layers=layers,
+            num_decoder_layers=int(rng.integers(1, 4)), num_heads=heads, relative_attention_num_buckets=8,
+            relative_attention_max_distance=9, layer_norm_epsilon=1e-3, decoder_start_token_id=0,
+            **({"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if family == "t5-gated" else {}),
+        )  # fmt: skip
+    shared = {
+        "vocab_size": vocab, "d_model": d * 6, "encoder_layers": layers, "decoder_layers": int(rng.integers(1, 4)),
+        "encoder_attention_heads": heads, "decoder_attention_heads": 6,
+        "encoder_ffn_dim": d_ff, "decoder_ffn_dim": d_ff + 3,
+        "max_position_embeddings": 23, "scale_embedding": coin, "activation_function": "gelu" if coin else "swish",
+        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
+        "forced_eos_token_id": None,
+    }  # fmt: skip
+    if family == "marian":
+        return transformers.MarianConfig(**shared, decoder_vocab_size=vocab)
+    return transformers.BartConfig(**shared)
+
+
+def reference_model(family, seed):
+    """A model in float64 whose weights, norms and biases included, are all random."""
+    rng = np.random.default_rng([seed, FAMILIES.index(family)])
+    torch.manual_seed(seed)
+    config = random_config(family, rng)
+    config.dtype = "float32"
+    model = hf_class(family)(config).double().eval()
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), ("bias", getattr(model, "final_logits_bias", torch.zeros(1)))]:
+            if "embed_positions" in name and family == "marian":
+                continue  # a formula
+            centre = 1.0 if tensor.ndim == 1 and "norm" in name.lower().replace("ln_", "norm") else 0.0
+            spread = 0.3 if tensor.ndim < 2 else tensor.shape[-1] ** -0.5
+            # numbers that float32 has, so that both precisions mean the same model
+            values = (centre + spread * rng.standard_normal(tuple(tensor.shape))).astype(np.float32)
+            tensor.copy_(torch.from_numpy(values))
+    return model
+
+
+def saved(model, folder):
+    model.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def pair(family, seed, folder, dtype):
+    """(theirs, ours): the same weights through the same files, in `dtype` ("float32" or "float64")."""
+    theirs = reference_model(family, seed)
+    saved(theirs if dtype == "float64" else theirs.float(), folder)
+    return theirs, load(folder, getattr(mg, dtype))
+
+
+def inputs(family, model, seed=0, batch=3, length=8):
+    """ids, which of them are real, and for encoder-decoders the decoder's ids; decoders are padded on the left."""
+    rng = np.random.default_rng(seed)
+    vocab = model.config.vocab_size
+    ids = rng.integers(3, vocab, (batch, length))
+    real = np.ones((batch, length), bool)
+    for row, n in enumerate((0, 3, 1)):
+        if n and family in DECODERS:
+            real[row, :n] = False
+        elif n:
+            real[row, -n:] = False
+    pad = model.config.pad_token_id if family not in DECODERS else 0
+    ids = np.where(real, ids, pad)
+    targets = rng.integers(3, vocab, (batch, length - 2)) if family in SEQ2SEQ else None
+    return ids, real, targets
+
+
+def run_theirs(family, model, ids, real, targets):
+    """(logits, hidden states by stack) of the library."""
+    extra = {}
+    if targets is not None:
+        extra["decoder_input_ids"] = torch.tensor(targets)
+    if family in DECODERS:
+        extra["position_ids"] = torch.tensor(np.maximum(real.cumsum(1) - 1, 0))
+    out = model(torch.tensor(ids), attention_mask=torch.tensor(real).long(), output_hidden_states=True, **extra)
+    logits = out.last_hidden_state if family == "bert" else out.logits
+    if targets is None:
+        return logits, {"layers": out.hidden_states}
+    return logits, {"encoder": out.encoder_hidden_states, "decoder": out.decoder_hidden_states}
+
+
+def run_ours(family, model, ids, real, targets):
+    """(logits, hidden states by stack) of ours: what goes into the first layer, and what comes out of each.
+
+    As in the library, the last state is the one after the stack's norm where there is one.
+    """
+    states = {}
+    if family in SEQ2SEQ:
+        stacks = {"encoder": ("encoder_layers", "encoder_norm"), "decoder": ("decoder_layers", "decoder_norm")}
+    else:
+        stacks = {"layers": ("layers", "norm")}
+    handles = []
+    for stack, (layers, norm) in stacks.items():
+        seen = states[stack] = []
+        modules = list(getattr(model, layers))
+        handles.append(
+            modules[0].register_forward_pre_hook(lambda module, args, seen=seen: seen.append(args[0]) and None)
+        )
+        handles += [
+            m.register_forward_hook(lambda module, args, out, seen=seen: seen.append(out) and None) for m in modules
+        ]
+        if family in (*DECODERS, "t5", "t5-gated"):
+            handles.append(
+                getattr(model, norm).register_forward_hook(
+                    lambda module, args, out, seen=seen: seen.__setitem__(-1, out)
+                )
+            )
+    if targets is not None:
+        logits = model(mg.tensor(ids), mg.tensor(targets))
+    else:
+        logits = model(mg.tensor(ids), real=mg.tensor(real))
+    for handle in handles:
+        handle.remove()
+    return logits, states
+
+
+def stored_gradients(model, folder):
+    """The gradients of the library's model under the keys of its weights file."""
+    state = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.save_pretrained(folder, state_dict=state, safe_serialization=True)
+    return {key: tensor.numpy() for key, tensor in load_file(folder / "model.safetensors").items()}
+
+
+def assert_close(ours, theirs, tolerance, what=""):
+    """Within `tolerance` of the largest number there is."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape, what
+    error, scale = np.abs(ours - theirs).max(), np.abs(theirs).max()
+    assert error <= tolerance * scale, f"{what}: off by {error:.3g}, the largest number is {scale:.3g}"

@@ -1,0 +1,216 @@
+"""Published checkpoints: a folder with config.json and model.safetensors, as the library `transformers` writes it.
+
+`load(folder)` builds the model that config.json describes, with the weights; `save(model, folder)` writes one that
+`transformers` reads. Large weights may be spread over several files (model.safetensors.index.json).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import dtypes, nn
+from minigrad.io import FormatError, load_file, save_file, write_atomically
+from transformer.models.bart import Bart, Marian
+from transformer.models.bert import Bert
+from transformer.models.family import CheckpointError, Config, Family, Name
+from transformer.models.gpt2 import GPT2
+from transformer.models.llama import Llama
+from transformer.models.mixtral import Mixtral
+from transformer.models.t5 import T5
+
+FAMILIES: dict[str, type[Any]] = {
+    family.config_class.model_type: family for family in (GPT2, Llama, Bert, T5, Bart, Marian, Mixtral)
+}
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+Folder = str | os.PathLike[str]
+
+
+def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
+    """The model in `folder`, in evaluation mode; its parameters in `dtype`, in float32 unless given.
+
+    Raises CheckpointError where files are missing, broken or of an unknown model type, a setting is not supported, or
+    keys or shapes of the weights are not those that config.json asks for.
+    """
+    folder = Path(folder)
+    settings = _read_json(folder / CONFIG)
+    family, arguments = _family(settings)
+    config = family.config_class.from_dict(settings)
+    arrays = _canonical(family, _read_weights(folder), folder)
+    _check_sizes(config, arrays, folder)
+    config = _untied_where_different(family, config, arrays)
+    try:
+        model = family(config, **arguments).to(mg.float32 if dtype is None else dtype).eval()
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from None
+    model.load_state_dict(_own_values(model, arrays, folder))
+    return model
+
+
+def save(model: Any, folder: Folder) -> None:
+    """Write config.json and model.safetensors; a crash leaves each file as it was or as it shall be.
+
+    Raises TypeError for a model that is none of FAMILIES.
+    """
+    if not isinstance(model, Family) or not isinstance(model, nn.Module):
+        raise TypeError(f"only models of the families {', '.join(FAMILIES)} are saved so, got {type(model).__name__}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = stored_arrays(model, {name: tensor.numpy() for name, tensor in model.state_dict().items()})
+    save_file(arrays, folder / WEIGHTS, {"format": "pt"})
+    settings = model.config.to_dict()
+    settings["architectures"] = [model.architecture()]
+    settings["dtype"] = dtypes.name(next(model.parameters()).dtype)
+    settings.pop("torch_dtype", None)
+    write_atomically(folder / CONFIG, [(json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()])
+
+
+def stored_arrays(model: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Values by our names (parameters, or their gradients) as a weights file has them, tied ones once."""
+    owners = {id(tensor): name for name, tensor in reversed(model._state().items())}
+    once = set(owners.values())
+    return {
+        rule.theirs: np.ascontiguousarray(rule.stored([values[name] for name in rule.ours]))
+        for rule in _rules(model)
+        if rule.ours[0] in once and rule.ours[0] in values
+    }
+
+
+def _rules(model: Any) -> list[Name]:
+    own = list(model._state())
+    return [concrete for name in model.names for concrete in name.concrete(own)]
+
+
+def _own_values(model: Any, arrays: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """Our state dict out of the file's arrays. Raises CheckpointError for missing, unknown and misshapen keys."""
+    own = model._state()
+    values: dict[str, np.ndarray] = {}
+    used: set[str] = set()
+    missing: dict[str, str] = {}
+    for rule in _rules(model):
+        shapes = [own[name].shape for name in rule.ours]
+        if rule.theirs in arrays:
+            used.add(rule.theirs)
+            _check_shape(rule.theirs, arrays[rule.theirs], rule.stored_shape(shapes), folder)
+            values.update(zip(rule.ours, rule.split(arrays[rule.theirs], shapes), strict=True))
+        elif rule.optional:
+            values[rule.ours[0]] = own[rule.ours[0]].detach().numpy()
+        else:
+            missing[rule.ours[0]] = rule.theirs
+    given = {id(own[name]) for name in values}
+    absent = [theirs for ours, theirs in missing.items() if id(own[ours]) not in given]
+    if absent:
+        raise CheckpointError(f"{folder}: the weights have no {_some(absent)}, which config.json asks for")
+    unknown = [key for key in arrays if key not in used and not model.ignores(key)]
+    if unknown:
+        raise CheckpointError(f"{folder}: the weights have {_some(unknown)}, of which config.json says nothing")
+    return values
+
+
+def _check_shape(key: str, array: np.ndarray, expected: tuple[int, ...], folder: Path) -> None:
+    if array.shape != expected:
+        raise CheckpointError(
+            f"{folder}: {key} has shape {list(array.shape)} in the weights, config.json asks for {list(expected)}"
+        )
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(sorted(keys)[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _family(settings: Mapping[str, Any]) -> tuple[type[Any], Mapping[str, Any]]:
+    """The model class that a configuration names, and the arguments beside the configuration."""
+    kind = settings.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise CheckpointError(f"config: model_type {kind!r} is not known here, only {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    named = settings.get("architectures") or [next(iter(family.architectures))]
+    if not isinstance(named, list) or not isinstance(named[0], str) or named[0] not in family.architectures:
+        raise CheckpointError(
+            f"config: architectures {named!r} of {kind} are not built here, only {', '.join(family.architectures)}"
+        )
+    return family, family.architectures[named[0]]
+
+
+def _check_sizes(config: Config, arrays: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Does the file have what the configuration says? Asked before a model of that size is built."""
+    for key, expected in config.shapes().items():
+        if key not in arrays:
+            raise CheckpointError(f"{folder}: the weights have no {key}, which config.json asks for")
+        _check_shape(key, arrays[key], expected, folder)
+
+
+def _untied_where_different(family: type[Family], config: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The configuration, without tying where the file has a head of its own (as T5 1.1 files do)."""
+    head, table = (next(name.theirs for name in family.names if ours in name.ours) for ours in family.tied)
+    if config.tie_word_embeddings and head in arrays and not np.array_equal(arrays[head], arrays[table]):
+        return replace(config, tie_word_embeddings=False)
+    return config
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: a checkpoint is a folder with {CONFIG} and {WEIGHTS}") from None
+    except RecursionError:
+        raise CheckpointError(f"{path} is nested too deeply") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} is not a table of settings")
+    return content
+
+
+def _read_weights(folder: Path) -> dict[str, np.ndarray]:
+    """Every tensor of a checkpoint, from one file or from all that the index names."""
+    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+        return _read_tensors(folder / WEIGHTS)
+    places = _read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(_is_plain(name) for name in places.values()):
+        raise CheckpointError(f"{folder / INDEX} does not say which file in its folder has which tensor")
+    arrays: dict[str, np.ndarray] = {}
+    for name in sorted(set(places.values())):
+        arrays.update(_read_tensors(folder / name))
+    lost = [key for key in places if key not in arrays]
+    if lost:
+        raise CheckpointError(f"{folder}: the files have no {_some(lost)}, which the index promises")
+    return arrays
+
+
+def _is_plain(name: Any) -> bool:
+    """Is it the name of a file in the same folder, and not a path out of it?"""
+    return isinstance(name, str) and name.endswith(".safetensors") and not re.search(r"[/\\\0]|^\.", name)
+
+
+def _read_tensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return {key: tensor.numpy() for key, tensor in load_file(path).items()}
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing (weights as a pickle, pytorch_model.bin, are not read)") from None
+    except FormatError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def _canonical(family: type[Family], arrays: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """The arrays under the keys of the family's names. Raises CheckpointError where two that are one key differ."""
+    found: dict[str, np.ndarray] = {}
+    for key, array in arrays.items():
+        name = family.canonical(key)
+        if name in found and not np.array_equal(found[name], array):
+            raise CheckpointError(f"{folder}: {key} and {name} should be one tensor, and their values differ")
+        found[name] = array
+    return found

@@ -1,0 +1,185 @@
+"""BART and Marian: post-norm encoder-decoders, with learned and with sinusoidal positions.
+
+Lewis et al. 2020; Junczys-Dowmunt et al. 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import minigrad as mg
+from minigrad import Tensor, nn
+from transformer.attention import MultiHeadAttention
+from transformer.cache import KVCache
+from transformer.feedforward import FeedForward
+from transformer.ids import check_ids
+from transformer.layers import Layer
+from transformer.masks import causal_mask, padding_mask
+from transformer.models.base import Seq2Seq
+from transformer.models.family import Config, Family, Name, activation, initialise
+from transformer.positions import LearnedPositions, SinusoidalPositions
+
+
+@dataclass(frozen=True, kw_only=True)
+class BartConfig(Config):
+    model_type = "bart"
+
+    vocab_size: int = 50265
+    d_model: int = 1024
+    encoder_layers: int = 12
+    decoder_layers: int = 12
+    encoder_attention_heads: int = 16
+    decoder_attention_heads: int = 16
+    encoder_ffn_dim: int = 4096
+    decoder_ffn_dim: int = 4096
+    activation_function: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    max_position_embeddings: int = 1024
+    scale_embedding: bool = False
+    init_std: float = 0.02
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = 1
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        d, encoder, decoder = self.d_model, self.encoder_layers - 1, self.decoder_layers - 1
+        return {
+            "model.shared.weight": (self.vocab_size, d),
+            f"model.encoder.layers.{encoder}.fc1.weight": (self.encoder_ffn_dim, d),
+            f"model.decoder.layers.{decoder}.fc1.weight": (self.decoder_ffn_dim, d),
+        }
+
+
+_POSITION_OFFSET = 2  # the first two rows of BART's tables are never used
+
+
+def _names(side: str, norms: dict[str, int]) -> list[Name]:
+    layer, ours = f"model.{side}.layers.{{}}", f"{side}_layers.{{}}"
+    names = [Name(f"{layer}.{norm}.*", f"{ours}.norm{i}.*") for norm, i in norms.items()]
+    names += [Name(f"{layer}.fc{i}.*", f"{ours}.feed_forward.linear{i}.*") for i in (1, 2)]
+    for theirs, attn in (("self_attn", "self_attn"), ("encoder_attn", "cross_attn")):
+        names += [Name(f"{layer}.{theirs}.{p}_proj.*", f"{ours}.{attn}.{p}_proj.*") for p in ("q", "k", "v", "out")]
+    return names
+
+
+class PostNormSeq2Seq(Seq2Seq, Family):
+    """What BART and Marian share: everything but the positions and a LayerNorm after them.
+
+    positions: makes one stack's module, called with embeddings and an offset. The first target token is a special one,
+    and may be the padding token, so decoding hides no padding.
+    """
+
+    positions_offset = 0
+    logits_bias: Tensor
+    prefix = "model."
+    renamed = ((r"^model\.(encoder|decoder)\.embed_tokens\.weight$", "model.shared.weight"),)
+    names = (
+            Name("model.shared.weight", "token_embedding.weight"),
+            Name("model.encoder.embed_positions.weight", "encoder_positions.weight"),
+            Name("model.decoder.embed_positions.weight", "decoder_positions.weight"),
+            Name("model.encoder.layernorm_embedding.*", "encoder_norm.*"),
+            Name("model.decoder.layernorm_embedding.*", "decoder_norm.*"),
+            *_names("encoder", {"self_attn_layer_norm": 1, "final_layer_norm": 2}),
+            *_names("decoder", {"self_attn_layer_norm": 1, "encoder_attn_layer_norm": 2, "final_layer_norm": 3}),
+            Name("final_logits_bias", "logits_bias", optional=True),
+            Name("lm_head.weight", "lm_head.weight"),
+    )  # fmt: skip
+
+    def __init__(self, config: BartConfig, positions: Callable[[], nn.Module], norm: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.config, self.n_layers, self.max_len = config, config.decoder_layers, config.max_position_embeddings
+        d, name = config.d_model, activation(config.activation_function)
+        self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
+        self.encoder_positions, self.decoder_positions = positions(), positions()
+        self.encoder_norm, self.decoder_norm = norm(), norm()
+        self.dropout = nn.Dropout(config.dropout)
+
+        def layer(n_heads: int, d_ff: int, cross: bool) -> Layer:
+            return Layer(
+                MultiHeadAttention(d, n_heads, dropout=config.attention_dropout),
+                FeedForward(d, d_ff, name, dropout=config.activation_dropout),
+                lambda: nn.LayerNorm(d),
+                config.dropout,
+                cross_attn=MultiHeadAttention(d, n_heads, dropout=config.attention_dropout) if cross else None,
+            )
+
+        self.encoder_layers = nn.ModuleList(
+            layer(config.encoder_attention_heads, config.encoder_ffn_dim, False) for _ in range(config.encoder_layers)
+        )
+        self.decoder_layers = nn.ModuleList(
+            layer(config.decoder_attention_heads, config.decoder_ffn_dim, True) for _ in range(config.decoder_layers)
+        )
+        self.lm_head = nn.Linear(d, config.vocab_size, bias=False)
+        self.register_buffer("logits_bias", mg.zeros(1, config.vocab_size))
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.token_embedding.weight
+        initialise(self, config.init_std)
+
+    def _embed(self, ids: Tensor, start: int, positions: nn.Module, norm: nn.Module) -> Tensor:
+        n = start + ids.shape[1]
+        if n > self.max_len:
+            raise ValueError(f"{n} tokens do not fit max_len {self.max_len}: shorten the input")
+        x = self.token_embedding(ids)
+        x = x * self.config.d_model**0.5 if self.config.scale_embedding else x
+        return self.dropout(norm(positions(x, start + self.positions_offset)))
+
+    def encode(self, src: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """src ``(B, Ts)`` int to the memory ``(B, Ts, d_model)`` and its mask ``(B, 1, 1, Ts)``.
+
+        real bool ``(B, Ts)``: the tokens that are no padding, unless given those that are not pad_token_id.
+        """
+        check_ids(src, "src")
+        pad = -1 if self.config.pad_token_id is None else self.config.pad_token_id
+        mask = padding_mask(src, pad) if real is None else real.unsqueeze(1).unsqueeze(1)
+        x = self._embed(src, 0, self.encoder_positions, self.encoder_norm)
+        for layer in self.encoder_layers:
+            x = layer(x, mask)
+        return x, mask
+
+    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
+        check_ids(tgt, "tgt")
+        start, n = (0 if cache is None else cache.length), tgt.shape[1]
+        x = self._embed(tgt, start, self.decoder_positions, self.decoder_norm)
+        mask = causal_mask(n, start + n)
+        for i, layer in enumerate(self.decoder_layers):
+            own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
+            x = layer(x, mask, own, memory, memory_mask, cross)
+        return self.lm_head(x) + self.logits_bias
+
+
+class Bart(PostNormSeq2Seq):
+    """BART with its language-model head. Raises ValueError where heads do not divide."""
+
+    config_class = BartConfig
+    architectures = {"BartForConditionalGeneration": {}, "BartModel": {}}
+    positions_offset = _POSITION_OFFSET
+
+    def __init__(self, config: BartConfig) -> None:
+        d, rows = config.d_model, config.max_position_embeddings + _POSITION_OFFSET
+        super().__init__(config, lambda: LearnedPositions(rows, d), lambda: nn.LayerNorm(d))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarianConfig(BartConfig):
+    model_type = "marian"
+    fixed = {"share_encoder_decoder_embeddings": True}
+
+    vocab_size: int = 58101
+    pad_token_id: int | None = 58100
+
+
+class Marian(PostNormSeq2Seq):
+    """Marian with its language-model head: BART with sinusoidal positions and no LayerNorm on the embeddings."""
+
+    config_class = MarianConfig
+    architectures = {"MarianMTModel": {}, "MarianModel": {}}
+    ignored = (r"model\.(encoder|decoder)\.embed_positions\.weight",)
+
+    def __init__(self, config: MarianConfig) -> None:
+        super().__init__(
+            config,
+            lambda: SinusoidalPositions(config.d_model, config.max_position_embeddings, layout="half"),
+            nn.Identity,
+        )

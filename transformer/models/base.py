@@ -1,0 +1,81 @@
+"""What models of one kind share: a decoder's pass from ids to logits with its cache, and an encoder-decoder's calls."""
+
+from __future__ import annotations
+
+import minigrad as mg
+from minigrad import Tensor, nn
+from transformer.cache import KVCache
+from transformer.ids import check_ids
+from transformer.masks import causal_mask, sliding_window_mask
+
+
+class CausalLM(nn.Module):
+    """Next-token logits: embedding, layers, norm, head. A model assigns these parts and says how it embeds.
+
+    window: each token attends to the last `window` tokens only, itself included; None: to all before it.
+    """
+
+    max_len: int
+    window: int | None = None
+    token_embedding: nn.Embedding
+    layers: nn.ModuleList
+    norm: nn.Module
+    lm_head: nn.Linear
+
+    def embed(self, ids: Tensor, start: int, positions: Tensor | None) -> Tensor:
+        """ids ``(B, T)`` of the positions `start`, ... (or `positions` ``(B, T)``) to ``(B, T, d_model)``."""
+        return self.token_embedding(ids)
+
+    def forward(self, ids: Tensor, cache: KVCache | None = None, real: Tensor | None = None) -> Tensor:
+        """ids ``(B, T)`` int to logits ``(B, T, vocab)``. With a cache, ids are the tokens after the cached ones.
+
+        real bool ``(B, T)``: which tokens are no padding; the first real token of a row then stands at position 0, so
+        that rows may be padded on the left. Raises ValueError for ids that are not (B, T) and for more than max_len
+        tokens.
+        """
+        check_ids(ids)
+        start, n = (0 if cache is None else cache.length), ids.shape[1]
+        if start + n > self.max_len:
+            raise ValueError(f"{start + n} tokens do not fit max_len {self.max_len}: shorten the input")
+        if self.window is None:
+            mask = None if n == 1 else causal_mask(n, start + n)
+        else:
+            mask = sliding_window_mask(n, self.window, start + n)
+        if cache is not None and (real is not None or cache.real is not None):
+            real = cache.see(mg.ones(*ids.shape, dtype=mg.bool) if real is None else real)
+        positions = None
+        if real is not None:
+            keys = real.unsqueeze(1).unsqueeze(1)
+            mask = keys if mask is None else keys & mask
+            positions = (real.long().cumsum(1) - 1).clamp(min=0)[:, start:]
+        x = self.embed(ids, start, positions)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, mask, None if cache is None else cache.layers[i])
+        return self.lm_head(self.norm(x))
+
+    def new_cache(self, max_len: int | None = None) -> KVCache:
+        """An empty cache with room for max_len tokens (the model's limit unless given)."""
+        return KVCache(len(self.layers), self.max_len if max_len is None else max_len)
+
+
+class Seq2Seq(nn.Module):
+    """An encoder-decoder: a model defines `encode` and `decode`, n_layers (of its decoder) and max_len."""
+
+    n_layers: int
+    max_len: int
+
+    def encode(self, src: Tensor) -> tuple[Tensor, Tensor]:
+        """src ``(B, Ts)`` int to the memory ``(B, Ts, d_model)`` and its mask ``(B, 1, 1, Ts)``."""
+        raise NotImplementedError
+
+    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
+        """tgt ``(B, Tt)`` int to logits ``(B, Tt, tgt_vocab)``; with a cache, tgt are the tokens after the cached."""
+        raise NotImplementedError
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """src ``(B, Ts)``, tgt ``(B, Tt)`` int, padded with pad_id; returns logits ``(B, Tt, tgt_vocab)``."""
+        return self.decode(tgt, *self.encode(src))
+
+    def new_cache(self, max_len: int | None = None) -> KVCache:
+        """An empty cache with room for max_len target tokens (the model's limit unless given)."""
+        return KVCache(self.n_layers, self.max_len if max_len is None else max_len)

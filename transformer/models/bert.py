@@ -1,0 +1,181 @@
+"""BERT: a bidirectional encoder with post-norm layers, and its heads (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import minigrad as mg
+from minigrad import Tensor, nn
+from minigrad import functional as F
+from transformer.attention import MultiHeadAttention
+from transformer.feedforward import ACTIVATIONS, FeedForward
+from transformer.ids import check_ids
+from transformer.layers import Layer
+from transformer.models.family import Config, Family, Name, activation, initialise
+from transformer.positions import LearnedPositions
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(Config):
+    model_type = "bert"
+    fixed = {"add_cross_attention": False, "is_decoder": False, "position_embedding_type": "absolute"}
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+    id2label: dict | None = None
+
+    @property
+    def n_labels(self) -> int:
+        return 2 if self.id2label is None else len(self.id2label)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        d = self.hidden_size
+        last = f"bert.encoder.layer.{self.num_hidden_layers - 1}"
+        return {
+            "bert.embeddings.word_embeddings.weight": (self.vocab_size, d),
+            "bert.embeddings.position_embeddings.weight": (self.max_position_embeddings, d),
+            "bert.embeddings.token_type_embeddings.weight": (self.type_vocab_size, d),
+            f"{last}.intermediate.dense.weight": (self.intermediate_size, d),
+        }
+
+
+class MaskedLMHead(nn.Module):
+    """Logits over the vocabulary for each token: dense, activation, LayerNorm, the embedding's matrix, a bias."""
+
+    def __init__(self, d_model: int, vocab: int, activation: str, eps: float) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.dense = nn.Linear(d_model, d_model)
+        self.norm = nn.LayerNorm(d_model, eps)
+        self.decoder = nn.Linear(d_model, vocab)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(self.norm(self.activation(self.dense(x))))
+
+
+HEADS = ("masked-lm", "classification", "tagging", None)
+
+
+class Bert(nn.Module, Family):
+    """BERT under one of its HEADS, or without one.
+
+    "masked-lm" gives logits ``(B, T, vocab)``, "tagging" logits of each token ``(B, T, n_labels)``, "classification"
+    logits of each text ``(B, n_labels)``, None the last hidden states ``(B, T, hidden_size)``. pooled: the tanh layer
+    over the first token, from which classification starts, is there without a head too. Raises ValueError for another
+    head and where heads do not divide.
+    """
+
+    config_class = BertConfig
+    architectures = {
+        "BertForMaskedLM": {"head": "masked-lm"},
+        "BertForPreTraining": {"head": "masked-lm"},
+        "BertForSequenceClassification": {"head": "classification"},
+        "BertForTokenClassification": {"head": "tagging"},
+        "BertModel": {"head": None},
+    }
+    ignored = (r"bert\.embeddings\.(position_ids|token_type_ids)", r"bert\.pooler\..*", r"cls\.seq_relationship\..*")
+    prefix = "bert."
+    renamed = (
+        (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+        (r"LayerNorm\.beta$", "LayerNorm.bias"),
+        (r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),
+    )
+    tied = ("lm_head.decoder.weight", "token_embedding.weight")
+    names = (
+        Name("bert.embeddings.word_embeddings.weight", "token_embedding.weight"),
+        Name("bert.embeddings.position_embeddings.weight", "positions.weight"),
+        Name("bert.embeddings.token_type_embeddings.weight", "type_embedding.weight"),
+        Name("bert.embeddings.LayerNorm.*", "norm.*"),
+        Name("bert.encoder.layer.{}.attention.self.query.*", "layers.{}.self_attn.q_proj.*"),
+        Name("bert.encoder.layer.{}.attention.self.key.*", "layers.{}.self_attn.k_proj.*"),
+        Name("bert.encoder.layer.{}.attention.self.value.*", "layers.{}.self_attn.v_proj.*"),
+        Name("bert.encoder.layer.{}.attention.output.dense.*", "layers.{}.self_attn.out_proj.*"),
+        Name("bert.encoder.layer.{}.attention.output.LayerNorm.*", "layers.{}.norm1.*"),
+        Name("bert.encoder.layer.{}.intermediate.dense.*", "layers.{}.feed_forward.linear1.*"),
+        Name("bert.encoder.layer.{}.output.dense.*", "layers.{}.feed_forward.linear2.*"),
+        Name("bert.encoder.layer.{}.output.LayerNorm.*", "layers.{}.norm2.*"),
+        Name("bert.pooler.dense.*", "pooler.*"),
+        Name("cls.predictions.transform.dense.*", "lm_head.dense.*"),
+        Name("cls.predictions.transform.LayerNorm.*", "lm_head.norm.*"),
+        Name("cls.predictions.decoder.weight", "lm_head.decoder.weight"),
+        Name("cls.predictions.bias", "lm_head.decoder.bias"),
+        Name("classifier.*", "classifier.*"),
+    )
+
+    def __init__(self, config: BertConfig, head: str | None = "masked-lm", pooled: bool = False) -> None:
+        super().__init__()
+        if head not in HEADS:
+            raise ValueError(f"Bert: head must be one of {HEADS}, got {head!r}")
+        self.config, self.head = config, head
+        d, gelu, eps = config.hidden_size, activation(config.hidden_act), config.layer_norm_eps
+        dropout = config.hidden_dropout_prob
+        self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
+        self.type_embedding = nn.Embedding(config.type_vocab_size, d)
+        self.positions = LearnedPositions(config.max_position_embeddings, d)
+        self.norm = nn.LayerNorm(d, eps)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            Layer(
+                MultiHeadAttention(d, config.num_attention_heads, dropout=config.attention_probs_dropout_prob),
+                FeedForward(d, config.intermediate_size, gelu),
+                lambda: nn.LayerNorm(d, eps),
+                dropout,
+            )
+            for _ in range(config.num_hidden_layers)
+        )
+        if head == "classification" or pooled:
+            self.pooler = nn.Linear(d, d)
+        if head == "masked-lm":
+            self.lm_head = MaskedLMHead(d, config.vocab_size, gelu, eps)
+            if config.tie_word_embeddings:
+                self.lm_head.decoder.weight = self.token_embedding.weight
+        elif head is not None:
+            last = config.classifier_dropout
+            self.classifier_dropout = nn.Dropout(dropout if last is None else last)
+            self.classifier = nn.Linear(d, config.n_labels)
+        initialise(self, config.initializer_range)
+
+    def architecture(self) -> str:
+        return next(name for name, arguments in self.architectures.items() if arguments["head"] == self.head)
+
+    def encode(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
+        """The last hidden states ``(B, T, hidden_size)``; arguments as forward's."""
+        check_ids(ids)
+        if real is None and self.config.pad_token_id is not None:
+            real = ids != self.config.pad_token_id
+        mask = None if real is None else real.unsqueeze(1).unsqueeze(1)
+        kinds = mg.zeros_like(ids) if types is None else types
+        x = self.positions(self.token_embedding(ids) + self.type_embedding(kinds))
+        x = self.dropout(self.norm(x))
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x
+
+    def pool(self, x: Tensor) -> Tensor:
+        """tanh of a Linear of the first token: hidden states ``(B, T, hidden_size)`` to ``(B, hidden_size)``."""
+        return F.tanh(self.pooler(x[:, 0]))
+
+    def forward(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
+        """ids ``(B, T)`` int to what the head gives; types ``(B, T)`` int: which of two texts, 0 unless given.
+
+        real bool ``(B, T)``: the tokens that are no padding, unless given those that are not pad_token_id.
+        """
+        x = self.encode(ids, types, real)
+        if self.head == "masked-lm":
+            return self.lm_head(x)
+        if self.head is None:
+            return x
+        return self.classifier(self.classifier_dropout(self.pool(x) if self.head == "classification" else x))

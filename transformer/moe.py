@@ -1,0 +1,87 @@
+"""Mixture of experts: each token goes through the few feed-forward networks that a router chooses for it.
+
+Shazeer et al. 2017; the routing and the loss that balances it as in Switch Transformers (Fedus et al. 2022) and Mixtral
+(Jiang et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor, nn
+
+
+class MixtureOfExperts(nn.Module):
+    """sum over the top_k experts e of p_e expert_e(x), p the router's softmax, renormalised over the chosen ones.
+
+    x ``(..., d_model)`` to the same. expert: makes one network ``(n, d_model)`` to ``(n, d_model)``; each sees only the
+    tokens that were sent to it. Raises ValueError unless 1 <= top_k <= n_experts.
+    """
+
+    def __init__(self, d_model: int, n_experts: int, top_k: int, expert: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        if not 1 <= top_k <= n_experts:
+            raise ValueError(f"a token goes to between 1 and all {n_experts} experts, got top_k={top_k}")
+        self.top_k = top_k
+        self.router = nn.Linear(d_model, n_experts, bias=False)
+        self.experts = nn.ModuleList(expert() for _ in range(n_experts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.shape[-1])
+        probabilities, chosen = self.router(tokens).softmax(-1).topk(self.top_k, -1)
+        weights = probabilities / probabilities.sum(-1, keepdim=True)
+        assigned = chosen.numpy().reshape(-1)
+        order = np.argsort(assigned, kind="stable")  # the (token, choice) pairs, expert by expert
+        bounds = np.searchsorted(assigned[order], np.arange(len(self.experts) + 1))
+        outputs = []
+        for e, expert in enumerate(self.experts):
+            rows = order[bounds[e] : bounds[e + 1]] // self.top_k
+            if rows.size:
+                outputs.append(expert(tokens.index_select(0, mg.from_numpy(rows))))
+        back = mg.from_numpy(np.argsort(order, kind="stable"))
+        each = mg.cat(outputs, 0).index_select(0, back).reshape(-1, self.top_k, x.shape[-1])
+        return (each * weights.unsqueeze(-1)).sum(1).reshape(x.shape)
+
+    def extra_repr(self) -> str:
+        return f"top_k={self.top_k}"
+
+
+@contextmanager
+def routing(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the router logits ``(tokens, n_experts)`` of every mixture in `model`, in the order in which they run."""
+    logits: list[Tensor] = []
+    handles = [
+        module.router.register_forward_hook(lambda module, args, result: logits.append(result))
+        for module in model.modules()
+        if isinstance(module, MixtureOfExperts)
+    ]
+    try:
+        yield logits
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def load_balancing_loss(router_logits: Sequence[Tensor], top_k: int, real: Tensor | None = None) -> Tensor:
+    """n_experts * sum_e f_e P_e: f_e how many of a token's choices go to expert e, P_e its mean probability.
+
+    Over all tokens of all layers together (Fedus et al. 2022, equation 4); top_k where the routing is uniform, more the
+    more uneven it is. real bool ``(B, T)``: tokens that count. Raises ValueError without logits.
+    """
+    if not router_logits:
+        raise ValueError("load_balancing_loss needs the router logits of at least one layer: see routing()")
+    probabilities = mg.cat([logits.softmax(-1) for logits in router_logits], 0)
+    n_experts = probabilities.shape[1]
+    chosen = probabilities.detach().topk(top_k, -1)[1].numpy()
+    counts = np.zeros(probabilities.shape)
+    np.put_along_axis(counts, chosen, 1.0, axis=1)
+    share = (
+        np.ones(len(counts)) if real is None else np.tile(real.numpy().reshape(-1), len(router_logits)).astype(float)
+    )
+    weights = mg.from_numpy((share / share.sum())[:, None].astype(probabilities.dtype))
+    fractions = mg.from_numpy(counts.astype(probabilities.dtype))
+    return n_experts * ((fractions * weights).sum(0) * (probabilities * weights).sum(0)).sum()
