@@ -61,7 +61,7 @@ def full(size: Sequence[int], value: Any, dtype: np.dtype | None = None, require
 
 
 def zeros(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
-    return full(flatten_arguments(size), 0, dtype or dtypes.DEFAULT, requires_grad)
+    return Tensor(np.zeros(flatten_arguments(size), dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
 
 
 def ones(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:

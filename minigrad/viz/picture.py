@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import log10
+from typing import Any
 
 from minigrad.viz.format import cut, ended, quantity
 from minigrad.viz.statistics import Statistics
@@ -31,6 +32,8 @@ class Options:
     fold      draw runs of equal siblings as one; a glob in `expand` that names a later sibling unfolds its run
     sides     which of forward, backward, optimizer to show
     details   sizes, FLOPs and source lines in the boxes
+    unfold    show composite ops that match one of these globs by their steps ("softmax", "*")
+    inputs    arrays or tensors to run the graph on: boxes are then coloured by the size of their values
     """
 
     boxes: int = 15
@@ -40,6 +43,8 @@ class Options:
     fold: bool = True
     sides: tuple[str, ...] = SIDES
     details: bool = True
+    unfold: tuple[str, ...] = ()
+    inputs: tuple[Any, ...] | None = None
 
 
 @dataclass

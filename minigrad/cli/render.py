@@ -1,0 +1,85 @@
+"""`minigrad render`: draw a computation graph into a file whose ending chooses the format."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from minigrad import viz
+from minigrad.cli import Refusal
+from minigrad.cli.subject import EXAMPLES, example, subject
+from minigrad.graph import Graph
+from minigrad.viz.layout import LayoutError
+from minigrad.viz.picture import Options
+from minigrad.viz.raster import RasterError
+from minigrad.viz.view import SIDES
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to draw")
+    what.add_argument("spec", nargs="?", metavar="SPEC", help="file.py:name, package.module:name or file.py:Class(64)")
+    what.add_argument("--example", metavar="NAME", help=", ".join(EXAMPLES))
+    what.add_argument("--input", action="append", default=[], metavar="SHAPE", help="2x3, or i64:2x3 (again for each)")
+    what.add_argument("--backward", action="store_true", help="with the gradients of the summed outputs")
+    what.add_argument("--passes", action="store_true", help="one picture after each pass of the compiler")
+    what.add_argument("--unfold", action="append", default=[], metavar="GLOB", help="open composite ops: softmax, '*'")
+    what.add_argument("--values", action="store_true", help="run it, and colour boxes by the size of their values")
+    how = parser.add_argument_group("how much of it")
+    how.add_argument("--boxes", type=int, default=Options.boxes, help="about how many boxes at most (%(default)s)")
+    how.add_argument("--depth", type=int, help="open modules to this depth instead (0: one box)")
+    how.add_argument("--expand", action="append", default=[], metavar="GLOB", help="open modules by path or class")
+    how.add_argument("--collapse", action="append", default=[], metavar="GLOB", help="keep modules closed")
+    how.add_argument("--no-fold", action="store_true", help="draw every repeat of a block")
+    how.add_argument("--side", action="append", choices=SIDES, help="only this side (again for several)")
+    how.add_argument("--plain", action="store_true", help="without sizes, FLOPs and source lines")
+    parser.add_argument("-o", "--output", default="graph.svg", metavar="FILE", help=f"ends in {', '.join(viz.WRITERS)}")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if (arguments.spec is None) == (arguments.example is None):
+        raise Refusal("name one thing to draw: a SPEC, or --example NAME")
+    target = Path(arguments.output)
+    if target.suffix.lower() not in viz.WRITERS:
+        raise Refusal(f"{target} ends in none of {', '.join(viz.WRITERS)}: the ending chooses the format")
+    if not target.absolute().parent.is_dir():
+        raise Refusal(f"there is no folder {target.parent} to write {target.name} into")
+    chosen = example(arguments.example) if arguments.example else subject(arguments.spec, arguments.input)
+    graph = chosen.graph(arguments.backward)
+    options: dict[str, Any] = {
+        "boxes": arguments.boxes,
+        "depth": arguments.depth,
+        "expand": tuple(arguments.expand),
+        "collapse": tuple(arguments.collapse),
+        "fold": not arguments.no_fold,
+        "sides": tuple(arguments.side or SIDES),
+        "details": not arguments.plain,
+        "unfold": tuple(arguments.unfold),
+    }
+    if arguments.values:
+        if chosen.foreign:
+            raise Refusal("--values needs a graph of minigrad's own ops, this one is torch's")
+        options["inputs"] = chosen.arguments
+    for path, stage in _stages(graph, target, arguments.passes, chosen.foreign):
+        try:
+            viz.save(stage, path, **options)
+        except (LayoutError, RasterError, ValueError) as error:
+            raise Refusal(str(error)) from error
+        except OSError as error:
+            raise Refusal(f"{path} cannot be written: {error.strerror}") from error
+        print(path)
+    return 0
+
+
+def _stages(graph: Graph, target: Path, passes: bool, foreign: bool) -> list[tuple[Path, Graph]]:
+    """The graph, or what each pass leaves of it, with the file that it goes to: step.svg to step-2-drop_dead.svg."""
+    if not passes:
+        return [(target, graph)]
+    if foreign:
+        raise Refusal("--passes shows minigrad's compiler, which cannot run torch's ops")
+    from minigrad.compile import optimise
+
+    return [
+        (target.with_name(f"{target.stem}-{i}-{name}{target.suffix}"), stage)
+        for i, (name, stage) in enumerate(optimise(graph))
+    ]

@@ -1,0 +1,171 @@
+"""What the command line names, as something to trace: examples, functions and modules of files and packages.
+
+    --example NAME                  one of EXAMPLES
+    file.py:function                a function of minigrad tensors
+    file.py:Class                   a module (minigrad's or torch's) whose class needs no arguments
+    package.module:Class(64, n=4)   or with literal arguments
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes
+from minigrad.cli import Refusal
+from minigrad.graph import Graph
+from minigrad.viz.format import LONG
+
+EXAMPLES = {  # name -> "module:function" that returns a function and its arguments
+    "neuron": "minigrad.viz.examples:neuron",
+    "mlp": "minigrad.viz.examples:mlp",
+    "softmax": "minigrad.viz.examples:softmax",
+    "attention": "minigrad.viz.examples:attention",
+    "multi-head-attention": "transformer.examples:multi_head_attention",
+    "encoder-layer": "transformer.examples:encoder_layer",
+    "encoder-decoder": "transformer.examples:encoder_decoder",
+    "llama": "transformer.examples:llama",
+    "gpt": "transformer.examples:gpt",
+    "gpt-train-step": "transformer.examples:gpt_train_step",
+}
+
+
+@dataclass
+class Subject:
+    """A function (or module) and its arguments; `foreign` where it is torch's."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    foreign: bool = False
+
+    def graph(self, backward: bool) -> Graph:
+        """Its trace, with the gradients of its summed outputs where `backward`."""
+        try:
+            if self.foreign:
+                from minigrad.viz.foreign import record
+
+                return record(self.function, *self.arguments, backward=backward)
+            from minigrad.trace import trace
+
+            return trace(_with_backward(self.function) if backward else self.function)(*self.arguments)
+        except Refusal:
+            raise
+        except Exception as error:
+            notes = "; ".join([str(error).strip() or type(error).__name__, *getattr(error, "__notes__", ())])
+            raise Refusal(f"it could not be traced: {notes}") from error
+
+
+def _with_backward(function: Callable[..., Any]) -> Callable[..., Any]:
+    from functools import wraps
+
+    from minigrad import dtypes, nn
+    from minigrad.trace import flatten
+
+    @wraps(function.forward if isinstance(function, nn.Module) else function)
+    def forward_and_backward(*arguments: Any) -> Any:
+        result = function(*arguments)
+        loss: Any = None
+        for output in flatten(result)[0]:
+            if dtypes.is_floating(output.dtype) and output.requires_grad:
+                loss = output.sum() if loss is None else loss + output.sum()
+        if loss is None:
+            raise Refusal("there is no gradient to draw: nothing among its parameters and inputs requires one")
+        loss.backward()
+        return result
+
+    return forward_and_backward
+
+
+def example(name: str) -> Subject:
+    """Raises Refusal for an unknown name."""
+    if name not in EXAMPLES:
+        raise Refusal(f"there is no example {name!r}: the examples are {', '.join(EXAMPLES)}")
+    module, function = EXAMPLES[name].split(":")
+    return Subject(*getattr(importlib.import_module(module), function)())
+
+
+def subject(spec: str, shapes: Sequence[str]) -> Subject:
+    """What `spec` names, with zeros or random numbers of `shapes` as arguments. Raises Refusal."""
+    where, _, name = spec.rpartition(":")
+    if not where or not name:
+        raise Refusal(f"{spec!r} names nothing to draw: write file.py:name or package.module:name, or --example NAME")
+    call = _parse(name)
+    found: Any = _load(where)
+    for part in call[0].split("."):
+        if not hasattr(found, part):
+            raise Refusal(f"{where} has no {call[0]!r}: name a function or a module that it defines")
+        found = getattr(found, part)
+    if isinstance(found, type) or call[1] is not None:
+        try:
+            found = found(*(call[1] or ()), **(call[2] or {}))
+        except TypeError as error:
+            raise Refusal(f"{call[0]} could not be made ({error}): give its arguments, as in {call[0]}(64, n=4)") from None
+    if not callable(found):
+        raise Refusal(f"{spec} is a {type(found).__name__}, which cannot be called: name a function or a module")
+    torch = sys.modules.get("torch")
+    foreign = torch is not None and isinstance(found, torch.nn.Module)
+    arrays = [_array(shape, position) for position, shape in enumerate(shapes)]
+    if foreign:
+        assert torch is not None
+        return Subject(found, tuple(torch.from_numpy(array) for array in arrays), True)
+    from minigrad import tensor
+
+    return Subject(found, tuple(tensor(a, requires_grad=bool(a.dtype.kind == "f")) for a in arrays))
+
+
+def _parse(name: str) -> tuple[str, tuple[Any, ...] | None, dict[str, Any] | None]:
+    """"Class(64, n=4)" to ("Class", (64,), {"n": 4}); None where there are no parentheses."""
+    try:
+        tree = ast.parse(name, mode="eval").body
+        if isinstance(tree, ast.Call):
+            positional = tuple(ast.literal_eval(argument) for argument in tree.args)
+            keywords = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
+            return ast.unparse(tree.func), positional, keywords
+    except (SyntaxError, ValueError):
+        raise Refusal(f"{name!r} cannot be read: write a name, or a call with literal arguments") from None
+    return name, None, None
+
+
+def _load(where: str) -> Any:
+    path = Path(where)
+    try:
+        if where.endswith(".py"):
+            if not path.is_file():
+                raise Refusal(f"there is no file {where}")
+            sys.path.insert(0, str(path.resolve().parent))
+            found = importlib.util.spec_from_file_location(path.stem, path)
+            assert found is not None
+            assert found.loader is not None
+            module = importlib.util.module_from_spec(found)
+            sys.modules.setdefault(path.stem, module)
+            found.loader.exec_module(module)
+            return module
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(where)
+    except Refusal:
+        raise
+    except Exception as error:
+        raise Refusal(f"{where} could not be imported: {type(error).__name__}: {error}") from error
+
+
+def _array(text: str, position: int) -> np.ndarray:
+    """ "2x3" float32, "i64:4" another dtype, "i64:" or "f32:" a scalar: small random numbers, integers 0 and 1."""
+    written, _, shape = text.rpartition(":")
+    name = LONG.get(written or "f32", written)
+    try:
+        dtype = np.dtype(getattr(dtypes, name)) if hasattr(dtypes, name) else np.dtype(name)
+        sizes = tuple(int(n) for n in shape.split("x")) if shape else ()
+    except (TypeError, ValueError):
+        raise Refusal(f"--input {text!r} is no shape: write 2x3, or i64:2x3 for another dtype") from None
+    rng = np.random.default_rng(position)
+    if dtype.kind in "iub":
+        return rng.integers(0, 2, sizes).astype(dtype)
+    return np.asarray(rng.standard_normal(sizes)).astype(dtype)
