@@ -10,7 +10,6 @@ The node's value, derivative and higher derivatives all come from the decomposit
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,6 +29,8 @@ def composite(function: Callable[..., Any]) -> Callable[..., Any]:
     requires a gradient, a random draw, and a change of an argument in place raise RuntimeError. Decorate at module
     level: every decoration registers an op for the life of the program.
     """
+    import inspect  # a slow import that only the decorator needs
+
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise TypeError(f"composite {function.__name__}: name the keyword-only parameters, ** cannot be recorded")
