@@ -29,7 +29,7 @@ SIZES = {
 
 
 def build_gpt(lib: ModuleType, nn: Any, functional: Any, size: Size, manual_attention: bool = False) -> Any:
-    """A GPT-2-like decoder on `lib`: learned positions, pre-norm, GELU. Maps ids ``(B, T)`` to the loss of predicting targets."""
+    """A GPT-2-like decoder on `lib`: learned positions, pre-norm, GELU; ids and targets ``(B, T)`` to the mean loss."""
 
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -1,0 +1,136 @@
+"""Fair timing: contenders take turns, medians are compared, and a difference inside the noise is called that."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Result:
+    """One comparison. ratio: theirs over ours (above 1 we are faster); spread: quartile distance over the median."""
+
+    job: str
+    against: str
+    ratio: float
+    ours_ms: float
+    theirs_ms: float
+    spread: float
+    notes: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """ "faster", "slower", or "noise" where the difference is smaller than the spread."""
+        if abs(self.ratio - 1) <= self.spread:
+            return "noise"
+        return "faster" if self.ratio > 1 else "slower"
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5) -> dict[str, list[float]]:
+    """Milliseconds of each contender's calls, run in turn (A B C A B C ...) after one warm-up each."""
+    for run in contenders.values():
+        run()
+        run()
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    end = time.perf_counter() + seconds
+    gc.disable()
+    try:
+        while time.perf_counter() < end or min(len(t) for t in times.values()) < least:
+            for name, run in contenders.items():
+                start = time.perf_counter()
+                run()
+                times[name].append((time.perf_counter() - start) * 1e3)
+    finally:
+        gc.enable()
+    return times
+
+
+def spread(times: list[float]) -> float:
+    """Quartile distance over the median."""
+    low, middle, high = statistics.quantiles(times, n=4)
+    return (high - low) / middle
+
+
+def compare(job: str, times: Mapping[str, list[float]], ours: str = "ours", notes: str = "") -> list[Result]:
+    """`ours` against every other contender, by medians."""
+    mine = statistics.median(times[ours])
+    return [
+        Result(
+            job,
+            name,
+            statistics.median(theirs) / mine,
+            mine,
+            statistics.median(theirs),
+            max(spread(times[ours]), spread(theirs)),
+            notes,
+        )
+        for name, theirs in times.items()
+        if name != ours
+    ]
+
+
+def sgemm_peak() -> float:
+    """GFLOP/s of this machine's large single-precision products, the best of ten."""
+    n = 1536
+    a, b, c = (np.random.default_rng(0).standard_normal((n, n)).astype(np.float32) for _ in range(3))
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        np.matmul(a, b, c)
+        best = min(best, time.perf_counter() - start)
+    return 2 * n**3 / best / 1e9
+
+
+def copy_bandwidth() -> float:
+    """GB/s of a large copy (read and written bytes both counted), the best of ten."""
+    source = np.ones(1 << 25, np.float32)
+    target = np.empty_like(source)
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - start)
+    return 2 * source.nbytes / best / 1e9
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    import numba
+
+    from minigrad.kernels.threads import available
+
+    described = {
+        "processor": _processor(),
+        "cores": available(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "sgemm_gflops": round(sgemm_peak(), 1),
+        "copy_gb_s": round(copy_bandwidth(), 1),
+    }
+    try:
+        import torch
+
+        described["torch"] = torch.__version__
+        described["torch_threads"] = torch.get_num_threads()
+    except ImportError:
+        pass
+    return described
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
