@@ -11,7 +11,6 @@ from typing import Any
 import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad.ops.attention import attention, attention_weights
-from minigrad.ops.flash import flash_attention
 from transformer.cache import LayerCache, MemoryCache
 from transformer.positions import RoPE
 
@@ -24,19 +23,16 @@ def scaled_dot_product(
     dropout: nn.Dropout | None = None,
     scale: float | None = None,
     bias: Tensor | None = None,
-    need_weights: bool = True,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(d_k)) V and the softmax (document 000 section 2.2.3; Vaswani et al. 2017, 3.2.1).
 
     query ``(..., Tq, d_k)``, key ``(..., Tk, d_k)``, value ``(..., Tk, d_v)``, mask to ``(..., Tq, Tk)``; returns the
     output ``(..., Tq, d_v)`` and the weights ``(..., Tq, Tk)``. `dropout` (in training) drops weights before they meet
     the values; `scale` replaces 1/sqrt(d_k); `bias` to ``(..., Tq, Tk)`` is added to the scaled scores (see
-    `transformer.positions`). Without `need_weights` they are None and, where nothing else asks for them, never stored.
+    `transformer.positions`).
     """
     drops = dropout is not None and dropout.training and dropout.p > 0.0
     if bias is None and not drops:
-        if not need_weights:
-            return flash_attention(query, key, value, mask, scale=scale), None
         return attention(query, key, value, mask, scale)
     weights = attention_weights(query, key, mask, query.shape[-1] ** -0.5 if scale is None else scale, bias)
     return mg.matmul(weights if dropout is None else dropout(weights), value), weights.detach()
@@ -67,8 +63,7 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, need_weights: bool = False) -> Any:
-        projected = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        out, weights = scaled_dot_product(*projected, mask, self.dropout, need_weights=need_weights)
+        out, weights = scaled_dot_product(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask, self.dropout)
         return (out, weights) if need_weights else out
 
 
@@ -140,7 +135,7 @@ class MultiHeadAttention(nn.Module):
         k, v = project() if cache is None else cache.extend(project)
         if self.n_kv_heads != self.n_heads:
             k, v = (x.repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
-        out, weights = scaled_dot_product(q, k, v, mask, self.dropout, self.scale, bias, need_weights)
+        out, weights = scaled_dot_product(q, k, v, mask, self.dropout, self.scale, bias)
         out = self.out_proj(merge_heads(out))
         return (out, weights) if need_weights else out
 

@@ -124,6 +124,24 @@ def test_early_stopping_stops_earlier():
     assert calls[True] < calls[False] < calls["never"]
 
 
+def test_models_search_the_same_with_and_without_a_cache():
+    mg.manual_seed(4)
+    prompt = mg.tensor([[1, 5, 6], [1, 7, 8]])
+    lm = tf.DecoderLM(13, d_model=16, n_heads=4, n_kv_heads=2, n_layers=2, d_ff=24, max_len=20).double()
+    model = tf.EncoderDecoder(13, 13, d_model=12, n_heads=3, n_layers=2, d_ff=20, max_len=16).double()
+    with mg.no_grad():
+        for parameter in [*lm.parameters(), *model.parameters()]:
+            parameter.mul_(3.0)  # starting values give nearly uniform probabilities
+    for make in (
+        lambda cached: tf.language_model(lm, lm.new_cache() if cached else None),
+        lambda cached: tf.translator(model, prompt, model.new_cache() if cached else None),
+    ):
+        cached, plain = (tf.beam_search(make(cached), prompt, 8, 3, 1.0, END) for cached in (True, False))
+        for left, right in zip(cached, plain, strict=True):
+            assert [h.ids for h in left] == [h.ids for h in right]
+            np.testing.assert_allclose([h.score for h in left], [h.score for h in right])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -111,6 +111,19 @@ def test_a_stream_yields_each_step_when_it_is_made():
     assert seen == [[5, 6], [6, 2], [2, 0]]
 
 
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("rope", ["interleaved", "half"])
+def test_left_padded_rows_decode_as_they_do_alone(cached, rope):
+    model = small_lm(rope=rope, max_len=20)
+    prompts = [[1, 2, 3, 4, 5], [6, 7], [8]]
+    batch = tf.data.pad_batch(prompts, left=True)
+    cache = model.new_cache() if cached else None
+    out = tf.greedy_decode(tf.language_model(model, cache, pad_id=0), batch, 9).tolist()
+    for row, prompt in zip(out, prompts, strict=True):
+        alone = tf.greedy_decode(tf.language_model(model), mg.tensor([prompt]), 9).tolist()[0]
+        assert row[5:] == alone[len(prompt) :]
+
+
 def test_what_does_not_fit_the_model_is_refused_before_it_is_run():
     model = small_lm()
     assert tf.greedy_decode(tf.language_model(model), PROMPT, 10).shape == (1, 13)

@@ -1,4 +1,4 @@
-"""What training needs beside a model: teacher forcing, and the documents' two ways to smooth labels."""
+"""What is minimised: cross-entropy by teacher forcing, with the documents' two ways to smooth labels."""
 
 from __future__ import annotations
 

@@ -1,0 +1,6 @@
+"""`python -m transformer train|generate|translate|inspect`."""
+
+from transformer.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,231 @@
+"""The commands train, generate, translate and inspect. Errors that a user can mend are one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from minigrad.io import load_file, load_metadata, write_atomically
+from minigrad.random import Generator
+from transformer import tasks
+from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
+from transformer.data import Tokenizer
+from transformer.decoding import language_model, most_probable, sampler, stream_decode
+from transformer.training import Trainer, checkpoint
+
+TRAIN_EXAMPLES = """examples:
+  python -m transformer train reverse                       words backwards, in runs/reverse
+  python -m transformer train translate --target zh --out runs/zh
+  python -m transformer train text --steps 5000 --d-model 192 --vocab 512
+  python -m transformer train --config settings.toml        the same settings as a file: steps = 5000 ...
+  python -m transformer train --resume runs/reverse         go on after a crash, exactly
+"""
+GENERATE_EXAMPLES = """examples:
+  python -m transformer generate runs/text --prompt "ROMEO:"
+  python -m transformer generate runs/text --prompt "KING" --temperature 0.8 --top-k 40 --seed 7
+  python -m transformer generate runs/text --prompt "KING" --temperature 0      greedily
+  python -m transformer generate runs/text --prompt "JULIET:" --stop "\\n\\n"
+"""
+TRANSLATE_EXAMPLES = """examples:
+  python -m transformer translate runs/translate "Enter new password"
+  python -m transformer translate runs/reverse abcdef --beams 1
+  python -m transformer translate runs/translate < sentences.txt
+"""
+INSPECT_EXAMPLES = """examples:
+  python -m transformer inspect runs/text
+  python -m transformer inspect model.safetensors
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code (0; 2 for what the user can mend; 130 when interrupted)."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (ValueError, FloatingPointError, OSError) as error:
+        print(f"transformer {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m transformer", description="Train small Transformers on a CPU, and use them."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="train|generate|translate|inspect")
+
+    def command(name: str, summary: str, examples: str, run: object) -> argparse.ArgumentParser:
+        found = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        found.set_defaults(run=run)
+        return found
+
+    train = command("train", "train a model on a task", TRAIN_EXAMPLES, _train)
+    train.add_argument("task", nargs="?", help=f"{', '.join(tasks.NAMES)}")
+    train.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; options override it")
+    train.add_argument("--out", type=Path, metavar="FOLDER", help="where the run is kept (runs/TASK)")
+    train.add_argument("--resume", type=Path, metavar="FOLDER", help="continue a run with its own settings")
+    add_options(train)
+
+    generate = command("generate", "continue a text with a language model", GENERATE_EXAMPLES, _generate)
+    generate.add_argument("checkpoint", type=Path, help="the folder of a run, or its checkpoint file")
+    generate.add_argument("--prompt", default="\n", help="text to continue (a line break)")
+    generate.add_argument("--max-new-tokens", type=int, metavar="N", help="at most (as many as fit the model)")
+    generate.add_argument("--temperature", type=float, default=1.0, metavar="X", help="1 is the model's; 0 is greedy")
+    generate.add_argument("--top-k", type=int, metavar="N", help="draw from the N best; more than there are is all")
+    generate.add_argument("--top-p", type=float, metavar="X", help="draw from the best that together reach X")
+    generate.add_argument("--min-p", type=float, metavar="X", help="draw from those above X times the best")
+    generate.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="above 1: repeat less")
+    generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end after TEXT (repeatable)")
+    generate.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed draws the same text (0)")
+
+    translate = command("translate", "answer with an encoder-decoder", TRANSLATE_EXAMPLES, _translate)
+    translate.add_argument("checkpoint", type=Path, help="the folder of a run, or its checkpoint file")
+    translate.add_argument("text", nargs="*", help="texts; the lines of the standard input where there are none")
+    translate.add_argument("--beams", type=int, default=4, metavar="N", help="hypotheses side by side; 1 is greedy (4)")
+
+    inspect = command("inspect", "show what a checkpoint holds", INSPECT_EXAMPLES, _inspect)
+    inspect.add_argument("checkpoint", type=Path, help="the folder of a run, or any safetensors file")
+    return parser
+
+
+# --- train ----------------------------------------------------------------------------------------
+
+_NOT_SETTINGS = {"run", "command", "task", "config", "out", "resume"}
+
+
+def _train(options: argparse.Namespace) -> None:
+    given = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
+    if options.resume is not None:
+        if given or options.task or options.config or options.out:
+            raise ValueError("--resume continues a run with its own settings: give nothing else")
+        folder, notes = options.resume, checkpoint.notes(options.resume)
+        settings, tokenizer = _settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
+        task = tasks.make(settings.task, settings, settings.seed, tokenizer)
+    else:
+        settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
+        folder = options.out or Path("runs") / settings.task
+        if (folder / checkpoint.FILE).exists():
+            raise ValueError(
+                f"{folder} holds a run already: continue it with --resume {folder}, or choose another --out"
+            )
+        task = tasks.make(settings.task, settings, settings.seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
+    notes = {
+        "title": settings.task,
+        "settings": dataclasses.asdict(settings),
+        "tokenizer": task.tokenizer.to_json(),
+    }
+    trainer = Trainer(task.model, task.batch, settings, folder, task.evaluate, pad_id=task.pad_id, notes=notes)
+    if options.resume is not None:
+        print(f"resuming after {trainer.resume()} of {settings.steps} steps", file=sys.stderr)
+    size = sum(parameter.numel() for parameter in task.model.parameters())
+    print(f"{settings.task}: {size:,} parameters, {settings.steps} steps, in {folder}", file=sys.stderr)
+    trainer.run()
+
+
+def _settings_of(notes: dict, path: Path) -> Settings:
+    found = notes.get("settings")
+    if not isinstance(found, dict) or "tokenizer" not in notes:
+        raise ValueError(f"{path} does not say its settings: it was not written by `python -m transformer train`")
+    return collect(found.get("task"), found, {})
+
+
+def _load(path: Path) -> tasks.PairsTask | tasks.TextTask:
+    """The task of a run with its trained model. Raises ValueError where the file cannot be used."""
+    notes = checkpoint.notes(path)
+    settings = _settings_of(notes, path)
+    task = tasks.make(settings.task, settings, settings.seed, Tokenizer.from_json(notes["tokenizer"]))
+    task.model.load_state_dict(checkpoint.model_weights(path))
+    return task
+
+
+# --- generate and translate -----------------------------------------------------------------------
+
+
+def _generate(options: argparse.Namespace) -> None:
+    if not options.temperature >= 0:
+        raise ValueError(f"the temperature must be 0 (greedy) or above, got {options.temperature}")
+    if options.temperature == 0:
+        choose = most_probable(options.repetition_penalty)
+    else:
+        choose = sampler(
+            options.temperature,
+            options.top_k,
+            options.top_p,
+            options.min_p,
+            options.repetition_penalty,
+            Generator(options.seed),
+        )
+    task = _load(options.checkpoint)
+    if not isinstance(task, tasks.TextTask):
+        raise ValueError(f"{options.checkpoint} answers and does not continue: use translate")
+    ids = task.continuation(options.prompt)
+    room = task.model.max_len + 1 - ids.shape[1]
+    count = max(room, 1) if options.max_new_tokens is None else options.max_new_tokens
+    stop = [task.tokenizer.encode(text.encode().decode("unicode_escape")) for text in options.stop]
+    tokens = stream_decode(language_model(task.model, task.model.new_cache()), ids, count, choose, stop=stop)
+    print(options.prompt, end="", flush=True)
+    for text in _as_text(task.tokenizer, (int(token) for token in tokens)):
+        print(text, end="", flush=True)
+    print()
+
+
+def _as_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterable[str]:
+    """The text of tokens as they come; a character is held back until all its bytes are there."""
+    held: list[int] = []
+    for token in tokens:
+        held.append(token)
+        text = tokenizer.decode(held)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}") or len(held) > 3:
+            yield text
+            held = []
+    yield tokenizer.decode(held)
+
+
+def _translate(options: argparse.Namespace) -> None:
+    if options.beams < 1:
+        raise ValueError(f"--beams must be at least 1, got {options.beams}")
+    task = _load(options.checkpoint)
+    if not isinstance(task, tasks.PairsTask):
+        raise ValueError(f"{options.checkpoint} continues texts and does not answer: use generate")
+    texts = options.text or [line.rstrip("\n") for line in sys.stdin]
+    for answer in task.answers(texts, options.beams):
+        print(answer)
+
+
+# --- inspect --------------------------------------------------------------------------------------
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    path = checkpoint.locate(options.checkpoint)
+    tensors, metadata = load_file(path), load_metadata(path)
+    if "training" in metadata:
+        notes = checkpoint.notes(path)
+        print(f"{path}: after {notes['step']} steps")
+        for name, value in sorted(notes.get("settings", {}).items()):
+            print(f"  {name} = {value!r}")
+    else:
+        print(path)
+        for name, text in sorted(metadata.items()):
+            print(f"  {name}: {text if len(text) <= 100 else text[:97] + '...'}")
+    for name, tensor in tensors.items():
+        if not name.startswith("optimizer."):
+            print(f"{name:60} {tensor.dtype.name:9} {list(tensor.shape)}")
+    optimizer = [tensor for name, tensor in tensors.items() if name.startswith("optimizer.")]
+    own = {id(tensor): tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")}.values()
+    print(f"{sum(math.prod(t.shape) for t in own):,} numbers in {len(own)} tensors", end="")
+    print(f", {sum(math.prod(t.shape) for t in optimizer):,} of the optimizer's state" if optimizer else "")
