@@ -5,6 +5,7 @@ from minigrad.nn import utils as utils
 from minigrad.nn.containers import ModuleDict, ModuleList, Sequential
 from minigrad.nn.layers import (
     GELU,
+    BatchNorm1d,
     CrossEntropyLoss,
     Dropout,
     Embedding,
@@ -22,6 +23,7 @@ from minigrad.nn.module import Module, Parameter
 
 __all__ = [
     "GELU",
+    "BatchNorm1d",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",

@@ -9,7 +9,7 @@ from ml_dtypes import finfo
 
 from minigrad import functional as F
 from minigrad.autograd import no_grad
-from minigrad.creation import empty, ones, zeros
+from minigrad.creation import empty, ones, tensor, zeros
 from minigrad.nn import init
 from minigrad.nn.module import Module, Parameter
 from minigrad.ops.index import embedding
@@ -132,6 +132,64 @@ class RMSNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class BatchNorm1d(Module):
+    """(x - mean) / sqrt(variance + eps) * weight + bias, each channel over the batch (Ioffe and Szegedy 2015).
+
+    x ``(N, C)`` or ``(N, C, L)``. In training the statistics are the batch's (biased variance), and the running ones
+    move towards them by `momentum` (None: their plain average so far; the variance unbiased); in evaluation the running
+    ones are used. Raises ValueError for another shape, and in training for a single value a channel.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        dtype: np.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.weight = Parameter(ones(num_features, dtype=dtype)) if affine else None
+        self.bias = Parameter(zeros(num_features, dtype=dtype)) if affine else None
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype))
+        self.register_buffer("running_var", ones(num_features, dtype=dtype))
+        self.register_buffer("num_batches_tracked", tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in (2, 3) or x.shape[1] != self.num_features:
+            raise ValueError(
+                f"BatchNorm1d: expected (N, {self.num_features}) or (N, {self.num_features}, L), got {list(x.shape)}"
+            )
+        column = (1, self.num_features, 1)[: x.ndim]
+        if self.training:
+            dims = (0, 2)[: x.ndim - 1]
+            mean, variance = x.mean(dims, keepdim=True), x.var(dims, unbiased=False, keepdim=True)
+            self._track(x.numel() // self.num_features, mean, variance)
+        else:
+            mean, variance = self.running_mean.reshape(column), self.running_var.reshape(column)
+        normal = (x - mean) * (variance + self.eps).rsqrt()
+        if self.weight is None or self.bias is None:
+            return normal
+        return normal * self.weight.reshape(column) + self.bias.reshape(column)
+
+    @no_grad()
+    def _track(self, count: int, mean: Tensor, variance: Tensor) -> None:
+        if count < 2:
+            raise ValueError("BatchNorm1d: in training a channel needs more than one value, so use a larger batch")
+        self.num_batches_tracked.add_(1)
+        share = 1.0 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+        self.running_mean.mul_(1.0 - share).add_(mean.reshape(-1) * share)
+        self.running_var.mul_(1.0 - share).add_(variance.reshape(-1) * (share * count / (count - 1)))
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class Dropout(Module):

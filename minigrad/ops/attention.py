@@ -40,8 +40,11 @@ def attention_weights(
 ) -> Tensor:
     """softmax of the scaled scores plus `bias` over the visible keys ``(..., Tq, Tk)``, in plain tensor ops."""
     scores = matmul(query, transpose(key, -1, -2)) * scale
-    if bias is not None:
-        scores = scores + bias
+    return visible_softmax(scores if bias is None else scores + bias, mask)
+
+
+def visible_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax of scores ``(..., Tq, Tk)`` over the visible keys; a row without any gives zeros. In plain tensor ops."""
     if mask is None:
         e = exp(scores - detach(amax(scores, -1, keepdim=True)))
         return e / sum(e, -1, keepdim=True)
