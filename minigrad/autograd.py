@@ -170,7 +170,10 @@ def _run(
 
     before = state.grad_enabled, state.backward_of
     state.grad_enabled = create_graph
+    watch, state.backward_watch = state.backward_watch, None  # a pass inside a rule is part of that rule
     try:
+        if watch is not None:
+            watch.begin(seeds)
         for edge, seed in seeds:
             receive(edge, _fit(seed, edge[0].outputs[edge[1]]))
         while heap:
@@ -179,15 +182,21 @@ def _run(
             if node.hooks is not None or node.grads is not None or wanted or not node.edges:
                 _arrived(node, slots, wanted, accumulate)
             if not node.edges:
+                if watch is not None:
+                    watch.visit(node, slots, ())
                 continue
             state.backward_of = node
-            for target, gradient in zip(node.edges, vjp(node, slots, create_graph), strict=True):
+            results = vjp(node, slots, create_graph)
+            if watch is not None:
+                watch.visit(node, slots, results)
+            for target, gradient in zip(node.edges, results, strict=True):
                 if target is not None and gradient is not None:
                     receive(target, _fit(gradient, target[0].outputs[target[1]]))
             if not retain_graph and node.saved and (state.recorder is None or node in state.recorder.known):
                 node.saved = FREED
     finally:
         state.grad_enabled, state.backward_of = before
+        state.backward_watch = watch
 
 
 def _leading_to(targets: set[Node], seeds: Sequence[tuple[Edge, Tensor]]) -> set[Node]:

@@ -42,6 +42,7 @@ class State(threading.local):
     scope: Scope = ()
     backward_of: Node | None = None  # the node whose VJP is running
     quiet: bool = False  # numpy's floating-point warnings are already off
+    backward_watch: Any = None  # sees every step of backward passes (see minigrad.study.step)
     decomposing: str = ""  # the composite whose decomposition is running: it has to be repeatable
 
 

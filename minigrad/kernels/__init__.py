@@ -92,6 +92,8 @@ def bind(op: Op, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], at
 
 def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
     """The outputs of `op`: by its kernel where one serves, else by its reference."""
+    if _watcher is not None:
+        return _watched(op, arrays, attrs)
     if op.name in _names and _mode != "reference" and (arrays[0].size >= MIN_SIZE or _mode == "always"):
         metas = op.output_metas([(array.shape, array.dtype) for array in arrays], attrs)
         outputs = tuple([np.empty(shape, dtype) for shape, dtype in metas])
@@ -100,3 +102,32 @@ def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple
             calls.run()
             return outputs
     return op.evaluate(arrays, attrs)
+
+
+# --- watching -----------------------------------------------------------------------------------------
+
+Watcher = Callable[["Op", Sequence[np.ndarray], Sequence[np.ndarray]], None]  # op, inputs, outputs
+_watcher: Watcher | None = None
+
+
+@contextmanager
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Call `watcher` after every op that is computed inside; what a composite is made of is not shown to it."""
+    global _watcher
+    before, _watcher = _watcher, watcher
+    try:
+        yield
+    finally:
+        _watcher = before
+
+
+def _watched(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+    global _watcher
+    watcher, _watcher = _watcher, None
+    assert watcher is not None
+    try:
+        outputs = run(op, arrays, attrs)
+        watcher(op, arrays, outputs)
+    finally:
+        _watcher = watcher
+    return outputs
