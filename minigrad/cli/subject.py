@@ -1,9 +1,9 @@
 """What the command line names, as something to trace: examples, functions and modules of files and packages.
 
-    --example NAME                  one of EXAMPLES
-    file.py:function                a function of minigrad tensors
-    file.py:Class                   a module (minigrad's or torch's) whose class needs no arguments
-    package.module:Class(64, n=4)   or with literal arguments
+--example NAME                  one of EXAMPLES
+file.py:function                a function of minigrad tensors
+file.py:Class                   a module (minigrad's or torch's) whose class needs no arguments
+package.module:Class(64, n=4)   or with literal arguments
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
         try:
             found = found(*(call[1] or ()), **(call[2] or {}))
         except TypeError as error:
-            raise Refusal(f"{call[0]} could not be made ({error}): give its arguments, as in {call[0]}(64, n=4)") from None
+            raise Refusal(
+                f"{call[0]} could not be made ({error}): give its arguments, as in {call[0]}(64, n=4)"
+            ) from None
     if not callable(found):
         raise Refusal(f"{spec} is a {type(found).__name__}, which cannot be called: name a function or a module")
     torch = sys.modules.get("torch")
@@ -122,7 +124,7 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
 
 
 def _parse(name: str) -> tuple[str, tuple[Any, ...] | None, dict[str, Any] | None]:
-    """"Class(64, n=4)" to ("Class", (64,), {"n": 4}); None where there are no parentheses."""
+    """ "Class(64, n=4)" to ("Class", (64,), {"n": 4}); None where there are no parentheses."""
     try:
         tree = ast.parse(name, mode="eval").body
         if isinstance(tree, ast.Call):

@@ -2,9 +2,9 @@
 
 Notation. L is the loss, y the op's output, g = dL/dy what arrives from above, <u, v> the sum of u v over all elements.
 To first order dL = <g, dy>; whoever writes this as <..., dx> has found dL/dx. (Where an input is itself called g or y,
-the arriving gradient is h and the output z; a second output is y1, its gradient g1.) `sum` and `mean` run over the last
-dimension unless one is named, and keep it with size 1. Last lines are numpy expressions over inputs, outputs, attributes
-and the few words of `minigrad.study.notation`.
+the arriving gradient is h and the output z; a second output is y1, its gradient g1.) `sum` and `mean` run over the
+last dimension unless one is named, and keep it with size 1. Last lines are numpy expressions over inputs, outputs,
+attributes and the few words of `minigrad.study.notation`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ def grid(*shape: int, seed: int = 0) -> np.ndarray:
 derive("add", "y = a + b, so dy = da + db", "dL = <g, da> + <g, db>", a="g", b="g")
 derive("sub", "y = a - b, so dy = da - db", "dL = <g, da> + <-g, db>", a="g", b="-g")
 derive("mul", "y = a b, so dy = b da + a db", "dL = <g b, da> + <g a, db>", a="g * b", b="g * a")
-derive(
-    "div", "y = a / b, so dy = da / b - a / b^2 db", "a / b is y: dy = (da - y db) / b", a="g / b", b="-g * y / b"
-)
+derive("div", "y = a / b, so dy = da / b - a / b^2 db", "a / b is y: dy = (da - y db) / b", a="g / b", b="-g * y / b")
 derive(
     "pow",
     "y = a^b = e^(b ln a), so dy = y (b / a da + ln a db)",
@@ -72,7 +70,7 @@ derive(
 derive("neg", "y = -x, so dy = -dx", x="-g")
 derive("abs", "y = x where x > 0, -x where x < 0", "at 0 the slope is taken as 0", x="g * sign(x)")
 for _name in ("sign", "floor", "ceil", "round"):
-    derive(_name, "constant between its jumps, so dy = 0", "the jumps are not seen: training goes no way here", x="0 * g")
+    derive(_name, "constant between its jumps, so dy = 0", "the jumps go unseen: no way to train", x="0 * g")
 
 # --- functions of one number ------------------------------------------------------------------------
 
@@ -186,7 +184,7 @@ derive(
 )  # fmt: skip
 derive("strided_add", _BACK, _THERE, g="window(h, shape, strides, offset)")
 derive(
-    "scatter_add_zeros", "y = M src with the 0-1 matrix M that puts elements in their places; dL = <M^T g, dsrc>", _THERE,
+    "scatter_add_zeros", "y = M src with the 0-1 matrix M that puts elements in place; dL = <M^T g, dsrc>", _THERE,
     src="take_along_axis(g, index, dim)",
     example=lambda: ([grid(2, 2), np.array([[0, 0], [2, 1]])], {"dim": 1, "shape": (2, 3)}),
 )  # fmt: skip
@@ -212,6 +210,14 @@ derive(
 derive(
     "cat", "y is the tensors side by side", "each gets its own part of g", tensors="split(g, tensors, dim)",
     example=lambda: ([grid(2, 3), grid(2, 1, seed=1)], {"dim": 1}),
+)  # fmt: skip
+derive(
+    "join", "y is zeros with each part at its own place", "each gets what has arrived at its place",
+    parts="[at(g, index) for index in indices]",
+    example=lambda: (
+        [grid(1, 3), grid(1, 2, seed=1)],
+        {"shape": (2, 3), "indices": ((("slice", 0, 1, None),), (("slice", 1, 2, None), ("slice", 0, 2, None)))},
+    ),
 )  # fmt: skip
 derive("tril", "y = M x, M 1 on and below the diagonal, else 0", x="tril(g, diagonal)")
 derive("triu", "y = M x, M 1 on and above the diagonal, else 0", x="triu(g, diagonal)")
@@ -321,7 +327,8 @@ def _norm_grad_example(centre: bool) -> Callable[[], tuple[list[np.ndarray], dic
 
 derive(
     "layer_norm",
-    "y = n w + b, n = c r, c = x - mean(x), r = (mean(c^2) + eps)^(-1/2); with s = g w: dL = <s, dn> + <g n, dw> + <g, db>",
+    "y = n w + b, n = c r, c = x - mean(x), r = (mean(c^2) + eps)^(-1/2)",
+    "dy = w dn + n dw + db; with s = g w: dL = <s, dn> + <g n, dw> + <g, db>",
     "dn = r dc + c dr; dc = dx - mean(dx); dr = -r^3 mean(c dx) = -r^2 mean(n dx)",
     "so dn = r (dx - mean(dx) - n mean(n dx)): x loses its part along 1 and along n",
     "this map is symmetric, so it acts on s in the same way; w and b serve every row and collect from all",
@@ -343,7 +350,8 @@ derive(
 )
 derive(
     "layer_norm_grad",
-    "three outputs: dx = r (s - mean(s) - n mean(s n)) with s = g w, dw = sum g n, db = sum g; L = <h, dx> + <h1, dw> + <h2, db>",
+    "three outputs: dx = r (s - mean(s) - n mean(s n)) with s = g w, dw = sum g n, db = sum g",
+    "L = <h, dx> + <h1, dw> + <h2, db>",
     "the map s -> dx is symmetric: <h, dx> = <P, s> with P = r (h - mean(h) - n mean(h n)); this gives g and w",
     "through n: N = -r (h mean(s n) + s mean(h n)) + h1 g; through r directly: R = <h, dx> / r of the row",
     "dn = r (dx - mean(dx) - n mean(n dx)) and dr = -r^2 mean(n dx) carry N and R to x",

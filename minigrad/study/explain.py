@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import minigrad.ops.optimise
-import minigrad.random  # these register ops
+import minigrad.optim  # noqa: F401  (its ops are ops, too)
 from minigrad import dispatch, kernels
 from minigrad.autograd import grad
 from minigrad.ops.registry import OPS, Array, Op
@@ -242,7 +241,8 @@ def _derivation(op: Op, derivation: Derivation, arriving: str, out: str) -> list
 def _glossary(expressions: str) -> list[str]:
     """What the words in last lines mean, for those that do not say it themselves."""
     used = dict.fromkeys(re.findall(r"[a-z_]+(?=\()", expressions))
-    said = {"moved": "this op itself, on other values", **{word: DEFINED[word].__doc__ for word in used if word in DEFINED}}
+    said = {"moved": "this op itself, on other values"}
+    said.update({word: DEFINED[word].__doc__ for word in used if word in DEFINED})
     return [f"{word} means {said[word]}" for word in used if word in said]
 
 
@@ -266,7 +266,8 @@ def _saved(op: Op) -> list[str]:
         return ["nothing: the rule needs only what arrives" + (" and shapes" if any(op.slots) else "")]
     lines = []
     for name, inputs in readers.items():
-        why = "the gradients read it" if joint else f"{' and '.join(f'dL/d{i}' for i in inputs)} read{'s' * (len(inputs) == 1)} it"
+        who = "the gradients" if joint else " and ".join(f"dL/d{i}" for i in inputs)
+        why = f"{who} read{'s' if not joint and len(inputs) == 1 else ''} it"
         extra = "; it exists anyway, so keeping it costs nothing more" if name == "the output" else ""
         extra = "; small, and dear to compute again" if name.startswith("output ") and op.aux else extra
         lines.append(f"{name}: {why}{extra}")
@@ -336,5 +337,3 @@ def _matrix(name: str, array: Array) -> list[str]:
     head, *tail = text.splitlines()
     pad = " " * (len(name) + 3)
     return [f"{name} = {head}", *[pad + line for line in tail]]
-
-

@@ -77,7 +77,7 @@ def _place() -> str:
 
 
 def _user_line() -> str:
-    for frame, line in reversed(list(traceback.walk_stack(None))[::-1]):
+    for frame, line in traceback.walk_stack(None):
         if not _ours(frame):
             return f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{line}"
     return ""
@@ -98,7 +98,8 @@ def find_nan(function: Callable[..., Any] | None = None, *inputs: Any, infinity:
 
     As `with find_nan(): ...` it raises NotFinite there. As `find_nan(fn, *inputs)` it runs fn, then the backward pass
     of what fn returns if that is one number with a gradient, and returns the NotFinite, or None if all is finite.
-    An infinite mask value (`where(mask, x, -inf)`) is an input of its op, and no finding. `infinity=False` looks for NaN only.
+    An infinite mask value (`where(mask, x, -inf)`) is an input of its op, and no finding. `infinity=False` looks for
+    NaN only.
     """
     if function is None:
         return _guard(infinity)

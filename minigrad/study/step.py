@@ -1,13 +1,14 @@
 """A backward pass step by step: what arrives at a node, what its rule makes of it, where that adds up.
 
-    with watching(print):                 # or a list's append
-        loss.backward()
+with watching(print):                 # or a list's append
+    loss.backward()
 
-    minigrad step train.py                # every backward pass of a program, waiting for Enter at each step
+minigrad step train.py                # every backward pass of a program, waiting for Enter at each step
 """
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -73,11 +74,17 @@ def rules(node: Node) -> list[str]:
     op, derivation = OPS[node.op], DERIVATIONS.get(node.op)
     if derivation is None:
         return ["by its decomposition"]
-    names = [op.inputs[i] if i < len(op.inputs) else op.rest for i, edge in enumerate(node.edges) if edge is not None]
+    names = [
+        op.inputs[i] if i < len(op.inputs) else str(op.rest) for i, edge in enumerate(node.edges) if edge is not None
+    ]
     lines = [f"dL/d{name} = {derivation.results[name]}" for name in dict.fromkeys(names) if name in derivation.results]
     where = [f"{name} = {value}" for name, value in derivation.let.items()]
     attrs = [f"{name}={short(value)}" for name, value in node.attrs.items()]
-    return [*lines, *(["  where " + "; ".join(where)] if where else []), *(["  with " + ", ".join(attrs)] if attrs else [])]
+    if where:
+        lines.append("  where " + "; ".join(where))
+    if attrs:
+        lines.append("  with " + ", ".join(attrs))
+    return lines
 
 
 class Watch:
@@ -99,20 +106,22 @@ class Watch:
 
     def visit(self, node: Node, arrived: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> None:
         self.count += 1
-        for edge in [edge for edge in self.pending if edge[0] is node]:
-            del self.pending[edge]
+        for index in range(len(node.outputs)):
+            self.pending.pop((node, index), None)
         step = Step(self.count, node, self.name(node), [None if g is None else g.array for g in arrived])
         if node.edges:
-            for edge, gradient in zip(node.edges, results, strict=True):
-                if edge is not None and gradient is not None:
-                    fitted = _fit(gradient, edge[0].outputs[edge[1]]).array
-                    total, count = self._receive(edge, fitted)
-                    target = self.name(edge[0]) + (f".{edge[1]}" if edge[1] else "")
-                    step.contributions.append(
-                        Contribution(target, edge, fitted, total, count, tuple(gradient.array.shape))
-                    )
+            for target, gradient in zip(node.edges, results, strict=True):
+                if target is not None and gradient is not None:
+                    step.contributions.append(self._contribution(target, gradient))
         step.waiting = list(dict.fromkeys(self.name(edge[0]) for edge in self.pending))
         self.see(step)
+
+    def _contribution(self, edge: Edge, gradient: Tensor) -> Contribution:
+        node, index = edge
+        fitted = _fit(gradient, node.outputs[index]).array
+        total, count = self._receive(edge, fitted)
+        name = self.name(node) + (f".{index}" if index else "")
+        return Contribution(name, edge, fitted, total, count, tuple(gradient.array.shape))
 
     def name(self, node: Node) -> str:
         """The op, with the variable that holds its result, or with a number."""
@@ -132,7 +141,7 @@ def variables() -> dict[Node, str]:
     """Names of the tensors that variables of the calling program hold, by their nodes; the innermost name wins."""
     found: dict[Node, str] = {}
     frame = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(PACKAGE) or "contextlib" in frame.f_code.co_filename):
+    while frame is not None and frame.f_code.co_filename.startswith((PACKAGE, contextlib.__file__)):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is not None:
         for name, value in {**frame.f_globals, **frame.f_locals}.items():
@@ -177,11 +186,8 @@ def step_file(path: str, every: bool = False, write: Callable[[str], object] = p
             if answer == "q":
                 raise Stop
 
-    with watching(see):
-        try:
-            runpy.run_path(path, run_name="__main__")
-        except Stop:
-            pass
+    with watching(see), contextlib.suppress(Stop):
+        runpy.run_path(path, run_name="__main__")
     if not count:
         write(f"{path} ran no backward pass: call backward() on a loss in it")
     return count

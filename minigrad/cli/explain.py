@@ -1,0 +1,26 @@
+"""`minigrad explain OP`: formula, derivative with its derivation, what is saved, cost, kernels, a worked example."""
+
+from __future__ import annotations
+
+import argparse
+
+from minigrad.cli import Refusal
+from minigrad.study.explain import explain
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("op", nargs="*", metavar="OP", help="names of ops; without one, the names that there are")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not arguments.op:
+        from minigrad.ops.registry import OPS
+
+        for op in OPS.values():
+            print(f"{op.name:22}{op.formula}")
+        return 0
+    try:
+        print("\n\n\n".join(explain(name) for name in arguments.op))
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    return 0
