@@ -1,7 +1,7 @@
-"""Transformers to draw: each function returns a function (or model) and arguments to trace it with.
+"""Computations to draw, from one neuron to GPT-2: each function returns a function (or model) and its arguments.
 
-Nothing is computed: a model is built inside a trace, so that its initialisation is recorded and thrown away, and the
-parameters are memory that is never touched. A model of GPT-2's size costs a fraction of a second.
+The big ones are not computed: a model is built inside a trace (`blank`), so that its initialisation is recorded and
+thrown away, and its parameters are memory that is never touched. A model of GPT-2's size costs a fraction of a second.
 """
 
 from __future__ import annotations
@@ -67,19 +67,58 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
 
+def neuron() -> Example:
+    """tanh(w1 x1 + w2 x2 + b) and its backward pass, on scalars."""
+
+    def step(x1: mg.Tensor, x2: mg.Tensor, w1: mg.Tensor, w2: mg.Tensor, b: mg.Tensor) -> mg.Tensor:
+        out = (x1 * w1 + x2 * w2 + b).tanh()
+        out.backward()
+        return out
+
+    return step, tuple(mg.tensor(v, requires_grad=True) for v in (2.0, 0.0, -3.0, 1.0, 6.8813735870195432))
+
+
+def mlp() -> Example:
+    """Two linear layers with a ReLU, cross-entropy, and the backward pass."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def step(x: mg.Tensor, labels: mg.Tensor) -> mg.Tensor:
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        return loss
+
+    return step, (mg.randn(5, 4), mg.tensor([0, 2, 1, 1, 0]))
+
+
+def softmax() -> Example:
+    """A composite op, to be unfolded into its steps."""
+    return lambda x: x.softmax(-1), (mg.randn(2, 3),)
+
+
+def attention() -> Example:
+    """softmax(Q K^T / sqrt(d_k)) V with a causal mask, written out op by op."""
+    visible = mg.tensor(np.tri(4, dtype=bool))
+
+    def scaled_dot_product(query: mg.Tensor, key: mg.Tensor, value: mg.Tensor) -> mg.Tensor:
+        scores = query @ key.transpose(-1, -2) / 8**0.5
+        return scores.masked_fill(~visible, float("-inf")).softmax(-1) @ value
+
+    return scaled_dot_product, (mg.randn(4, 8), mg.randn(4, 8), mg.randn(4, 8))
+
+
 def multi_head_attention() -> Example:
-    x = mg.zeros(2, 7, 64)
-    return blank(lambda: MultiHeadAttention(64, 4)), (x, x, x)
+    x = mg.randn(2, 7, 64)
+    return MultiHeadAttention(64, 4), (x, x, x)
 
 
 def encoder_layer() -> Example:
-    return blank(lambda: EncoderLayer(64, 4, 256)), (mg.zeros(2, 7, 64),)
+    return EncoderLayer(64, 4, 256).eval(), (mg.randn(2, 7, 64),)
 
 
 def encoder_decoder() -> Example:
     """The documents' model: 3 layers in each stack."""
-    model = blank(lambda: EncoderDecoder(1000, 1200, d_model=128, n_heads=8, n_layers=3, d_ff=512))
-    return model, (ids(2, 10), ids(2, 9))
+    model = EncoderDecoder(1000, 1200, d_model=128, n_heads=8, n_layers=3, d_ff=512)
+    return model.eval(), (ids(2, 10), ids(2, 9))
 
 
 def llama() -> Example:

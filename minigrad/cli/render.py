@@ -8,7 +8,7 @@ from typing import Any
 
 from minigrad import viz
 from minigrad.cli import Refusal
-from minigrad.cli.subject import EXAMPLES, example, subject
+from minigrad.cli.subject import BLANK, EXAMPLES, example, subject
 from minigrad.graph import Graph
 from minigrad.viz.layout import LayoutError
 from minigrad.viz.picture import Options
@@ -59,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.values:
         if chosen.foreign:
             raise Refusal("--values needs a graph of minigrad's own ops, this one is torch's")
+        if arguments.example in BLANK:
+            raise Refusal(f"--values needs a model with values, {arguments.example} is traced without any")
         options["inputs"] = chosen.arguments
     for path, stage in _stages(graph, target, arguments.passes, chosen.foreign):
         try:

@@ -25,10 +25,10 @@ from minigrad.graph import Graph
 from minigrad.viz.format import LONG
 
 EXAMPLES = {  # name -> "module:function" that returns a function and its arguments
-    "neuron": "minigrad.viz.examples:neuron",
-    "mlp": "minigrad.viz.examples:mlp",
-    "softmax": "minigrad.viz.examples:softmax",
-    "attention": "minigrad.viz.examples:attention",
+    "neuron": "transformer.examples:neuron",
+    "mlp": "transformer.examples:mlp",
+    "softmax": "transformer.examples:softmax",
+    "attention": "transformer.examples:attention",
     "multi-head-attention": "transformer.examples:multi_head_attention",
     "encoder-layer": "transformer.examples:encoder_layer",
     "encoder-decoder": "transformer.examples:encoder_decoder",
@@ -36,6 +36,7 @@ EXAMPLES = {  # name -> "module:function" that returns a function and its argume
     "gpt": "transformer.examples:gpt",
     "gpt-train-step": "transformer.examples:gpt_train_step",
 }
+BLANK = ("llama", "gpt", "gpt-train-step")  # too big to initialise: nothing to run
 
 
 @dataclass

@@ -31,15 +31,18 @@ def size(box: Box) -> tuple[float, float]:
 def drawn(picture: Picture) -> list[Arrow]:
     """The arrows that a still picture shows.
 
-    Left out are saved values where a tie joins the same boxes, and all of them where they would cover everything else;
-    parameters' way to the optimizer, where their gradients go too; and what a folded block hands to its next repeat.
+    Left out are all ties of a box but the one to where its derivative ends; saved values where a tie joins the same
+    boxes, and all of them where they would cover everything else; parameters' way to the optimizer, where their
+    gradients go too; and what a folded block hands to its next repeat.
     """
+    last = {arrow.source: arrow.target for arrow in picture.arrows if arrow.kind == "tie"}
     tied = {(arrow.source, arrow.target) for arrow in picture.arrows if arrow.kind == "tie"}
     crowded = len(picture.boxes) > MANY
     side = {id: box.side for id, box in picture.boxes.items()}
     return [
         arrow for arrow in picture.arrows
         if arrow.kind != "carried"
+        and not (arrow.kind == "tie" and last[arrow.source] != arrow.target)
         and not (arrow.kind == "update" and side[arrow.source] == "forward" and "backward" in side.values())
         and not (arrow.kind == "saved" and (crowded or (arrow.source, arrow.target) in tied))
     ]  # fmt: skip
@@ -101,7 +104,7 @@ def _edge(arrow: Arrow, number: int) -> str:
     if arrow.kind == "tie":
         attributes += ["dir=none", "minlen=0", "weight=4"]
     if arrow.kind == "saved":
-        attributes += ["constraint=false"]
+        attributes += ["minlen=0", "weight=0"]
     if arrow.kind == "update":
         attributes += ["minlen=0", "weight=0"]
     if arrow.label:

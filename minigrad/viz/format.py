@@ -26,7 +26,7 @@ def attribute(value: Any) -> str:
     """An attribute as it is written in a program; numbers briefly."""
     if isinstance(value, np.dtype):
         return SHORT.get(dtypes.name(value), dtypes.name(value))
-    return repr(value)
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def short(value: Any) -> str:
@@ -36,7 +36,7 @@ def short(value: Any) -> str:
     if isinstance(value, tuple) and value and value[0] == "slice" and len(value) == 4:
         return ":".join("" if part is None else str(part) for part in (value[1:3] if value[3] is None else value[1:]))
     if isinstance(value, tuple | list):
-        return "(" + ", ".join(short(part) for part in value) + ")"
+        return "(" + ", ".join(short(part) for part in value) + ("," if len(value) == 1 else "") + ")"
     return attribute(value)
 
 

@@ -52,7 +52,7 @@ class Box:
     """A visible rectangle or oval: a card, or a closed scope (kind "module"). `lines` stand under the title.
 
     heat    log10 of the root mean square of its values, where there was a real run
-    alarm   it holds NaN or infinity; `first` marks the first such box in the program's order
+    alarm   it holds NaN or infinity; `first`: it is the first such box, and its last line says so
     """
 
     id: str
@@ -243,6 +243,7 @@ class _Drawing:
         alarmed = next((box for box in boxes.values() if box.alarm), None)
         if alarmed is not None:
             alarmed.first = True
+            alarmed.lines.append("the first NaN or infinity")
         clusters, top = self._clusters(boxes)
         return Picture(boxes, clusters, top, self._arrows(boxes), self.opened)
 

@@ -13,13 +13,15 @@ from minigrad.ops.registry import OPS
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the finite elements of a node's first output: extremes, mean, root mean square, norm; counts of the others."""
+    """Of the finite elements of a node's first output: extremes, mean, root mean square, norm. How many elements
+    there are in all, and how many are NaN or infinite."""
 
     low: float
     high: float
     mean: float
     rms: float
     norm: float
+    count: int
     nan: int
     infinite: int
 
@@ -28,7 +30,11 @@ class Statistics:
         return not self.nan and not self.infinite
 
     def __str__(self) -> str:
-        words = [f"{self.low:.3g} to {self.high:.3g}", f"mean {self.mean:.3g}", f"norm {self.norm:.3g}"]
+        if self.count == 1 and self.healthy:
+            return f"= {self.mean:.4g}"
+        words = []
+        if self.count > self.nan + self.infinite:
+            words = [f"{self.low:.3g} to {self.high:.3g}", f"norm {self.norm:.3g}"]
         if self.nan:
             words.append(f"{self.nan:,} NaN")
         if self.infinite:
@@ -38,18 +44,19 @@ class Statistics:
 
 def describe(array: np.ndarray) -> Statistics:
     """The statistics of any array of numbers."""
-    values = np.asarray(array).astype(np.float64, copy=False).ravel()
+    with np.errstate(all="ignore"):
+        values = np.asarray(array).astype(np.float64, copy=False).ravel()
     finite = values[np.isfinite(values)]
     nan = int(np.isnan(values).sum())
     infinite = values.size - finite.size - nan
     if not finite.size:
-        return Statistics(0.0, 0.0, 0.0, 0.0, 0.0, nan, infinite)
+        return Statistics(0.0, 0.0, 0.0, 0.0, 0.0, values.size, nan, infinite)
     largest = float(np.abs(finite).max())
     squares = float(np.square(finite / largest).sum()) if largest else 0.0  # scaled: squares of huge values overflow
     norm = largest * squares**0.5
     return Statistics(
         float(finite.min()), float(finite.max()), float((finite / finite.size).sum()), norm / finite.size**0.5, norm,
-        nan, infinite,
+        values.size, nan, infinite,
     )  # fmt: skip
 
 

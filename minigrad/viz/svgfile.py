@@ -88,14 +88,13 @@ def _box(box: Box, layout: Layout) -> str:
     baseline = y + PAD_Y + style.TITLE
     texts = [f'<text class="title" x="{middle:.1f}" y="{baseline:.1f}" text-anchor="middle">{escape(box.title)}</text>']
     baseline += style.TITLE * 0.25
-    for line in box.lines:
+    for number, line in enumerate(box.lines, 1):
         baseline += style.LINE * 1.3
+        kind = "alarm" if box.first and number == len(box.lines) else "line"
         texts.append(
-            f'<text class="line" x="{middle:.1f}" y="{baseline - style.LINE * 0.2:.1f}" text-anchor="middle">'
+            f'<text class="{kind}" x="{middle:.1f}" y="{baseline - style.LINE * 0.2:.1f}" text-anchor="middle">'
             f"{escape(line)}</text>"
         )
-    if box.first:
-        texts.append(f'<text class="alarm" x="{x + 3:.1f}" y="{y - 3:.1f}">first NaN or infinity</text>')
     return (
         f'<g id="{box.id}" class="box {box.kind} {box.side}"><title>{escape(box.tooltip)}</title>'
         + "".join(shapes) + "".join(texts) + "</g>"

@@ -309,6 +309,7 @@ class _Builder:
                 continue
             card = Card(f"r{position}", kind, title, title, side, order=len(self.number) + position, parent=place)
             card.outputs = (meta(*edge[0].outputs[edge[1]]),)
+            card.statistics = self.statistics.get(edge[0]) if edge[1] == 0 else None
             self._add(card)
             size = _size(edge[0].outputs[edge[1]])
             self.view.wires.append(Wire(self._id(edge[0]), edge[1], card.id, 0, _kind(self.side[edge[0]], side), size))
