@@ -40,6 +40,7 @@ FAST: dict[tuple[str, str, str], str] = {
     ("layer_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm_grad",
     ("rms_norm", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm",
     ("rms_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm_grad",
+    ("sum", "cpu", "float32"): "minigrad.kernels.numba.sums:sum",
     ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
     ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
 }

@@ -16,7 +16,7 @@ from minigrad.kernels import threads
 from minigrad.ops.registry import OPS
 
 ROWS = ["layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "softmax", "softmax_grad"]
-CASES = [*ROWS, "cross_entropy", "cross_entropy_grad", "embedding", "embedding_grad", "adam"]
+CASES = [*ROWS, "cross_entropy", "cross_entropy_grad", "embedding", "embedding_grad", "adam", "sum"]
 
 
 def inputs(name, shape, seed):
@@ -38,6 +38,8 @@ def inputs(name, shape, seed):
         if name == "rms_norm":
             return [x, weight], {"eps": 1e-6}
         return [g, x, weight, OPS["rms_norm"].reference(x, weight, eps=1e-6)[1]], {"eps": 1e-6}
+    if name == "sum":
+        return [normal(3, *shape)], {"dims": tuple(range(max(len(shape), 1))), "keepdim": bool(seed % 2)}
     rows = int(np.prod(shape[:-1]))
     ids = rng.integers(0, d, rows)
     if name.startswith("cross_entropy"):
