@@ -190,6 +190,7 @@ class Graph:
     """A traced computation: nodes in topological order, with named inputs, constants and outputs.
 
     constants   node -> array, for tensors that the function reached without being given them (parameters too)
+    captured    the tensors whose arrays the constants are (of a trace; a pass does not carry them on)
     mutations   (tensor, edge): tensors of the outside that the function changed in place, and their new value
     gradients   leaf -> edge: the gradients that the function left in `.grad`
     structure   how the outputs were nested: a function from the flat list back to the traced function's result
@@ -209,6 +210,7 @@ class Graph:
         self.inputs = inputs
         self.outputs = outputs
         self.constants = constants
+        self.captured: list[Tensor] = []
         self.mutations = list(mutations)
         self.gradients = dict(gradients or {})
         self.structure = structure or (lambda flat: flat[0] if len(flat) == 1 else tuple(flat))

@@ -27,6 +27,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.known: set[Node] = set()
         self.constants: dict[Node, np.ndarray] = {}
+        self.captured: list[Tensor] = []  # the tensors behind the constants
         self.current: dict[int, tuple[Tensor, Edge]] = {}  # by id: the edge that is a tensor's value now
         self.changed: dict[int, tuple[Tensor, Storage, Any]] = {}  # outside tensors changed in place, as they were
         self.detached: set[int] = set()  # by id: tensors that share memory with their base, but no history
@@ -90,6 +91,7 @@ class Recorder:
             node.name = _name_of(tensor)
         self.add(node, [tensor])
         self.constants[node] = tensor.array
+        self.captured.append(tensor)
         return node, 0
 
     def touch(self, node: Node) -> None:
@@ -213,6 +215,8 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
         finally:
             state.recorder = before
             recorder.restore()
-        return Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
+        graph = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
+        graph.captured = recorder.captured
+        return graph
 
     return traced

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from minigrad.compile.fusion import fuse_elementwise
 from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
 from minigrad.compile.plan import Plan
@@ -40,11 +42,13 @@ def optimise(graph: Graph) -> list[tuple[str, Graph]]:
 
 
 class Compiled:
-    """A function that replays plans. `plans` holds one for each combination of shapes, dtypes and other arguments."""
+    """A function that replays plans: one for each combination of shapes, dtypes and other arguments. A plan is made
+    anew when a tensor that it captured was given other memory (`parameter.data = ...`)."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.plans: dict[Any, tuple[Plan, list[tuple[str, Graph]]]] = {}
+        self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
         self.__name__ = getattr(function, "__name__", "compiled")
         self.__doc__ = function.__doc__
 
@@ -55,9 +59,11 @@ class Compiled:
         others = rebuild([None] * len(tensors))
         key = (tuple((t.array.shape, t.array.dtype, t.needs_grad) for t in tensors), repr(others), state.grad_enabled)
         found = self.plans.get(key)
-        if found is None:
-            stages = optimise(trace(self.function)(*arguments, **keywords))
+        if found is None or any(tensor.array is not array for tensor, array in self._bound[key]):
+            graph = trace(self.function)(*arguments, **keywords)
+            stages = optimise(graph)
             found = self.plans[key] = (Plan(stages[-1][1]), stages)
+            self._bound[key] = [(tensor, tensor.array) for tensor in graph.captured]
         plan, _ = found
         outputs = plan.run([tensor.array for tensor in tensors])
         for tensor, _ in plan.graph.mutations:

@@ -6,24 +6,21 @@ own memory, read live: a changed parameter, learning rate or random counter is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from minigrad import kernels
 from minigrad.compile import codegen, fusion
-from minigrad.compile.memory import Buffer, place
-from minigrad.compile.rewrite import results
+from minigrad.compile.layout import Layout, covers
+from minigrad.compile.memory import ALIGN, place
 from minigrad.graph import Edge, Graph, Node
 from minigrad.kernels.calls import Calls
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 
-if TYPE_CHECKING:
-    from minigrad.tensor import Tensor
-
-# numpy functions that fill an output directly: op -> function of (inputs, output, attrs) appending one call
+# numpy functions that fill an output directly
 _UFUNCS = {
     name: getattr(np, numpy_name)
     for name, numpy_name in {
@@ -36,10 +33,6 @@ _UFUNCS = {
 }  # fmt: skip
 
 
-# ops whose kernels write outputs of any strides: their memory may follow the order in which it is read
-_ANY_LAYOUT = ("flash_attention", "flash_attention_grad", "join")
-
-
 class Plan:
     """`run(*arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay executes."""
 
@@ -47,7 +40,9 @@ class Plan:
         self.graph = graph
         self.calls = Calls()
         self.values: dict[Edge, np.ndarray] = {}
-        self._bind()
+        layout = Layout(graph)
+        self._allocate(layout)
+        self._bind(layout)
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
@@ -58,110 +53,40 @@ class Plan:
                 function(*arguments)
         return [output.copy() for output in self.outputs]
 
-    def _bind(self) -> None:
+    def _allocate(self, layout: Layout) -> None:
+        """One arena, and every value that is not a view in its place."""
         graph = self.graph
-        steps = {node: i for i, node in enumerate(graph.nodes)}
-        users: dict[Edge, list[Node]] = {}
-        for node in graph.nodes:
-            for edge in node.inputs:
-                if edge is not None:
-                    users.setdefault(edge, []).append(node)
-        wanted = set(results(graph))
-        single = {e: nodes[0] for e, nodes in users.items() if len(nodes) == 1 and e not in wanted}
-        root = self._roots(graph, single)
-        first: dict[Edge, int] = {}
-        last: dict[Edge, int] = {}
-        for edge, owner in root.items():
-            first[owner] = min(first.get(owner, len(graph.nodes)), steps[edge[0]])
-            for user in users.get(edge, ()):
-                last[owner] = max(last.get(owner, -1), steps[user])
-            if edge in wanted:
-                last[owner] = len(graph.nodes)
-        in_place = self._in_place(graph, root, last, steps)
-        owners = [
-            edge
-            for edge, owner in root.items()
-            if edge == owner and edge[0] not in graph.constants and edge[0].op != "literal" and edge not in in_place
-        ]
-        buffers = []
-        for node, index in owners:
-            shape, dtype = node.outputs[index]
-            given = node in graph.inputs
-            start, stop = first[node, index], last.get((node, index), steps[node])
-            size = max(int(np.prod(shape)) * dtype.itemsize, 1)
-            buffers.append(Buffer(size, -1 if given else start, len(graph.nodes) if given else max(stop, steps[node])))
-        offsets, size = place(buffers)
-        self.arena = np.empty(size + 64, np.uint8)
-        shift = -self.arena.ctypes.data % 64
-        for (maker, index), offset in zip(owners, offsets, strict=True):
-            shape, dtype = maker.outputs[index]
-            reader = single.get((maker, index))
-            order = reader.attrs["dims"] if reader is not None and reader.op == "permute" else tuple(range(len(shape)))
-            if maker.op not in _ANY_LAYOUT:
-                order = tuple(range(len(shape)))
-            block = np.ndarray([shape[d] for d in order], dtype, self.arena.data, shift + offset)
-            self.values[maker, index] = block.transpose(np.argsort(order)) if shape else block
+        offsets, total = place(layout.buffers)
+        self.arena = np.empty(total + ALIGN, np.uint8)
+        start = -self.arena.ctypes.data % ALIGN
+        for edge, offset in zip(layout.owners, offsets, strict=True):
+            shape, dtype = edge[0].outputs[edge[1]]
+            order = layout.order(edge)
+            block = np.ndarray([shape[d] for d in order], dtype, self.arena.data, start + offset)
+            self.values[edge] = block.transpose(np.argsort(order)) if shape else block
         for node, array in graph.constants.items():
             self.values[node, 0] = array
-        self.values.update({edge: tensor.array for edge, tensor in in_place.items()})
-        for node in reversed(graph.nodes):  # the parts of a join lie in it
+        for edge, tensor in layout.in_place.items():
+            self.values[edge] = tensor.array
+        for node in reversed(graph.nodes):
             if node.op == "join":
-                for edge, index in zip(node.inputs, node.attrs["indices"], strict=True):
-                    if edge is not None and root[edge] == root[node, 0]:
-                        self.values[edge] = self.values[node, 0][thaw(index)]
+                for part, index in zip(node.inputs, node.attrs["indices"], strict=True):
+                    if part is not None and layout.owner[part] == layout.owner[node, 0]:
+                        self.values[part] = self.values[node, 0][thaw(index)]
+
+    def _bind(self, layout: Layout) -> None:
+        """Views get their arrays, every other node its calls."""
+        graph = self.graph
         for node in graph.nodes:
             if node.op == "literal":
                 self.values[node, 0] = np.asarray(node.attrs["value"], node.outputs[0][1])
             elif node not in graph.constants and node not in graph.inputs:
                 self._bind_node(node)
+        for tensor, edge in graph.mutations:
+            if edge not in layout.in_place:
+                self.calls.add(np.copyto, tensor.array, self.values[edge])
         self.inputs = [self.values[node, 0] for node in graph.inputs]
         self.outputs = [self.values[edge] for edge in graph.outputs]
-        for tensor, edge in graph.mutations:
-            if edge not in in_place:
-                self.calls.add(np.copyto, tensor.array, self.values[edge])
-
-    @staticmethod
-    def _in_place(
-        graph: Graph, root: Mapping[Edge, Edge], last: Mapping[Edge, int], steps: Mapping[Node, int]
-    ) -> dict[Edge, Tensor]:
-        """Mutations whose new value may be computed straight into the tensor's memory.
-
-        That is so where an elementwise node makes it and nothing reads the old value later; the node itself reads and
-        writes each element at the same place.
-        """
-        old = {id(array): (node, 0) for node, array in graph.constants.items()}
-        others = [*graph.constants.values(), *(tensor.array for tensor, _ in graph.mutations)]
-        direct: dict[Edge, Tensor] = {}
-        for tensor, edge in graph.mutations:
-            node = edge[0]
-            before = old.get(id(tensor.array))
-            if (
-                node.op in ("fused", "adam")
-                and root[edge] == edge
-                and tensor.array.flags.c_contiguous
-                and node.outputs[edge[1]] == (tensor.array.shape, tensor.array.dtype)
-                and (before is None or last.get(before, -1) <= steps[node])
-                and not any(np.may_share_memory(a, tensor.array) for a in others if a is not tensor.array)
-                and (before is None or all(e == before for e in node.inputs if e is not None and root[e] == before))
-            ):
-                direct[edge] = tensor
-        return direct
-
-    @staticmethod
-    def _roots(graph: Graph, single: Mapping[Edge, Node]) -> dict[Edge, Edge]:
-        """For every edge the edge whose memory it is: its own, what it is a view of, or the join that it is part of."""
-        root: dict[Edge, Edge] = {}
-        for node in graph.nodes:
-            for index in range(len(node.outputs)):
-                edge = (node, index)
-                source = node.inputs[0] if node.op in OPS and OPS[node.op].view and node.inputs else None
-                root[edge] = edge if source is None else root[source]
-        for node in graph.nodes:
-            if node.op == "join" and _covers(node):
-                for part in node.inputs:
-                    if part is not None and part in single and root[part] == part and part[0].op in _ANY_LAYOUT:
-                        root[part] = (node, 0)
-        return root
 
     def _bind_node(self, node: Node) -> None:
         inputs = [self.values[edge] for edge in node.inputs if edge is not None]
@@ -196,7 +121,7 @@ class Plan:
         self.calls.add(np.copyto, copy.reshape(source.shape), source)
 
     def _bind_join(self, node: Node, inputs: list[np.ndarray], output: np.ndarray) -> None:
-        if not _covers(node):
+        if not covers(node):
             self.calls.add(output.fill, 0)
         for part, index in zip(inputs, node.attrs["indices"], strict=True):
             place_of_part = output[thaw(index)]
@@ -239,12 +164,6 @@ class Plan:
             self.calls.over_rows(kernel, rows * columns, rows * columns, *flattened)
         else:
             self.calls.over_rows(kernel, rows, rows * columns, *arrays, *[o.reshape(rows, columns) for o in outputs])
-
-
-def _covers(join: Node) -> bool:
-    """Do the parts of a join fill it?"""
-    parts = sum(int(np.prod(edge[0].outputs[edge[1]][0])) for edge in join.inputs if edge is not None)
-    return parts == int(np.prod(join.outputs[0][0]))
 
 
 def _by_reference(op: Any, inputs: list[np.ndarray], attrs: Any, outputs: list[np.ndarray]) -> None:

@@ -143,6 +143,14 @@ def test_parameters_and_learning_rate_are_read_live():
     np.testing.assert_array_equal(weight.detach().numpy(), 1)
 
 
+def test_new_memory_of_a_parameter_is_noticed():
+    weight = mg.ones(3)
+    total = compile(lambda x: (weight * x).sum())
+    assert total(mg.ones(3)).item() == 3
+    weight.data = mg.tensor([2.0, 2.0, 2.0])
+    assert total(mg.ones(3)).item() == 6
+
+
 def test_gradients_left_by_the_function_appear():
     weight = mg.ones(3, requires_grad=True)
 

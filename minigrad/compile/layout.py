@@ -1,0 +1,128 @@
+"""Which memory every value of a graph uses: its own, its base's (views), a join's, or that of the tensor it updates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from minigrad.compile.memory import Buffer
+from minigrad.compile.rewrite import results
+from minigrad.graph import Edge, Graph, Node
+from minigrad.ops.registry import OPS
+
+if TYPE_CHECKING:
+    from minigrad.tensor import Tensor
+
+ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join")  # kernels that write outputs of any strides
+SAME_PLACE = ("fused", "adam")  # kernels that read and write each element at the same place
+
+
+def size(edge: Edge) -> int:
+    """The number of elements of a value."""
+    return int(np.prod(edge[0].outputs[edge[1]][0], dtype=np.int64))
+
+
+def covers(join: Node) -> bool:
+    """Do the parts of a join fill it?"""
+    return sum(size(edge) for edge in join.inputs if edge is not None) == size((join, 0))
+
+
+class Layout:
+    """Decisions about memory, before any of it exists.
+
+    owner      edge -> the edge whose memory it uses (itself where it has its own)
+    in_place   edge -> the outside tensor in whose memory it is computed
+    owners     the edges that need memory of the plan, with `buffers`, their sizes and lifetimes
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.step = {node: i for i, node in enumerate(graph.nodes)}
+        self.readers: dict[Edge, list[Node]] = {}
+        for node in graph.nodes:
+            for edge in node.inputs:
+                if edge is not None:
+                    self.readers.setdefault(edge, []).append(node)
+        self.wanted = set(results(graph))
+        self.owner = self._owners()
+        self.first, self.last = self._lifetimes()
+        self.in_place = self._updates()
+        self.owners = [
+            edge
+            for edge, owner in self.owner.items()
+            if edge == owner
+            and edge[0] not in graph.constants
+            and edge[0].op != "literal"
+            and edge not in self.in_place
+        ]
+        self.buffers = [self._buffer(edge) for edge in self.owners]
+
+    def only_reader(self, edge: Edge) -> Node | None:
+        """The one node that reads `edge`, if there is just one and the outside does not."""
+        readers = self.readers.get(edge, ())
+        return readers[0] if len(readers) == 1 and edge not in self.wanted else None
+
+    def order(self, edge: Edge) -> tuple[int, ...]:
+        """The order in which the dimensions lie in memory: as the only reader, a permutation, wants them."""
+        reader = self.only_reader(edge)
+        if edge[0].op in ANY_STRIDES and reader is not None and reader.op == "permute":
+            return tuple(reader.attrs["dims"])
+        return tuple(range(len(edge[0].outputs[edge[1]][0])))
+
+    def _owners(self) -> dict[Edge, Edge]:
+        owner: dict[Edge, Edge] = {}
+        for node in self.graph.nodes:
+            source = node.inputs[0] if node.op in OPS and OPS[node.op].view and node.inputs else None
+            for index in range(len(node.outputs)):
+                owner[node, index] = (node, index) if source is None else owner[source]
+        for node in self.graph.nodes:
+            if node.op == "join" and covers(node):
+                for part in node.inputs:
+                    if (
+                        part is not None
+                        and part[0].op in ANY_STRIDES
+                        and owner[part] == part
+                        and self.only_reader(part) is node
+                    ):
+                        owner[part] = (node, 0)
+        return owner
+
+    def _lifetimes(self) -> tuple[dict[Edge, int], dict[Edge, int]]:
+        """The first and last step at which an owner's memory is in use."""
+        end = len(self.graph.nodes)
+        first: dict[Edge, int] = {}
+        last: dict[Edge, int] = {}
+        for edge, owner in self.owner.items():
+            first[owner] = min(first.get(owner, end), self.step[edge[0]])
+            uses = [self.step[reader] for reader in self.readers.get(edge, ())]
+            last[owner] = max(last.get(owner, self.step[edge[0]]), *uses, end if edge in self.wanted else 0)
+        return first, last
+
+    def _buffer(self, edge: Edge) -> Buffer:
+        needed = max(size(edge) * edge[0].outputs[edge[1]][1].itemsize, 1)
+        if edge[0] in self.graph.inputs:
+            return Buffer(needed, -1, len(self.graph.nodes))
+        return Buffer(needed, self.first[edge], self.last[edge])
+
+    def _updates(self) -> dict[Edge, Tensor]:
+        """Mutations that may be computed straight into the tensor's memory: the maker writes each element where it
+        reads it, nothing reads the old value later, and no other captured array shares the memory."""
+        old = {id(array): (node, 0) for node, array in self.graph.constants.items()}
+        arrays = [*self.graph.constants.values(), *(tensor.array for tensor, _ in self.graph.mutations)]
+        found: dict[Edge, Tensor] = {}
+        for tensor, edge in self.graph.mutations:
+            maker, array = edge[0], tensor.array
+            before = old.get(id(array))
+            through_views = [e for e in maker.inputs if e is not None and e != before and self.owner[e] == before]
+            if (
+                maker.op in SAME_PLACE
+                and self.owner[edge] == edge
+                and array.flags.c_contiguous
+                and maker.outputs[edge[1]] == (array.shape, array.dtype)
+                and not through_views
+                and (before is None or self.last[before] <= self.step[maker])
+                and not any(np.may_share_memory(a, array) for a in arrays if a is not array)
+            ):
+                found[edge] = tensor
+        return found
