@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {  # name -> (module, what it does)
+    "doctor": ("minigrad.cli.doctor", "say what this machine has and what is missing, with the command that mends it"),
     "explain": ("minigrad.cli.explain", "explain ops: formula, derivation of the derivative, cost, a worked example"),
     "render": ("minigrad.cli.render", "draw the computation graph of an example, a function or a module"),
     "step": ("minigrad.cli.step", "run a program and step through its backward passes"),
+    "warmup": ("minigrad.cli.warmup", "compile every CPU kernel now"),
 }
 
 

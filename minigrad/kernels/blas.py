@@ -18,7 +18,7 @@ _before: list[int] = []
 
 
 @cache
-def _libraries() -> list[Any]:
+def libraries() -> list[Any]:
     """The loaded BLAS libraries whose threads can be set (none under Apple's Accelerate, which needs no help)."""
     from threadpoolctl import ThreadpoolController
 
@@ -32,8 +32,8 @@ def single() -> Iterator[None]:
     with _lock:
         _depth += 1
         if _depth == 1:
-            _before[:] = [lib.get_num_threads() for lib in _libraries()]
-            for lib in _libraries():
+            _before[:] = [lib.get_num_threads() for lib in libraries()]
+            for lib in libraries():
                 lib.set_num_threads(1)
     try:
         yield
@@ -41,5 +41,5 @@ def single() -> Iterator[None]:
         with _lock:
             _depth -= 1
             if _depth == 0:
-                for lib, count in zip(_libraries(), _before, strict=True):
+                for lib, count in zip(libraries(), _before, strict=True):
                     lib.set_num_threads(count)

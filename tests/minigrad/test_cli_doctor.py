@@ -1,0 +1,48 @@
+"""`minigrad doctor` and `minigrad warmup`."""
+
+import numpy as np
+import pytest
+
+from minigrad import kernels
+from minigrad.cli import doctor, main, warmup
+
+
+def test_the_report_names_every_part(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    for part in ("python", "threads", "BLAS", "numba", "kernel cache", "torch", "CUDA driver", "graphviz"):
+        assert part in text
+
+
+def test_what_is_missing_comes_with_a_command():
+    finding = doctor._package("a-package-that-does-not-exist", "something", "pip install it")
+    assert "not installed (for something)" in finding.found
+    assert finding.mend == "pip install it"
+
+
+def test_a_broken_part_is_a_finding():
+    def _part():
+        raise RuntimeError("it fell apart")
+
+    finding = doctor._guarded(_part)
+    assert finding.what == "part"
+    assert "it fell apart" in finding.found
+
+
+@pytest.mark.parametrize("name", ["softmax", "adam", "sum"])
+def test_warmup_runs_the_kernel(name, monkeypatch):
+    ran = []
+    original = kernels.load(kernels.FAST[name, "cpu", "float32"])
+
+    def counted(calls, inputs, outputs, **attrs):
+        ran.append(all(np.asarray(x).dtype != np.float64 or x.ndim == 0 for x in inputs))
+        return original(calls, inputs, outputs, **attrs)
+
+    monkeypatch.setitem(kernels._loaded, kernels.FAST[name, "cpu", "float32"], counted)
+    dict(warmup.kernels_to_compile())[name]()
+    assert ran
+    assert all(ran)
+
+
+def test_warmup_knows_every_cpu_kernel():
+    assert {name for name, _ in warmup.kernels_to_compile()} == {name for name, d, _ in kernels.FAST if d == "cpu"}
