@@ -1,15 +1,11 @@
-"""What a run came to, for people and programs: the terminal summary, one HTML page, JSON.
+"""What a run came to, for people and programs: the terminal summary, and JSON with a published schema.
 
-JSON (schema 1): `schema`, `implementation`, `budget`, `notes`, `attributes` (role -> conventions of its subjects),
-`counts` (verdict -> number, every verdict present), `total`, and `claims`: a list of objects with the claim (`slug`,
-`says`, `topic`, `kind`, `claim_verdict`, `where`, `sources`) and its result (`verdict`, `what`, `expected`, `got`,
-`error`, `bound`, `margin`, `reason`, `example`, `examples`, `message`, `place`, `seconds`, `root`; see
-`conformance.verdict.Result`). Numbers that JSON lacks are the strings "inf", "-inf" and "nan".
+The page for a browser is made from the JSON (`conformance.page`), and so is the comparison of runs
+(`conformance.comparison`).
 """
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import textwrap
@@ -20,19 +16,31 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Catalogue, Claim
+from conformance.evidence import shown
+from conformance.page import to_html
 from conformance.verdict import Result, Verdict, counts, fold
 
 SCHEMA = 1
 
 
+class ReportError(ValueError):
+    """A file is no report that this version can read."""
+
+
 @dataclass(frozen=True)
 class Report:
-    """The results of a run by slug, before folding, and what they are of."""
+    """The results of a run by slug, before folding, and what they are of.
+
+    chosen: the claims that were asked for, those about the documents too. replay: the command that runs a claim again.
+    """
 
     implementation: str
     budget: str
+    seed: int
     results: Mapping[str, Result]
     catalogue: Catalogue
+    chosen: Sequence[Claim]
+    replay: Callable[[str], str]
 
     @property
     def notes(self) -> list[str]:
@@ -93,7 +101,7 @@ def _distance(result: Result) -> str:
 _SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.VACUOUS)
 
 
-def summary_lines(report: Report, replay: Callable[[str], str], height: int) -> list[str]:
+def summary_lines(report: Report, height: int) -> list[str]:
     """The summary in at most about `height` lines: counts, root causes in full as far as they fit, what is missing."""
     results = report.folded()
     blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
@@ -102,7 +110,7 @@ def summary_lines(report: Report, replay: Callable[[str], str], height: int) -> 
     roots = [slug for slug, result in results.items() if result.verdict in _SHOWN_IN_FULL]
     left = []
     for slug in sorted(roots, key=lambda slug: -blocked[slug]):
-        full = broken_lines(results[slug], report.catalogue.claims[slug], replay(slug), blocked[slug])
+        full = broken_lines(results[slug], report.catalogue.claims[slug], report.replay(slug), blocked[slug])
         if len(lines) + len(full) + len(tail) <= height:
             lines += full
         else:
@@ -148,94 +156,88 @@ def _counts_line(results: Mapping[str, Result]) -> str:
 _ALWAYS_COUNTED = (Verdict.PASS, Verdict.FAIL, Verdict.NOT_PROVIDED)
 
 
-# --- files ----------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def write_report(report: Report, path: Path) -> None:
     """Write `path`: JSON or HTML by its suffix."""
-    text = json.dumps(to_json(report), indent=1, ensure_ascii=False) if path.suffix == ".json" else to_html(report)
+    values = to_json(report)
+    text = json.dumps(values, indent=1, ensure_ascii=False) if path.suffix == ".json" else to_html([values])
     path.write_text(text + "\n", encoding="utf-8")
 
 
+def read_report(path: Path) -> dict[str, Any]:
+    """A report that `write_report` wrote as JSON. Raises ReportError, in one sentence, when it is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReportError(f"the report {path} cannot be read: {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ReportError(f"the report {path} is not JSON; write one with --claims-report FILE.json") from error
+    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
+        raise ReportError(
+            f"{path} is no report of schema {SCHEMA}; write one with this installation's --claims-report FILE.json"
+        )
+    return values
+
+
 def to_json(report: Report) -> dict[str, Any]:
-    """The report as JSON values (see the module's docstring)."""
+    """The report as JSON values; `conformance/schemas/report.schema.json` says what each means."""
     results = report.folded()
+    catalogue = report.catalogue
     return {
         "schema": SCHEMA,
         "implementation": report.implementation,
         "budget": report.budget,
+        "seed": report.seed,
         "notes": report.notes,
-        "attributes": _finite(report.attributes),
+        "attributes": _plain(report.attributes),
         "counts": {verdict.value: number for verdict, number in counts(results).items()},
         "total": len(results),
-        "claims": [_claim_json(report.catalogue.claims[slug], result) for slug, result in results.items()],
+        "documents": {number: document.title for number, document in catalogue.documents.items()},
+        "claims": [
+            _result_json(catalogue.claims[slug], result, report.replay(slug)) for slug, result in results.items()
+        ],
+        "errata": [_erratum_json(claim) for claim in report.chosen if claim.verdict == "erratum"],
     }
 
 
-def _claim_json(claim: Claim, result: Result) -> dict[str, Any]:
-    values = result.to_json()
-    del values["claim"], values["notes"], values["attributes"]
+def _claim_json(claim: Claim) -> dict[str, Any]:
     return {
         "slug": claim.slug,
         "says": claim.says,
         "topic": claim.topic,
         "kind": claim.kind,
-        "claim_verdict": claim.verdict,
         "where": list(claim.where),
         "sources": list(claim.sources),
-        **{name: _finite(value) for name, value in values.items()},
-        "margin": _finite(result.margin),
+        "depends": list(claim.depends),
+        "correction": claim.correction,
     }
 
 
-def _finite(value: Any) -> Any:
-    """The value with numbers that JSON lacks as strings."""
+def _result_json(claim: Claim, result: Result, replay: str) -> dict[str, Any]:
+    values = result.to_json()
+    del values["claim"], values["notes"], values["attributes"]
+    values |= {"claim_verdict": claim.verdict, "margin": result.margin, "replay": replay}
+    return _claim_json(claim) | _plain(values)
+
+
+def _erratum_json(claim: Claim) -> dict[str, Any]:
+    """An erratum with what its witness sees now."""
+    from conformance.verifications import VERIFICATIONS, witnessed
+
+    evidence = witnessed(VERIFICATIONS[claim.slug])
+    expected, got = evidence.sides()
+    witness = {"ok": evidence.ok, "what": evidence.what, "expected": expected, "got": got}
+    for name in ("written", "actual"):
+        witness[name] = shown(evidence.details[name]) if name in evidence.details else ""
+    return _claim_json(claim) | {"witness": witness}
+
+
+def _plain(value: Any) -> Any:
+    """The value with numbers that JSON lacks as the strings "inf", "-inf" and "nan"."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; width: 100%; }
-td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; }
-tr { border-top: 1px solid #ddd; }
-code, pre { font: 13px/1.4 ui-monospace, monospace; white-space: pre-wrap; }
-.v { font-weight: 600; white-space: nowrap; color: #b3261e; }
-.PASS { color: #177245; }
-.BLOCKED, .NOT, .KNOWN { color: #7a5c00; }
-.where { color: #666; }
-"""
-
-
-def to_html(report: Report) -> str:
-    """One self-contained page: counts, then every claim with its verdict and evidence, broken ones first."""
-    results = report.folded()
-    order = [*_SHOWN_IN_FULL, Verdict.BLOCKED, Verdict.KNOWN_FAILURE, Verdict.NOT_PROVIDED, Verdict.PASS]
-    slugs = sorted(results, key=lambda slug: order.index(results[slug].verdict))
-    rows = "\n".join(_html_row(report.catalogue.claims[slug], results[slug]) for slug in slugs)
-    conventions = [
-        f"{role}: {name} = {value}" for role, values in report.attributes.items() for name, value in values.items()
-    ]
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in [*report.notes, *conventions])
-    title = html.escape(f"Claims kept by {report.implementation}")
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><h1>{title}</h1>\n'
-        f"<p>{html.escape(_counts_line(results))}</p>\n<ul>{notes}</ul>\n"
-        f"<table><tr><th>Verdict</th><th>Claim</th><th>Evidence</th></tr>\n{rows}\n</table></body></html>"
-    )
-
-
-def _html_row(claim: Claim, result: Result) -> str:
-    evidence = "\n".join(line.strip() for line in broken_lines(result, claim, "")[2:-1])
-    if result.root:
-        evidence = f"blocked by {result.root}\n{evidence}"
-    where = html.escape("; ".join(claim.where))
-    return (
-        f'<tr><td class="v {result.verdict.split()[0]}">{result.verdict}</td>'
-        f'<td>{html.escape(claim.says)}<br><code>{claim.slug}</code> <span class="where">{where}</span></td>'
-        f"<td><pre>{html.escape(evidence)}</pre></td></tr>"
-    )
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -39,8 +39,9 @@ class ClaimsSession:
             _check_report_file(self.report_file)
         try:
             self.catalogue: Catalogue = load()
-            chosen = self.catalogue.select(option.claims) if option.claims else self.catalogue.claims.values()
-            self.selected = [claim for claim in chosen if claim.is_tested]
+            everything = list(self.catalogue.claims.values())
+            self.chosen = self.catalogue.select(option.claims) if option.claims else everything
+            self.selected = [claim for claim in self.chosen if claim.is_tested]
             if not self.selected:
                 raise CatalogueError(
                     f"--claims {option.claims} selects only claims about the documents; see `conformance errata`"
@@ -89,7 +90,16 @@ class ClaimsSession:
         self.results[result.claim] = result
 
     def report(self) -> Report:
-        return Report(self.impl, self.config.option.claims_budget, self.results, self.catalogue)
+        option = self.config.option
+        return Report(
+            self.impl,
+            option.claims_budget,
+            option.claims_explore,
+            self.results,
+            self.catalogue,
+            self.chosen,
+            self.replay,
+        )
 
     def finish(self, session: pytest.Session) -> None:
         """Write the report file; settle the exit status; keep pytest from repeating what the summary says."""
@@ -111,7 +121,7 @@ class ClaimsSession:
         terminal.write_sep("=", f"claims: {self.impl}")
         colours = {"FAIL": "red", "ERROR": "red", "PASS": "green", "UNEXPECTED PASS": "red", "VACUOUS": "red"}
         height = max(shutil.get_terminal_size(fallback=(80, 45)).lines - 6, 18)  # pytest's own lines stand around it
-        for line in summary_lines(self.report(), self.replay, height):
+        for line in summary_lines(self.report(), height):
             colour = next((colours[word] for word in colours if line.startswith(word + " ")), None)
             terminal.write_line(line, **({colour: True} if colour else {}))
 

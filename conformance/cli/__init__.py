@@ -1,4 +1,4 @@
-"""The command `conformance`: list, coverage, errata, mutants. One module a subcommand.
+"""The command `conformance`: list, coverage, errata, mutants, compare. One module a subcommand.
 
 A subcommand module has `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(arguments) -> exit code`.
 """
@@ -11,12 +11,13 @@ import sys
 from collections.abc import Sequence
 
 from conformance.catalogue import CatalogueError
+from conformance.report import ReportError
 
-COMMANDS = ("list", "coverage", "errata", "mutants")
+COMMANDS = ("list", "coverage", "errata", "mutants", "compare")
 
 EXIT_CODES = """exit codes:
   0  done, and what the command checks holds
-  1  it does not hold: a witness fails, a mutant survives, the catalogue is inconsistent
+  1  it does not hold: a witness fails, a mutant survives, the catalogue is inconsistent, a claim got worse
   2  the command line cannot be used
 pytest conformance/ ends with 0 when no claim is broken, 1 when one is, 4 when an option or the implementation cannot be
 used, and 5 when nothing was tested.
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         return int(parsed.run(parsed))
-    except CatalogueError as error:
+    except (CatalogueError, ReportError) as error:
         print(f"conformance {parsed.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader (head, less) has seen enough

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import textwrap
 import time
-import warnings
 from collections.abc import Callable
 
 from conformance.catalogue import Claim, load
@@ -49,12 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def verdict_of(claim: Claim, verification: Callable[[], Evidence]) -> tuple[bool, list[str]]:
     """Run a verification: whether it holds, and the lines that show it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        try:
-            evidence = verification()
-        except Exception as error:
-            evidence = Evidence(False, "the verification raised", "evidence", f"{type(error).__name__}: {error}")
+    from conformance.verifications import witnessed
+
+    evidence = witnessed(verification)
     expected, got = evidence.sides()
     lines = [f"{'ok    ' if evidence.ok else 'FAILED'} {claim.slug} [{'; '.join(claim.where)}]"]
     lines += _wrapped("written" if claim.verdict == "erratum" else "claim", claim.says)

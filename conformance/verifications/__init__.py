@@ -7,6 +7,7 @@ package registers every verification: its modules, one a topic, are imported at 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,16 @@ def verify(claim: str) -> Callable[[Callable[[], Evidence]], Callable[[], Eviden
         return function
 
     return register
+
+
+def witnessed(verification: Callable[[], Evidence]) -> Evidence:
+    """A verification's evidence; evidence against it when it raises."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            return verification()
+        except Exception as error:
+            return Evidence(False, "the verification raised", "evidence", f"{type(error).__name__}: {error}")
 
 
 def rounds_to(what: str, got: Any, printed: Any, digits: int) -> Evidence:
