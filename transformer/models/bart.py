@@ -21,6 +21,9 @@ from transformer.models.family import Config, Family, Name, activation, initiali
 from transformer.positions import LearnedPositions, SinusoidalPositions
 
 
+_POSITION_OFFSET = 2  # the first two rows of BART's tables are never used
+
+
 @dataclass(frozen=True, kw_only=True)
 class BartConfig(Config):
     model_type = "bart"
@@ -49,10 +52,13 @@ class BartConfig(Config):
             "model.shared.weight": (self.vocab_size, d),
             f"model.encoder.layers.{encoder}.fc1.weight": (self.encoder_ffn_dim, d),
             f"model.decoder.layers.{decoder}.fc1.weight": (self.decoder_ffn_dim, d),
+            **self.position_shapes(),
         }
 
-
-_POSITION_OFFSET = 2  # the first two rows of BART's tables are never used
+    def position_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the tables of positions, which Marian has none of."""
+        shape = (self.max_position_embeddings + _POSITION_OFFSET, self.d_model)
+        return {f"model.{side}.embed_positions.weight": shape for side in ("encoder", "decoder")}
 
 
 def _names(side: str, norms: dict[str, int]) -> list[Name]:
@@ -168,6 +174,9 @@ class MarianConfig(BartConfig):
 
     vocab_size: int = 58101
     pad_token_id: int | None = 58100
+
+    def position_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {}
 
 
 class Marian(PostNormSeq2Seq):

@@ -54,8 +54,9 @@ class T5Config(Config):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         encoder, decoder = f"encoder.block.{self.num_layers - 1}", f"decoder.block.{self.decoder_layers - 1}"
-        inner = self.num_heads * self.d_kv
+        inner, table = self.num_heads * self.d_kv, (self.relative_attention_num_buckets, self.num_heads)
         return {
+            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": table,
             "shared.weight": (self.vocab_size, self.d_model),
             f"{encoder}.layer.0.SelfAttention.q.weight": (inner, self.d_model),
             f"{encoder}.layer.1.DenseReluDense.wo.weight": (self.d_model, self.d_ff),

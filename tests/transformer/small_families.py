@@ -1,0 +1,57 @@
+"""A small model of each published family, made here, with random weights in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import minigrad as mg
+from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
+from transformer.models.bert import Bert, BertConfig
+from transformer.models.gpt2 import GPT2, GPT2Config
+from transformer.models.llama import Llama, LlamaConfig
+from transformer.models.mixtral import Mixtral, MixtralConfig
+from transformer.models.t5 import T5, T5Config
+
+_ROTARY = {
+    "vocab_size": 19, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 4, "max_position_embeddings": 24,
+}  # fmt: skip
+_SEQ2SEQ = {
+    "vocab_size": 19, "d_model": 12, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 3, "encoder_ffn_dim": 14, "decoder_ffn_dim": 10, "max_position_embeddings": 24,
+    "pad_token_id": 1,
+}  # fmt: skip
+_T5 = {
+    "vocab_size": 19, "d_model": 11, "d_kv": 4, "d_ff": 14, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 3,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10,
+}  # fmt: skip
+
+MAKE = {
+    "gpt2": lambda: GPT2(GPT2Config(vocab_size=19, n_positions=24, n_embd=12, n_layer=2, n_head=3)),
+    "llama": lambda: Llama(LlamaConfig(**_ROTARY)),
+    "mixtral": lambda: Mixtral(MixtralConfig(**_ROTARY, num_local_experts=4, sliding_window=4)),
+    "bert": lambda: Bert(
+        BertConfig(
+            vocab_size=19, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=14,
+            max_position_embeddings=24,
+        )
+    ),
+    "t5": lambda: T5(T5Config(**_T5)),
+    "t5-gated": lambda: T5(T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+    "bart": lambda: Bart(BartConfig(**_SEQ2SEQ)),
+    "marian": lambda: Marian(MarianConfig(**_SEQ2SEQ, scale_embedding=True)),
+}  # fmt: skip
+DECODERS = ("gpt2", "llama", "mixtral")
+SEQ2SEQ = ("t5", "t5-gated", "bart", "marian")
+
+
+def small(family):
+    """The model in evaluation mode; weights far from their small starting values, so that attention is not uniform."""
+    model = MAKE[family]().double().eval()
+    rng = np.random.default_rng(3)
+    with mg.no_grad():
+        for parameter in model.parameters():
+            centre = 1.0 if parameter.ndim == 1 else 0.0
+            spread = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.2
+            parameter.copy_(mg.tensor(centre + spread * rng.standard_normal(parameter.shape)))
+    return model

@@ -1,0 +1,82 @@
+"""Greedy and beam generations of published families: token by token those of the library `transformers`."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+from reference_families import DECODERS, SEQ2SEQ, pair, torch
+
+import minigrad as mg
+from transformer.decoding import beam_decode, greedy_decode, language_model, translator
+
+NEW = 6
+
+
+def prompts(family, model):
+    """ids and the token that pads them: on the left for decoders, on the right for the sources of encoders."""
+    rng = np.random.default_rng(4)
+    config = model.config
+    pad = 0 if family in DECODERS else config.pad_token_id
+    ids = rng.integers(3, config.vocab_size, (3, 6))
+    if family in DECODERS:
+        ids[1, :3] = ids[2, :1] = pad
+    else:
+        ids[1, 3:] = ids[2, 5:] = pad
+    return ids, pad
+
+
+def theirs(family, model, ids, pad, eos, **settings):
+    """The new tokens that the library generates."""
+    start = 1 if family in SEQ2SEQ else ids.shape[1]
+    model.generation_config = type(model.generation_config)(
+        bos_token_id=0, decoder_start_token_id=model.config.decoder_start_token_id if start == 1 else None
+    )
+    out = model.generate(
+        torch.tensor(ids),
+        attention_mask=torch.tensor(ids != pad).long(),
+        max_new_tokens=NEW,
+        do_sample=False,
+        use_cache=not family.startswith("t5"),  # its cache cannot hold a decoder deeper than the encoder
+        pad_token_id=pad,
+        eos_token_id=eos,
+        **settings,
+    )
+    return out[:, start:].numpy()
+
+
+def ours(family, model, ids, pad, decode):
+    """The new tokens that `decode` makes of next-token logits and a prompt, through a cache."""
+    prompt, cache = mg.tensor(ids), model.new_cache(20)
+    if family in DECODERS:
+        return decode(language_model(model, cache, pad), prompt)[:, ids.shape[1] :].numpy()
+    start = mg.full((len(ids), 1), model.config.extra["decoder_start_token_id"])
+    return decode(translator(model, prompt, cache), start)[:, 1:].numpy()
+
+
+def frequent(tokens):
+    """A token that some generation reaches: as the end token it makes rows end at different steps."""
+    return int(tokens[0, NEW // 2])
+
+
+def ended(tokens, eos):
+    """Rows up to their end token, which then fills them: the library fills with it too where the padding is token 0."""
+    after = np.cumsum(tokens == eos, 1) > 0
+    return np.pad(np.where(after, eos, tokens), ((0, 0), (0, NEW - tokens.shape[1])), constant_values=eos)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.deep), pytest.param(2, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("family", [*DECODERS, *SEQ2SEQ])
+def test_generations_equal_the_librarys(family, seed, tmp_path):
+    reference, model = pair(family, seed, tmp_path, "float32")
+    ids, pad = prompts(family, reference)
+    free = theirs(family, reference, ids, pad, None)
+    np.testing.assert_array_equal(ours(family, model, ids, pad, lambda f, p: greedy_decode(f, p, NEW)), free)
+    eos = frequent(free)
+    expected = ended(theirs(family, reference, ids, pad, eos), eos)
+    got = ours(family, model, ids, pad, lambda f, p: greedy_decode(f, p, NEW, eos, pad))
+    np.testing.assert_array_equal(ended(got, eos), expected)
+    for beams, penalty in ((3, 1.0), (4, 0.4)):
+        expected = theirs(family, reference, ids, pad, eos, num_beams=beams, length_penalty=penalty)
+        got = ours(family, model, ids, pad, lambda f, p, b=beams, e=penalty: beam_decode(f, p, NEW, b, e, eos, pad))
+        np.testing.assert_array_equal(ended(got, eos), ended(expected, eos), err_msg=f"{beams} beams, {penalty}")
