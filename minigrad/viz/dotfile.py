@@ -12,6 +12,7 @@ from minigrad.viz.metrics import width
 from minigrad.viz.picture import Arrow, Box, Cluster, Picture
 
 PAD_X, PAD_Y = 8.0, 5.0
+STACK = 5.0  # a folded block is drawn as a stack of sheets that shows this much
 MANY = 150  # boxes from which on the layout is asked to hurry
 
 
@@ -21,11 +22,12 @@ def quote(text: str) -> str:
 
 
 def size(box: Box) -> tuple[float, float]:
-    """Width and height of a box in points: its text and a margin."""
+    """Width and height of a box in points: its text and a margin, and the sheets under it."""
     wide = max([width(box.title, style.TITLE, bold=True), *(width(line, style.LINE) for line in box.lines)])
     high = style.TITLE * 1.25 + style.LINE * 1.3 * len(box.lines)
     round_ends = 8.0 if box.kind in style.OVALS else 0.0
-    return max(wide + 2 * (PAD_X + round_ends), 44.0), high + 2 * PAD_Y
+    stack = STACK if box.repeats > 1 else 0.0
+    return max(wide + 2 * (PAD_X + round_ends), 44.0) + stack, high + 2 * PAD_Y + stack
 
 
 def drawn(picture: Picture) -> list[Arrow]:

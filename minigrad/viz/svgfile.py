@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from minigrad.viz import style
-from minigrad.viz.dotfile import PAD_Y, dot, drawn
+from minigrad.viz.dotfile import PAD_Y, STACK, dot, drawn
 from minigrad.viz.layout import Curve, Layout, place
 from minigrad.viz.picture import Arrow, Box, Cluster, Picture
 
@@ -76,11 +76,13 @@ def _frame_title(cluster: Cluster, layout: Layout) -> str:
 def _box(box: Box, layout: Layout) -> str:
     x, y, w, h = layout.boxes[box.id]
     fill, stroke = style.colours(box)
+    if box.repeats > 1:
+        w, h = w - STACK, h - STACK
     middle = x + w / 2
     shapes = []
     rect = f'width="{w:.1f}" height="{h:.1f}" fill="{fill}" stroke="{stroke}"'
     if box.repeats > 1:  # a stack of sheets
-        for offset in (5.0, 2.5):
+        for offset in (STACK, STACK / 2):
             shapes.append(f'<rect x="{x + offset:.1f}" y="{y + offset:.1f}" {rect} rx="5" stroke-width="0.8"/>')
     rounding = h / 2 if box.kind in style.OVALS else 5.0 if box.kind == "module" else 3.0
     weight = 2.2 if box.alarm else 1.3 if box.kind == "module" else 0.9

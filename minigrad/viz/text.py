@@ -7,9 +7,9 @@
         w.grad <- %7
         return %1
 
-`minigrad.viz.parse` reads it back. `%3.1` is the second output of %3. A literal has the dtype of the first input that is
-none, unless it says another (`0.5:f64`). Constants of up to INLINE elements are written out, larger ones are named only.
-What the function left behind stands before `return`: gradients, and new values of tensors changed in place.
+`minigrad.viz.parse` reads it back. `%3.1` is the second output of %3. A literal has the dtype of the first input that
+is none, unless it says another (`0.5:f64`). Constants of up to INLINE elements are written out, larger ones are only
+named. What the function left behind stands before `return`: gradients, and new values of tensors changed in place.
 """
 
 from __future__ import annotations

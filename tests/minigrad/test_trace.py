@@ -280,7 +280,7 @@ def test_the_listing_reads_like_a_program() -> None:
 
     text = str(mg.trace(program)(leaf(2, 3)))
     lines = text.splitlines()
-    assert lines[0] == "graph(x: f64[2, 3]):"
+    assert lines[0] == "graph(x: f64[2, 3] requires_grad):"
     assert re.match(r"    %0 = exp\(x\) -> f64\[2, 3\] +# block, test_trace.py:\d+$", lines[1])
     assert "backward of %" in text
     assert lines[-1].startswith("    return %")

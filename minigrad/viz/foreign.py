@@ -1,0 +1,227 @@
+"""Graphs of torch modules, recorded on torch itself: every op that reaches the dispatcher, forward and backward.
+
+    graph = record(model, torch.randn(2, 3), backward=True)      # needs torch
+
+The ops keep torch's names ("addmm"), so the graph can be drawn, listed and searched, not run here. Module scopes come from
+hooks on every module call. A backward op belongs to the forward op with the same autograd sequence number.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+from torch.utils.flop_counter import flop_registry
+
+from minigrad import dtypes
+from minigrad.graph import Edge, Graph, Node, Scope
+from minigrad.viz.format import LONG
+
+_DTYPES = {str(getattr(torch, name)): name for name in LONG.values() if hasattr(torch, name)}
+_PLACEMENT = ("device", "layout", "pin_memory")  # arguments that say where, not what
+_INTERNAL = ("torch", "minigrad")  # packages whose frames are nobody's program
+Key = tuple[Any, ...]
+
+
+def record(module: Callable[..., Any], *inputs: Any, backward: bool = False) -> Graph:
+    """The graph of ``module(*inputs)``, run once with gradients enabled; with `backward` also of the derivative of the
+    sum of its floating-point outputs. Parameters' `.grad` are left as they were.
+
+    inputs: tensors, or nested tuples, lists and dicts of them. Raises what the module raises; ValueError where there is
+    nothing to differentiate.
+    """
+    recorder = _Recorder()
+    if isinstance(module, torch.nn.Module):
+        recorder.own(module)
+    leaves = [leaf for leaf in tree_flatten(inputs)[0] if isinstance(leaf, torch.Tensor)]
+    for position, (leaf, name) in enumerate(zip(leaves, _names(module, inputs), strict=True)):
+        recorder.source("input", leaf, name or f"x{position}")
+    hooks = [
+        torch.nn.modules.module.register_module_forward_pre_hook(recorder.enter),
+        torch.nn.modules.module.register_module_forward_hook(recorder.leave, always_call=True),
+    ]
+    try:
+        with torch.enable_grad(), recorder:
+            result = module(*inputs)
+        outputs = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
+        gradients = _differentiate(recorder, outputs) if backward else {}
+    finally:
+        for hook in hooks:
+            hook.remove()
+    edges = [recorder.edge(output) for output in outputs]
+    return Graph(
+        recorder.nodes,
+        recorder.inputs,
+        edges,
+        {node: np.empty(0) for node in recorder.sources if node not in recorder.inputs},
+        gradients={leaf: recorder.edge(gradient) for leaf, gradient in gradients.items()},
+    )
+
+
+def _names(module: Any, inputs: tuple[Any, ...]) -> list[str]:
+    try:
+        parameters = list(inspect.signature(getattr(module, "forward", module)).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for position, value in enumerate(inputs):
+        count = sum(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(value)[0])
+        name = parameters[position] if position < len(parameters) else f"x{position}"
+        names += [name] if count == 1 else [f"{name}.{i}" for i in range(count)]
+    return names
+
+
+def _differentiate(recorder: _Recorder, outputs: list[torch.Tensor]) -> dict[Node, torch.Tensor]:
+    """Run the backward pass from the sum of the outputs; the gradients of the parameters that it reaches."""
+    roots = [output for output in outputs if output.requires_grad]
+    if not roots:
+        raise ValueError("there is nothing to differentiate: no output requires a gradient")
+    parameters = [(node, tensor) for node, tensor in recorder.held.items() if tensor.requires_grad and tensor.is_leaf]
+    seeds = [torch.ones_like(root) for root in roots]
+    with recorder:
+        found = torch.autograd.grad(roots, [tensor for _, tensor in parameters], seeds, allow_unused=True)
+    return {node: gradient for (node, _), gradient in zip(parameters, found, strict=True) if gradient is not None}
+
+
+class _Recorder(TorchDispatchMode):
+    """What has been seen so far. A tensor is known by the memory that it shows: autograd hands saved tensors back as
+    new objects over the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        self.inputs: list[Node] = []
+        self.sources: list[Node] = []
+        self.held: dict[Node, torch.Tensor] = {}
+        self.alive: list[torch.Tensor] = []  # memory must not be used again while its address is a key
+        self.current: dict[Key, Edge] = {}
+        self.paths: dict[int, str] = {}
+        self.tensors: dict[int, str] = {}
+        self.stack: list[tuple[str, Scope]] = []
+        self.by_sequence: dict[int, Node] = {}
+
+    def own(self, module: torch.nn.Module) -> None:
+        """Learn the paths of all modules and the names of all parameters and buffers."""
+        self.paths = {id(inner): path for path, inner in module.named_modules()}
+        self.tensors = {id(tensor): name for name, tensor in [*module.named_buffers(), *module.named_parameters()]}
+
+    # --- module scopes
+
+    def enter(self, module: torch.nn.Module, arguments: Any) -> None:
+        outer, scope = self.stack[-1] if self.stack else ("", ())
+        path = self.paths.get(id(module), "")
+        name = path.removeprefix(outer + ".") if outer else path
+        self.stack.append((path, (*scope, (name, type(module).__name__))))
+
+    def leave(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
+        if self.stack:
+            self.stack.pop()
+
+    # --- values
+
+    @staticmethod
+    def key(tensor: torch.Tensor) -> Key:
+        if tensor.layout != torch.strided:
+            return (id(tensor),)
+        return (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+    def edge(self, tensor: torch.Tensor) -> Edge:
+        found = self.current.get(self.key(tensor))
+        if found is not None:
+            return found
+        name = self.tensors.get(id(tensor), "")
+        op = "leaf" if isinstance(tensor, torch.nn.Parameter) else "constant"
+        return self.source(op, tensor, name), 0
+
+    def source(self, op: str, tensor: torch.Tensor, name: str) -> Node:
+        node = self.node(op, {}, (), [tensor])
+        node.name = name
+        self.sources.append(node)
+        self.held[node] = tensor
+        if op == "input":
+            self.inputs.append(node)
+        return node
+
+    def node(
+        self, op: str, attrs: dict[str, Any], inputs: tuple[Edge | None, ...], results: list[torch.Tensor]
+    ) -> Node:
+        node = Node(op, attrs, inputs, tuple(_meta(result) for result in results), where=_where())
+        node.scope = self.stack[-1][1] if self.stack else ()
+        self.nodes.append(node)
+        for index, result in enumerate(results):
+            self.current[self.key(result)] = (node, index)
+            self.alive.append(result)
+        return node
+
+    # --- ops
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        sequence = torch._C._autograd._get_sequence_nr() - 1
+        derivative = torch._C._current_autograd_node()
+        result = function(*args, **kwargs)
+        results = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
+        given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+        name = function.overloadpacket.__name__ if hasattr(function, "overloadpacket") else str(function)
+        if name in ("detach", "alias") and given and results:  # the same value under another name
+            self.current[self.key(results[0])] = self.edge(given[0])
+            self.alive.append(results[0])
+            return result
+        if results:
+            inputs = tuple(self.edge(tensor) for tensor in given)
+            node = self.node(name, _attributes(function, args, kwargs, result), inputs, results)
+            if derivative is None:
+                self.by_sequence.setdefault(sequence, node)
+            else:
+                node.backward_of = self.by_sequence.get(derivative._sequence_nr())
+                node.scope = ()
+        return result
+
+
+def _meta(tensor: torch.Tensor) -> tuple[tuple[int, ...], np.dtype]:
+    name = _DTYPES.get(str(tensor.dtype))
+    if name is None:  # complex, quantised, ...: numpy's nearest by size
+        dtype = np.dtype(f"V{tensor.element_size()}") if not tensor.is_complex() else np.dtype(np.complex64)
+    else:
+        dtype = np.dtype(getattr(dtypes, "bool_" if name == "bool" else name, name))
+    return tuple(tensor.shape), dtype
+
+
+def _attributes(function: Any, args: Any, kwargs: Any, result: Any) -> dict[str, Any]:
+    """Arguments that are no tensors and differ from the op's defaults, and the FLOPs where torch counts them."""
+    attrs: dict[str, Any] = {}
+    schema = getattr(function, "_schema", None)
+    for position, argument in enumerate(schema.arguments if schema is not None else ()):
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        tensors = any(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(value)[0])
+        if argument.name in _PLACEMENT or value is None or tensors:
+            continue
+        if not (argument.has_default_value() and value == argument.default_value):
+            attrs[argument.name] = _plain(value)
+    counted = flop_registry.get(getattr(function, "overloadpacket", None))
+    if counted is not None:
+        attrs["flops"] = int(counted(*args, **kwargs, out_val=result))
+    return attrs
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(_plain(item) for item in value)
+    return value if isinstance(value, bool | int | float | str) else str(value).removeprefix("torch.")
+
+
+def _where() -> tuple[CodeType, int] | None:
+    """The innermost frame of the user's program."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _INTERNAL:
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
