@@ -20,8 +20,11 @@ def _word(rng: np.random.Generator, longest: int) -> str:
 
 
 def _sum(rng: np.random.Generator, digits: int) -> tuple[str, str]:
-    """Both numbers and their sum in fixed width, the sum's units first, as one adds by hand."""
-    a, b = (int(n) for n in rng.integers(0, 10**digits, 2))
+    """Both numbers and their sum in fixed width, the sum's units first, as one adds by hand.
+
+    Numbers of one digit are as frequent as those of two: sums without carries are where the learning begins.
+    """
+    a, b = (int(n) for n in rng.integers(0, 10 ** rng.integers(1, digits + 1), 2))
     return f"{a:0{digits}}+{b:0{digits}}", f"{a + b:0{digits + 1}}"[::-1]
 
 

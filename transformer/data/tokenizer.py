@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import minigrad as mg
@@ -100,19 +100,29 @@ def train_bpe(texts: Iterable[str], vocab: int) -> Tokenizer:
     """
     if vocab < FIRST_BYTE + 256:
         raise ValueError(f"a byte-level vocabulary has at least {FIRST_BYTE + 256} ids, got {vocab}")
-    words = Counter(piece for text in texts for piece in _PIECES.findall(text))
-    spelled = [([FIRST_BYTE + byte for byte in word.encode()], count) for word, count in words.items()]
+    counts = Counter(piece for text in texts for piece in _PIECES.findall(text))
+    words = [[FIRST_BYTE + byte for byte in word.encode()] for word in counts]
+    weights = list(counts.values())
+    pairs: Counter[Pair] = Counter()
+    places: defaultdict[Pair, set[int]] = defaultdict(set)  # of the words in which a pair has occurred
+    for i, word in enumerate(words):
+        for pair in itertools.pairwise(word):
+            pairs[pair] += weights[i]
+            places[pair].add(i)
     merges: list[Pair] = []
     for new in range(FIRST_BYTE + 256, vocab):
-        pairs: Counter[Pair] = Counter()
-        for ids, count in spelled:
-            for pair in itertools.pairwise(ids):
-                pairs[pair] += count
         best = min(pairs, key=lambda pair: (-pairs[pair], pair), default=None)
         if best is None or pairs[best] < 2:
             break
         merges.append(best)
-        spelled = [(replace_pair(ids, best, new), count) for ids, count in spelled]
+        for i in places.pop(best):
+            for pair in itertools.pairwise(words[i]):
+                pairs[pair] -= weights[i]
+            words[i] = replace_pair(words[i], best, new)
+            for pair in itertools.pairwise(words[i]):
+                pairs[pair] += weights[i]
+                places[pair].add(i)
+        del pairs[best]
     return Tokenizer(merges)
 
 

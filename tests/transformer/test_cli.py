@@ -1,0 +1,251 @@
+"""The commands, as a user runs them: train, resume, translate, generate, inspect; settings; one-line errors."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import rich.console
+
+import minigrad as mg
+from minigrad.io import load_file, save_file
+from transformer import tasks
+from transformer.cli import main
+from transformer.cli.settings import DEFAULTS, HELP, Settings, collect, read_toml, to_toml
+from transformer.training import Report
+
+TINY = ["--d-model", "8", "--n-heads", "2", "--n-kv-heads", "1", "--n-layers", "1", "--d-ff", "12", "--batch-size", "4"]
+TINY += ["--max-len", "32", "--steps", "3", "--no-compile"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with short runs of two kinds of task."""
+    folder = tmp_path_factory.mktemp("runs")
+    for task in ("reverse", "text"):
+        assert main(["train", task, "--out", str(folder / task), *TINY]) == 0
+    return folder
+
+
+def said(capsys, *arguments):
+    """(exit code, standard output, standard error) of a command."""
+    code = main([str(argument) for argument in arguments])
+    return code, *capsys.readouterr()
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+
+def test_one_command_learns_to_reverse_unseen_words(tmp_path, capsys):
+    settings = ["--size", 3, "--d-model", 32, "--n-heads", 2, "--n-layers", 1, "--d-ff", 64, "--max-len", 8]
+    settings += ["--lr", 6e-3, "--steps", 300, "--warmup", 30, "--evaluate-every", 300, "--save-every", 300]
+    assert said(capsys, "train", "reverse", "--out", tmp_path, *settings)[0] == 0
+    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert last["step"] == 300
+    assert last["exact"] >= 0.99
+    code, answers, _ = said(capsys, "translate", tmp_path, "abc", "xyq", "do", "--beams", 3)
+    assert (code, answers.split()) == (0, ["cba", "qyx", "od"])
+
+
+# --- train ----------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_checkpoint_log_plot_and_settings(runs):
+    assert sorted(path.name for path in (runs / "text").iterdir()) == [
+        "checkpoint.safetensors",
+        "log.jsonl",
+        "loss.svg",
+        "settings.toml",
+    ]
+    records = [json.loads(line) for line in (runs / "text" / "log.jsonl").read_text().splitlines()]
+    assert [set(record) for record in records] == [
+        {"step", "loss", "lr", "grad_norm", "tokens_per_s"},
+        {"step", "held_out_loss", "bits_per_byte"},
+    ]
+    assert records[1]["bits_per_byte"] == pytest.approx(records[1]["held_out_loss"] / np.log(2))  # bytes are tokens
+
+
+def test_the_settings_file_of_a_run_trains_the_same_weights(runs, tmp_path):
+    assert main(["train", "--config", str(runs / "reverse" / "settings.toml"), "--out", str(tmp_path / "again")]) == 0
+    first, second = (load_file(f / "checkpoint.safetensors") for f in (runs / "reverse", tmp_path / "again"))
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_options_override_the_file_and_the_file_the_defaults(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('task = "text"\nsteps = 7\nlr = 1\n')
+    settings = collect(None, read_toml(file), {"steps": 9})
+    assert (settings.task, settings.steps, settings.lr) == ("text", 9, 1)
+    assert settings.batch_size == DEFAULTS["text"]["batch_size"]
+    file.write_text(to_toml(settings))
+    assert collect(None, read_toml(file), {}) == settings
+
+
+def test_every_setting_has_an_option_and_help(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "examples:" in shown
+    assert set(HELP) | {"task"} == set(Settings.__dataclass_fields__)
+    for name in HELP:
+        assert "--" + name.replace("_", "-") in shown
+
+
+@pytest.mark.parametrize("task", tasks.NAMES)
+def test_every_task_has_settings_that_fit_it(task):
+    settings = collect(task, {}, {"d_model": 8, "d_ff": 8, "n_layers": 1})
+    made = tasks.make(task, settings, 0)
+    batch = made.batch(0)
+    assert batch.labels.shape[0] == settings.batch_size
+    again = made.batch(0)
+    np.testing.assert_array_equal(batch.labels, again.labels)
+    assert made.batch(1).labels.tolist() != batch.labels.tolist()
+    assert made.model(*batch.inputs).shape == (*batch.labels.shape, made.tokenizer.vocab)
+
+
+def test_an_epoch_of_the_corpus_is_every_pair_once():
+    pairs = [(f"{i}", "x" * (i % 9)) for i in range(70)]
+    source = tasks.CorpusPairs(pairs, batch_size=7, seed=0)
+    epochs = [[pair for step in range(10) for pair in source(epoch * 10 + step)] for epoch in range(2)]
+    for epoch in epochs:
+        assert sorted(epoch) == sorted(pairs)
+    assert epochs[0] != epochs[1]
+
+
+def test_resuming_a_finished_run_changes_nothing(runs, capsys):
+    before = (runs / "text" / "checkpoint.safetensors").read_bytes()
+    code, _, shown = said(capsys, "train", "--resume", runs / "text")
+    assert code == 0
+    assert "resuming after 3 of 3 steps" in shown
+    assert (runs / "text" / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_the_bar_shows_loss_speed_and_time_left(tmp_path):
+    screen = io.StringIO()
+    report = Report(10, tmp_path, rich.console.Console(file=screen, force_terminal=True, width=120))
+    with report.running(0):
+        report.advance(4, loss=1.25, tokens_per_s=12345.0)
+        report.record({"step": 4, "loss": 1.25})
+        report.progress.refresh()
+    shown = screen.getvalue()
+    for part in ("step 4/10", "loss 1.2500", "12,345 tokens/s", "left"):
+        assert part in shown
+
+
+# --- generate, translate, inspect -----------------------------------------------------------------
+
+
+def test_generated_text_depends_on_the_seed_alone(runs, capsys):
+    draw = lambda *more: said(capsys, "generate", runs / "text", "--prompt", "ROMEO:", "--max-new-tokens", 12, *more)  # noqa: E731
+    code, text, _ = draw("--seed", 3)
+    assert code == 0
+    assert text.startswith("ROMEO:")
+    assert draw("--seed", 3)[1] == text
+    assert draw("--seed", 4)[1] != text
+    greedy = draw("--temperature", 0, "--seed", 3)[1]
+    assert draw("--temperature", 0, "--seed", 4)[1] == greedy
+    assert draw("--top-k", 1)[1] == greedy
+    assert draw("--top-k", 10**6, "--top-p", 1, "--min-p", 0, "--seed", 3)[1] == text
+
+
+def test_texts_are_answered_from_arguments_or_lines(runs, capsys, monkeypatch):
+    from_arguments = said(capsys, "translate", runs / "reverse", "ab", "cd")
+    monkeypatch.setattr("sys.stdin", io.StringIO("ab\ncd\n"))
+    assert said(capsys, "translate", runs / "reverse") == from_arguments
+    assert from_arguments[0] == 0
+    assert len(from_arguments[1].splitlines()) == 2
+
+
+def test_inspect_shows_settings_tensors_and_sizes(runs, tmp_path, capsys):
+    code, shown, _ = said(capsys, "inspect", runs / "text")
+    assert code == 0
+    assert "after 3 steps" in shown
+    assert "d_model = 8" in shown
+    assert f"{'model.token_embedding.weight':60} float32   [259, 8]" in shown
+    save_file({"w": mg.zeros(3, 4)}, tmp_path / "other.safetensors", {"made": "elsewhere"})
+    shown = said(capsys, "inspect", tmp_path / "other.safetensors")[1]
+    assert "made: elsewhere" in shown
+    assert "12 numbers in 1 tensors" in shown
+
+
+def test_the_module_runs_as_a_program(runs):
+    done = subprocess.run(
+        [sys.executable, "-m", "transformer", "translate", "nowhere", "a"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("transformer translate: there is no checkpoint nowhere")
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train", "no task was given: name one of copy, reverse"),
+        ("train subtract", "there is no task 'subtract'"),
+        ("train text --out {runs}/text", "holds a run already: continue it with --resume"),
+        ("train --resume {runs}/text --steps 9", "with its own settings: give nothing else"),
+        ("train --resume {runs}", "there is no checkpoint"),
+        ("train --config nowhere.toml", "there is no settings file nowhere.toml"),
+        ("train text --lr -1", "lr must be above 0, got -1.0"),
+        ("train text --d-model 10 --n-heads 4", "must divide"),
+        ("train text --vocab 100", "at least 259 ids, got 100"),
+        ("train text --dropout 1", "dropout must lie in [0, 1)"),
+        ("train reverse --size 0", "size must be at least 1"),
+        ("train translate --max-len 8 --vocab 259", "max_len must be"),
+        ("train translate --target fr", "no language 'fr'"),
+        ("generate {runs}/text --prompt=", "the prompt is empty"),
+        ("generate {runs}/text --prompt 012345678901234567890123456789012", "longer than the model's 32 positions"),
+        ("generate {runs}/text --max-new-tokens 33", "leaves room for 32 new ones"),
+        ("generate {runs}/text --temperature -1", "the temperature must be 0 (greedy) or above, got -1.0"),
+        ("generate {runs}/text --top-k 0", "top_k must be at least 1, got 0"),
+        ("generate {runs}/text --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
+        ("generate {runs}/text --min-p 2", "min_p must lie in [0, 1]"),
+        ("generate {runs}/reverse", "answers and does not continue: use translate"),
+        ("translate {runs}/text a", "continues texts and does not answer: use generate"),
+        ("translate {runs}/reverse a --beams 0", "--beams must be at least 1, got 0"),
+        (
+            "translate {runs}/reverse 012345678901234567890123456789012",
+            "source of 33 tokens does not fit the model's 32",
+        ),
+        ("inspect {runs}/text/settings.toml", "is not a readable safetensors file"),
+        ("inspect nowhere", "there is no checkpoint nowhere"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_sentence(runs, arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, shown = said(capsys, *arguments.format(runs=runs).split())
+    assert code == 2
+    assert out == ""
+    assert len(shown.splitlines()) == 1, shown
+    assert message in shown
+    assert not list(tmp_path.iterdir())  # nothing is left behind
+
+
+def test_an_empty_text_is_refused(runs, capsys):
+    code, _, shown = said(capsys, "translate", runs / "reverse", "")
+    assert code == 2
+    assert "a text is empty" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("steps = ", "is not a TOML file"),
+        ("learning_rate = 1.0", "there is no setting 'learning_rate'"),
+        ("steps = 1.5", "the setting steps must be of type int, got 1.5"),
+        ('lr = "high"', "the setting lr must be of type float, got 'high'"),
+        ("compile = 1", "the setting compile must be of type bool, got 1"),
+    ],
+)
+def test_a_bad_settings_file_is_one_sentence(content, message, tmp_path, capsys):
+    (tmp_path / "bad.toml").write_text('task = "text"\n' + content)
+    code, _, shown = said(capsys, "train", "--config", tmp_path / "bad.toml")
+    assert code == 2
+    assert message in shown
