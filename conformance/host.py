@@ -1,10 +1,9 @@
 """The child process that hosts the implementation under test and its checks: `python -P -m conformance.host`.
 
 It reads one JSON object a line from its standard input and answers one a line on its standard output: first
-`{"impl": ..., "load_seconds": ...}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
-`{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. What the
-implementation prints goes to standard error. A step that takes longer than its seconds writes where it stands to
-standard error and ends the process.
+`{"impl", "load_seconds", "folders"}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
+`{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. What the implementation prints goes to standard
+error. A step that takes longer than its seconds writes where it stands to standard error and ends the process.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def main() -> None:
     requests, answers = _take_standard_streams()
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     first = json.loads(requests.readline())
-    implementation = _load(first["impl"], first["load_seconds"], answers)
+    implementation = _load(first["impl"], first["load_seconds"], first["folders"], answers)
     if implementation is None:
         return
     from conformance.check import CHECKS
@@ -57,7 +56,7 @@ def _take_standard_streams() -> tuple[IO[str], IO[str]]:
     return requests, answers
 
 
-def _load(impl: str, seconds: float, answers: IO[str]) -> Any:
+def _load(impl: str, seconds: float, folders: list[str], answers: IO[str]) -> Any:
     # Ours first: a subject's folder may hold modules with the names of ours, or of what ours import.
     import hypothesis  # noqa: F401
 
@@ -68,7 +67,7 @@ def _load(impl: str, seconds: float, answers: IO[str]) -> Any:
         _forget_own_folder()
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
-        implementation = resolve(impl)
+        implementation = resolve(impl, folders)
     except SpecificationError as error:
         _answer(answers, {"refused": str(error)})
         return None

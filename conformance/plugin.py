@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--claims-budget",
         choices=("quick", "default", "deep"),
-        default="default",
+        default=None,
         help="how many examples each claim explores: a third, its own number, or ten times that",
     )
     group.addoption(

@@ -19,11 +19,13 @@ from conformance.adapters import SpecificationError
 from conformance.catalogue import Catalogue, CatalogueError, Claim, load
 from conformance.known import KnownFailuresError, expect, is_stale, load_known
 from conformance.report import Report, broken_lines, summary_lines, write_report
+from conformance.settings import SettingsError, read_settings
 from conformance.supervisor import Supervisor
 from conformance.verdict import Result, Verdict
 
 PACKAGE = Path(__file__).parent
 DEFAULT_IMPLEMENTATION = "minigrad"
+DEFAULT_BUDGET = "default"
 
 
 class ClaimsSession:
@@ -33,28 +35,32 @@ class ClaimsSession:
         self.config = config
         option = config.option
         self.is_worker = hasattr(config, "workerinput")
-        self.impl: str = option.impl or DEFAULT_IMPLEMENTATION
         self.report_file = Path(option.claims_report) if option.claims_report else None
         if self.report_file is not None:
             _check_report_file(self.report_file)
         try:
+            settings = read_settings(config.invocation_params.dir)
+            self.impl: str = option.impl or settings.impl or DEFAULT_IMPLEMENTATION
+            self.budget: str = option.claims_budget or settings.budget or DEFAULT_BUDGET
+            selection = option.claims or settings.claims
             self.catalogue: Catalogue = load()
             everything = list(self.catalogue.claims.values())
-            self.chosen = self.catalogue.select(option.claims) if option.claims else everything
+            self.chosen = self.catalogue.select(selection) if selection else everything
             self.selected = [claim for claim in self.chosen if claim.is_tested]
             if not self.selected:
                 raise CatalogueError(
-                    f"--claims {option.claims} selects only claims about the documents; see `conformance errata`"
+                    f"--claims {selection} selects only claims about the documents; see `conformance errata`"
                 )
-            known = Path(option.claims_known) if option.claims_known else None
-            self.known = load_known(known, self.catalogue) if known else {}
+            known = option.claims_known or settings.known
+            self.known = load_known(Path(known), self.catalogue) if known else {}
             self.supervisor = Supervisor(
                 self.impl,
-                budget=option.claims_budget,
+                budget=self.budget,
                 seed=option.claims_explore,
                 children=1 if self.is_worker else 2,
+                folders=[*([settings.folder] if settings.folder else []), *config.getini("pythonpath")],
             )
-        except (CatalogueError, KnownFailuresError, SpecificationError) as error:
+        except (CatalogueError, KnownFailuresError, SettingsError, SpecificationError) as error:
             raise pytest.UsageError(str(error)) from error
         self.results: dict[str, Result] = {}
 
@@ -90,11 +96,10 @@ class ClaimsSession:
         self.results[result.claim] = result
 
     def report(self) -> Report:
-        option = self.config.option
         return Report(
             self.impl,
-            option.claims_budget,
-            option.claims_explore,
+            self.budget,
+            self.config.option.claims_explore,
             self.results,
             self.catalogue,
             self.chosen,
@@ -129,8 +134,8 @@ class ClaimsSession:
         """The command that runs a claim again in the same way."""
         option = self.config.option
         words = ["pytest", *self._target(), "--impl", self.impl, "--claims", claim]
-        if option.claims_budget != "default":
-            words += ["--claims-budget", option.claims_budget]
+        if self.budget != DEFAULT_BUDGET:
+            words += ["--claims-budget", self.budget]
         if option.claims_explore:
             words += ["--claims-explore", str(option.claims_explore)]
         return shlex.join(words)

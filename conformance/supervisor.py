@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any
@@ -60,7 +60,7 @@ class _Died(Exception):
 class _Child:
     """One host process and its pipes."""
 
-    def __init__(self, impl: str, load_seconds: float) -> None:
+    def __init__(self, impl: str, load_seconds: float, folders: Sequence[Path] = ()) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self.process = subprocess.Popen(
@@ -73,7 +73,8 @@ class _Child:
         )
         self.buffer = b""
         try:
-            started = self.ask({"impl": impl, "load_seconds": load_seconds}, load_seconds, START_SECONDS)
+            request = {"impl": impl, "load_seconds": load_seconds, "folders": list(map(str, folders))}
+            started = self.ask(request, load_seconds, START_SECONDS)
         except _Died as death:
             self.close()
             raise SpecificationError(f"--impl {impl}: importing and constructing it {death}") from death
@@ -163,7 +164,8 @@ class Supervisor:
     """Runs claims on an implementation in up to `children` processes.
 
     `start` loads the implementation (SpecificationError when that fails); `submit` queues claims; `result` waits for
-    one; `close` ends every process. As a context manager it starts and closes.
+    one; `close` ends every process. As a context manager it starts and closes. `folders`: where the modules of
+    an implementation are looked for, besides the current folder and what is installed.
     """
 
     def __init__(
@@ -175,8 +177,10 @@ class Supervisor:
         children: int = 2,
         claim_seconds: float | None = None,
         load_seconds: float = LOAD_SECONDS,
+        folders: Sequence[Path] = (),
     ) -> None:
         parse(impl)
+        self.folders = [Path(folder).absolute() for folder in folders]
         self.impl = impl
         self.budget = budget
         self.seed = seed
@@ -272,7 +276,7 @@ class Supervisor:
                 self._gave_up = f"not run: {self._deaths} claims before it ended the process"
 
     def _new_child(self) -> _Child:
-        child = _Child(self.impl, self.load_seconds)
+        child = _Child(self.impl, self.load_seconds, self.folders)
         with self._lock:
             self._living.add(child)
         if self._closed:

@@ -18,7 +18,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -79,15 +79,17 @@ def parse(text: str) -> Specification:
     return Specification(text, target, name, role=role)
 
 
-def resolve(text: str) -> Any:
+def resolve(text: str, folders: Sequence[str] = ()) -> Any:
     """The implementation that `text` names. Raises SpecificationError with one sentence when there is none.
+
+    A module is looked for in the current folder, in `folders`, and among what is installed.
 
     It runs the user's module and constructor: call it in a process that may hang or die.
     """
     spec = parse(text)
     if spec.is_built_in:
         return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
-    found = _find(_load(spec), spec)
+    found = _find(_load(spec, folders), spec)
     if _is_torch_module(found):
         adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
         return _made(
@@ -140,9 +142,9 @@ def _adapter(spec: Specification, name: str) -> ModuleType:
 # --- user code ------------------------------------------------------------------------------------
 
 
-def _load(spec: Specification) -> ModuleType:
+def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
     try:
-        return _load_file(Path(spec.target)) if spec.is_file else _load_module(spec.target)
+        return _load_file(Path(spec.target)) if spec.is_file else _load_module(spec.target, folders)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise SpecificationError(
@@ -174,8 +176,8 @@ def _load_file(path: Path) -> ModuleType:
         return module
 
 
-def _load_module(name: str) -> ModuleType:
-    with _first_on_path(Path.cwd()):
+def _load_module(name: str, folders: Sequence[str]) -> ModuleType:
+    with _first_on_path(Path.cwd(), *map(Path, folders)):
         return importlib.import_module(name)
 
 
