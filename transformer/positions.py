@@ -97,13 +97,27 @@ class LearnedPositions(nn.Module):
         return f"{list(self.weight.shape)}"
 
 
+def interpolation_by_wavelength(
+    d_head: int, base: float, factor: float, low: float, high: float, trained_len: int
+) -> np.ndarray:
+    """LLaMA 3's divisors for RoPE, float64 ``(d_head / 2,)``: pairs that turn slowly are interpolated, fast ones not.
+
+    A pair that turns at least `high` times within trained_len keeps its speed, one that turns at most `low` times is
+    slowed by `factor`, and between them the speed is mixed (Grattafiori et al. 2024, as published with LLaMA 3.1).
+    """
+    turns = trained_len * frequencies(d_head, base) / (2 * math.pi)
+    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return 1.0 / ((1.0 - kept) / factor + kept)
+
+
 class RoPE(nn.Module):
     """Rotate pair i of the row at position t by the angle t base^(-2i/d) (Su et al. 2021; document 002, RoPE).
 
     x ``(..., T, d_head)``. pairing: "interleaved" rotates (0, 1), (2, 3), ... (the paper), "half" (i, i + d/2)
     (document 002; LLaMA in Hugging Face's layout). interpolation: positions are divided by it, so that a model
-    trained on n tokens sees interpolation * n as positions that it knows (Chen et al. 2023). Raises ValueError for an
-    odd d_head, an unknown pairing, an interpolation that is not above 0.
+    trained on n tokens sees interpolation * n as positions that it knows (Chen et al. 2023); one number, or one
+    for each pair (see `interpolation_by_wavelength`). Raises ValueError for an odd d_head, an unknown pairing, an
+    interpolation that is not above 0.
     """
 
     def __init__(
@@ -112,14 +126,14 @@ class RoPE(nn.Module):
         max_len: int = 4096,
         base: float = 10000.0,
         pairing: str = "interleaved",
-        interpolation: float = 1.0,
+        interpolation: float | np.ndarray = 1.0,
     ) -> None:
         super().__init__()
         if d_head % 2:
             raise ValueError(f"RoPE rotates pairs, so d_head must be even, got {d_head}")
         if pairing not in PAIRINGS:
             raise ValueError(f"RoPE: pairing must be 'interleaved' or 'half', got {pairing!r}")
-        if not interpolation > 0.0:
+        if not np.all(np.asarray(interpolation) > 0.0):
             raise ValueError(f"RoPE: interpolation must be above 0, got {interpolation}")
         self.d_head, self.base, self.pairing, self.interpolation = d_head, base, pairing, interpolation
         speeds = frequencies(d_head, base) / interpolation

@@ -34,12 +34,11 @@ def hf_class(family):
     )  # fmt: skip
 
 
-def random_config(family, rng):
-    """A configuration in which sizes, head counts and options are drawn, and sizes differ from one another."""
+def random_config(family, rng, coin):
+    """A configuration in which sizes and head counts are drawn; `coin` chooses between options."""
     heads, layers = int(rng.integers(2, 5)), int(rng.integers(1, 4))
-    d_head = 2 * int(rng.integers(1, 4))
+    d_head = 2 * int(rng.integers(2, 5))
     d, vocab, d_ff = heads * d_head, int(rng.integers(17, 40)), int(rng.integers(5, 30))
-    coin = bool(rng.integers(2))
     if family == "gpt2":
         return transformers.GPT2Config(
             vocab_size=vocab, n_positions=23, n_embd=d, n_layer=layers, n_head=heads, n_inner=d_ff if coin else None,
@@ -58,6 +57,11 @@ def random_config(family, rng):
         if family == "llama":
             if coin:
                 shared["rope_parameters"] = {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.5}
+            else:
+                shared["rope_parameters"] = {
+                    "rope_type": "llama3", "rope_theta": 500.0, "factor": 3.0, "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0, "original_max_position_embeddings": 30,
+                }  # fmt: skip
             return transformers.LlamaConfig(**shared, attention_bias=not coin, mlp_bias=coin)
         experts = int(rng.integers(2, 6))
         return transformers.MixtralConfig(
@@ -95,7 +99,7 @@ def reference_model(family, seed):
     """A model in float64 whose weights, norms and biases included, are all random."""
     rng = np.random.default_rng([seed, FAMILIES.index(family)])
     torch.manual_seed(seed)
-    config = random_config(family, rng)
+    config = random_config(family, rng, coin=seed % 2 == 1)
     config.dtype = "float32"
     model = hf_class(family)(config).double().eval()
     with torch.no_grad():

@@ -69,10 +69,12 @@ def test_logits_and_every_hidden_state_and_every_gradient_equal_the_librarys(fam
     expected_gradients = {ours.canonical(key): gradient for key, gradient in expected_gradients.items()}
     assert set(gradients) == set(expected_gradients)
     largest = max(np.abs(g).max() for g in expected_gradients.values())
+    # some gradients are zero but for rounding (of a bias of keys): their error is that of the terms that cancel
+    rounding = 32 * float(np.finfo(np.float64 if bound < 1e-8 else np.float32).eps) * largest
     for key in gradients:
-        scale = max(np.abs(expected_gradients[key]).max(), 1e-3 * largest)  # some are zero but for rounding
+        scale = np.abs(expected_gradients[key]).max()
         error = np.abs(gradients[key] - expected_gradients[key]).max()
-        assert error <= bound * scale, f"the gradient of {key} is off by {error:.3g} of {scale:.3g}"
+        assert error <= bound * scale + rounding, f"the gradient of {key} is off by {error:.3g} of {scale:.3g}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -255,7 +255,16 @@ def test_a_config_with_impossible_settings(folder, settings, message):
     [
         ("llama", {"num_key_value_heads": 4}, r"k_proj.weight has shape \[8, 12\]"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "RoPE of type 'yarn' is not built"),
-        ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": "x"}}, "need numbers above 0"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": "x"}},
+            "rope_theta of rope_parameters must be a number above 0",
+        ),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 9.0}},
+            "low_freq_factor of rope_parameters",
+        ),
         ("llama", {"rope_parameters": "REMOVED", "rope_scaling": 3}, "rope_scaling must be a table"),
         ("mixtral", {"num_experts_per_tok": 9}, "between 1 and all 4 experts, got top_k=9"),
         ("mixtral", {"num_local_experts": 10**8}, r"gate.weight has shape \[4, 12\]"),

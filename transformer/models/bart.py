@@ -20,7 +20,6 @@ from transformer.models.base import Seq2Seq
 from transformer.models.family import Config, Family, Name, activation, initialise
 from transformer.positions import LearnedPositions, SinusoidalPositions
 
-
 _POSITION_OFFSET = 2  # the first two rows of BART's tables are never used
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
+
 from minigrad import nn
 from transformer.attention import MultiHeadAttention
 from transformer.feedforward import GatedFeedForward
@@ -20,7 +22,13 @@ from transformer.models.family import (
     activation,
     initialise,
 )
-from transformer.positions import RoPE
+from transformer.positions import RoPE, interpolation_by_wavelength
+
+ROPE_NUMBERS = {  # what rope_parameters of each type must say
+    "default": ("rope_theta",),
+    "linear": ("rope_theta", "factor"),
+    "llama3": ("rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +66,20 @@ class RotaryConfig(Config):
         config.interpolation()
         return config
 
-    def interpolation(self) -> float:
-        """By how much positions are divided. Raises CheckpointError for scalings other than the linear one."""
-        kind = self.rope_parameters.get("rope_type", self.rope_parameters.get("type", "default"))
-        factor, theta = self.rope_parameters.get("factor", 1.0), self.rope_parameters.get("rope_theta")
-        if kind not in ("default", "linear"):
-            raise CheckpointError(f"config: RoPE of type {kind!r} is not built here, only 'default' and 'linear'")
-        numbers: tuple[Any, ...] = (theta, factor)
-        if not all(type(number) in (int, float) and 0 < number < math.inf for number in numbers):
-            raise CheckpointError(f"config: rope_parameters need numbers above 0, got {self.rope_parameters!r}")
-        return float(factor) if kind == "linear" else 1.0
+    def interpolation(self) -> float | np.ndarray:
+        """By how much RoPE slows its pairs. Raises CheckpointError for scalings that are not built here."""
+        given = {"factor": 1.0, **self.rope_parameters}
+        kind = given.get("rope_type", given.get("type", "default"))
+        if kind not in ROPE_NUMBERS:
+            raise CheckpointError(f"config: RoPE of type {kind!r} is not built here, only {', '.join(ROPE_NUMBERS)}")
+        for name in ROPE_NUMBERS[kind]:
+            number: Any = given.get(name)
+            if type(number) not in (int, float) or not 0 < number < math.inf:
+                raise CheckpointError(f"config: {name} of rope_parameters must be a number above 0, got {number!r}")
+        if kind == "llama3":
+            theta, *numbers = (given[name] for name in ROPE_NUMBERS[kind])
+            return interpolation_by_wavelength(self.d_head, theta, *numbers)
+        return float(given["factor"]) if kind == "linear" else 1.0
 
     @property
     def kv_heads(self) -> int:
