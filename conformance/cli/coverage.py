@@ -1,7 +1,10 @@
 """Count how many statements of the documents the claims cover, and lint the catalogue.
 
 A row is one statement of a document. It is cited when a claim names it among its sources, and covered when it is
-testable and such a claim has a check (run on implementations) or a verification (run once).
+testable and such a claim has a check (run on implementations) or a verification (run once); a testable row that is not
+covered is explained when a claim that is called untestable cites it and says why. The exit code is 1 when a row is not
+cited, when a testable one is neither covered nor explained, when a check has no mutant that it must kill, or when
+claims are inconsistent. (`conformance mutants` runs the checks on the mutants.)
 """
 
 from __future__ import annotations
@@ -10,22 +13,22 @@ import argparse
 import sys
 from collections.abc import Collection
 
-from conformance.catalogue import Catalogue, lint, load
+from conformance.catalogue import Catalogue, Claim, lint, load
 from conformance.cli.tables import show_table
 
 HELP = "count the statements that claims cover, and lint the catalogue"
-EXAMPLES = """  conformance coverage              tables by document and by topic
-  conformance coverage --uncovered  also list the testable rows that no claim covers yet
+EXAMPLES = """  conformance coverage    tables by document and by topic, and what is missing
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--uncovered", action="store_true", help="list the testable rows that no claim covers")
+    """It has none."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     import conformance.checks  # noqa: F401 (registers them)
     from conformance.check import CHECKS
+    from conformance.mutants import MUTANTS
     from conformance.verifications import VERIFICATIONS
 
     catalogue = load()
@@ -37,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     testable = [row for row in catalogue.rows() if row not in catalogue.untestable()]
     print(f"{len(covered)} of {len(testable)} testable statements covered ({len(catalogue.rows())} statements in all)")
-    if arguments.uncovered:
-        print("not covered:", *(row for row in testable if row not in covered))
-    problems = lint(catalogue, CHECKS, VERIFICATIONS)
+    for claim, rows in explained(catalogue, covered).items():
+        print(f"not tested: {', '.join(rows)} ({claim.slug}: {' '.join(claim.why.split())})")
+    broken = {claim for mutant in MUTANTS.values() for claim in mutant.breaks}
+    problems = [*lint(catalogue, CHECKS, VERIFICATIONS), *missing(catalogue, covered, CHECKS, broken)]
     for problem in problems:
         print(f"catalogue: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -49,6 +53,30 @@ def covered_rows(catalogue: Catalogue, proven: Collection[str]) -> set[str]:
     """The testable rows that a claim with a check or a verification cites."""
     cited = {row for claim in catalogue.claims.values() if claim.slug in proven for row in claim.sources}
     return cited.intersection(catalogue.rows()) - catalogue.untestable()
+
+
+def explained(catalogue: Catalogue, covered: Collection[str]) -> dict[Claim, list[str]]:
+    """Claims that are called untestable -> the testable rows among their sources that nothing else covers."""
+    settled = {*covered, *catalogue.untestable()}
+    rows = {c: [r for r in c.sources if r not in settled] for c in catalogue.claims.values() if c.why}
+    return {claim: left for claim, left in rows.items() if left}
+
+
+def missing(
+    catalogue: Catalogue, covered: Collection[str], checks: Collection[str], broken: Collection[str]
+) -> list[str]:
+    """What coverage lacks, a sentence each. broken: the claims that some mutant breaks."""
+    cited = {row for claim in catalogue.claims.values() for row in claim.sources}
+    settled = {*covered, *catalogue.untestable(), *(r for rows in explained(catalogue, covered).values() for r in rows)}
+    return [
+        *(f"the row {row} is cited by no claim" for row in catalogue.rows() if row not in cited),
+        *(
+            f"the row {row} is testable, and its claims have neither a check, nor a verification, nor say why not"
+            for row in catalogue.rows()
+            if row in cited and row not in settled
+        ),
+        *(f"{slug}: its check has no mutant that it must kill" for slug in checks if slug not in broken),
+    ]
 
 
 def by_document(catalogue: Catalogue, covered: Collection[str]) -> list[list[str | int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from conformance.catalogue import load
@@ -60,10 +62,31 @@ def test_coverage_counts_rows():
     assert coverage.by_topic(catalogue, {SCALED}, ())[-1][4] == 1
 
 
+def test_coverage_explains_what_is_not_tested():
+    catalogue = load()
+    claim = catalogue.claims["pytorch-chooses-flash-attention-automatically"]
+    assert coverage.explained(catalogue, set())[claim] == list(claim.sources)
+    assert claim not in coverage.explained(catalogue, set(claim.sources))
+
+
+def test_coverage_lists_what_is_missing():
+    catalogue = load()
+    claims = {slug: claim for slug, claim in catalogue.claims.items() if slug != SCALED}
+    covered = coverage.covered_rows(catalogue, claims)
+    alone = next(row for row in catalogue.claims[SCALED].sources if row not in covered)
+    uncited = coverage.missing(replace(catalogue, claims=claims), covered, (), ())
+    assert f"the row {alone} is cited by no claim" in uncited
+    uncovered = coverage.missing(catalogue, covered, (), ())
+    assert [problem.split()[2] for problem in uncovered if "is testable" in problem].count(alone) == 1
+    idle = coverage.missing(catalogue, coverage.covered_rows(catalogue, catalogue.claims), {SCALED, "other"}, {"other"})
+    assert idle == [f"{SCALED}: its check has no mutant that it must kill"]
+
+
 def test_coverage_prints_tables_and_the_linter_decides(capsys, monkeypatch):
-    monkeypatch.setattr(coverage, "lint", lambda *_: [])
-    assert main(["coverage", "--uncovered"]) == 0
-    assert "of 1204 testable statements covered (1374 statements in all)" in capsys.readouterr().out
+    assert main(["coverage"]) == 0
+    out = capsys.readouterr().out
+    assert "1201 of 1204 testable statements covered (1374 statements in all)" in out
+    assert "not tested: 002-343, 002-386, 002-346 (pytorch-chooses-flash-attention-automatically: which kernel" in out
     monkeypatch.setattr(coverage, "lint", lambda *_: ["a-claim: it is wrong"])
     assert main(["coverage"]) == 1
     assert capsys.readouterr().err == "catalogue: a-claim: it is wrong\n"
