@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from conformance import shapes
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -97,132 +98,6 @@ class _Required:
 REQUIRED = _Required()
 
 
-# --- parameters by configuration ------------------------------------------------------------------
-
-
-def _linear(prefix: str, n_out: int, n_in: int, bias: bool) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.weight": (n_out, n_in)}
-    if bias:
-        shapes[f"{prefix}.bias"] = (n_out,)
-    return shapes
-
-
-def _under(prefix: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
-
-
-def _attention_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    d, heads = c["d_model"], c["n_heads"]
-    d_kv = d // heads * c.get("n_kv_heads", heads)
-    bias = c["bias"]
-    return {
-        **_linear("q_proj", d, d, bias),
-        **_linear("k_proj", d_kv, d, bias),
-        **_linear("v_proj", d_kv, d, bias),
-        **_linear("out_proj", d, d, bias),
-    }
-
-
-def _feed_forward_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {
-        **_linear("linear1", c["d_ff"], c["d_model"], c["bias"]),
-        **_linear("linear2", c["d_model"], c["d_ff"], c["bias"]),
-    }
-
-
-def _swiglu_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    d, d_ff = c["d_model"], c["d_ff"]
-    return {
-        **_linear("gate_proj", d_ff, d, False),
-        **_linear("up_proj", d_ff, d, False),
-        **_linear("down_proj", d, d_ff, False),
-    }
-
-
-def _norm_params(d: int) -> dict[str, tuple[int, ...]]:
-    return {"weight": (d,), "bias": (d,)}
-
-
-def _encoder_layer_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    c = {"bias": True, **c}
-    return {
-        **_under("self_attn", _attention_params(c)),
-        **_under("feed_forward", _feed_forward_params(c)),
-        **_under("norm1", _norm_params(c["d_model"])),
-        **_under("norm2", _norm_params(c["d_model"])),
-    }
-
-
-def _decoder_layer_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    c = {"bias": True, **c}
-    return {
-        **_under("self_attn", _attention_params(c)),
-        **_under("cross_attn", _attention_params(c)),
-        **_under("feed_forward", _feed_forward_params(c)),
-        **_under("norm1", _norm_params(c["d_model"])),
-        **_under("norm2", _norm_params(c["d_model"])),
-        **_under("norm3", _norm_params(c["d_model"])),
-    }
-
-
-def _encoder_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for i in range(c["n_layers"]):
-        shapes.update(_under(f"layers.{i}", _encoder_layer_params(c)))
-    return {**shapes, **_under("norm", _norm_params(c["d_model"]))} if c["final_norm"] else shapes
-
-
-def _decoder_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for i in range(c["n_layers"]):
-        shapes.update(_under(f"layers.{i}", _decoder_layer_params(c)))
-    return {**shapes, **_under("norm", _norm_params(c["d_model"]))} if c["final_norm"] else shapes
-
-
-def _encoder_decoder_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    c = {"final_norm": True, "norm_first": False, **c}
-    d = c["d_model"]
-    return {
-        "src_embedding.weight": (c["src_vocab"], d),
-        "tgt_embedding.weight": (c["tgt_vocab"], d),
-        **_under("encoder", _encoder_params(c)),
-        **_under("decoder", _decoder_params(c)),
-        **_linear("output_proj", c["tgt_vocab"], d, True),
-    }
-
-
-def _decoder_lm_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The documents' decoder-only model: RMSNorm, grouped-query attention, SwiGLU, tied head, no biases."""
-    d = c["d_model"]
-    shapes: dict[str, tuple[int, ...]] = {"token_embedding.weight": (c["vocab"], d)}
-    for i in range(c["n_layers"]):
-        shapes.update(
-            {
-                f"layers.{i}.attn_norm.weight": (d,),
-                **_under(f"layers.{i}.attn", _attention_params({**c, "bias": False})),
-                f"layers.{i}.ffn_norm.weight": (d,),
-                **_under(f"layers.{i}.ffn", _swiglu_params(c)),
-            }
-        )
-    shapes["norm.weight"] = (d,)
-    if not c["tied"]:
-        shapes["lm_head.weight"] = (c["vocab"], d)
-    return shapes
-
-
-def _mlp_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    sizes = c["sizes"]
-    for i, (n_in, n_out) in enumerate(pairwise(sizes)):
-        shapes.update(_linear(f"layers.{i}", n_out, n_in, c["bias"]))
-    return shapes
-
-
-def _rnn_params(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    h, d = c["d_hidden"], c["d_input"]
-    return {"weight_ih": (h, d), "weight_hh": (h, h), "bias": (h,)}
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 _X = {"x": "(B, T, d_model)"}
@@ -293,7 +168,7 @@ ROLES: dict[str, Role] = {
         Role(
             "optimizer",
             "An optimizer run over given gradients. kind: sgd, adam, adamw. weight_decay is coupled (L2) in sgd "
-            "and adam, decoupled in adamw.",
+            "and adam, decoupled in adamw; a tuple gives each parameter its own (parameter groups).",
             {
                 "kind": REQUIRED,
                 "lr": REQUIRED,
@@ -322,6 +197,14 @@ ROLES: dict[str, Role] = {
             {"out": "(B, T + new) int"},
         ),
         Role(
+            "beam_search",
+            "Beam search: the best hypothesis for one prompt. One ends with `eos_id` or after `max_new_tokens`; "
+            "its score is its log-probability / (number of its new tokens, EOS among them) ** length_penalty.",
+            {"beams": REQUIRED, "max_new_tokens": REQUIRED, "eos_id": None, "length_penalty": 0.0},
+            {"next_logits": "callable (B, T) -> (B, V)", "ids": "(1, T) int prompt"},
+            {"out": "(1, T + new) int", "score": "(), of the hypothesis that is returned"},
+        ),
+        Role(
             "sampling_filter",
             "Next-token probabilities after temperature, then top-k, then top-p (the token that crosses p stays).",
             {"temperature": 1.0, "top_k": None, "top_p": None},
@@ -335,7 +218,33 @@ ROLES: dict[str, Role] = {
             {"ids": "(B, T) int"},
             {"out": "(B, T-1): decoder input", "labels": "(B, T-1)"},
         ),
+        Role(
+            "masked_tokens",
+            "Masked language modelling: each token is selected with probability `rate`; of the selected, the share "
+            "`mask_share` becomes `mask_id`, `random_share` a random token, the rest stays. `special_ids` are never "
+            "selected. The seed decides what is drawn.",
+            {
+                "vocab": REQUIRED,
+                "mask_id": REQUIRED,
+                "rate": 0.15,
+                "mask_share": 0.8,
+                "random_share": 0.1,
+                "special_ids": (),
+                "ignore_index": -100,
+            },
+            {"ids": "(B, T) int", "seed": "int"},
+            {"out": "(B, T): what the model is given", "labels": "(B, T): selected tokens, elsewhere `ignore_index`"},
+        ),
         # modules
+        Role(
+            "gradient_accumulation",
+            "The gradient that one update of a linear classifier, logits = x W^T, accumulates when its batch is run in "
+            "`pieces` micro-batches of equally many rows: that of the mean cross-entropy over all labels but `pad_id`.",
+            {"d_model": REQUIRED, "vocab": REQUIRED, "pieces": REQUIRED, "pad_id": 0},
+            {"x": "(B, T, d_model)", "labels": "(B, T) int"},
+            {"out": "(vocab, d_model): the gradient of the weight"},
+            lambda c: {"weight": (c["vocab"], c["d_model"])},
+        ),
         Role(
             "linear",
             "y = x W^T + b.",
@@ -360,7 +269,7 @@ ROLES: dict[str, Role] = {
             {"d_model": REQUIRED, "eps": 1e-5},
             _X,
             _OUT_X,
-            lambda c: _norm_params(c["d_model"]),
+            lambda c: shapes.norm(c["d_model"]),
         ),
         Role(
             "rms_norm",
@@ -377,7 +286,7 @@ ROLES: dict[str, Role] = {
             {"sizes": REQUIRED, "activation": "relu", "bias": True},
             {"x": "(B, sizes[0])"},
             {"out": "(B, sizes[-1])"},
-            _mlp_params,
+            shapes.mlp,
         ),
         Role(
             "rnn",
@@ -385,7 +294,7 @@ ROLES: dict[str, Role] = {
             {"d_input": REQUIRED, "d_hidden": REQUIRED},
             {"x": "(B, T, d_input)"},
             {"out": "(B, T, d_hidden): every hidden state"},
-            _rnn_params,
+            shapes.rnn,
         ),
         Role(
             "self_attention",
@@ -396,7 +305,7 @@ ROLES: dict[str, Role] = {
             lambda c: {
                 name: shape
                 for p in ("q_proj", "k_proj", "v_proj")
-                for name, shape in _linear(p, c["d_k"], c["d_model"], c["bias"]).items()
+                for name, shape in shapes.linear(p, c["d_k"], c["d_model"], c["bias"]).items()
             },
         ),
         Role(
@@ -410,7 +319,7 @@ ROLES: dict[str, Role] = {
                 "mask": "bool, broadcasts to (B, H, Tq, Tk); optional",
             },
             {"out": "(B, Tq, d_model)", "weights": "(B, H, Tq, Tk), or (B, 1, Tq, Tk) when averaged over heads"},
-            _attention_params,
+            shapes.attention,
         ),
         Role(
             "grouped_query_attention",
@@ -418,7 +327,7 @@ ROLES: dict[str, Role] = {
             {"d_model": REQUIRED, "n_heads": REQUIRED, "n_kv_heads": REQUIRED, "bias": False},
             {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
             {"out": "(B, T, d_model)", "weights": "(B, H, T, T)"},
-            _attention_params,
+            shapes.attention,
         ),
         Role(
             "cached_attention",
@@ -427,7 +336,7 @@ ROLES: dict[str, Role] = {
             {"d_model": REQUIRED, "n_heads": REQUIRED, "bias": False},
             {**_X, "chunks": "tuple of ints that sum to T"},
             _OUT_X,
-            _attention_params,
+            shapes.attention,
         ),
         Role(
             "sinusoidal_positions",
@@ -450,7 +359,7 @@ ROLES: dict[str, Role] = {
             {"d_model": REQUIRED, "d_ff": REQUIRED, "activation": "relu", "bias": True, "dropout": 0.0},
             _X,
             _OUT_X,
-            _feed_forward_params,
+            shapes.feed_forward,
         ),
         Role(
             "swiglu",
@@ -458,7 +367,22 @@ ROLES: dict[str, Role] = {
             {"d_model": REQUIRED, "d_ff": REQUIRED},
             _X,
             _OUT_X,
-            _swiglu_params,
+            shapes.swiglu,
+        ),
+        Role(
+            "mixture_of_experts",
+            "Each token goes through the `top_k` SwiGLU experts with the largest router logits; their outputs are "
+            "weighed by the router's softmax, which is renormalised over the chosen ones (`renormalise`) or not.",
+            {
+                "d_model": REQUIRED,
+                "d_ff": REQUIRED,
+                "n_experts": REQUIRED,
+                "top_k": REQUIRED,
+                "renormalise": True,
+            },
+            _X,
+            _OUT_X,
+            shapes.mixture_of_experts,
         ),
         Role(
             "encoder_layer",
@@ -467,7 +391,7 @@ ROLES: dict[str, Role] = {
             {"d_model": REQUIRED, "n_heads": REQUIRED, "d_ff": REQUIRED, "norm_first": False, "dropout": 0.0},
             {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
             _OUT_X,
-            _encoder_layer_params,
+            shapes.encoder_layer,
         ),
         Role(
             "decoder_layer",
@@ -480,7 +404,7 @@ ROLES: dict[str, Role] = {
                 "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
             },
             {"out": "(B, Tt, d_model)"},
-            _decoder_layer_params,
+            shapes.decoder_layer,
         ),
         Role(
             "encoder",
@@ -495,7 +419,7 @@ ROLES: dict[str, Role] = {
             },
             {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
             _OUT_X,
-            _encoder_params,
+            shapes.encoder,
         ),
         Role(
             "decoder",
@@ -515,7 +439,7 @@ ROLES: dict[str, Role] = {
                 "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
             },
             {"out": "(B, Tt, d_model)"},
-            _decoder_params,
+            shapes.decoder,
         ),
         Role(
             "encoder_decoder",
@@ -534,7 +458,7 @@ ROLES: dict[str, Role] = {
             },
             {"src": "(B, Ts) int", "tgt": "(B, Tt) int"},
             {"out": "(B, Tt, tgt_vocab) logits"},
-            _encoder_decoder_params,
+            shapes.encoder_decoder,
         ),
         Role(
             "decoder_lm",
@@ -554,7 +478,7 @@ ROLES: dict[str, Role] = {
             },
             {"ids": "(B, T) int"},
             {"out": "(B, T, vocab) logits"},
-            _decoder_lm_params,
+            shapes.decoder_lm,
         ),
         Role(
             "cached_decoder_lm",
@@ -573,7 +497,7 @@ ROLES: dict[str, Role] = {
             },
             {"ids": "(B, T) int", "chunks": "tuple of ints that sum to T"},
             {"out": "(B, T, vocab) logits", "cache_bytes": "() bytes held by keys and values after the last call"},
-            _decoder_lm_params,
+            shapes.decoder_lm,
         ),
     )
 }

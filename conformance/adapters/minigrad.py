@@ -3,7 +3,7 @@
     minigrad              float32, fast kernels at every size: the kernels are what is tested
     minigrad:reference    float32, every op by its numpy reference
     minigrad:compiled     float32, every call traced, optimised and replayed as a plan; loops that ask the values that
-                          they have made (greedy decoding) run their steps eagerly
+                          they have made (decoding, routing) run their steps eagerly
 
 Every role is provided. A subject's parameters are the canonical ones because the modules of `transformer` carry
 these names; so a role is one line here: how to build it, and how to call it.
@@ -21,17 +21,22 @@ import minigrad as mg
 import transformer as tf
 from conformance.adapters import SpecificationError
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
+from conformance.reference.training import weight_decays
 from minigrad import Tensor, kernels, nn, optim
 from minigrad import functional as F
 from minigrad.compile import compile as compile_plan
+from transformer import training
 from transformer.cache import LayerCache
+from transformer.moe import MixtureOfExperts
 
 Config = Mapping[str, Any]
 Outputs = dict[str, Any]
 
 KERNEL_MODES = {"kernels": "always", "reference": "reference", "compiled": "always"}
 NOT_BUILT = {"cuda": "kernels for CUDA devices are not built yet"}
-EAGER = {"greedy_decode"}  # roles whose Python looks at values
+EAGER = {
+    "greedy_decode", "beam_search", "masked_tokens", "mixture_of_experts", "gradient_accumulation",
+}  # fmt: skip  # roles whose Python looks at values
 
 
 class MinigradSubject:
@@ -142,13 +147,14 @@ def _optimizer(c: Config, params: list[Tensor], grads: list[list[Tensor]]) -> Ou
     parameters = [nn.Parameter(mg.zeros_like(value)) for value in params]
     for parameter, value in zip(parameters, params, strict=True):
         parameter.copy_(value)
-    settings = {"lr": c["lr"], "weight_decay": c["weight_decay"]}
+    decays = weight_decays(c["weight_decay"], len(parameters))
+    groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(parameters, decays, strict=True)]
     optimizer: optim.Optimizer
     if c["kind"] == "sgd":
-        optimizer = optim.SGD(parameters, momentum=c["momentum"], **settings)
+        optimizer = optim.SGD(groups, lr=c["lr"], momentum=c["momentum"])
     elif c["kind"] in ("adam", "adamw"):
         make = optim.Adam if c["kind"] == "adam" else optim.AdamW
-        optimizer = make(parameters, betas=c["betas"], eps=c["eps"], **settings)
+        optimizer = make(groups, lr=c["lr"], betas=c["betas"], eps=c["eps"])
     else:
         raise NotProvided(f"minigrad.optim has no {c['kind']!r}")
     after = []
@@ -160,11 +166,22 @@ def _optimizer(c: Config, params: list[Tensor], grads: list[list[Tensor]]) -> Ou
     return {"out": after}
 
 
-def _greedy_decode(c: Config, next_logits: Callable[[Array], Array], ids: Tensor) -> Outputs:
-    def on_tensors(ids: Tensor) -> Tensor:
-        return mg.tensor(np.asarray(next_logits(ids.numpy())))
+def _on_tensors(next_logits: Callable[[Array], Array]) -> Callable[[Tensor], Tensor]:
+    return lambda ids: mg.tensor(np.asarray(next_logits(ids.numpy())))
 
-    return {"out": tf.greedy_decode(on_tensors, ids, c["max_new_tokens"], c["eos_id"], c["pad_id"])}
+
+def _greedy_decode(c: Config, next_logits: Callable[[Array], Array], ids: Tensor) -> Outputs:
+    return {"out": tf.greedy_decode(_on_tensors(next_logits), ids, c["max_new_tokens"], c["eos_id"], c["pad_id"])}
+
+
+def _beam_search(c: Config, next_logits: Callable[[Array], Array], ids: Tensor) -> Outputs:
+    best = tf.beam_search(_on_tensors(next_logits), ids, **c)[0][0]
+    return {"out": mg.cat([ids, mg.tensor([best.ids], dtype=ids.dtype)], 1), "score": best.score}
+
+
+def _masked_tokens(c: Config, ids: Tensor, seed: int) -> Outputs:
+    given, labels = training.mask_tokens(ids, generator=mg.Generator(seed), **c)
+    return {"out": given, "labels": labels}
 
 
 def _shift_targets(c: Config, ids: Tensor) -> Outputs:
@@ -214,6 +231,8 @@ FUNCTIONS: dict[str, Callable[..., Outputs]] = {
     "optimizer": _optimizer,
     "autograd": _program,
     "greedy_decode": _greedy_decode,
+    "beam_search": _beam_search,
+    "masked_tokens": _masked_tokens,
     "sampling_filter": lambda c, logits: {"out": tf.sampling_probabilities(logits, **c)},
     "shift_targets": _shift_targets,
 }
@@ -258,6 +277,27 @@ def _cached_attention(c: Config, module: Any, x: Tensor, chunks: tuple[int, ...]
     return {"out": mg.cat(parts, 1)}
 
 
+def _gradient_accumulation(c: Config, module: Any, x: Tensor, labels: Tensor) -> Outputs:
+    with mg.enable_grad():
+        updater = training.Updater(
+            module,
+            lambda groups: optim.SGD(groups, lr=0.0),
+            training.token_loss(c["pad_id"]),
+            c["pad_id"],
+            accumulate=c["pieces"],
+            clip=None,
+            compile_step=False,
+        )
+        updater.update(training.Batch((x,), labels))
+    return {"out": module.weight.grad}
+
+
+def _mixture_of_experts(c: Config) -> nn.Module:
+    if not c["renormalise"]:
+        raise NotProvided("transformer's mixture of experts renormalises the gates of the chosen experts")
+    return MixtureOfExperts(c["d_model"], c["n_experts"], c["top_k"], lambda: tf.SwiGLU(c["d_model"], c["d_ff"]))
+
+
 def _cached_decoder_lm(c: Config, module: Any, ids: Tensor, chunks: tuple[int, ...]) -> Outputs:
     cache = module.new_cache(ids.shape[1])
     parts = [module(piece, cache) for piece in ids.split(list(chunks), 1)]
@@ -281,6 +321,8 @@ MODULES: dict[str, tuple[Callable[[Config], nn.Module], Callable[..., Outputs]]]
     "learned_positions": (lambda c: tf.LearnedPositions(**c), _only),
     "feed_forward": (lambda c: tf.FeedForward(**c), _only),
     "swiglu": (lambda c: tf.SwiGLU(**c), _only),
+    "mixture_of_experts": (_mixture_of_experts, _only),
+    "gradient_accumulation": (lambda c: nn.Linear(c["d_model"], c["vocab"], False), _gradient_accumulation),
     "encoder_layer": (lambda c: tf.EncoderLayer(**c), _by_name),
     "decoder_layer": (lambda c: tf.DecoderLayer(**c), _by_name),
     "encoder": (lambda c: tf.Encoder(**c, dropout=0.0), _by_name),

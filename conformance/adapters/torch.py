@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.torch_subject import Slot, TorchSubject, masked_row_policy
 from conformance.protocol import ROLES, Arrays, NotProvided
+from conformance.reference.training import weight_decays
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -35,6 +36,10 @@ ABSENT: dict[str, str] = {
     "rope": "torch.nn has no rotary positions",
     "lr_schedule": "torch.optim.lr_scheduler has no inverse-square-root warm-up (LambdaLR takes the user's formula)",
     "greedy_decode": "torch has no decoding loop",
+    "beam_search": "torch has no decoding loop",
+    "masked_tokens": "torch has no corruption for masked language modelling",
+    "gradient_accumulation": "torch has no training loop: dividing a micro-batch's loss is left to the user",
+    "mixture_of_experts": "torch.nn has no mixture of experts",
     "sampling_filter": "torch has no temperature, top-k and top-p filter",
     "shift_targets": "torch has no teacher-forcing shift",
     "sinusoidal_positions": "torch.nn has no sinusoidal positions",
@@ -111,13 +116,14 @@ def _clip_grad_norm(c: Mapping[str, Any], training: bool, grads: list[Tensor]) -
 
 def _optimizer(c: Mapping[str, Any], training: bool, params: list[Tensor], grads: list[list[Tensor]]) -> dict[str, Any]:
     parameters = [nn.Parameter(value.clone()) for value in params]
-    rate = {"lr": c["lr"], "weight_decay": c["weight_decay"]}
+    decays = weight_decays(c["weight_decay"], len(parameters))
+    groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(parameters, decays, strict=True)]
     optimizer: torch.optim.Optimizer
     if c["kind"] == "sgd":
-        optimizer = torch.optim.SGD(parameters, momentum=c["momentum"], **rate)
+        optimizer = torch.optim.SGD(groups, lr=c["lr"], momentum=c["momentum"])
     elif c["kind"] in ("adam", "adamw"):
         make = torch.optim.Adam if c["kind"] == "adam" else torch.optim.AdamW
-        optimizer = make(parameters, betas=c["betas"], eps=c["eps"], **rate)
+        optimizer = make(groups, lr=c["lr"], betas=c["betas"], eps=c["eps"])
     else:
         raise NotProvided(f"torch.optim is not asked for {c['kind']!r}: the kinds are sgd, adam and adamw")
     after = []

@@ -466,3 +466,25 @@ def returned_weights_in_training(impl: Any, draw: Draw) -> Evidence:
     if np.any(weights == 0):
         return close("weights after dropout, times V", got["out"], weights @ value, bound)
     return close("weights before dropout", weights, full, bound)
+
+
+# --- long sequences -------------------------------------------------------------------------------
+
+
+@check("blockwise-attention-is-exact", roles=("attention",), examples=2)
+def long_rows(impl: Any, draw: Draw) -> Evidence:
+    """Over hundreds of keys whose scores rise, fall or scatter, the result is the formula's, in blocks or not.
+
+    Rising scores raise the maximum in every block: what was summed before must be rescaled each time.
+    """
+    t_key, trend = draw.int("Tk", 257, 400, 301), draw.choice("trend", ("rising", "falling", "none"), "rising")
+    causal = draw.bool("causal", True)
+    t_query = t_key if causal else 3
+    d_k, ramp = 4, np.linspace(-4.0, 4.0, t_key) * {"rising": 1, "falling": -1, "none": 0}[trend]
+    query, key = draw.normal("query", (1, 2, t_query, d_k), 0.3), draw.normal("key", (1, 2, t_key, d_k), 0.3)
+    query[..., 0], key[..., 0] = 2.0, ramp
+    value = draw.normal("value", (1, 2, t_key, 3))
+    subject = impl.build("attention", {"causal": causal})
+    got = subject(query=query, key=key, value=value)["out"]
+    expected, _ = f.attention(query, key, value, f.causal_mask(t_key) if causal else None)
+    return close("attention over many keys", got, expected, attention_bound(subject, query, key, value))

@@ -1,4 +1,4 @@
-"""Checks of the warm-up schedule, gradient clipping and optimizers."""
+"""Checks of the warm-up schedule, gradient clipping, optimizers and gradient accumulation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.subjects import loaded
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import ROLES
@@ -281,3 +282,35 @@ def adamw(impl: Any, draw: Draw) -> Evidence:
         close("gradient 0", idle[0][0], [0.99999], bound, "printed digits"),
         steps_agree(impl, params, grads, **config, weight_decay=draw.float("weight_decay", 0.05, 0.5, 0.3)),
     )
+
+
+@check("weight-decay-is-set-by-parameter-group", roles=("optimizer",))
+def decay_groups(impl: Any, draw: Draw) -> Evidence:
+    """AdamW with groups: a matrix decays; a vector, whose group's decay is 0, follows the moments alone."""
+    params, grads = draw_run(draw, draw.int("steps", 1, 4, 3))
+    decay = draw.float("weight_decay", 0.05, 0.5, 0.3)
+    config = {"kind": "adamw", "lr": 0.1, "eps": 1e-3}
+    subject, idle = optimize(impl, params, [[np.zeros_like(p) for p in params]], **config, weight_decay=(decay, 0.0))
+    return all_of(
+        close("a vector without gradient", idle[0][1], params[1], tolerance(subject.dtype, 1, 4.0)),
+        steps_agree(impl, params, grads, **config, weight_decay=(decay, 0.0)),
+    )
+
+
+# --- accumulation -------------------------------------------------------------------------------------
+
+
+@check("micro-batches-add-up-to-the-gradient-of-the-batch", roles=("gradient_accumulation",))
+def accumulation(impl: Any, draw: Draw) -> Evidence:
+    """A batch run in pieces leaves the gradient of its mean over tokens, however unequal the pieces' token counts."""
+    rows, steps, width, vocab = 4, draw.int("T", 3, 7, 6), draw.int("d_model", 2, 5, 3), draw.int("V", 3, 7, 5)
+    pieces = draw.choice("pieces", (1, 2, 4), 4)
+    config = {"d_model": width, "vocab": vocab, "pieces": pieces}
+    subject, params = loaded(impl, draw, "gradient_accumulation", config)
+    x, labels = draw.normal("x", (rows, steps, width)), draw.integers("labels", (rows, steps), 1, vocab)
+    lengths = np.array([1, steps, steps - 1, 2])  # rows, and halves of the batch, of unequal length
+    labels[np.arange(steps) >= lengths[:, None]] = 0
+    got = subject(x=x, labels=labels)["out"]
+    expected = f.mean_gradient(params["weight"], x, labels, pad_id=0)
+    bound = tolerance(subject.dtype, rows * steps, max(1.0, float(np.abs(x).max())))
+    return close("gradient of the weight", got, expected, bound)

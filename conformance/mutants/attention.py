@@ -503,3 +503,68 @@ class ReturnsOtherDropout(Attention):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         result = super().forward(p, **inputs)
         return {**result, "weights": self.drop(result["weights"])}
+
+
+# --- long sequences -------------------------------------------------------------------------------
+
+
+class _Blockwise(Attention):
+    """Attention by online softmax over blocks of keys, with its rescaling to override.
+
+    When a block raises a row's maximum from m to M, sum and output so far shrink by exp(m - M).
+    """
+
+    block = 64
+
+    def shrunk_sum(self, total: Array, factor: Array) -> Array:
+        return total * factor
+
+    def shrunk_out(self, out: Array, factor: Array) -> Array:
+        return out * factor
+
+    def blocks(self, n_key: int) -> range:
+        return range(0, n_key, self.block)
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        query, key, value, mask = inputs["query"], inputs["key"], inputs["value"], inputs.get("mask")
+        scores = self.scores(query, key)
+        n_query, n_key = scores.shape[-2:]
+        visible = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+        if self.config["causal"]:
+            visible = visible & self.causal(n_query, n_key)
+        scores = np.where(visible, scores, -1e30)
+        highest, total = np.full((*scores.shape[:-1], 1), -1e30), np.zeros((*scores.shape[:-1], 1))
+        out = np.zeros((*scores.shape[:-1], value.shape[-1]))
+        for start in self.blocks(n_key):
+            columns = slice(start, start + self.block)
+            above = np.maximum(highest, scores[..., columns].max(axis=-1, keepdims=True))
+            weights = np.where(visible[..., columns], np.exp(scores[..., columns] - above), 0.0)
+            factor = np.exp(highest - above)
+            total = self.shrunk_sum(total, factor) + weights.sum(axis=-1, keepdims=True)
+            out = self.shrunk_out(out, factor) + weights @ value[..., columns, :]
+            highest = above
+        return {"out": out / np.where(total == 0, 1.0, total)}
+
+
+@mutant(breaks=("blockwise-attention-is-exact",), known_as="X02")
+class NormaliserNotRescaled(_Blockwise):
+    """Online softmax: the sum so far is not rescaled when a block raises the maximum."""
+
+    def shrunk_sum(self, total: Array, factor: Array) -> Array:
+        return total
+
+
+@mutant(breaks=("blockwise-attention-is-exact",))
+class OutputNotRescaled(_Blockwise):
+    """Online softmax: the output so far is not rescaled when a block raises the maximum."""
+
+    def shrunk_out(self, out: Array, factor: Array) -> Array:
+        return out
+
+
+@mutant(breaks=("blockwise-attention-is-exact",))
+class LastKeysDropped(_Blockwise):
+    """Keys behind the last whole block are left out of long rows."""
+
+    def blocks(self, n_key: int) -> range:
+        return range(0, n_key - self.block + 1 if n_key > self.block else n_key, self.block)

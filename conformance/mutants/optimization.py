@@ -1,4 +1,4 @@
-"""Mutants of the warm-up schedule, gradient clipping and optimizers."""
+"""Mutants of the warm-up schedule, gradient clipping, optimizers and gradient accumulation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapters.reference.training import ClipGradNorm, Optimizer, WarmupSchedule
+from conformance.adapters.reference.training import ClipGradNorm, GradientAccumulation, Optimizer, WarmupSchedule
 from conformance.mutants.base import mutant
 from conformance.protocol import Array, Arrays
 from conformance.reference import training as f
@@ -186,23 +186,27 @@ class _WrongAdam(Optimizer):
         beta1, beta2 = self.config["betas"]
         return m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + self.config["eps"])
 
-    def gradient(self, g: Array, w: Array) -> Array:
-        return g if self.config["kind"] == "adamw" else g + self.config["weight_decay"] * w
+    def gradient(self, g: Array, w: Array, decay: float) -> Array:
+        return g if self.config["kind"] == "adamw" else g + decay * w
 
-    def decayed(self, w: Array) -> Array:
-        return w * (1 - self.config["lr"] * self.config["weight_decay"]) if self.config["kind"] == "adamw" else w
+    def decayed(self, w: Array, decay: float) -> Array:
+        return w * (1 - self.config["lr"] * decay) if self.config["kind"] == "adamw" else w
+
+    def decays(self, params: list[Array]) -> list[float]:
+        return f.weight_decays(self.config["weight_decay"], len(params))
 
     def forward(self, p: Arrays, **inputs: Any) -> Any:
         if self.config["kind"] == "sgd":
             return super().forward(p, **inputs)
         beta1, beta2 = self.config["betas"]
         current, history = list(inputs["params"]), []
+        decays = self.decays(current)
         m, v = [np.zeros_like(w) for w in current], [np.zeros_like(w) for w in current]
         for t, given in enumerate(inputs["grads"], start=1):
             for i, g in enumerate(given):
-                g = self.gradient(g, current[i])
+                g = self.gradient(g, current[i], decays[i])
                 m[i], v[i] = beta1 * m[i] + (1 - beta1) * g, beta2 * v[i] + (1 - beta2) * g * g
-                current[i] = self.decayed(current[i]) - self.config["lr"] * self.direction(m[i], v[i], t)
+                current[i] = self.decayed(current[i], decays[i]) - self.config["lr"] * self.direction(m[i], v[i], t)
             history.append(list(current))
         return {"out": history}
 
@@ -260,10 +264,10 @@ class BetasFixed(Optimizer):
 class DecayInsideTheGradient(_WrongAdam):
     """AdamW adds weight decay to the gradient, as Adam does."""
 
-    def gradient(self, g: Array, w: Array) -> Array:
-        return g + self.config["weight_decay"] * w
+    def gradient(self, g: Array, w: Array, decay: float) -> Array:
+        return g + decay * w
 
-    def decayed(self, w: Array) -> Array:
+    def decayed(self, w: Array, decay: float) -> Array:
         return w
 
 
@@ -271,13 +275,81 @@ class DecayInsideTheGradient(_WrongAdam):
 class DecayWithoutTheRate(_WrongAdam):
     """AdamW shrinks by the weight decay itself, not times the rate."""
 
-    def decayed(self, w: Array) -> Array:
-        return w * (1 - self.config["weight_decay"]) if self.config["kind"] == "adamw" else w
+    def decayed(self, w: Array, decay: float) -> Array:
+        return w * (1 - decay) if self.config["kind"] == "adamw" else w
 
 
 @mutant(breaks=("adamw-decays-weights-apart-from-the-gradient",))
 class VectorsNotDecayed(_WrongAdam):
     """AdamW leaves out vectors that it was told to decay."""
 
-    def decayed(self, w: Array) -> Array:
-        return w if w.ndim == 1 else super().decayed(w)
+    def decayed(self, w: Array, decay: float) -> Array:
+        return w if w.ndim == 1 else super().decayed(w, decay)
+
+
+@mutant(breaks=("weight-decay-is-set-by-parameter-group",), known_as="O04")
+class VectorsDecayedAsMatrices(_WrongAdam):
+    """AdamW decays biases and norm weights by the matrices' rate, though their group's is zero."""
+
+    def decays(self, params: list[Array]) -> list[float]:
+        return [max(super().decays(params))] * len(params)
+
+
+@mutant(breaks=("weight-decay-is-set-by-parameter-group",))
+class LastGroupForAll(_WrongAdam):
+    """The settings of the last parameter group hold for all."""
+
+    def decays(self, params: list[Array]) -> list[float]:
+        return [super().decays(params)[-1]] * len(params)
+
+
+# --- accumulation -------------------------------------------------------------------------------------
+
+
+class _WrongShares(GradientAccumulation):
+    """Accumulation whose micro-batches count otherwise than with their share of the tokens."""
+
+    def share(self, kept: int, total: int) -> float:
+        raise NotImplementedError("a subclass says what the mean gradient of a micro-batch is multiplied by")
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        pieces, pad = self.config["pieces"], self.config["pad_id"]
+        batch = (f.pieces_of(inputs[name], pieces) for name in ("x", "labels"))
+        gradient = np.zeros_like(p["weight"])
+        for x, labels in zip(*batch, strict=True):
+            share = self.share(int((labels != pad).sum()), int((inputs["labels"] != pad).sum()))
+            gradient += share * f.mean_gradient(p["weight"], x, labels, pad)
+        return {"out": gradient}
+
+
+@mutant(breaks=("micro-batches-add-up-to-the-gradient-of-the-batch",), known_as="O09")
+class MeanOfMeans(_WrongShares):
+    """Each micro-batch counts the same, however many tokens it has."""
+
+    def share(self, kept: int, total: int) -> float:
+        return 1.0 / self.config["pieces"]
+
+
+@mutant(breaks=("micro-batches-add-up-to-the-gradient-of-the-batch",), known_as="O10")
+class AccumulatedNotDivided(_WrongShares):
+    """The mean gradients of the micro-batches are added up and not divided."""
+
+    def share(self, kept: int, total: int) -> float:
+        return 1.0
+
+
+@mutant(breaks=("micro-batches-add-up-to-the-gradient-of-the-batch",))
+class SumOverTokens(_WrongShares):
+    """The sum over all tokens is differentiated instead of the mean."""
+
+    def share(self, kept: int, total: int) -> float:
+        return float(kept)
+
+
+@mutant(breaks=("micro-batches-add-up-to-the-gradient-of-the-batch",))
+class LastMicroBatchOnly(GradientAccumulation):
+    """The gradient is cleared before each micro-batch instead of before the first."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x, labels = (f.pieces_of(inputs[name], self.config["pieces"])[-1] for name in ("x", "labels"))
+        return {"out": f.mean_gradient(p["weight"], x, labels, self.config["pad_id"])}

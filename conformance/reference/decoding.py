@@ -36,28 +36,42 @@ def greedy_decode(
 
 
 def beam_search(
-    next_logits: NextLogits, prompt: Array, beam: int, max_new_tokens: int, eos_id: int
+    next_logits: NextLogits,
+    prompt: Array,
+    beam: int,
+    max_new_tokens: int,
+    eos_id: int | None = None,
+    length_penalty: float = 0.0,
 ) -> tuple[Array, float]:
-    """The best hypothesis and its summed log-probability; finished hypotheses are frozen and leave the beam.
+    """The best hypothesis and its score; finished hypotheses are frozen and leave the beam.
 
-    prompt ``(T,)``. Stops when no live hypothesis can beat the best finished one (scores only fall).
+    prompt ``(T,)``. score: summed log-probability / new tokens ** length_penalty (at least 0). Stops when no live
+    hypothesis can beat the best finished one: log-probabilities only fall, and a penalty favours the longest.
     """
+
+    def score(item: tuple[float, Array]) -> float:
+        log_probability, ids = item
+        return float(log_probability / (len(ids) - len(prompt)) ** length_penalty)
+
     live: list[tuple[float, Array]] = [(0.0, prompt)]
     finished: list[tuple[float, Array]] = []
     for _ in range(max_new_tokens):
-        scores = log_softmax(next_logits(np.stack([ids for _, ids in live])))
+        steps = log_softmax(next_logits(np.stack([ids for _, ids in live])))
         grown = [
-            (score + row[token], np.append(ids, token))
-            for (score, ids), row in zip(live, scores, strict=True)
-            for token in range(scores.shape[-1])
+            (before + row[token], np.append(ids, token))
+            for (before, ids), row in zip(live, steps, strict=True)
+            for token in np.flatnonzero(row > -np.inf)
         ]
         best = sorted(grown, key=lambda item: -item[0])[:beam]
         finished += [item for item in best if item[1][-1] == eos_id]
         live = [item for item in best if item[1][-1] != eos_id]
-        if not live or (finished and max(s for s, _ in finished) >= live[0][0]):
+        if not live:
             break
-    score, ids = max(finished or live, key=lambda item: item[0])
-    return ids, float(score)
+        reachable = live[0][0] / max_new_tokens**length_penalty
+        if finished and max(map(score, finished)) >= reachable:
+            break
+    best_one = max(finished or live, key=score)
+    return best_one[1], score(best_one)
 
 
 def top_k_filter(logits: Array, k: int) -> Array:

@@ -1,5 +1,5 @@
-"""Linear maps, activations and feed-forward networks (document 000 section 2.7; 002 complete implementation and
-GPT section; Hendrycks and Gimpel 2016; Shazeer 2020)."""
+"""Linear maps, activations, feed-forward networks and mixtures of them (document 000 section 2.7; 002 complete
+implementation and GPT section; 003 modern models; Hendrycks and Gimpel 2016; Shazeer 2020)."""
 
 from __future__ import annotations
 
@@ -70,3 +70,35 @@ def swiglu(p: Mapping[str, Array], x: Array) -> Array:
     """down_proj(silu(gate_proj(x)) * up_proj(x))."""
     gated = silu(linear(x, p["gate_proj.weight"])) * linear(x, p["up_proj.weight"])
     return linear(gated, p["down_proj.weight"])
+
+
+def gates(logits: Array, top_k: int, renormalise: bool = True) -> Array:
+    """What each expert counts for each token: zero outside the top_k, softmax probabilities within.
+
+    logits ``(N, E)`` to ``(N, E)``. renormalise: the gates of a token add up to one (Mixtral); otherwise they are the
+    probabilities among all experts (Switch Transformers).
+    """
+    probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    chosen = np.argsort(-logits, axis=-1, kind="stable")[:, :top_k]
+    kept = np.zeros_like(probabilities)
+    np.put_along_axis(kept, chosen, np.take_along_axis(probabilities, chosen, axis=-1), axis=-1)
+    return kept / kept.sum(axis=-1, keepdims=True) if renormalise else kept
+
+
+def expert(p: Mapping[str, Array], i: int) -> dict[str, Array]:
+    """The parameters of expert i."""
+    prefix = f"experts.{i}."
+    return {name.removeprefix(prefix): value for name, value in p.items() if name.startswith(prefix)}
+
+
+def mixture(p: Mapping[str, Array], x: Array, weights: Array) -> Array:
+    """sum over experts of weights * expert(x), each run on the tokens alone that it counts for.
+
+    x ``(N, d_model)``, weights ``(N, E)``.
+    """
+    out = np.zeros_like(x)
+    for i in range(weights.shape[-1]):
+        rows = np.flatnonzero(weights[:, i])
+        out[rows] += weights[rows, i, None] * swiglu(expert(p, i), x[rows])
+    return out

@@ -191,3 +191,33 @@ def flat_nucleus() -> Evidence:
         same("as listed", listing, [3, 2, 4]),
         same("smallest sets", nucleus, [2, 1, 3]),
     )
+
+
+@verify("defaults-of-the-decoding-listings")
+def listing_defaults() -> Evidence:
+    """What follows from pad 0, SOS 1, EOS 2, max_len 100, beam size 4, temperature 1, top_k 50 and top_p 0.9."""
+    pad, sos, eos, max_len, beams, top_k, top_p = 0, 1, 2, 100, 4, 50, 0.9
+    widths = []
+
+    def endless(ids: Array) -> Array:
+        widths.append(len(ids))
+        return np.array([0.0, 0, -np.inf, 3, 2, 1])[None].repeat(len(ids), 0)
+
+    def ends_at(ids: Array) -> Array:
+        """The first row ends with its third new token, the second with its fifth."""
+        length = np.array([3, 5]) == ids.shape[1]
+        return np.eye(6)[np.where(length, eos, 3)]
+
+    greedy = f.greedy_decode(ends_at, np.full((2, 1), sos), max_len, eos, pad)
+    longest = f.greedy_decode(endless, np.array([[sos]]), max_len, eos, pad)
+    found, _ = f.beam_search(endless, np.array([sos]), beams, max_len, eos)
+    logits = np.linspace(0.0, 0.5, 1000)[None]
+    drawn = f.sampling_probabilities(logits, 1.0, top_k, top_p)
+    return all_of(
+        same("rows begin with SOS, end with EOS and are padded", greedy, [[1, 3, 3, 2, 0, 0], [1, 3, 3, 3, 3, 2]]),
+        same("tokens at most", [longest.shape[1], len(found)], [1 + max_len, 1 + max_len]),
+        same("hypotheses side by side", max(widths), beams),
+        true(
+            "fewer than 50 words", 40 < (drawn > 0).sum() < top_k, got=(drawn > 0).sum(), expected="nine tenths of 50"
+        ),
+    )

@@ -17,6 +17,7 @@ SIZES = {
     "d_model": 12, "n_heads": 6, "n_kv_heads": 2, "n_layers": 2, "d_ff": 14, "d_k": 4, "max_len": 9, "vocab": 7,
     "src_vocab": 7, "tgt_vocab": 8, "n_in": 3, "n_out": 4, "sizes": (3, 4, 5), "d_input": 3, "d_hidden": 4,
     "kind": "relu", "warmup": 4, "max_new_tokens": 2, "max_norm": 1.0, "lr": 0.1, "program": (),
+    "n_experts": 3, "top_k": 2, "beams": 2, "pieces": 2, "mask_id": 1,
 }  # fmt: skip
 
 

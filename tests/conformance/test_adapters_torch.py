@@ -119,6 +119,7 @@ def test_dropout_acts_in_training_only():
 @pytest.mark.parametrize("role", ABSENT)
 def test_what_torch_has_not_is_not_provided_with_a_reason(role):
     required = {"warmup": 4, "max_new_tokens": 2, "max_len": 8, "src_vocab": 5, "tgt_vocab": 5, "vocab": 5}
+    required |= {"n_experts": 3, "top_k": 2, "beams": 2, "pieces": 2, "mask_id": 1}
     every = {**required, **CONFIGS["grouped_query_attention"], "d_ff": 7, "n_layers": 1}
     config = {key: every[key] for key in ROLES[role].config if key in every}
     with pytest.raises(NotProvided, match=r"torch|nn\."):

@@ -1,4 +1,4 @@
-"""Reference subjects of linear maps, embeddings, activations and feed-forward networks."""
+"""Reference subjects of linear maps, embeddings, activations, feed-forward networks and mixtures of them."""
 
 from __future__ import annotations
 
@@ -60,3 +60,17 @@ class FeedForward(ReferenceSubject):
 class SwiGLU(ReferenceSubject):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         return {"out": f.swiglu(p, inputs["x"])}
+
+
+@reference("mixture_of_experts")
+class MixtureOfExperts(ReferenceSubject):
+    """In the steps that a mutant can get wrong: router, gates, sum over experts."""
+
+    def gates(self, logits: Array) -> Array:
+        return f.gates(logits, self.config["top_k"], self.config["renormalise"])
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x = inputs["x"]
+        tokens = x.reshape(-1, x.shape[-1])
+        out = f.mixture(p, tokens, self.gates(f.linear(tokens, p["router.weight"])))
+        return {"out": out.reshape(x.shape)}

@@ -1,4 +1,4 @@
-"""Reference subjects of dropout, losses, clipping, schedule and optimizers."""
+"""Reference subjects of dropout, losses, masked tokens, clipping, schedule, accumulation and optimizers."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ class CrossEntropy(ReferenceSubject):
 class MSE(ReferenceSubject):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
         return {"out": np.asarray(((inputs["x"] - inputs["target"]) ** 2).mean())}
+
+
+@reference("masked_tokens")
+class MaskedTokens(ReferenceSubject):
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        given, labels = f.masked_tokens(inputs["ids"], np.random.default_rng(inputs["seed"]), **self.config)
+        return {"out": given, "labels": labels}
+
+
+@reference("gradient_accumulation")
+class GradientAccumulation(ReferenceSubject):
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        pieces, pad = self.config["pieces"], self.config["pad_id"]
+        return {"out": f.accumulated_gradient(p["weight"], inputs["x"], inputs["labels"], pieces, pad)}
 
 
 @reference("clip_grad_norm")
