@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from minigrad.tensor import Tensor
 
 ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join")  # kernels that write outputs of any strides
-SAME_PLACE = ("fused", "adam")  # kernels that read and write each element at the same place
+SAME_PLACE = ("fused", "adam", "put")  # kernels that read and write each element at the same place
 
 
 def size(edge: Edge) -> int:

@@ -49,8 +49,7 @@ class Plan:
         for buffer, given in zip(self.inputs, inputs, strict=True):
             np.copyto(buffer, given)
         with np.errstate(all="ignore"):
-            for function, *arguments in self.calls:
-                function(*arguments)
+            self.calls.run()
         return [output.copy() for output in self.outputs]
 
     def _allocate(self, layout: Layout) -> None:
@@ -100,6 +99,9 @@ class Plan:
             return
         if node.op == "join":
             self._bind_join(node, inputs, outputs[0])
+            return
+        if node.op == "put" and outputs[0] is inputs[0]:
+            self.calls.add(_put_in_place, outputs[0], node.attrs["index"], *inputs[1:])
             return
         calls = kernels.bind(op, inputs, outputs, node.attrs)
         if calls is not None:
@@ -164,6 +166,11 @@ class Plan:
             self.calls.over_rows(kernel, rows * columns, rows * columns, *flattened)
         else:
             self.calls.over_rows(kernel, rows, rows * columns, *arrays, *[o.reshape(rows, columns) for o in outputs])
+
+
+def _put_in_place(target: np.ndarray, index: Any, value: np.ndarray, *indices: np.ndarray) -> None:
+    """Write only the part that changes: a cache takes a new entry without being copied."""
+    target[thaw(index, indices)] = value
 
 
 def _by_reference(op: Any, inputs: list[np.ndarray], attrs: Any, outputs: list[np.ndarray]) -> None:

@@ -11,18 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.kernels.threads import over_rows
+from minigrad.kernels import threads
 
 
-class Calls(list[tuple[Any, ...]]):
-    """Bound calls in order: (function, *arguments)."""
+class Calls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
+    """Bound calls in order: (function, arguments)."""
 
     def add(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self.append((function, *arguments))
+        self.append((function, arguments))
 
     def over_rows(self, kernel: Callable[..., Any], rows: int, size: int, *arrays: Any) -> None:
         """A kernel over a range of rows, cut over threads where `size` elements are worth it."""
-        self.add(over_rows, kernel, rows, size, *arrays)
+        if threads.worth(rows, size) < 2:
+            self.add(kernel, 0, rows, *arrays)
+        else:
+            self.add(threads.over_rows, kernel, rows, size, *arrays)
 
     def contiguous(self, array: np.ndarray) -> np.ndarray:
         """`array` itself, or memory that a call before the kernel's copies it to."""
@@ -37,5 +40,5 @@ class Calls(list[tuple[Any, ...]]):
         return self.contiguous(array).reshape(-1, array.shape[-1])
 
     def run(self) -> None:
-        for function, *arguments in self:
+        for function, arguments in self:
             function(*arguments)

@@ -86,9 +86,14 @@ def _pool(count: int) -> SimpleQueue[Any]:
         return _queue
 
 
+def worth(rows: int, size: int) -> int:
+    """Into how many ranges `rows` may be cut, however many threads there are, for `size` elements of work."""
+    return min(rows, size // GRAIN)
+
+
 def over_rows(kernel: Callable[..., Any], rows: int, size: int, *arrays: Any) -> None:
     """Run `kernel(start, stop, *arrays)` over all rows: here, or cut over several threads if `size` (elements) pays."""
-    count = min(get_num_threads(), rows, size // GRAIN)
+    count = min(get_num_threads(), worth(rows, size))
     if count < 2:
         kernel(0, rows, *arrays)
         return

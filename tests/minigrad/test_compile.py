@@ -143,6 +143,23 @@ def test_parameters_and_learning_rate_are_read_live():
     np.testing.assert_array_equal(weight.detach().numpy(), 1)
 
 
+def test_a_cache_takes_an_entry_in_place():
+    cache = mg.zeros(4, 3)
+
+    @compile
+    def append(row, position):
+        cache[position] = row
+        return cache.sum(0)
+
+    with mg.no_grad():
+        for i in range(4):
+            total = append(mg.full((3,), i + 1.0), mg.tensor(i))
+    np.testing.assert_array_equal(cache.numpy(), [[1] * 3, [2] * 3, [3] * 3, [4] * 3])
+    np.testing.assert_array_equal(total.numpy(), 10)
+    ((plan, _),) = append.plans.values()
+    assert any(call[0].__name__ == "_put_in_place" for call in plan.calls)
+
+
 def test_new_memory_of_a_parameter_is_noticed():
     weight = mg.ones(3)
     total = compile(lambda x: (weight * x).sum())

@@ -12,7 +12,7 @@ from rich.table import Table
 from tools.bench.models import SIZES
 from tools.bench.timing import Result, machine
 
-JOBS = ("train", "attention", "ops", "all")
+JOBS = ("train", "decode", "attention", "ops", "all")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -23,7 +23,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("job", choices=JOBS, nargs="?", default="all")
-    parser.add_argument("sizes", nargs="*", help=f"sizes of train: {', '.join(SIZES)} (all)")
+    parser.add_argument("sizes", nargs="*", help=f"sizes of train and decode: {', '.join(SIZES)} (all)")
     parser.add_argument("--against", default="torch", help="torch, torch.compile, or both with a comma (torch)")
     parser.add_argument("--seconds", type=float, default=10.0, help="time for each comparison (10)")
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
@@ -45,11 +45,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         print("the benchmark compares with torch, which is not installed: pip install torch", file=sys.stderr)
         return 2
-    from tools.bench import attention, ops, train
+    from tools.bench import attention, decode, ops, train
 
     results: list[Result] = []
     if options.job in ("train", "all"):
         results += train.run(options.sizes or list(SIZES), options.against, options.seconds)
+    if options.job in ("decode", "all"):
+        names = options.sizes or ["tiny", "nano"]
+        results += decode.run(names, options.against, options.seconds)
     if options.job in ("attention", "all"):
         results += attention.run(options.against, options.seconds)
     if options.job in ("ops", "all"):
@@ -58,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps([result.row() for result in results], indent=2))
         return 0
     console = Console()
+    console.width = max(console.width, 130)
     console.print("  ".join(f"{key} {value}" for key, value in machine().items()), style="dim")
     table = Table("job", "against", "ratio", "ours ms", "theirs ms", "spread", "verdict", "notes")
     for column in table.columns:

@@ -72,3 +72,57 @@ def build_gpt(lib: ModuleType, nn: Any, functional: Any, size: Size, manual_atte
             return functional.cross_entropy(logits.view(-1, size.vocab), targets.view(-1))
 
     return GPT()
+
+
+def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_cache: bool) -> Any:
+    """The same GPT for decoding with a static cache, batch 1: an id ``(1, 1)`` and its position to the next id.
+
+    whole_cache: attend over the whole cache under a mask, the position a tensor (what a compiled step needs); else over
+    the filled part, the position an int (what eager code does).
+    """
+    d, heads = size.d_model, size.n_heads
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+            self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+            self.up, self.down = nn.Linear(d, size.d_ff), nn.Linear(size.d_ff, d)
+            self.key = lib.zeros(1, heads, size.length, d // heads)
+            self.value = lib.zeros(1, heads, size.length, d // heads)
+
+        def attend(self, x: Any, position: Any, visible: Any) -> Any:
+            new = self.qkv(x).view(3, heads, d // heads)
+            self.key[0, :, position] = new[1]
+            self.value[0, :, position] = new[2]
+            query = new[0].view(1, heads, 1, d // heads)
+            if whole_cache:
+                mixed = functional.scaled_dot_product_attention(query, self.key, self.value, attn_mask=visible)
+            else:
+                filled = position + 1
+                key, value = self.key[:, :, :filled], self.value[:, :, :filled]
+                mixed = functional.scaled_dot_product_attention(query, key, value)
+            return self.out(mixed.view(1, 1, d))
+
+        def forward(self, x: Any, position: Any, visible: Any) -> Any:
+            x = x + self.attend(self.norm1(x), position, visible)
+            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(size.vocab, d)
+            self.positions = nn.Embedding(size.length, d)
+            self.blocks = nn.ModuleList([Block() for _ in range(size.n_layers)])
+            self.norm = nn.LayerNorm(d)
+            self.head = nn.Linear(d, size.vocab, bias=False)
+
+        def forward(self, ids: Any, position: Any) -> Any:
+            visible = (lib.arange(size.length) <= position).view(1, 1, 1, size.length) if whole_cache else None
+            at = position.view(1, 1) if whole_cache else lib.tensor([[position]])
+            x = self.tokens(ids) + self.positions(at)
+            for block in self.blocks:
+                x = block(x, position, visible)
+            return self.head(self.norm(x)).argmax(-1)
+
+    return Decoder()

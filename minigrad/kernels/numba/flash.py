@@ -273,6 +273,45 @@ def _short_backward(
                 d_value[b, h, j, c] = d_values[j, c]
 
 
+# --- one query: a step of decoding with a cache -----------------------------------------------------
+
+
+@kernel
+def _one_query(start, stop, query, key, value, mask, masked, scale, out, lse):
+    """Every array contiguous; key and value are read once, in order."""
+    heads, t_key, d = query.shape[1], key.shape[2], key.shape[3]
+    d_value = value.shape[3]
+    row = np.empty(t_key, np.float32)
+    for head in range(start, stop):
+        b, h = head // heads, head % heads
+        peak = _LOW
+        for j in range(t_key):
+            score = _ZERO
+            for c in range(d):
+                score += query[b, h, 0, c] * key[b, h, j, c]
+            score *= scale
+            if masked:
+                score = score if mask[b, h, 0, j] else _LOW
+            row[j] = score
+            peak = score if score > peak or score != score else peak
+        for c in range(d_value):
+            out[b, h, 0, c] = _ZERO
+        if peak == _LOW:
+            lse[b, h, 0] = _LOW
+            continue
+        total = _ZERO
+        for j in range(t_key):
+            e = exp(row[j] - peak)
+            row[j] = e
+            total += e
+        lse[b, h, 0] = log(total) + peak
+        for j in range(t_key):
+            weight = row[j] / total
+            if weight != _ZERO:
+                for c in range(d_value):
+                    out[b, h, 0, c] += weight * value[b, h, j, c]
+
+
 # --- binding ----------------------------------------------------------------------------------------
 
 
@@ -302,6 +341,9 @@ def flash_attention(
     count = q.shape[0] * q.shape[1]
     work = 2 * lse.size * k.shape[2]
     factor = np.float32(scale)
+    if q.shape[2] == 1 and all(a.flags.c_contiguous for a in (q, k, v, out)):
+        calls.over_rows(_one_query, count, work * k.shape[3], q, k, v, mask, masked, factor, out, lse)
+        return True
     if k.shape[2] <= SHORT:
         calls.over_rows(_short_forward, count, work, q, k, v, mask, masked, causal, factor, out, lse)
         return True
