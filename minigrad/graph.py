@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -186,6 +186,15 @@ def ancestors(roots: Iterable[Node], edges: Callable[[Node], Sequence[Edge | Non
     return sorted(seen, key=lambda node: node.sequence)
 
 
+class Visit(NamedTuple):
+    """A step of a backward pass inside a trace: the forward node whose derivative was applied, the gradients of its
+    outputs that had arrived, and (where to, what) of the gradients that left, before broadcast axes are summed."""
+
+    node: Node
+    arrived: tuple[Edge | None, ...]
+    left: tuple[tuple[Edge, Edge], ...]
+
+
 class Graph:
     """A traced computation: nodes in topological order, with named inputs, constants and outputs.
 
@@ -193,6 +202,7 @@ class Graph:
     captured    the tensors whose arrays the constants are (of a trace; a pass does not carry them on)
     mutations   (tensor, edge): tensors of the outside that the function changed in place, and their new value
     gradients   leaf -> edge: the gradients that the function left in `.grad`
+    visits      the steps of the backward passes that the function ran, in their order
     structure   how the outputs were nested: a function from the flat list back to the traced function's result
     """
 
@@ -205,6 +215,7 @@ class Graph:
         mutations: Sequence[tuple[Tensor, Edge]] = (),
         gradients: Mapping[Node, Edge] | None = None,
         structure: Callable[[list[Any]], Any] | None = None,
+        visits: Sequence[Visit] = (),
     ) -> None:
         self.nodes = nodes
         self.inputs = inputs
@@ -213,6 +224,7 @@ class Graph:
         self.captured: list[Tensor] = []
         self.mutations = list(mutations)
         self.gradients = dict(gradients or {})
+        self.visits = list(visits)
         self.structure = structure or (lambda flat: flat[0] if len(flat) == 1 else tuple(flat))
 
     def __len__(self) -> int:
@@ -285,6 +297,13 @@ class Graph:
         from minigrad.viz import png
 
         return png(self, **options)
+
+    def html(self, **options: Any) -> str:
+        """One self-contained interactive page: expand, collapse, search, step through the backward pass. `inputs`
+        puts the values of a run into it."""
+        from minigrad.viz import html
+
+        return html(self, **options)
 
     def _repr_svg_(self) -> str | None:
         """For notebooks, which show the listing where there is no graphviz."""

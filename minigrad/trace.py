@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dispatch
-from minigrad.graph import PACKAGE, Edge, Graph, Node, state
+from minigrad.graph import PACKAGE, Edge, Graph, Node, Visit, state
 from minigrad.ops.registry import Meta
 from minigrad.tensor import LITERAL, Storage, Tensor
 
@@ -31,6 +31,7 @@ class Recorder:
         self.current: dict[int, tuple[Tensor, Edge]] = {}  # by id: the edge that is a tensor's value now
         self.changed: dict[int, tuple[Tensor, Storage, Any]] = {}  # outside tensors changed in place, as they were
         self.detached: set[int] = set()  # by id: tensors that share memory with their base, but no history
+        self.visits: list[Visit] = []
         self.leaves: dict[Node, dict[int, Tensor | None] | None] = {}  # gradients before the trace
 
     def add(self, node: Node, results: Sequence[Tensor]) -> None:
@@ -93,6 +94,22 @@ class Recorder:
         self.constants[node] = tensor.array
         self.captured.append(tensor)
         return node, 0
+
+    def begin(self, seeds: Sequence[tuple[Edge, Tensor]]) -> None:
+        """A backward pass starts."""
+
+    def visit(self, node: Node, arrived: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> None:
+        """A backward pass has applied the derivative of `node`."""
+        left = []
+        for target, result in zip(node.edges, results, strict=False):
+            edge = self._known(result)
+            if target is not None and edge is not None:
+                left.append((target, edge))
+        self.visits.append(Visit(node, tuple(map(self._known, arrived)), tuple(left)))
+
+    def _known(self, tensor: Tensor | None) -> Edge | None:
+        found = self.current.get(id(tensor))
+        return found[1] if found is not None and found[0] is tensor else None
 
     def touch(self, node: Node) -> None:
         """A leaf's gradient is about to change: remember what it was."""
@@ -204,6 +221,7 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             inputs.append(node)
             stand_ins.append(stand_in)
         state.recorder = recorder
+        watch, state.backward_watch = state.backward_watch, recorder
         try:
             new_arguments, new_keywords = rebuild(stand_ins)
             result = function(*new_arguments, **new_keywords)
@@ -213,10 +231,10 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             gradients = {node: recorder.edge(gradient) for node, gradient in left.items() if gradient is not None}
             mutations = [(tensor, recorder.edge(tensor)) for tensor, _, _ in recorder.changed.values()]
         finally:
-            state.recorder = before
+            state.recorder, state.backward_watch = before, watch
             recorder.restore()
-        graph = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
-        graph.captured = recorder.captured
-        return graph
+        made = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
+        made.visits, made.captured = recorder.visits, recorder.captured
+        return made
 
     return traced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Edge, Graph, Node, Visit
 
 Inputs = tuple[Edge | None, ...]
 Replacement = Node | Sequence[Node] | Mapping[int, Edge] | None
@@ -67,6 +67,14 @@ def assemble(graph: Graph, nodes: list[Node], edges: Mapping[Edge, Edge]) -> Gra
         [(tensor, final(edge)) for tensor, edge in graph.mutations],
         {leaf: final(edge) for leaf, edge in graph.gradients.items()},
         graph.structure,
+        [
+            Visit(
+                final((visit.node, 0))[0],
+                tuple(None if edge is None else final(edge) for edge in visit.arrived),
+                tuple((final(target), final(value)) for target, value in visit.left),
+            )
+            for visit in graph.visits
+        ],
     )
 
 

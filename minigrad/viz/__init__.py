@@ -1,6 +1,6 @@
 """Pictures of graphs: one view model (`view`, `picture`) and several writers (`dot`, `svg`, PNG, `text`).
 
-    minigrad.viz.save(graph, "step.svg", depth=2)     # the ending chooses the writer: .svg .dot .png .txt
+    minigrad.viz.save(graph, "step.svg", depth=2)     # the ending chooses the writer: .svg .dot .png .html .txt
 
 A writer is a function (graph, Options) -> str or bytes, registered in WRITERS under its file's ending.
 """
@@ -24,6 +24,7 @@ WRITERS: dict[str, str] = {  # ending -> "module:function", imported when it is 
     ".dot": "minigrad.viz.writers:write_dot",
     ".svg": "minigrad.viz.writers:write_svg",
     ".png": "minigrad.viz.writers:write_png",
+    ".html": "minigrad.viz.htmlfile:write_html",
     ".txt": "minigrad.viz.writers:write_text",
 }
 
@@ -49,6 +50,10 @@ def png(graph: Graph, **options: Any) -> bytes:
     made = writer(".png")(graph, _options(options))
     assert isinstance(made, bytes)
     return made
+
+
+def html(graph: Graph, **options: Any) -> str:
+    return _text(writer(".html")(graph, _options(options)))
 
 
 def save(graph: Graph, path: str | os.PathLike[str], **options: Any) -> Path:

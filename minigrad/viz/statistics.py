@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,14 @@ def describe(array: np.ndarray) -> Statistics:
 def measure(graph: Graph, *inputs: Any) -> dict[Node, Statistics]:
     """Replay `graph` on `inputs` with the reference kernels and describe every node's first output.
 
+    Raises as `replay` does.
+    """
+    return {node: describe(outputs[0]) for node, outputs in replay(graph, *inputs)}
+
+
+def replay(graph: Graph, *inputs: Any) -> Iterator[tuple[Node, tuple[np.ndarray, ...]]]:
+    """Every node with its outputs, in the order of the graph, computed from `inputs` with the reference kernels.
+
     Values are dropped as soon as nothing later reads them. Raises ValueError for inputs that do not fit, KeyError for
     a foreign op, which has no reference.
     """
@@ -76,14 +85,12 @@ def measure(graph: Graph, *inputs: Any) -> dict[Node, Statistics]:
     values.update(
         (node, (np.asarray(getattr(given, "array", given)),)) for node, given in zip(graph.inputs, inputs, strict=True)
     )
-    found: dict[Node, Statistics] = {}
     for position, node in enumerate(graph.nodes):
         if node.op == "literal":
             values[node] = (np.asarray(node.attrs["value"], node.outputs[0][1]),)
         elif node not in values:
             arguments = [values[edge[0]][edge[1]] for edge in node.inputs if edge is not None]
             values[node] = OPS[node.op].evaluate(arguments, node.attrs)
-        found[node] = describe(values[node][0])
+        yield node, values[node]
         for done in due.get(position, ()):
             values.pop(done, None)
-    return found

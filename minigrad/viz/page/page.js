@@ -1,0 +1,371 @@
+"use strict";
+/* The page of a graph: a tree of scopes of which some stand open, laid out in layers, and the backward pass in steps. */
+(() => {
+const D = JSON.parse(document.getElementById("data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+const $ = id => document.getElementById(id);
+const svg = $("graph"), world = $("world"), panel = $("panel");
+const item = id => D.cards[id] || D.scopes[id];
+const isScope = id => id in D.scopes;
+const open = new Set(D.open);
+let chosen = null, view = {x: 20, y: 20, k: 1}, shown = new Map(), frames = new Map(), step = 0, hits = [], hit = -1;
+
+/* --- the tree: wires belong to the innermost scope that holds both ends, and join two of its members --- */
+const ancestors = id => { const chain = []; for (let p = item(id).parent; p; p = item(p).parent) chain.push(p); return chain; };
+const between = {}, readers = {}, sources = {};
+for (const id in D.scopes) between[id] = [];
+for (const [a, b, kind] of D.wires) {
+  (readers[a] ||= []).push(b); (sources[b] ||= []).push(a);
+  const up = [a, ...ancestors(a)], down = [b, ...ancestors(b)];
+  let i = up.length - 1, j = down.length - 1;
+  while (i > 0 && j > 0 && up[i - 1] === down[j - 1]) { i--; j--; }
+  if (up[i] === down[j] && i > 0 && j > 0 && kind !== "saved") between[up[i]].push([up[i - 1], down[j - 1]]);
+}
+const visible = id => { let at = id; for (const p of ancestors(id)) if (!open.has(p)) at = p; return at; };
+
+/* --- layout: longest path in layers, each layer ordered and placed by where its neighbours stand --- */
+const measure = text => { let w = 0; for (const c of text) w += c.charCodeAt(0) > 0x2e7f ? 1.9 : 1; return w; };
+function size(id) {
+  const it = item(id), title = isScope(id) ? measure(it.title) * 7.8 + 34 : measure(it.title) * 6.9 + 18;
+  const lines = it.lines.reduce((w, line) => Math.max(w, measure(line) * 5.3 + 14), 0);
+  return {w: Math.max(54, title, lines), h: 22 + 12 * it.lines.length};
+}
+function layout(id) {
+  const scope = D.scopes[id], members = scope.members, cells = new Map();
+  for (const m of members) cells.set(m, isScope(m) && open.has(m) ? layout(m) : size(m));
+  if (id === D.root && D.sides.length) return sideBySide(members, cells);
+  const index = new Map(members.map((m, i) => [m, i])), layer = new Map(members.map(m => [m, 0]));
+  const before = new Map(members.map(m => [m, []])), after = new Map(members.map(m => [m, []]));
+  for (const [a, b] of between[id]) if (index.get(a) < index.get(b)) { before.get(b).push(a); after.get(a).push(b); }
+  for (const m of members) for (const p of before.get(m)) layer.set(m, Math.max(layer.get(m), layer.get(p) + 1));
+  for (const m of [...members].reverse())  /* what only feeds others stands right above its first reader */
+    if (!before.get(m).length && after.get(m).length) layer.set(m, Math.min(...after.get(m).map(r => layer.get(r))) - 1);
+  const least = Math.min(0, ...layer.values()), rows = [];
+  for (const m of members) (rows[layer.get(m) - least] ||= []).push(m);
+  const lines = [];
+  for (const row of rows) if (row) for (let i = 0; i < row.length; i += 12) lines.push(row.slice(i, i + 12));
+  const x = new Map(), gap = 16;
+  const place = (row, near) => {
+    const wish = m => { const n = near.get(m).filter(p => x.has(p)); return n.length ? n.reduce((s, p) => s + x.get(p), 0) / n.length : (x.get(m) ?? 0); };
+    const wishes = new Map(row.map(m => [m, wish(m)]));
+    row.sort((a, b) => wishes.get(a) - wishes.get(b) || index.get(a) - index.get(b));
+    let right = -Infinity, drift = 0;
+    for (const m of row) { const w = cells.get(m).w / 2, at = Math.max(wishes.get(m), right + gap + w); x.set(m, at); right = at + w; drift += at - wishes.get(m); }
+    for (const m of row) x.set(m, x.get(m) - drift / row.length);
+  };
+  for (const row of lines) place(row, before);
+  for (const row of [...lines].reverse()) place(row, after);
+  for (const row of lines) place(row, before);
+  const pad = 12, head = id === D.root ? 0 : 20, tall = lines.map(row => Math.max(...row.map(m => cells.get(m).h)));
+  const left = Math.min(0, ...members.map(m => x.get(m) - cells.get(m).w / 2)), up = scope.side === "backward";
+  let y = head + pad, total = tall.reduce((s, h) => s + h + 26, 0), width = 0;
+  const placed = [];
+  lines.forEach((row, i) => {
+    for (const m of row) {
+      const c = cells.get(m), at = x.get(m) - left - c.w / 2 + pad;
+      const top = up ? head + pad + total - 26 - (y - head - pad) - tall[i] + (tall[i] - c.h) / 2 : y + (tall[i] - c.h) / 2;
+      placed.push({id: m, x: at, y: top, cell: c}); width = Math.max(width, at + c.w);
+    }
+    y += tall[i] + 26;
+  });
+  return {w: Math.max(width + pad, measure(scope.title) * 6.2 + 24), h: y - 26 + pad, inside: placed};
+}
+function sideBySide(members, cells) {
+  let x = 0, h = 0; const inside = [];
+  for (const m of members) { const c = cells.get(m); inside.push({id: m, x, y: 0, cell: c}); x += c.w + 50; h = Math.max(h, c.h); }
+  for (const p of inside) p.y = D.scopes[p.id]?.side === "optimizer" ? 0 : h - p.cell.h > 0 ? (h - p.cell.h) / 2 : 0;
+  return {w: x, h, inside};
+}
+
+/* --- drawing --- */
+function make(name, attrs, parent, text) {
+  const e = document.createElementNS(SVG, name);
+  for (const k in attrs) e.setAttribute(k, attrs[k]);
+  if (text !== undefined) e.textContent = text;
+  parent.appendChild(e);
+  return e;
+}
+function draw() {
+  const tree = layout(D.root);
+  shown = new Map(); frames = new Map();
+  for (const layer of ["frames", "arrows", "boxes"]) $(layer).replaceChildren();
+  const put = (cell, dx, dy) => {
+    for (const p of cell.inside) {
+      const at = {x: dx + p.x, y: dy + p.y, w: p.cell.w, h: p.cell.h};
+      if (p.cell.inside) { frames.set(p.id, at); frame(p.id, at); put(p.cell, at.x, at.y); }
+      else { shown.set(p.id, at); box(p.id, at); }
+    }
+  };
+  put(tree, 0, 0);
+  arrows();
+  mark();
+}
+function frame(id, at) {
+  const g = make("g", {class: `frame ${D.scopes[id].side}`, "data-id": id}, $("frames"));
+  make("rect", {x: at.x, y: at.y, width: at.w, height: at.h, rx: 7}, g);
+  make("text", {x: at.x + 9, y: at.y + 15}, g, `▾ ${D.scopes[id].title}`);
+  at.g = g;
+}
+function box(id, at) {
+  const it = item(id), module = isScope(id);
+  const g = make("g", {class: `box ${module ? "module" : it.kind} ${it.side}${it.alarm ? " alarm" : ""}`, "data-id": id, transform: `translate(${at.x},${at.y})`}, $("boxes"));
+  make("rect", {width: at.w, height: at.h, rx: module || it.kind === "op" ? 4 : at.h / 2}, g);
+  make("text", {class: "title", x: at.w / 2, y: 15}, g, (module ? "▸ " : "") + it.title);
+  it.lines.forEach((line, i) => make("text", {class: "small", x: at.w / 2, y: 28 + 12 * i}, g, line));
+  at.g = g;
+}
+function arrows() {
+  $("arrows").replaceChildren();
+  const done = new Set(), withSaved = $("saved").checked;
+  const line = (a, b, kind) => {
+    const key = `${a} ${b} ${kind}`, s = shown.get(a), t = shown.get(b);
+    if (!s || !t || a === b || done.has(key)) return;
+    done.add(key);
+    const near = chosen === a || chosen === b;
+    const aside = kind === "saved" || kind === "tie" || kind === "update" && item(a).side === "forward";
+    if (aside && !near && !(withSaved && kind === "saved")) return;
+    const sx = s.x + s.w / 2, tx = t.x + t.w / 2;
+    let d;
+    if (t.y >= s.y + s.h) { const sy = s.y + s.h, m = (t.y - sy) / 2; d = `M${sx},${sy} C${sx},${sy + m} ${tx},${t.y - m} ${tx},${t.y}`; }
+    else if (t.y + t.h <= s.y) { const ty = t.y + t.h, m = (s.y - ty) / 2; d = `M${sx},${s.y} C${sx},${s.y - m} ${tx},${ty + m} ${tx},${ty}`; }
+    else { const r = tx > sx, a1 = r ? s.x + s.w : s.x, b1 = r ? t.x : t.x + t.w, m = (b1 - a1) / 2, ay = s.y + s.h / 2, by = t.y + t.h / 2; d = `M${a1},${ay} C${a1 + m},${ay} ${b1 - m},${by} ${b1},${by}`; }
+    make("path", {class: `arrow ${kind}${near ? " near" : ""}`, d}, $("arrows"));
+  };
+  for (const [a, b, kind] of D.wires) line(visible(a), visible(b), kind);
+  for (const id in D.cards) if (D.cards[id].partner) line(visible(D.cards[id].partner), visible(id), "tie");
+}
+function move() {
+  world.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.k})`);
+  svg.classList.toggle("far", view.k < 0.45);
+}
+function zoom(factor, cx, cy) {
+  const k = Math.min(4, Math.max(0.02, view.k * factor));
+  view = {x: cx - (cx - view.x) * k / view.k, y: cy - (cy - view.y) * k / view.k, k};
+  move();
+}
+function fit() {
+  const all = [...shown.values(), ...frames.values()], r = svg.getBoundingClientRect();
+  if (!all.length) return;
+  const x0 = Math.min(...all.map(a => a.x)), y0 = Math.min(...all.map(a => a.y));
+  const x1 = Math.max(...all.map(a => a.x + a.w)), y1 = Math.max(...all.map(a => a.y + a.h));
+  const k = Math.min(1.6, (r.width - 40) / (x1 - x0), (r.height - 40) / (y1 - y0));
+  view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
+  move();
+}
+function center(id, always) {
+  const at = shown.get(id) || frames.get(id), r = svg.getBoundingClientRect();
+  if (!at) return;
+  if (view.k < 0.5) view.k = 0.8;
+  const x = view.x + (at.x + at.w / 2) * view.k, y = view.y + (at.y + Math.min(at.h, 60) / 2) * view.k;
+  if (always || x < 60 || y < 30 || x > r.width - 60 || y > r.height - 30) { view.x += r.width / 2 - x; view.y += r.height / 2 - y; }
+  move();
+}
+
+/* --- choosing, opening, closing --- */
+function mark() {
+  const s = D.steps[step - 1], seen = new Set(D.steps.slice(0, step).map(t => visible(t.node)));
+  const waiting = new Set(frontier().map(visible)), now = s ? new Set([s.node, ...s.made].map(visible)) : new Set();
+  for (const [id, at] of shown) {
+    const c = at.g.classList;
+    c.toggle("chosen", id === chosen); c.toggle("hit", hits.some(h => visible(h) === id));
+    c.toggle("now", now.has(id)); c.toggle("wait", waiting.has(id) && !now.has(id));
+    c.toggle("done", seen.has(id) && !waiting.has(id) && !now.has(id));
+  }
+  for (const [id, at] of frames) at.g.classList.toggle("chosen", id === chosen);
+}
+function choose(id, keep) {
+  chosen = id;
+  arrows(); mark();
+  if (id) { center(id, keep); describe(id); } else if (step) tell(); else panel.replaceChildren();
+}
+function twins(id) {  /* a scope and those that mirror it on the other sides */
+  const main = D.scopes[id].mirror || id;
+  return [main, ...Object.keys(D.scopes).filter(s => D.scopes[s].mirror === main)];
+}
+function toggle(id) {
+  if (!isScope(id) || id === D.root) return;
+  const opening = !open.has(id), at = shown.get(id) || frames.get(id), x = at && view.x + at.x * view.k, y = at && view.y + at.y * view.k;
+  for (const s of twins(id)) opening ? open.add(s) : open.delete(s);
+  draw();
+  const now = shown.get(id) || frames.get(id);
+  if (at && now) { view.x = x - now.x * view.k; view.y = y - now.y * view.k; move(); }  /* it stays where it was */
+  choose(id);
+}
+function reveal(id) {
+  const closed = ancestors(id).filter(p => !open.has(p));
+  if (closed.length) { closed.forEach(p => open.add(p)); draw(); }
+  choose(id, true);
+}
+function every(opening) {
+  const ids = Object.keys(D.scopes).filter(s => s !== D.root && !D.sides.includes(s));
+  if (opening) ids.filter(s => !open.has(s) && ancestors(s).every(p => open.has(p))).forEach(s => open.add(s));
+  else ids.forEach(s => open.delete(s));
+  draw(); fit(); choose(null);
+}
+
+/* --- the panel --- */
+const add = (tag, text, parent = panel) => { const e = document.createElement(tag); e.textContent = text; parent.appendChild(e); return e; };
+function links(title, ids) {
+  const all = [...new Set(ids)];
+  if (!all.length) return;
+  add("h3", title);
+  for (const id of all.slice(0, 24)) { const b = add("button", item(id).title + (D.cards[id]?.lines[0] ? `  ${D.cards[id].lines[0]}` : "")); b.onclick = () => reveal(id); }
+  if (all.length > 24) add("p", `and ${all.length - 24} more`);
+}
+function describe(id) {
+  const it = item(id);
+  panel.replaceChildren();
+  panel.dataset.shows = id;
+  add("h2", it.title);
+  if (isScope(id)) {
+    add("p", [it.path, it.side].filter(Boolean).join(", "));
+    it.lines.forEach(line => add("p", line));
+    const b = add("button", open.has(id) ? "Collapse (Enter)" : "Expand (Enter)"); b.onclick = () => toggle(id);
+    links("inside", it.members);
+    if (it.mirror) links("belongs to", [it.mirror]);
+  } else {
+    add("p", [it.name !== it.title ? it.name : "", it.kind, it.side].filter(Boolean).join(", "));
+    for (const name in it.about) { add("h3", name); add("pre", it.about[name]); }
+    if (it.value) { add("h3", "value"); add("pre", it.value).className = "value"; }
+    links("reads", sources[id] || []); links("read by", readers[id] || []);
+    if (it.partner) links("part of the derivative of", [it.partner]);
+    links("its derivative", Object.keys(D.cards).filter(c => D.cards[c].partner === id));
+  }
+  if (it.parent && it.parent !== D.root) links("in", [it.parent]);
+}
+
+/* --- the backward pass --- */
+function frontier() {
+  const waiting = new Set();
+  D.steps.slice(0, step).forEach(s => { waiting.delete(s.node); s.left.forEach(l => l.to && waiting.add(l.to)); });
+  return [...waiting];
+}
+function go(n) {
+  step = Math.max(0, Math.min(D.steps.length, n));
+  $("slider").value = step;
+  $("slider").setAttribute("aria-valuetext", step ? `step ${step}: ${item(D.steps[step - 1].node).title}` : "before the backward pass");
+  $("position").textContent = `${step} of ${D.steps.length}`;
+  chosen = null; arrows(); mark();
+  if (step) center(visible(D.steps[step - 1].node));
+  tell();
+}
+function tell() {
+  panel.replaceChildren();
+  delete panel.dataset.shows;
+  const s = D.steps[step - 1];
+  if (!s) return;
+  add("h2", `Step ${step}: ${item(s.node).title}`);
+  add("p", [item(s.node).about?.line, item(s.node).lines[0]].filter(Boolean).join(", "));
+  add("h3", "gradient that has arrived");
+  s.arrived.forEach(a => { const e = add("pre", a.value ?? (a.card ? item(a.card).lines[0] : "")); e.className = "arrived"; e.dataset.node = s.node; });
+  if (s.leaf) add("p", "A leaf: this is its gradient.");
+  else if (s.rule.length) { add("h3", "the rule (VJP)"); add("pre", s.rule.join("\n")); }
+  for (const l of s.left) {
+    add("h3", `to ${l.to ? item(l.to).title : "an input"}${l.count > 1 ? `, contribution ${l.count}` : ""}`);
+    if (l.value ?? l.card) add("pre", l.value ?? item(l.card).lines[0]);
+    if (l.total) { add("h3", "accumulated there so far"); add("pre", l.total); }
+  }
+  if (s.made.length) links("the ops of this rule", s.made);
+  links("waiting (frontier)", frontier());
+}
+
+/* --- search --- */
+const text = {};
+for (const id of [...Object.keys(D.scopes), ...Object.keys(D.cards)]) {
+  const it = item(id);
+  const around = ancestors(id).map(p => `${D.scopes[p].path} ${D.scopes[p].title}`);
+  if (id !== D.root) text[id] = [it.title, it.path || "", ...around, it.name || "", ...it.lines, ...Object.values(it.about || {})].join(" ").toLowerCase();
+}
+function search(words) {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  hits = wanted.length ? Object.keys(text).filter(id => wanted.every(w => text[id].includes(w))) : [];
+  hit = -1;
+  $("found").textContent = wanted.length ? `${hits.length} found` : "";
+  mark();
+}
+function nextHit(by) {
+  if (!hits.length) return;
+  hit = (hit + by + hits.length) % hits.length;
+  $("found").textContent = `${hit + 1} of ${hits.length}`;
+  reveal(hits[hit]);
+}
+
+/* --- mouse and keys --- */
+let drag = null;
+svg.addEventListener("pointerdown", e => { drag = {x: e.clientX, y: e.clientY, vx: view.x, vy: view.y, moved: false, target: e.target.closest("[data-id]")}; svg.setPointerCapture(e.pointerId); });
+svg.addEventListener("pointermove", e => {
+  if (!drag) return;
+  const dx = e.clientX - drag.x, dy = e.clientY - drag.y;
+  if (Math.abs(dx) + Math.abs(dy) > 4) { drag.moved = true; svg.classList.add("grabbing"); }
+  if (drag.moved) { view.x = drag.vx + dx; view.y = drag.vy + dy; move(); }
+});
+svg.addEventListener("pointerup", () => {
+  svg.classList.remove("grabbing");
+  if (drag && !drag.moved) { const t = drag.target; t ? choose(t.dataset.id) : choose(null); }
+  drag = null;
+});
+svg.addEventListener("pointercancel", () => { drag = null; svg.classList.remove("grabbing"); });
+svg.addEventListener("dblclick", () => { if (chosen) toggle(chosen); });
+svg.addEventListener("wheel", e => { e.preventDefault(); const r = svg.getBoundingClientRect(); zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.0015)), e.clientX - r.left, e.clientY - r.top); }, {passive: false});
+function walk(dx, dy) {  /* the nearest box in a direction */
+  const all = new Map([...shown, ...[...frames].map(([id, a]) => [id, {...a, h: 18}])]);
+  if (!chosen || !all.has(chosen)) return choose([...shown.keys()][0]);
+  const mid = a => [a.x + a.w / 2, a.y + a.h / 2], [x, y] = mid(all.get(chosen));
+  let best = null, least = Infinity;
+  for (const [id, a] of all) {
+    const [ax, ay] = mid(a), along = (ax - x) * dx + (ay - y) * dy, across = Math.abs((ax - x) * dy) + Math.abs((ay - y) * dx);
+    if (id !== chosen && along > 1 && along + 3 * across < least) { least = along + 3 * across; best = id; }
+  }
+  if (best) choose(best);
+}
+const KEYS = {
+  ArrowDown: () => walk(0, 1), ArrowUp: () => walk(0, -1), ArrowLeft: () => walk(-1, 0), ArrowRight: () => walk(1, 0),
+  Enter: () => chosen && toggle(chosen), " ": () => chosen && toggle(chosen),
+};
+const ANYWHERE = {
+  "/": () => $("search").focus(), "0": fit, "+": () => zoom(1.25, svg.clientWidth / 2, svg.clientHeight / 2),
+  "=": () => zoom(1.25, svg.clientWidth / 2, svg.clientHeight / 2), "-": () => zoom(0.8, svg.clientWidth / 2, svg.clientHeight / 2),
+  "]": () => go(step + 1), "[": () => go(step - 1), p: () => play(), "?": keys, n: () => nextHit(1), N: () => nextHit(-1),
+  Escape: () => { search(""); $("search").value = ""; choose(null); svg.focus(); },
+};
+function keys() {
+  panel.replaceChildren();
+  delete panel.dataset.shows;
+  add("h2", "Keys");
+  for (const [k, what] of [["arrows", "to the nearest box in that direction"], ["Enter", "open or close a module"], ["/", "search; Enter: next hit"],
+    ["n  N", "next, previous hit"], ["[  ]", "step back, forward through the backward pass"], ["p", "play it"], ["+  -  0", "zoom in, out, show everything"], ["Esc", "choose nothing"]]) {
+    const p = add("p", ""); add("kbd", k, p); p.append(" ", what);
+  }
+  add("p", "Drag to move, wheel to zoom, double click to open or close. Dashed lines: values saved for the backward pass.");
+}
+addEventListener("keydown", e => {
+  if (e.ctrlKey || e.metaKey || e.altKey) return;
+  const typing = e.target === $("search");
+  if (typing) { if (e.key === "Enter") nextHit(e.shiftKey ? -1 : 1); else if (e.key === "Escape") ANYWHERE.Escape(); return; }
+  const act = (e.target === svg || e.target === document.body) && KEYS[e.key] || ANYWHERE[e.key];
+  if (act) { e.preventDefault(); act(); }
+});
+let timer = null;
+function play() {
+  if (timer) { clearInterval(timer); timer = null; }
+  else { if (step >= D.steps.length) go(0); timer = setInterval(() => step < D.steps.length ? go(step + 1) : play(), 700); }
+  $("play").textContent = timer ? "stop" : "play";
+}
+$("search").oninput = e => search(e.target.value);
+$("more").onclick = () => every(true);
+$("less").onclick = () => every(false);
+$("fit").onclick = fit;
+$("saved").onchange = arrows;
+$("help").onclick = keys;
+$("back").onclick = () => go(step - 1);
+$("next").onclick = () => go(step + 1);
+$("play").onclick = play;
+$("slider").oninput = e => go(+e.target.value);
+$("theme").onclick = () => document.documentElement.classList.toggle("dark");
+if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.classList.add("dark");
+$("player").hidden = !D.steps.length;
+$("slider").max = D.steps.length;
+$("position").textContent = `0 of ${D.steps.length}`;
+draw();
+fit();
+})();

@@ -1,0 +1,79 @@
+"""A browser to test pages in: Debian's chromium through chromedriver, spoken to in the W3C WebDriver protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-dev-shm-usage", "--window-size=1400,900",
+]  # fmt: skip
+
+
+def missing():
+    """What is not installed, or ""."""
+    return ", ".join(name for name in ("chromium", "chromedriver") if shutil.which(name) is None)
+
+
+class Browser:
+    """One page at a time. `run` executes JavaScript and returns its result, `press` sends keys to the focus."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.driver = subprocess.Popen(
+            [shutil.which("chromedriver"), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self.base = f"http://127.0.0.1:{port}"
+        options = {"args": FLAGS, "binary": shutil.which("chromium")}
+        wanted = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}
+        for _ in range(100):
+            try:
+                found = self._call("POST", "/session", {"capabilities": wanted})
+                break
+            except urllib.error.URLError:
+                time.sleep(0.1)
+        self.base += "/session/" + found["sessionId"]
+
+    def _call(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, path):
+        self._call("POST", "/url", {"url": path.resolve().as_uri()})
+
+    def run(self, script, *arguments):
+        return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def press(self, *keys):
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+
+    def click(self, x, y, times=1):
+        mouse = [{"type": "pointerMove", "x": int(x), "y": int(y)}]
+        mouse += [{"type": kind, "button": 0} for _ in range(times) for kind in ("pointerDown", "pointerUp")]
+        self._call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": mouse}]})
+
+    def errors(self):
+        """What the console complained about since the last call."""
+        return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
+
+    def screenshot(self, path):
+        path.write_bytes(base64.b64decode(self._call("GET", "/screenshot")))
+
+    def close(self):
+        try:
+            self._call("DELETE", "")
+        finally:
+            self.driver.terminate()
+            self.driver.wait(10)

@@ -1,0 +1,294 @@
+"""The page of a graph: what is in it; and in a browser, that it opens, closes, finds, and steps to the gradients."""
+
+import json
+import re
+
+import browser
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import nn, viz
+from minigrad.graph import scope
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1])
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(4))
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).tanh() + x
+        return self.head(x)
+
+
+def training(model):
+    def step(x):
+        loss = (model(x) ** 2).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+@pytest.fixture
+def traced():
+    mg.manual_seed(1)
+    model = Model()
+    x = mg.randn(4, 3)
+    graph = mg.trace(training(model))(x)
+    return model, x, graph
+
+
+def test_the_page_is_self_contained(traced):
+    page = traced[2].html()
+    assert not re.findall(r"""(?:src|href)\s*=|url\((?!#)|@import|fetch\(|XMLHttpRequest|import\s*\(""", page)
+    assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert "%" + "DATA%" not in page
+
+
+def test_every_op_and_wire_is_in_it(traced):
+    _, _, graph = traced
+    data = data_of(graph.html())
+    assert len([c for c in data["cards"].values() if c["kind"] == "op"]) == sum(
+        node.op not in ("input", "leaf", "constant", "literal") for node in graph
+    )
+    inside = [member for held in data["scopes"].values() for member in held["members"]]
+    assert sorted(inside) == sorted({*data["cards"], *data["scopes"]} - {data["root"]})  # each exactly once
+    for id, held in data["scopes"].items():
+        for member in held["members"]:
+            assert {**data["cards"], **data["scopes"]}[member]["parent"] == id
+    assert [s["title"] for s in data["scopes"].values() if "×4" in s["title"]]
+    assert all(source in data["cards"] and target in data["cards"] for source, target, *_ in data["wires"])
+
+
+def test_steps_are_those_of_the_driver_and_end_at_its_gradients(traced):
+    model, x, graph = traced
+    data = data_of(graph.html(inputs=[x]))
+    training(model)(x)
+    names = {data["cards"][s["node"]]["name"]: s for s in data["steps"] if s["leaf"]}
+    for name, parameter in model.named_parameters():
+        shown = names[name]["arrived"][0]["value"]
+        np.testing.assert_allclose(numbers(shown), parameter.grad.numpy().ravel(), rtol=1e-4, atol=1e-5)
+    waiting = set()
+    for step in data["steps"]:
+        assert step is data["steps"][0] or step["node"] in waiting
+        waiting.discard(step["node"])
+        waiting.update(left["to"] for left in step["left"])
+    assert not waiting
+    assert any(left["count"] == 2 and "total" in left for step in data["steps"] for left in step["left"])
+
+
+def numbers(text):
+    return np.array([float(n) for n in re.findall(r"-?\d[\d.]*(?:e[+-]?\d+)?", text)])
+
+
+def test_a_graph_without_recorded_steps_has_those_of_its_derivatives(traced):
+    graph = traced[2]
+    graph.visits = []
+    data = data_of(graph.html())
+    assert [data["cards"][s["node"]]["title"] for s in data["steps"]][:1] == ["sum"]
+    assert all(step["made"] for step in data["steps"])
+
+
+def test_unfolded_optimised_and_empty_graphs():
+    def softmax(x):
+        y = x.softmax(-1)
+        y[0, 0].backward()
+        return y
+
+    x = mg.randn(2, 3, requires_grad=True)
+    graph = mg.trace(softmax)(x)
+    assert "softmax" in {s["title"].split(": ")[-1] for s in data_of(graph.html(unfold=("*",)))["scopes"].values()}
+    from minigrad.compile import optimise
+
+    for _, stage in optimise(graph):
+        data_of(stage.html())
+    assert data_of(mg.trace(lambda: None)().html())["steps"] == []
+    assert data_of(mg.trace(lambda x: x + 1)(mg.ones(2)).html())["sides"] == []
+
+
+HOSTILE = [
+    '</script><script>alert("x")</script>',
+    "<img src=x onerror=boom()>",
+    "%SCRIPT% %DATA%",
+    "\u202egnp.exe",
+    "名前" * 60,
+]
+
+
+def hostile_graph():
+    def program(x):
+        for name in HOSTILE:
+            with scope(name, name):
+                x = (x * 2).tanh()
+        return x
+
+    return mg.trace(program)(mg.ones(2))
+
+
+def test_hostile_names_stay_data():
+    page = hostile_graph().html()
+    assert page.lower().count("<script") == 2
+    assert page.lower().count("</script>") == 2
+    assert "<img" not in page
+    titles = " ".join(held["title"] for held in data_of(page)["scopes"].values())
+    assert "onerror" in titles
+    assert "\u202e" not in titles
+
+
+def test_the_ending_chooses_the_page(tmp_path, traced):
+    path = viz.save(traced[2], tmp_path / "graph.html")
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+# --- in a browser ---------------------------------------------------------------------------------------
+
+needs_browser = [
+    pytest.mark.browser,
+    pytest.mark.skipif(bool(browser.missing()), reason=f"not installed: {browser.missing()}"),
+]
+ENTER, ESCAPE, DOWN = "\ue007", "\ue00c", "\ue015"
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    found = browser.Browser()
+    yield found
+    found.close()
+
+
+def browsing(test):
+    for mark in needs_browser:
+        test = mark(test)
+    return test
+
+
+def count(chrome, selector):
+    return chrome.run("return document.querySelectorAll(arguments[0]).length", selector)
+
+
+def titles(chrome):
+    return chrome.run("return [...document.querySelectorAll('.box .title')].map(e => e.textContent)")
+
+
+@pytest.fixture
+def page(chrome, traced, tmp_path):
+    _, x, graph = traced
+    path = tmp_path / "page.html"
+    path.write_text(graph.html(inputs=[x]), encoding="utf-8")
+    chrome.open(path)
+    yield chrome
+    assert chrome.errors() == []
+
+
+@browsing
+def test_expand_and_collapse(page):
+    page.run("document.getElementById('less').click()")
+    closed = count(page, ".box")
+    assert "▸ Model" in titles(page)
+    page.run("document.getElementById('graph').focus()")
+    box = page.run(
+        "const r = document.querySelector('.box.module.forward rect').getBoundingClientRect();"
+        "return [r.x + r.width / 2, r.y + r.height / 2]"
+    )
+    page.click(*box)
+    page.press(ENTER)
+    opened = count(page, ".box")
+    assert opened > closed
+    assert any("×4" in title for title in titles(page))
+    assert count(page, ".frame.backward") == 2  # the backward side opened with it
+    page.press(ENTER)
+    assert count(page, ".box") == closed
+    page.click(*box, times=2)
+    assert count(page, ".box") == opened
+    for _ in range(6):
+        page.run("document.getElementById('more').click()")
+    assert count(page, ".box.module") == 0
+
+
+@browsing
+def test_search_opens_what_hides_the_hit(page):
+    page.run("document.getElementById('less').click()")
+    page.press("/")
+    page.press(*"layers.2 matmul")
+    found = page.run("return document.getElementById('found').textContent")
+    assert int(found.split()[0]) > 0
+    page.press(ENTER)
+    assert count(page, ".box.chosen") == 1
+    assert page.run("return document.querySelector('.box.chosen .title').textContent") == "matmul"
+    assert "matmul" in page.run("return document.querySelector('#panel h2').textContent")
+    page.press(ESCAPE)
+    assert count(page, ".chosen") == 0
+
+
+@browsing
+def test_stepping_to_the_end_shows_autograds_gradients(page, traced):
+    model, x, graph = traced
+    training(model)(x)
+    page.run("document.getElementById('graph').focus()")
+    total = int(page.run("return document.getElementById('slider').max"))
+    assert total == len(graph.visits)
+    arrived = {}
+    for _ in range(total):
+        page.press("]")
+        for title, text in page.run(
+            "const title = document.querySelector('#panel h2').textContent;"
+            "return [...document.querySelectorAll('.arrived')].map(e => [title, e.textContent])"
+        ):
+            arrived[title.split(": ", 1)[1]] = text
+        assert count(page, ".now") >= 1
+    assert page.run("return document.getElementById('position').textContent") == f"{total} of {total}"
+    for name, parameter in model.named_parameters():
+        np.testing.assert_allclose(numbers(arrived[name]), parameter.grad.numpy().ravel(), rtol=1e-4, atol=1e-5)
+    assert count(page, ".wait") == 0
+    page.press("[")
+    assert page.run("return document.querySelector('#panel').textContent").count("waiting (frontier)") == 1
+
+
+@browsing
+def test_keys_walk_and_no_name_becomes_markup(chrome, tmp_path):
+    path = tmp_path / "hostile.html"
+    path.write_text(hostile_graph().html(), encoding="utf-8")
+    chrome.open(path)
+    for _ in range(3):
+        chrome.run("document.getElementById('more').click()")
+    chrome.run("document.getElementById('graph').focus()")
+    seen = set()
+    for _ in range(6):
+        chrome.press(DOWN)
+        seen.add(chrome.run("return document.querySelector('.chosen')?.dataset.id"))
+    assert len(seen) > 3
+    assert count(chrome, "img") == 0
+    assert any(
+        "<img src=x" in title
+        for title in chrome.run("return [...document.querySelectorAll('text')].map(e => e.textContent)")
+    )
+    assert chrome.errors() == []
+
+
+@browsing
+def test_two_thousand_nodes_stay_quick(chrome, tmp_path):
+    def chain(x):
+        for i in range(100):
+            with scope(f"block{i}", "Block"):
+                for _ in range(10):
+                    x = (x * 1.5).tanh()
+        return x
+
+    path = tmp_path / "large.html"
+    path.write_text(mg.trace(chain)(mg.ones(2)).html(), encoding="utf-8")
+    chrome.open(path)
+    spent = chrome.run(
+        "const t = performance.now(); for (let i = 0; i < 3; i++) document.getElementById('more').click();"
+        "document.getElementById('graph').getBoundingClientRect(); return (performance.now() - t) / 3"
+    )
+    assert count(chrome, ".box") > 2000
+    assert spent < 3000  # about 0.2 s; a shared machine may be slow
+    assert chrome.errors() == []
