@@ -48,7 +48,8 @@ def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
     _check_sizes(config, arrays, folder)
     config = _untied_where_different(family, config, arrays)
     try:
-        model = family(config, **arguments).to(mg.float32 if dtype is None else dtype).eval()
+        with nn.init.skipped():
+            model = family(config, **arguments).to(mg.float32 if dtype is None else dtype).eval()
     except CheckpointError:
         raise
     except ValueError as error:

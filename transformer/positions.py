@@ -80,7 +80,7 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, max_len: int, d_model: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(mg.randn(max_len, d_model))
+        self.weight = nn.Parameter(nn.init.normal_(mg.empty(max_len, d_model)))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, offset: int = 0, positions: Tensor | None = None) -> Tensor:
@@ -208,7 +208,7 @@ class RelativePositionBias(nn.Module):
                 f"max_distance {max_distance}: use at least {4 if bidirectional else 2} buckets and a larger distance"
             )
         self.n_buckets, self.max_distance, self.bidirectional = n_buckets, max_distance, bidirectional
-        self.weight = nn.Parameter(mg.randn(n_buckets, n_heads))
+        self.weight = nn.Parameter(nn.init.normal_(mg.empty(n_buckets, n_heads)))
 
     def forward(self, n_query: int, n_key: int | None = None) -> Tensor:
         n_key = n_query if n_key is None else n_key

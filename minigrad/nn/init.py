@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from minigrad.autograd import no_grad
 from minigrad.random import Generator
 from minigrad.tensor import Tensor
+
+_skipped: ContextVar[bool] = ContextVar("minigrad.nn.init.skipped", default=False)
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Draw no random numbers in the block: `uniform_` and `normal_`, and what is made of them, leave memory as it is.
+
+    For modules whose parameters are loaded next: a large model is then built in no time.
+    """
+    token = _skipped.set(True)
+    try:
+        yield
+    finally:
+        _skipped.reset(token)
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
@@ -35,13 +53,13 @@ def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """U(a, b)."""
-    return tensor.uniform_(a, b, generator)
+    return tensor if _skipped.get() else tensor.uniform_(a, b, generator)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """N(mean, std^2)."""
-    return tensor.normal_(mean, std, generator)
+    return tensor if _skipped.get() else tensor.normal_(mean, std, generator)
 
 
 @no_grad()

@@ -67,7 +67,10 @@ def test_logits_and_every_hidden_state_and_every_gradient_equal_the_librarys(fam
     expected_gradients = stored_gradients(theirs, tmp_path / "gradients")
     gradients = stored_arrays(ours, {n: p.grad.numpy() for n, p in ours.named_parameters() if p.grad is not None})
     expected_gradients = {ours.canonical(key): gradient for key, gradient in expected_gradients.items()}
-    assert set(gradients) == set(expected_gradients)
+    assert set(gradients) <= set(expected_gradients)
+    for key in set(expected_gradients) - set(gradients):  # of an expert that no token chose: zero there, none here
+        assert "experts" in key, key
+        assert not expected_gradients[key].any(), key
     largest = max(np.abs(g).max() for g in expected_gradients.values())
     # some gradients are zero but for rounding (of a bias of keys): their error is that of the terms that cancel
     rounding = 32 * float(np.finfo(np.float64 if bound < 1e-8 else np.float32).eps) * largest

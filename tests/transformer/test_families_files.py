@@ -9,7 +9,8 @@ from small_families import MAKE, small
 
 import minigrad as mg
 import transformer.checkpoints as checkpoints
-from minigrad import nn
+from minigrad import functional as F
+from minigrad import nn, optim
 from minigrad.io import load_file, save_file
 from transformer.checkpoints import CheckpointError, load, save
 
@@ -325,3 +326,56 @@ def test_every_parameter_of_every_family_has_a_name():
         model = small(family)
         names = [name for rule in checkpoints._rules(model) for name in rule.ours]
         assert sorted(names) == sorted(model.state_dict()), family
+
+
+def test_loading_draws_no_random_numbers(folder):
+    mg.manual_seed(5)
+    expected = mg.randn(3).numpy()
+    mg.manual_seed(5)
+    load(folder)
+    np.testing.assert_array_equal(mg.randn(3), expected)
+
+
+@pytest.mark.parametrize("family", MAKE)
+def test_training_mode_drops_and_evaluation_does_not(family):
+    model = small(family)
+    np.testing.assert_array_equal(run(model), run(model))
+    dropping = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+    assert dropping == (family not in ("llama", "mixtral"))
+    model.train()
+    assert np.isfinite(run(model)).all()
+    assert np.array_equal(run(model), run(model)) != dropping
+
+
+@pytest.mark.parametrize("family", MAKE)
+def test_every_family_fits_a_batch(family):
+    mg.manual_seed(0)
+    model = MAKE[family]().train()
+    optimizer = optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(25):
+        logits = model(IDS, IDS) if hasattr(model, "decode") else model(IDS)
+        loss = F.cross_entropy(logits.reshape(-1, 19), IDS.reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("family", MAKE)
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        (np.zeros((2, 0), np.int64), ValueError, "at least one token"),
+        (np.zeros(3, np.int64), ValueError, r"must be \(B, T\)"),
+        (np.zeros((2, 3)), TypeError, "must be token ids"),
+        (np.full((2, 3), 19), IndexError, "19"),
+    ],
+    ids=["empty", "one row", "floats", "outside the vocabulary"],
+)
+def test_ids_that_are_none_are_refused(family, ids, error, message):
+    model = small(family)
+    with pytest.raises(error, match=message) as caught:
+        model(mg.tensor(ids), IDS[:, :3]) if hasattr(model, "decode") else model(mg.tensor(ids))
+    assert "\n" not in str(caught.value)
