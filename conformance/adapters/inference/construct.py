@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from os.path import commonprefix
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,6 +88,11 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "base": ("base", "theta", "rope_theta", "rope_base", "freq_base"),
     "norm_first": ("norm_first", "pre_norm", "prenorm", "normalize_before", "is_pre_norm", "pre_ln"),
     "activation": ("activation", "act", "hidden_act", "activation_function"),
+    "vocab": ("vocab_size", "vocab", "n_vocab", "num_tokens", "n_tokens", "vocab_size_or_config_json_file", "ntoken"),
+    "n_layers": (
+        *("n_layers", "num_layers", "n_layer", "num_hidden_layers", "layers", "depth", "num_blocks", "n_blocks"),
+        *("nlayers", "num_decoder_layers", "num_encoder_layers", "encoder_layers", "decoder_layers"),
+    ),
     "batch_first": ("batch_first",),
     "causal": ("causal", "is_causal", "masked"),
     "layer_idx": ("layer_idx", "layer_id", "layer_index"),
@@ -96,6 +102,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """The protocol's options (and a few of constructors only) -> their names in constructors."""
 
 FIXED = {"batch_first": True, "causal": False, "layer_idx": 0, "device": "cpu"}
+_CONFIG = {"eps": 1e-5, "activation": "relu", "n_layers": 2, "vocab": 11}
+"""What a constructor is given that needs it, and a bare config object has, besides the options that are asked for."""
+
 CONFIGS = ("config", "cfg", "args", "conf", "configuration", "params", "hparams", "model_args")
 NEUTRAL = ("dtype", "kdim", "vdim", "name")
 """Parameters that keep their default."""
@@ -110,6 +119,7 @@ class Constructor:
     def __init__(self, cls: type) -> None:
         self.cls = cls
         self.names: dict[str, list[str]] = {}
+        self.required: set[str] = set()
         self.config_parameter: str | None = None
         self.config_constructor: Constructor | None = None
         unknown: list[str] = []
@@ -119,6 +129,8 @@ class Constructor:
             option = self._meaning(parameter.name)
             if option is not None:
                 self.names.setdefault(option, []).append(parameter.name)
+                if parameter.default is parameter.empty:
+                    self.required.add(option)
             elif parameter.name not in NEUTRAL and parameter.default is parameter.empty:
                 unknown.append(parameter.name)
         if unknown and len(required) <= 2 and unknown[0] in CONFIGS:
@@ -140,16 +152,20 @@ class Constructor:
         return None
 
     def _config_class(self, name: str) -> Constructor | None:
-        """The class that annotates the config parameter, if it can be constructed by the same names."""
+        """The class of the config parameter, if it can be constructed by the same names: its annotation, or the config
+        class of the same file whose name begins like the class's (BertLayer: BertConfig)."""
         annotation = next(p.annotation for p in _parameters(self.cls) if p.name == name)
+        scope = vars(sys.modules.get(self.cls.__module__, SimpleNamespace()))
         if isinstance(annotation, str):
-            scope = vars(sys.modules.get(self.cls.__module__, SimpleNamespace()))
             scope = {**getattr(vars(self.cls).get("__init__"), "__globals__", {}), **scope}
             annotation = scope.get(annotation)
         unhelpful = (inspect.Parameter.empty, SimpleNamespace, Any)
-        if not inspect.isclass(annotation) or annotation.__module__ == "builtins" or annotation in unhelpful:
-            return None
-        return Constructor(annotation)
+        if inspect.isclass(annotation) and annotation.__module__ != "builtins" and annotation not in unhelpful:
+            return Constructor(annotation)
+        configs = [value for key, value in scope.items() if key.endswith("Config") and inspect.isclass(value)]
+        alike = {config: len(commonprefix([config.__name__, self.cls.__name__])) for config in configs}
+        best = max(alike, key=lambda config: alike[config], default=None)
+        return Constructor(best) if best is not None and alike[best] > 2 else None
 
     @property
     def known(self) -> set[str]:
@@ -166,10 +182,10 @@ class Constructor:
 
         Raises Unresolved when the constructor raises; its refusals of the values (ValueError, assertion) pass through.
         """
-        values = {**FIXED, **values}
+        values = {**FIXED, **{option: _CONFIG[option] for option in self.required & set(_CONFIG)}, **values}
         arguments = self.arguments(values)
         if self.config_parameter is not None:
-            made = self.config_constructor.make(values) if self.config_constructor else _every_name(values)
+            made = self.config_constructor.make(values) if self.config_constructor else _every_name(_CONFIG | values)
             arguments[self.config_parameter] = made
         try:
             return self.cls(**arguments)

@@ -1,0 +1,260 @@
+"""Trials: what the checks make of the unmutated file, and of each mutant, in a process of its own.
+
+The file is mutated where Python compiles it, so that nothing is written and packages, relative imports and our own
+modules work alike. A mutant meets the checks that run its line in the unmutated file and pass there, those that have
+killed most first, until one kills it.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from types import CodeType, FrameType
+from typing import Any
+
+from tools.mutation.operators import Mutation
+
+KILLED, BROKEN, STUCK, SURVIVED, UNREACHED = "killed", "does not run", "endless", "survived", "not reached"
+
+MEMORY = 2 * 2**30
+"""Bytes that a mutant may allocate beyond what is there when it starts."""
+
+_PRELOAD = ("numpy", "hypothesis", "torch")
+"""What every mutant needs and no subject is part of; imported once."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The file under mutation, and the `--impl` specification whose subjects run it."""
+
+    file: str
+    impl: str
+
+
+@dataclass
+class Baseline:
+    """The unmutated file: for each check that passes, which lines of it run; the lines run while it is loaded; and
+    how long everything took."""
+
+    reached: dict[str, frozenset[int]] = field(default_factory=dict)
+    loading: frozenset[int] = frozenset()
+    seconds: float = 0.0
+    failing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def checks(self, mutation: Mutation) -> list[str]:
+        """The checks that run the mutation's lines; all of them when those lines run on loading."""
+        lines = range(mutation.line, mutation.last_line + 1)
+        if self.loading.intersection(lines):
+            return list(self.reached)
+        return [claim for claim, reached in self.reached.items() if reached.intersection(lines)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a mutant: its outcome, and the claim whose check decided (or the error that did)."""
+
+    mutation: Mutation
+    outcome: str
+    by: str = ""
+
+    @property
+    def dead(self) -> bool:
+        return self.outcome in (KILLED, BROKEN, STUCK)
+
+
+def baseline(target: Target) -> Baseline:
+    """Run every check on the unmutated file. Raises ValueError, with the reason, when it cannot be loaded."""
+    process, connection = _start(_run_baseline, target)
+    try:
+        found = connection.recv()
+    except EOFError:
+        found = "its process died"
+    finally:
+        process.join()
+    if isinstance(found, str):
+        raise ValueError(f"{target.impl} cannot be measured: {found}")
+    assert isinstance(found, Baseline)
+    return found
+
+
+def trials(target: Target, mutants: Sequence[Mutation], base: Baseline, processes: int) -> Iterator[Trial]:
+    """The trial of each mutant as it ends, in any order."""
+    limit = 15.0 + 4.0 * base.seconds
+    kills: Counter[str] = Counter()
+    waiting = list(reversed(mutants))
+    running: dict[Connection, tuple[Any, Mutation, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < processes:
+            mutation = waiting.pop()
+            checks = sorted(base.checks(mutation), key=lambda claim: -kills[claim])
+            if not checks:
+                yield Trial(mutation, UNREACHED)
+                continue
+            process, connection = _start(_run_mutant, target, mutation.source, checks)
+            running[connection] = (process, mutation, time.monotonic() + limit)
+        for connection in wait(list(running), timeout=0.5):
+            assert isinstance(connection, Connection)
+            process, mutation, _ = running.pop(connection)
+            try:
+                outcome, by = connection.recv()
+            except EOFError:
+                outcome, by = BROKEN, "it ended its process"
+            process.join()
+            kills[by] += outcome == KILLED
+            yield Trial(mutation, outcome, by)
+        for connection, (process, mutation, deadline) in list(running.items()):
+            if time.monotonic() > deadline:
+                del running[connection]
+                process.kill()
+                process.join()
+                yield Trial(mutation, STUCK, f"took longer than {limit:.0f} s")
+
+
+def _start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOAD))
+    ours, theirs = context.Pipe()
+    process = context.Process(target=function, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+# --- in the process of a mutant ---------------------------------------------------------------------
+
+
+def _run_baseline(target: Target, connection: Connection) -> None:
+    _be_quiet()
+    started = time.perf_counter()
+    result = Baseline()
+    with _Lines(target.file) as lines:
+        try:
+            implementation, checks = _load(target)
+        except Exception as error:
+            connection.send(str(error))
+            return
+        result.notes = [str(note) for note in getattr(implementation, "notes", ())]
+        loading = lines.taken()
+        from conformance.kills import SURVIVED as PASSES
+        from conformance.kills import outcome
+
+        for claim in checks:
+            said = outcome(claim, implementation)
+            if said == PASSES:
+                result.reached[claim] = lines.taken()
+            elif said != "not provided":
+                result.failing.append(claim)
+            lines.taken()
+    result.loading = loading
+    result.seconds = time.perf_counter() - started
+    connection.send(result)
+
+
+def _run_mutant(target: Target, source: str, claims: Sequence[str], connection: Connection) -> None:
+    _be_quiet()
+    _compile_instead(target.file, source)
+    _limit_memory()
+    from conformance.kills import ERROR, outcome
+    from conformance.kills import KILLED as CAUGHT
+
+    try:
+        implementation, _ = _load(target)
+    except (Exception, SystemExit) as error:
+        connection.send((BROKEN, f"{type(error).__name__}: {error}"))
+        return
+    for claim in claims:
+        said = outcome(claim, implementation)
+        if said in (CAUGHT, ERROR):
+            connection.send((KILLED if said == CAUGHT else BROKEN, claim))
+            return
+    connection.send((SURVIVED, ""))
+
+
+def _be_quiet() -> None:
+    warnings.simplefilter("ignore")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def _load(target: Target) -> tuple[Any, list[str]]:
+    """The implementation, and the claims of the checks whose roles it may have."""
+    import conformance.checks  # noqa: F401 (registers them)
+    from conformance.adapters import resolve
+    from conformance.check import CHECKS
+
+    implementation = resolve(target.impl)
+    role = getattr(implementation, "role", None)
+    return implementation, [claim for claim, check in CHECKS.items() if role is None or role in check.roles]
+
+
+def _compile_instead(file: str, source: str) -> None:
+    """Let Python compile `source` where it would load `file`, and forget it if it is already loaded."""
+    for name, module in list(sys.modules.items()):
+        if _is_file(getattr(module, "__file__", None), file):
+            del sys.modules[name]
+    original = importlib.machinery.SourceFileLoader.get_code
+
+    def get_code(self: Any, fullname: str) -> CodeType | None:
+        if _is_file(self.path, file):
+            code: CodeType = compile(source, self.path, "exec")
+            return code
+        return original(self, fullname)
+
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+
+
+def _is_file(path: str | None, file: str) -> bool:
+    return path is not None and os.path.realpath(path) == file
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+
+        with open("/proc/self/statm") as statm:
+            mapped = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    except (ImportError, OSError, ValueError):  # no such limit on this system: the time limit remains
+        return
+
+
+class _Lines:
+    """Which lines of a file run; `taken` gives those since it was last asked."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines: set[int] = set()
+        self.known: dict[str, bool] = {}
+
+    def __enter__(self) -> _Lines:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        sys.settrace(None)
+
+    def taken(self) -> frozenset[int]:
+        lines, self.lines = frozenset(self.lines), set()
+        return lines
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        if name not in self.known:
+            self.known[name] = _is_file(name, self.file)
+        return self._line if self.known[name] else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self.lines.add(frame.f_lineno)
+        return self._line
+
