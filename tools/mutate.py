@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when every mutant that checks reach is killed or explained, 1 when some survive, 2 on a wrong call."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", help="FILE.py:Class, package.module:Class, or a file of this repository")
-    parser.add_argument("--impl", default="", help="the implementation whose subjects run the file (default: the class)")
+    parser.add_argument(
+        "--impl", default="", help="the implementation whose subjects run the file (default: the class)"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="only N mutants, drawn with a fixed seed")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--explained", type=Path, default=EXPLAINED, help="TOML file of survivors with their reasons")

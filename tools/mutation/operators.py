@@ -60,7 +60,18 @@ _FUNCTIONS = {
 }
 """Functions and methods that are taken for one another."""
 
-_PASSIVE = ("contiguous", "detach", "clone", "to", "type_as", "float", "reset_parameters", "extend", "cpu", "register_buffer")
+_PASSIVE = (
+    "contiguous",
+    "detach",
+    "clone",
+    "to",
+    "type_as",
+    "float",
+    "reset_parameters",
+    "extend",
+    "cpu",
+    "register_buffer",
+)
 """Methods that leave the values as they are: without them a mutant would be the same program."""
 
 
@@ -105,7 +116,9 @@ def _reached(tree: ast.Module, name: str) -> list[ast.stmt]:
     """The definitions at the top of the file that `name` uses, itself among them; all statements without a name."""
     if not name:
         return [node for node in tree.body if not isinstance(node, (ast.Import, ast.ImportFrom))]
-    defined = {n.name: n for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.col_offset == 0}
+    defined = {
+        n.name: n for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.col_offset == 0
+    }
     # A definition inside `try:` or `if:` (an optional import and its fallback) counts as one at the top.
     for statement in tree.body:
         if isinstance(statement, (ast.Try, ast.If)):
@@ -272,7 +285,14 @@ def _calls(node: ast.Call, in_constructor: bool) -> Iterator[Edit]:
         return
     if node.args and plain and _is_module_call(node.func):
         yield "removed call", node, node.args[0]
-    elif not isinstance(node.func.value, ast.Name) or node.func.value.id not in ("torch", "F", "nn", "math", "np", "self"):
+    elif not isinstance(node.func.value, ast.Name) or node.func.value.id not in (
+        "torch",
+        "F",
+        "nn",
+        "math",
+        "np",
+        "self",
+    ):
         yield "removed call", node, node.func.value
 
 

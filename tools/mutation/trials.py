@@ -194,8 +194,8 @@ def _load(target: Target) -> tuple[Any, list[str]]:
     from conformance.check import CHECKS
 
     implementation = resolve(target.impl)
-    role = getattr(implementation, "role", None)
-    return implementation, [claim for claim, check in CHECKS.items() if role is None or role in check.roles]
+    roles = set(getattr(implementation, "roles", ()))
+    return implementation, [claim for claim, check in CHECKS.items() if not roles or roles & set(check.roles)]
 
 
 def _compile_instead(file: str, source: str) -> None:
@@ -257,4 +257,3 @@ class _Lines:
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         self.lines.add(frame.f_lineno)
         return self._line
-

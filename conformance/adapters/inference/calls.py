@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
@@ -41,6 +42,7 @@ class Call:
         self.names: dict[str, str] = {}
         self.masks: list[str] = []
         self.constants: dict[str, Any] = {}
+        self.optional: set[str] = set()
         unknown = []
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
         for parameter in parameters:
@@ -57,8 +59,12 @@ class Call:
                 self.constants[name] = True
             elif lower == "average_attn_weights" or (lower in ("is_causal", "causal", "use_cache") and required):
                 self.constants[name] = False
+            elif lower == "position_embeddings":  # the cosines and sines of no rotation
+                self.constants[name] = (torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
             elif meaning is not None:
                 self.names[meaning] = name
+                if not required:
+                    self.optional.add(meaning)
             elif required:
                 unknown.append(name)
         if "query" not in self.names and unknown:

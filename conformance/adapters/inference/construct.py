@@ -30,6 +30,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "n_heads": (
         *("n_heads", "num_heads", "n_head", "nhead", "heads", "h", "num_head", "number_of_heads", "attn_heads"),
         *("num_attention_heads", "nheads", "head_num", "head_count"),
+        *("encoder_attention_heads", "decoder_attention_heads", "attention_heads"),
     ),
     "n_kv_heads": (
         *("n_kv_heads", "num_kv_heads", "n_query_groups", "num_key_value_heads", "kv_heads", "n_kv_head"),
@@ -56,6 +57,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             "hidden_size",
             "hidden",
             "feedforward_size",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "n_inner",
         ),
     ),
     "dropout": (
@@ -183,6 +187,8 @@ class Constructor:
         Raises Unresolved when the constructor raises; its refusals of the values (ValueError, assertion) pass through.
         """
         values = {**FIXED, **{option: _CONFIG[option] for option in self.required & set(_CONFIG)}, **values}
+        if self.config_parameter is not None:
+            values = {"n_heads": 1, **values}  # a config checks the widths of heads even for parts without any
         arguments = self.arguments(values)
         if self.config_parameter is not None:
             made = self.config_constructor.make(values) if self.config_constructor else _every_name(_CONFIG | values)

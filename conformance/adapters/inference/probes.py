@@ -17,7 +17,7 @@ from conformance.adapters.inference.masks import ENCODINGS, SHAPES, Channel, pro
 from conformance.adapters.reference import REFERENCE
 from conformance.protocol import Arrays
 
-SIZES = {"d_model": 24, "n_heads": 4, "n_kv_heads": 2, "d_ff": 20, "d_k": 10, "max_len": 32}
+SIZES = {"d_model": 24, "n_heads": 4, "n_kv_heads": 2, "d_ff": 20, "d_k": 10, "max_len": 32, "vocab": 11}
 B, TQ, TK = 3, 5, 7
 FITS = 2e-5
 """A fit is equality with the formula to float32 rounding: largest error relative to the largest output."""
@@ -54,6 +54,25 @@ def difference(
         return float("inf")
     error = np.abs(got - expected).max() / max(1.0, float(np.abs(expected).max()))
     return float(error) if np.isfinite(error) else float("inf")
+
+
+def runs(call: Call, module: nn.Module, width: int) -> bool:
+    """Whether the call works on inputs of `width`, all of one length."""
+    named = {name: noise(2, 3, width) for name in call.names if name in ("query", "key", "value", "memory")}
+    try:
+        with torch.no_grad():
+            call(module, named)
+    except Exception:
+        return False
+    return True
+
+
+def same_without(call: Call, module: nn.Module, width: int, parameter: str) -> bool:
+    """Whether a call with something else under `parameter` gives the same as one without it."""
+    named = {name: noise(2, 3, width) for name in call.names if name in ("query", "key", "value")}
+    with torch.no_grad():
+        without, given = call(module, named), call(module, named, {parameter: noise(2, 3, width, seed=8)})
+    return torch.equal(next(floats(without)), next(floats(given)))
 
 
 class Probe:
@@ -101,8 +120,7 @@ def is_causal(probe: Probe) -> bool:
     """Whether the outputs before the last position ignore the last position, with no mask given."""
     inputs = probe.inputs(TQ, TQ)
     moved = {name: x.clone() for name, x in inputs.items()}
-    for x in moved.values():
-        x[:, -1] += 1.0 + noise(SIZES["d_model"], seed=9)
+    moved["query"][:, -1] += 1.0 + noise(SIZES["d_model"], seed=9)
     return bool(((probe.run(moved) - probe.run(inputs))[:, :-1].abs().max()) < 1e-6)
 
 
@@ -113,11 +131,15 @@ def ignores(probe: Probe, name: str) -> bool:
 
 
 def channels(probe_: Probe, parameters: list[str], heads: int, keys: tuple[str, ...]) -> Iterator[Channel]:
-    """The mask parameters that hide something: `keys` are the inputs whose rows the mask hides."""
+    """The mask parameters that hide something: `keys` are the inputs whose rows the mask hides.
+
+    Hidden is the last key, and in self-attention the first, which a causal module does not hide by itself.
+    """
     inputs = probe_.inputs()
     shared = keys == ("query",)
     t_query, t_key = TQ, TQ if shared else TK
-    rows = slice(0, t_query - 1) if shared else slice(None)
+    hidden_key, visible_key = (0, 1) if shared else (t_key - 1, 0)
+    rows = slice(2, None) if shared else slice(None)
 
     def moved(at: int) -> dict[str, Tensor]:
         changed = {name: x.clone() for name, x in inputs.items()}
@@ -131,10 +153,11 @@ def channels(probe_: Probe, parameters: list[str], heads: int, keys: tuple[str, 
             fixed, cut = SHAPES[shape]
             hidden = slice(None) if 0 in fixed else slice(0, 1)
             mask = torch.ones(B, heads, t_query, t_key, dtype=torch.bool)
-            mask[hidden, :, :, -1] = False
+            mask[hidden, :, :, hidden_key] = False
             masks = {parameter: ENCODINGS[encoding](cut(mask))}
             try:
-                base, last, first = (probe_.run(x, masks)[:, rows] for x in (inputs, moved(t_key - 1), moved(0)))
+                given = (inputs, moved(hidden_key), moved(visible_key))
+                base, last, first = (probe_.run(x, masks)[:, rows] for x in given)
             except Exception:
                 return None
             if not bool(torch.isfinite(base).all()):

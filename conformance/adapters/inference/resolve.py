@@ -20,12 +20,14 @@ from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.inference.masks import Channel
+from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, Probe, noise
 from conformance.adapters.inference.roles import SUPPORTED, is_norm, role_of, top_attentions
 from conformance.adapters.inference.subjects import (
     Attention,
     CachedAttention,
     Conventions,
+    Embedding,
     ModuleSubject,
     Positions,
     Rope,
@@ -48,6 +50,7 @@ MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "swiglu": Tokenwise,
     "sinusoidal_positions": Positions,
     "learned_positions": Positions,
+    "embedding": Embedding,
     "encoder_layer": TransformerLayer,
     "decoder_layer": TransformerLayer,
 }
@@ -72,20 +75,25 @@ class Resolution:
     """What was inferred of a class. Raises Unresolved, with what to write, when nothing can be guessed.
 
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
-    class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides.
+    class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides. runs: whether
+    it could be run in its role at all.
     """
 
-    def __init__(self, cls: type[nn.Module], role: str | None = None) -> None:
+    def __init__(
+        self, cls: type[nn.Module], role: str | None = None, constructor: Constructor | PartOf | None = None
+    ) -> None:
         if role is not None and role not in SUPPORTED:
             raise Unresolved(f"role {role!r} cannot be inferred for a class; choose one of {', '.join(SUPPORTED)}")
         self.cls = cls
         self.facts: list[Fact] = []
         self.fixed: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
+        self.runs = True
         self.role = role or ""
-        self.constructor = Constructor(cls)
+        self.constructor = constructor or Constructor(cls)
         self.conventions = Conventions(Call(cls))
         module = self.make({**SIZES, "bias": True})
+        self._settle_call(module)
         proposed = Fact("role", role, "as asked")
         if role is None:
             proposed = role_of(cls, self.constructor, self.conventions.call, module)
@@ -113,8 +121,28 @@ class Resolution:
             CachedAttention: self._resolve_cached,
             Tokenwise: self._resolve_tokenwise,
             Positions: self._resolve_positions,
+            Embedding: self._resolve_embedding,
             TransformerLayer: self._resolve_layer,
         }[MODULE_SUBJECTS[self.role]](module)
+
+    def _settle_call(self, module: nn.Module) -> None:
+        """Leave out an optional second input that the class refuses; fill a mask that it cannot do without."""
+        call = self.conventions.call
+        width = SIZES["d_model"]
+        if "memory" in call.optional and {"query", "memory"} <= set(call.names):
+            refused = not probes.runs(call, module, width)
+            memory = call.names.pop("memory")
+            if refused and not probes.runs(call, module, width):
+                call.names["memory"] = memory
+            elif not refused and not probes.same_without(call, module, width, memory):
+                call.names["memory"] = memory
+        if not probes.runs(call, module, width):
+            for name in [name for name in call.masks if call.constants.get(name, ...) is None]:
+                for neutral in (torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1, dtype=torch.bool)):
+                    call.constants[name] = neutral
+                    if probes.runs(call, module, width):
+                        return
+                call.constants[name] = None
 
     def say(self, subject: str, value: Any, evidence: str) -> None:
         self.facts.append(Fact(subject, value, evidence))
@@ -220,6 +248,7 @@ class Resolution:
             errors.append(self._error(trial, inputs, mask))
             if errors[-1] < FITS:
                 break
+        self.runs = bool(np.isfinite(min(errors)))
         best = int(np.argmin(errors))
         fits = errors[best] < FITS
         if not fits:
@@ -385,6 +414,9 @@ class Resolution:
             self.fixed["dropout"] = 0.0
             self.say("dropout", "on the output", "in training, numbers of the output are dropped")
 
+    def _resolve_embedding(self, module: nn.Module) -> None:
+        self._fit([("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
+
     # --- positions --------------------------------------------------------------------------------
 
     def _resolve_positions(self, module: nn.Module) -> None:
@@ -481,7 +513,7 @@ class Resolution:
         inputs = {"x": to_array(probe.inputs()["query"])}
         if decoder:
             inputs["memory"] = to_array(probe.inputs()["memory"])
-        causal = not decoder and probes.is_causal(probe)
+        causal = probes.is_causal(probe)
         if causal:
             self.conventions = replace(self.conventions, causal=True)
             self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
@@ -510,7 +542,10 @@ class Resolution:
             return
         base: p.Layout = {}
         for i, (path, norm) in enumerate(norms):
-            base |= p.under(next(iter(p.norm_layouts(norm, True)))[1], f"{path}.", f"norm{i + 1}")
+            layouts = list(p.norm_layouts(norm, True))
+            if not layouts:  # a norm without bias: no layer of the documents
+                return
+            base |= p.under(layouts[0][1], f"{path}.", f"norm{i + 1}")
         for _, layout in p.feed_forward_layouts(matrices, self.settings):
             base |= {f"feed_forward.{name}": place for name, place in layout.items()}
         parts = [p.attention_layouts(child, self.settings) for _, child in attentions]

@@ -24,6 +24,7 @@ SUPPORTED = (
     "swiglu",
     "sinusoidal_positions",
     "learned_positions",
+    "embedding",
     "rope",
     "encoder_layer",
     "decoder_layer",
@@ -53,6 +54,8 @@ def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: 
             "a class with build(role, config)"
         )
     said = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    if isinstance(module, nn.Embedding) and module.num_embeddings == SIZES["vocab"]:
+        return Fact("role", "embedding", f"an nn.Embedding of {SIZES['vocab']} tokens")
     if "rope" in name.lower() or "rotary" in name.lower():
         return Fact("role", "rope", "the class name")
     if re.search(r"\bposition(s|al)?\b|\bpos\b|\bpe\b", said) and "n_heads" not in options:
@@ -96,7 +99,9 @@ def _returns_cache(module: nn.Module, call: Call) -> bool:
             result = call(module, {"query": noise(1, 2, SIZES["d_model"])})
     except Exception:
         return False
-    return isinstance(result, tuple) and len(result) == 2 and result[1] is not None
+    if not isinstance(result, tuple) or len(result) != 2 or result[1] is None:
+        return False
+    return not (isinstance(result[1], Tensor) and result[1].shape[-2:] == (2, 2))  # those are weights
 
 
 def _has_width(matrix: Tensor) -> bool:

@@ -131,6 +131,13 @@ class Tokenwise(ModuleSubject):
         return {"out": out - x if self.conventions.residual else out}
 
 
+class Embedding(ModuleSubject):
+    """A table of tokens: ids in."""
+
+    def forward(self, *, ids: Tensor) -> dict[str, Any]:
+        return {"out": self.conventions.call(self.module, {"query": ids})}
+
+
 class Attention(ModuleSubject):
     """Attention modules, in the roles multi_head_attention, grouped_query_attention and self_attention."""
 

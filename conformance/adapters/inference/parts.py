@@ -1,0 +1,70 @@
+"""A whole model taken apart: the components that it builds, each constructed through the model's own constructor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from conformance.adapters.inference.construct import Constructor
+from conformance.adapters.inference.facts import Fact
+from conformance.adapters.inference.probes import SIZES
+
+LAYERS, VOCABULARY = 2, SIZES["vocab"]
+"""How many layers and tokens a whole model is built with."""
+
+_PLAIN = (nn.Linear, nn.Dropout, nn.Identity, nn.ModuleList, nn.ModuleDict, nn.Sequential)
+"""Parts of torch's that play no role of their own."""
+
+
+class PartOf:
+    """The constructor of a component of a whole model: the model is built, the component at `path` is taken.
+
+    Serves where a `Constructor` does.
+    """
+
+    def __init__(self, whole: Constructor, path: str) -> None:
+        self.whole = whole
+        self.path = path
+        self.names = whole.names
+        self.config_parameter = whole.config_parameter
+        self.config_constructor = whole.config_constructor
+
+    @property
+    def known(self) -> set[str]:
+        return self.whole.known
+
+    def make(self, values: Mapping[str, Any]) -> nn.Module:
+        """The component for option values; the model's other sizes are small."""
+        width = values.get("d_model", 8)
+        small = {"d_model": width, "n_heads": 1, "n_kv_heads": values.get("n_heads", 1), "d_ff": 2 * width}
+        model = whole_model(self.whole, {**small, **values})
+        return model.get_submodule(self.path)
+
+    def fact(self) -> Fact:
+        return Fact("constructor", f"{self.whole.cls.__name__}(...).{self.path}", "a component of the whole model")
+
+
+def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Module:
+    """The model, with few layers and tokens unless `values` says otherwise."""
+    model: nn.Module = constructor.make({"n_layers": LAYERS, "vocab": VOCABULARY, **values})
+    return model
+
+
+def is_whole(constructor: Constructor, model: nn.Module) -> bool:
+    """Whether it is a model rather than a component: it says how many tokens or layers, and embeds tokens."""
+    embeds = any(isinstance(part, nn.Embedding) and part.num_embeddings == VOCABULARY for part in model.modules())
+    return embeds and bool({"vocab", "n_layers"} & constructor.known)
+
+
+def components(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The first component of each class inside, by path, inner ones before those that hold them."""
+    seen: set[type[nn.Module]] = set()
+    found = []
+    for path, part in model.named_modules():
+        plain = isinstance(part, _PLAIN) or not any(True for _ in part.parameters())
+        if path and not plain and type(part) not in seen:
+            seen.add(type(part))
+            found.append((path, part))
+    yield from sorted(found, key=lambda item: -item[0].count("."))
