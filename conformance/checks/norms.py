@@ -37,6 +37,12 @@ def tokens(draw: Draw, low: int = 2, high: int = 16, pin: int = 5) -> Array:
     return draw.normal("x", (b, t, d)) * scale + draw.normal("offset", (b, t, 1)) * scale
 
 
+def digits_lost(x: Array, eps: float) -> float:
+    """By what factor centring magnifies the rounding of a token's features: they are rounded at their own size, and
+    divided by a spread that is much smaller where they nearly agree."""
+    return max(1.0, float((np.abs(x).max(-1) / np.sqrt(x.var(-1) + eps)).max()))
+
+
 def norm_bound(subject: Subject, width: int, gain: float = 1.0) -> float:
     """Rounding of a normalised row: its mean is about as large as its spread, its entries at most sqrt(d)."""
     return tolerance(subject.dtype, width, max(gain, 1.0) * 4.0)
@@ -49,9 +55,8 @@ def layer_norm_formula(impl: Any, draw: Draw) -> Evidence:
     eps = draw.choice("eps", (1e-6, 1e-5, 1e-2), pin=1e-5)
     subject, p = build_norm(impl, draw, "layer_norm", x.shape[-1], eps=eps)
     expected = f.layer_norm(x, p["weight"], p["bias"], eps)
-    return close(
-        "LayerNorm(x)", subject(x=x)["out"], expected, norm_bound(subject, x.shape[-1], np.abs(expected).max())
-    )
+    bound = norm_bound(subject, x.shape[-1], np.abs(expected).max()) * digits_lost(x, eps)
+    return close("LayerNorm(x)", subject(x=x)["out"], expected, bound)
 
 
 @check("layer-norm-variance-divides-by-d", roles=("layer_norm",), examples=0)
@@ -123,8 +128,7 @@ def layer_norm_statistics(impl: Any, draw: Draw) -> Evidence:
     subject, _ = build_norm(impl, draw, "layer_norm", width, plain(width), eps=eps)
     out = subject(x=x)["out"]
     variance = x.var(-1)
-    lost = max(1.0, float((np.abs(x).max(-1) / np.sqrt(variance + eps)).max()))  # digits, where features nearly agree
-    bound = norm_bound(subject, width) * lost
+    bound = norm_bound(subject, width) * digits_lost(x, eps)
     return all_of(
         close("means", out.mean(-1), np.zeros(x.shape[:-1]), bound),
         close("variances", out.var(-1), variance / (variance + eps), bound),
@@ -187,14 +191,21 @@ def layer_norm_gradients(impl: Any, draw: Draw) -> Evidence:
     """d beta is the cotangent summed over tokens, d gamma the cotangent times the normalised x, summed."""
     b, t, width = draw.int("B", 1, 2, 2), draw.int("T", 1, 3, 3), draw.int("d_model", 2, 5, 4)
     x, cotangent = draw.normal("x", (b, t, width)), draw.normal("cotangent", (b, t, width))
-    subject, _ = build_norm(impl, draw, "layer_norm", width)
+    subject, p = build_norm(impl, draw, "layer_norm", width)
     of_inputs, got = subject.vjp({"x": x}, cotangent)
-    normalised = f.layer_norm(x)
-    bound = gradient_bound(subject, b * t * width, 16.0)
+    normalised, lost = f.layer_norm(x), digits_lost(x, 1e-5)
+    bound = gradient_bound(subject, b * t * width, 16.0) * lost
+    slope = float((np.abs(p["weight"] * cotangent).max(-1) / np.sqrt(x.var(-1) + 1e-5)).max())
     return all_of(
         close("gradient of beta", got["bias"], cotangent.sum((0, 1)), bound),
         close("gradient of gamma", got["weight"], (cotangent * normalised).sum((0, 1)), bound),
-        close("gradient of x, summed over features", of_inputs["x"].sum(-1), np.zeros((b, t)), bound),
+        close(
+            "gradient of x, summed over features",
+            of_inputs["x"].sum(-1),
+            np.zeros((b, t)),
+            gradient_bound(subject, width, max(4.0, slope) * lost),
+            "rounding of terms as large as the cotangent over the spread",
+        ),
     )
 
 
