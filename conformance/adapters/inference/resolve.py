@@ -132,9 +132,9 @@ class Resolution:
         if "memory" in call.optional and {"query", "memory"} <= set(call.names):
             refused = not probes.runs(call, module, width)
             memory = call.names.pop("memory")
-            if refused and not probes.runs(call, module, width):
-                call.names["memory"] = memory
-            elif not refused and not probes.same_without(call, module, width, memory):
+            if (refused and not probes.runs(call, module, width)) or (
+                not refused and not probes.same_without(call, module, width, memory)
+            ):
                 call.names["memory"] = memory
         if not probes.runs(call, module, width):
             for name in [name for name in call.masks if call.constants.get(name, ...) is None]:
