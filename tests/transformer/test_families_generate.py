@@ -6,9 +6,11 @@ import pytest
 pytest.importorskip("transformers")
 
 from reference_families import DECODERS, SEQ2SEQ, pair, torch
+from transformers.generation import logits_process
 
 import minigrad as mg
-from transformer.decoding import beam_decode, greedy_decode, language_model, translator
+from transformer.decoding import beam_decode, greedy_decode, language_model, sampling_probabilities, translator
+from transformer.decoding.sampling import penalise_repetition
 
 NEW = 6
 
@@ -80,3 +82,36 @@ def test_generations_equal_the_librarys(family, seed, tmp_path):
         expected = theirs(family, reference, ids, pad, eos, num_beams=beams, length_penalty=penalty)
         got = ours(family, model, ids, pad, lambda f, p, b=beams, e=penalty: beam_decode(f, p, NEW, b, e, eos, pad))
         np.testing.assert_array_equal(ended(got, eos), ended(expected, eos), err_msg=f"{beams} beams, {penalty}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "processors"),
+    [
+        ({"temperature": 0.7}, [("TemperatureLogitsWarper", 0.7)]),
+        ({"top_k": 5}, [("TopKLogitsWarper", 5)]),
+        ({"top_k": 99}, [("TopKLogitsWarper", 99)]),
+        ({"top_p": 0.8}, [("TopPLogitsWarper", 0.8)]),
+        ({"top_p": 0.05}, [("TopPLogitsWarper", 0.05)]),
+        ({"min_p": 0.2}, [("MinPLogitsWarper", 0.2)]),
+        (
+            {"temperature": 1.3, "top_k": 9, "top_p": 0.7, "min_p": 0.05},
+            [("TemperatureLogitsWarper", 1.3), ("TopKLogitsWarper", 9), ("TopPLogitsWarper", 0.7),
+             ("MinPLogitsWarper", 0.05)],
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_filtered_probabilities_equal_the_librarys(settings, processors):
+    logits = np.random.default_rng(0).standard_normal((50, 23)) * 2
+    ids, scores = torch.zeros(50, 1, dtype=torch.long), torch.tensor(logits)
+    for name, value in processors:
+        scores = getattr(logits_process, name)(value)(ids, scores)
+    got = sampling_probabilities(mg.tensor(logits), **settings)
+    np.testing.assert_allclose(got, scores.softmax(-1).numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_the_repetition_penalty_equals_the_librarys():
+    rng = np.random.default_rng(0)
+    logits, ids = rng.standard_normal((6, 23)), rng.integers(0, 23, (6, 8))
+    expected = logits_process.RepetitionPenaltyLogitsProcessor(1.7)(torch.tensor(ids), torch.tensor(logits))
+    np.testing.assert_allclose(penalise_repetition(mg.tensor(logits), mg.tensor(ids), 1.7), expected, rtol=1e-12)
