@@ -19,10 +19,11 @@ from transformer.layers import DecoderLayer, EncoderLayer
 from transformer.masks import causal_mask, causal_padding_mask, padding_mask
 from transformer.models import Decoder, DecoderLM, Encoder, EncoderDecoder
 from transformer.positions import LearnedPositions, RoPE, SinusoidalPositions
-from transformer.recurrent import RNN
+from transformer.recurrent import LSTM, RNN, RecurrentClassifier, RecurrentSeq2Seq, RecurrentTagger
 from transformer.training import shift_targets, smoothed_cross_entropy
 
 __all__ = [
+    "LSTM",
     "MLP",
     "RNN",
     "Decoder",
@@ -36,6 +37,9 @@ __all__ = [
     "KVCache",
     "LearnedPositions",
     "MultiHeadAttention",
+    "RecurrentClassifier",
+    "RecurrentSeq2Seq",
+    "RecurrentTagger",
     "RoPE",
     "SelfAttention",
     "SinusoidalPositions",

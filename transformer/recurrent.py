@@ -8,6 +8,7 @@ from __future__ import annotations
 import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad import functional as F
+from transformer.cache import KVCache
 from transformer.ids import check_ids
 from transformer.masks import padding_mask
 from transformer.models.base import Seq2Seq
@@ -144,9 +145,11 @@ class RecurrentSeq2Seq(Seq2Seq):
         check_ids(src, "src")
         return self.encoder(self.src_embedding(src)), padding_mask(src, self.pad_id)
 
-    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: None = None) -> Tensor:
-        """tgt ``(B, Tt)`` int to logits ``(B, Tt, tgt_vocab)``. There is no cache: the prefix is run again."""
+    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
+        """tgt ``(B, Tt)`` int to logits ``(B, Tt, tgt_vocab)``. Raises ValueError for a cache."""
         check_ids(tgt, "tgt")
+        if cache is not None:
+            raise ValueError("a recurrent decoder has no keys to cache: decode without a cache")
         real = memory_mask.squeeze(1).squeeze(1)
         hidden, cell = self.bridge(last_state(memory, real)).tanh().chunk(2, -1)
         states = self.decoder(self.tgt_embedding(tgt), (hidden, cell))

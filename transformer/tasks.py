@@ -143,11 +143,9 @@ class PairsTask:
     def tensors(self, pairs: Pairs) -> Batch:
         """Sources, targets after BEGIN, and as labels targets before END."""
         encoded = [self._encode(pair) for pair in pairs]
-        longest = max(len(src) for src, _ in encoded), 1 + max(len(tgt) for _, tgt in encoded)
-        # few lengths, so that few shapes are compiled
-        source_length, length = (
-            max(n, min(-(-n // 8) * 8, most)) for n, most in zip(longest, self.longest, strict=True)
-        )
+        needed = max(max(len(src), len(tgt) + 1) for src, tgt in encoded)
+        bucket = max(8, 1 << (needed - 1).bit_length())  # few lengths, so that few shapes are compiled
+        source_length, length = (min(bucket, longest) for longest in self.longest)
         sources = data.pad_batch([src for src, _ in encoded], length=source_length)
         targets = data.pad_batch([[BEGIN, *tgt] for _, tgt in encoded], length=length)
         return Batch((sources, targets), data.pad_batch([[*tgt, END] for _, tgt in encoded], length=length))
@@ -206,13 +204,14 @@ class TextTask:
             sizes.max_len, sizes.dropout,
         )  # fmt: skip
 
-    def _windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
+    def windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
+        """max_len tokens from each of `starts` on; their labels are the tokens one later."""
         rows = tokens[starts[:, None] + np.arange(self.sizes.max_len + 1)]
         return Batch((mg.tensor(rows[:, :-1]),), mg.tensor(rows[:, 1:]))
 
     def batch(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, 4, step])
-        return self._windows(self.train, rng.integers(0, len(self.train) - self.sizes.max_len, self.sizes.batch_size))
+        return self.windows(self.train, rng.integers(0, len(self.train) - self.sizes.max_len, self.sizes.batch_size))
 
     def evaluate(self) -> Figures:
         """Loss in nats a token on windows side by side over the held-out text; and in bits a byte."""
@@ -220,7 +219,7 @@ class TextTask:
         total, loss = 0.0, token_loss(self.pad_id)
         with evaluation(self.model):
             for first in range(0, len(starts), 32):
-                total += loss(self.model, self._windows(self.held_out, starts[first : first + 32])).item()
+                total += loss(self.model, self.windows(self.held_out, starts[first : first + 32])).item()
         nats = total / (len(starts) * self.sizes.max_len)
         size = len(self.tokenizer.decode(self.held_out).encode()) / len(self.held_out)
         return {"held_out_loss": nats, "bits_per_byte": nats / np.log(2) / size}

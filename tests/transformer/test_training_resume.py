@@ -199,4 +199,5 @@ def test_training_survives_kill_9(tmp_path):
 @pytest.mark.deep
 def test_training_survives_many_kills(tmp_path):
     for run in range(10):
+        (tmp_path / str(run)).mkdir()
         survive(tmp_path / str(run), kills=20, steps=400, longest=0.6)
