@@ -67,19 +67,17 @@ class Subject:
 def _with_backward(function: Callable[..., Any]) -> Callable[..., Any]:
     from functools import wraps
 
-    from minigrad import dtypes, nn
+    from minigrad import nn, ones
+    from minigrad.autograd import backward
     from minigrad.trace import flatten
 
     @wraps(function.forward if isinstance(function, nn.Module) else function)
     def forward_and_backward(*arguments: Any) -> Any:
         result = function(*arguments)
-        loss: Any = None
-        for output in flatten(result)[0]:
-            if dtypes.is_floating(output.dtype) and output.requires_grad:
-                loss = output.sum() if loss is None else loss + output.sum()
-        if loss is None:
+        roots = [output for output in flatten(result)[0] if output.requires_grad]
+        if not roots:
             raise Refusal("there is no gradient to draw: nothing among its parameters and inputs requires one")
-        loss.backward()
+        backward(roots, [ones(*root.shape, dtype=root.dtype) for root in roots])
         return result
 
     return forward_and_backward

@@ -11,7 +11,7 @@ from minigrad.viz import style
 from minigrad.viz.metrics import width
 from minigrad.viz.picture import Arrow, Box, Cluster, Picture
 
-PAD_X, PAD_Y = 8.0, 5.0
+PAD_X, PAD_Y = 7.0, 5.0
 STACK = 5.0  # a folded block is drawn as a stack of sheets that shows this much
 MANY = 150  # boxes from which on the layout is asked to hurry
 
@@ -55,7 +55,7 @@ def dot(picture: Picture) -> str:
     hurry = " nslimit=2; nslimit1=2; mclimit=0.3; maxiter=200;" if len(picture.boxes) > MANY else ""
     lines = [
         "digraph {",
-        f'  rankdir=TB; nodesep=0.22; ranksep=0.32; bgcolor="transparent"; fontname="{style.FONT}"; fontsize=9;{hurry}',
+        f'  rankdir=TB; nodesep=0.16; ranksep=0.3; bgcolor="transparent"; fontname="{style.FONT}"; fontsize=9;{hurry}',
         f'  node [shape=box, style="filled,rounded", fixedsize=true, fontname="{style.FONT}", fontsize=9];',
         f'  edge [fontname="{style.FONT}", fontsize=8, arrowsize=0.55, penwidth=0.9];',
         *_members(picture, picture.top, "  "),
@@ -79,7 +79,7 @@ def _cluster(picture: Picture, cluster: Cluster, indent: str) -> list[str]:
     stroke, fill = style.frame(cluster.side)
     head = (
         f"{indent}subgraph cluster_{cluster.id} {{ id={cluster.id}; label={quote(cluster.title)}; labeljust=l; "
-        f'style="rounded,filled"; color="{stroke}"; fillcolor="{fill}"; margin=9;'
+        f'style="rounded,filled"; color="{stroke}"; fillcolor="{fill}"; margin=7;'
     )
     return [head, *_members(picture, cluster.members, indent + "  "), indent + "}"]
 
@@ -106,7 +106,7 @@ def _edge(arrow: Arrow, number: int) -> str:
     if arrow.kind == "tie":
         attributes += ["dir=none", "minlen=0", "weight=4"]
     if arrow.kind == "saved":
-        attributes += ["minlen=0", "weight=0"]
+        attributes += ["constraint=false"]
     if arrow.kind == "update":
         attributes += ["minlen=0", "weight=0"]
     if arrow.label:

@@ -2,7 +2,7 @@
 
     graph = record(model, torch.randn(2, 3), backward=True)      # needs torch
 
-The ops keep torch's names ("addmm"), so the graph can be drawn, listed and searched, not run here. Module scopes come from
+The ops keep torch's names ("addmm"): the graph can be drawn, listed and searched, not run here. Module scopes come from
 hooks on every module call. A backward op belongs to the forward op with the same autograd sequence number.
 """
 

@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from math import log10
 from typing import Any
 
-from minigrad.viz.format import cut, ended, quantity
+from minigrad.viz.format import clean, cut, ended, quantity
 from minigrad.viz.statistics import Statistics
 from minigrad.viz.view import SIDES, Card, Scope, View
 
-TITLE, LINE = 34, 44  # characters at most
+TITLE, LINE, DETAIL = 34, 44, 30  # characters at most
 OUTERMOST = 10  # boxes more
 
 
@@ -267,16 +267,16 @@ class _Drawing:
             own = self.view.cards[id]
             lines = [", ".join(own.outputs[:2]) + (", …" if len(own.outputs) > 2 else "")] if own.outputs else []
             if own.detail:
-                lines.insert(0, own.detail)
+                lines.insert(0, ended(own.detail, DETAIL))
             if self.options.details and own.kind == "op":
                 lines += [_cost(own.bytes, own.flops), *filter(None, [own.source])]
             if own.statistics is not None:
                 lines.append(str(own.statistics))
-            tooltip = "\n".join(filter(None, [f"{own.name} = {own.title}", *lines, own.source]))
+            tooltip = "\n".join(clean(line) for line in [f"{own.name} = {own.title}", *lines, own.source] if line)
             return Box(id, own.kind, own.side, cut(own.title, TITLE), [ended(line, LINE) for line in lines], tooltip,
                        own.parent, card.order)  # fmt: skip
-        return Box(id, "module", scope.side, self._scope_title(scope), [], scope.path or scope.title, scope.parent,
-                   card.order, repeats=len(self.runs.get(id, (id,))))  # fmt: skip
+        return Box(id, "module", scope.side, self._scope_title(scope), [], clean(scope.path or scope.title),
+                   scope.parent, card.order, repeats=len(self.runs.get(id, (id,))))  # fmt: skip
 
     def _scope_title(self, scope: Scope) -> str:
         name = scope.title

@@ -28,6 +28,7 @@ from minigrad.viz.statistics import Statistics
 SIDES = ("forward", "backward", "optimizer")
 SOURCES = {"input": "input", "leaf": "parameter", "constant": "constant"}
 _NOTHING = np.empty(0)
+_TOLD = ("shape", "flops", "kept")  # attributes that a card shows elsewhere, or need not show
 
 
 @dataclass
@@ -277,7 +278,7 @@ class _Builder:
                 card.partner = self._id(node.backward_of)
         if kind == "constant" and not node.name and self.graph.constants.get(node, _NOTHING).size == 1:
             card.title = short(self.graph.constants[node].item())
-        if node.source is not None and kind == "op":
+        if node.source is not None and kind == "op" and not node.source[0].startswith("<"):
             file, line = node.source
             card.source = f"{os.path.basename(file)}:{line}"
         card.statistics = self.statistics.get(node)
@@ -371,7 +372,11 @@ def _detail(node: Node) -> str:
             for edge, literal in zip(node.inputs, literals, strict=True)
         ]
         parts.append(f"({', '.join(written)})")
-    parts += [f"{k}={short(v)}" for k, v in node.attrs.items() if v is not None and k not in ("shape", "flops")]
+    for key, value in node.attrs.items():
+        if key == "body" and node.op == "fused":
+            parts.append(", ".join(step[0] for step in value))
+        elif value is not None and value is not False and key not in _TOLD:
+            parts.append(f"{key}={short(value)}")
     return ", ".join(parts)
 
 
