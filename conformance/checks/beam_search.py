@@ -36,14 +36,15 @@ def random_chain(draw: Draw, vocab: int) -> Chain:
     return Chain(np.exp(draw.normal("logits", (vocab, vocab), 2.0)))
 
 
-def search(impl: Any, model: Any, prompt: int, limit: int, **config: Any) -> tuple[Any, Any]:
-    """The subject and what it returned for a prompt of one token."""
+def search(impl: Any, model: Any, *prompt: int, limit: int, **config: Any) -> tuple[Any, Any]:
+    """The subject and what it returned for a prompt."""
     subject = impl.build(ROLE, {"max_new_tokens": limit, **config})
-    return subject, subject(next_logits=model, ids=np.array([[prompt]]))
+    return subject, subject(next_logits=model, ids=np.array([prompt]))
 
 
-def tokens_of(result: Any) -> Array:
-    return np.asarray(result["out"])[0, 1:]
+def tokens_of(result: Any, prompt: int = 1) -> Array:
+    """The new tokens, behind a prompt of so many."""
+    return np.asarray(result["out"])[0, prompt:]
 
 
 @check("a-beam-of-one-is-greedy", roles=(ROLE,))
@@ -53,7 +54,7 @@ def beam_of_one(impl: Any, draw: Draw) -> Evidence:
     eos = draw.choice("EOS", (None, 0, 1), 1)
     model = random_chain(draw, vocab)
     greedy = f.greedy_decode(model, np.array([[2]]), limit, eos)[0, 1:]
-    return same("tokens", tokens_of(search(impl, model, 2, limit, beams=1, eos_id=eos)[1]), greedy)
+    return same("tokens", tokens_of(search(impl, model, 2, limit=limit, beams=1, eos_id=eos)[1]), greedy)
 
 
 @check("a-beam-of-all-prefixes-is-exhaustive", roles=(ROLE,))
@@ -61,13 +62,10 @@ def exhaustive(impl: Any, draw: Draw) -> Evidence:
     """With a beam for every prefix the best of all V^T sequences is found, by the product of its probabilities."""
     vocab, length = draw.int("V", 2, 4, 3), draw.int("T", 2, 3, 3)
     model = random_chain(draw, vocab)
-    found = tokens_of(search(impl, model, 0, length, beams=vocab**length)[1])
+    found = tokens_of(search(impl, model, 0, limit=length, beams=vocab**length)[1])
     scores = {tokens: model.log_probability(0, tokens) for tokens in product(range(vocab), repeat=length)}
-    best = max(scores.values())
-    return all_of(
-        same("number of tokens", len(found), length),
-        close("log-probability of the sequence", scores[tuple(found.tolist())], best, 1e-9, "the best, or as good"),
-    )
+    got = scores.get(tuple(found.tolist()), -np.inf)  # not of this length
+    return close("log-probability of the sequence", got, max(scores.values()), 1e-9, "the best, or as good")
 
 
 MISLEADING = Chain(  # A is the likelier first word, and the best text that begins with it has 0.204; B EOS has 0.36
@@ -78,19 +76,22 @@ MISLEADING = Chain(  # A is the likelier first word, and the best text that begi
 @check("a-beam-of-two-finds-what-greedy-misses", roles=(ROLE,), examples=0)
 def beam_of_two(impl: Any, draw: Draw) -> Evidence:
     """Greedy takes A and ends with 0.204; two beams keep B as well, whose end makes 0.36."""
-    found = tokens_of(search(impl, MISLEADING, SOS, 4, beams=2, eos_id=EOS)[1])
+    found = tokens_of(search(impl, MISLEADING, SOS, limit=4, beams=2, eos_id=EOS)[1])
     return same("tokens", found, [B, EOS])
 
 
 @check("beam-scores-are-summed-log-probabilities", roles=(ROLE,), needs=(f"{ROLE}.score",))
 def summed_scores(impl: Any, draw: Draw) -> Evidence:
-    """The score of what is returned is the sum of its log-probabilities: ln 0.36 for 0.4 and 0.9."""
+    """The score of what is returned behind the prompt is the sum of its log-probabilities: ln 0.36 for 0.4 and 0.9."""
     beams, limit = draw.int("beams", 1, 5, 3), draw.int("new tokens", 2, 5, 4)
-    subject, worked = search(impl, MISLEADING, SOS, 4, beams=2, eos_id=EOS)
+    subject, worked = search(impl, MISLEADING, SOS, limit=4, beams=2, eos_id=EOS)
     model = random_chain(draw, 5)
-    _, result = search(impl, model, 0, limit, beams=beams)
-    expected = model.log_probability(0, tokens_of(result))
+    prompt = draw.integers("prompt", (draw.int("prompt length", 1, 4, 3),), 0, 5).tolist()
+    _, result = search(impl, model, *prompt, limit=limit, beams=beams)
+    expected = model.log_probability(prompt[-1], tokens_of(result, len(prompt)))
     return all_of(
+        same("the prompt", np.asarray(result["out"])[0, : len(prompt)], prompt),
+        same("number of new tokens", len(tokens_of(result, len(prompt))), limit),
         close("score of B EOS", worked["score"], np.log(0.36), tolerance(subject.dtype, 2)),
         close("score", result["score"], expected, tolerance(subject.dtype, limit, 1.0 - expected)),
     )
@@ -102,8 +103,8 @@ def length_penalty(impl: Any, draw: Draw) -> Evidence:
     power = draw.choice("length penalty", (0.5, 1.0, 2.0), 1.0)
     # The text that ends at once has 0.55; A B EOS has 0.45, and its mean is the higher one.
     model = Chain([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.45, 0.0, 0.55, 0.0]])
-    subject, plain = search(impl, model, SOS, 5, beams=4, eos_id=EOS)
-    _, divided = search(impl, model, SOS, 5, beams=4, eos_id=EOS, length_penalty=power)
+    subject, plain = search(impl, model, SOS, limit=5, beams=4, eos_id=EOS)
+    _, divided = search(impl, model, SOS, limit=5, beams=4, eos_id=EOS, length_penalty=power)
     return all_of(
         same("tokens without a penalty", tokens_of(plain), [EOS]),
         same("tokens with it", tokens_of(divided), [A, B, EOS]),
@@ -115,9 +116,9 @@ def length_penalty(impl: Any, draw: Draw) -> Evidence:
 def best_finished(impl: Any, draw: Draw) -> Evidence:
     """Of the hypotheses that ended the most probable is returned, nothing behind its EOS; otherwise the first beam."""
     limit = draw.int("new tokens", 3, 8, 5)
-    several = tokens_of(search(impl, MISLEADING, SOS, limit, beams=4, eos_id=EOS)[1])
+    several = tokens_of(search(impl, MISLEADING, SOS, limit=limit, beams=4, eos_id=EOS)[1])
     endless = Chain([[0.8, 0.2, 0.0, 0.0]] * 4)
-    never = tokens_of(search(impl, endless, SOS, limit, beams=2, eos_id=EOS)[1])
+    never = tokens_of(search(impl, endless, SOS, limit=limit, beams=2, eos_id=EOS)[1])
     return all_of(
         same("of B EOS (0.36), A EOS (0.204) and others", several, [B, EOS]),
         same("the first beam of a model that never ends", never, [A] * limit),
@@ -131,7 +132,7 @@ def finished_leave(impl: Any, draw: Draw) -> Evidence:
     # Behind EOS the model writes EOS: a finished hypothesis that is extended loses nothing and ends again.
     model = Chain([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0], [1 - early, 0.0, early, 0.0]])
     beams = draw.int("beams", 2, 4, 2)
-    found = tokens_of(search(impl, model, SOS, 6, beams=beams, eos_id=EOS)[1])
+    found = tokens_of(search(impl, model, SOS, limit=6, beams=beams, eos_id=EOS)[1])
     return same("tokens", found, [A, B, EOS])
 
 
@@ -141,5 +142,5 @@ def small_vocabulary(impl: Any, draw: Draw) -> Evidence:
     beams, limit = draw.int("beams", 4, 8, 4), draw.int("new tokens", 2, 5, 3)
     share = draw.float("P(A)", 0.6, 0.95, 0.8)
     endless = Chain([[share, 1 - share, 0.0, 0.0]] * 4)
-    found = tokens_of(search(impl, endless, SOS, limit, beams=beams, eos_id=EOS)[1])
+    found = tokens_of(search(impl, endless, SOS, limit=limit, beams=beams, eos_id=EOS)[1])
     return same("tokens of a model that gives EOS no probability", found, [A] * limit)

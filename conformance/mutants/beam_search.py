@@ -132,6 +132,15 @@ class AlwaysNormalised(_Beams):
         return max(super().penalty(), 1.0)
 
 
+@mutant(breaks=("beam-scores-are-summed-log-probabilities",))
+class BeamLimitCountsThePrompt(_Beams):
+    """The limit is that of the whole text, prompt included."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        self.config["max_new_tokens"] = max(1, self.config["max_new_tokens"] - inputs["ids"].shape[1])
+        return super().forward(p, **inputs)
+
+
 @mutant(breaks=("a-length-penalty-divides-by-a-power-of-the-length",))
 class PenaltyMultiplies(_Beams):
     """The score is multiplied by the power of the length: short texts win."""
