@@ -2,8 +2,9 @@
 
 It reads one JSON object a line from its standard input and answers one a line on its standard output: first
 `{"impl", "load_seconds", "folders"}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
-`{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. What the implementation prints goes to standard
-error. A step that takes longer than its seconds writes where it stands to standard error and ends the process.
+`{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. `{"adapter": path}` asks for the source of an
+inferred adapter: `{"source"}` or `{"refused": sentence}`. What the implementation prints goes to standard error. A
+step that takes longer than its seconds writes where it stands to standard error and ends the process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO, Any
 
 MEMORY = 4 * 2**30
@@ -34,6 +36,9 @@ def main() -> None:
     told: set[str] = set()
     for line in requests:
         request = json.loads(line)
+        if "adapter" in request:
+            _answer(answers, _adapter(implementation, first["impl"], request["adapter"]))
+            continue
         claim = request["claim"]
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
         if claim in CHECKS:
@@ -44,6 +49,20 @@ def main() -> None:
         new = [note for note in map(str, getattr(implementation, "notes", ())) if note not in told]
         told.update(new)
         _answer(answers, {**result.to_json(), "notes": new})
+
+
+def _adapter(implementation: Any, impl: str, path: str) -> dict[str, str]:
+    """The source of an inferred adapter, or why there is none."""
+    from conformance.adapters import SpecificationError, parse
+
+    try:
+        if parse(impl).is_built_in or "torch" not in sys.modules:
+            raise SpecificationError(f"--claims-adapter-out: {impl} is no nn.Module, and needs no adapter")
+        from conformance.adapters.inference.written import source
+
+        return {"source": source(implementation, impl, Path(path))}
+    except SpecificationError as error:
+        return {"refused": str(error)}
 
 
 def _take_standard_streams() -> tuple[IO[str], IO[str]]:

@@ -65,6 +65,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="write the results to FILE.html (one self-contained page) or FILE.json",
     )
+    group.addoption(
+        "--claims-adapter-out",
+        metavar="FILE",
+        default=None,
+        help="write what was inferred of an nn.Module to FILE.py, to correct and complete (--impl FILE.py:Adapter)",
+    )
 
 
 def _session(config: pytest.Config) -> ClaimsSession:

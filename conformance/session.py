@@ -79,6 +79,19 @@ class ClaimsSession:
             self.supervisor.start()
         except SpecificationError as error:
             raise pytest.UsageError(str(error)) from error
+        self._write_adapter()
+
+    def _write_adapter(self) -> None:
+        """Write the inferred adapter where --claims-adapter-out says. Raises UsageError."""
+        path = self.config.option.claims_adapter_out
+        if path is None or self.is_worker:
+            return
+        try:
+            Path(path).write_text(self.supervisor.adapter(Path(path)), encoding="utf-8")
+        except SpecificationError as error:
+            raise pytest.UsageError(str(error)) from error
+        except OSError as error:
+            raise pytest.UsageError(f"--claims-adapter-out {path}: it cannot be written: {error.strerror}") from error
 
     def start(self, claims: Iterable[str]) -> None:
         """Load the implementation, and run ahead through `claims` unless a scheduler deals them out."""

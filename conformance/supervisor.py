@@ -214,6 +214,20 @@ class Supervisor:
         self._first = self._new_child()
         self.name = self._first.name
 
+    def adapter(self, path: Path) -> str:
+        """The source of the inferred adapter, to be written to `path`; after `start`, before `submit`.
+
+        Raises SpecificationError when the implementation is none that was inferred.
+        """
+        assert self._first is not None
+        try:
+            answer = self._first.ask({"adapter": str(path.absolute())}, self.claim_seconds)
+        except _Died as death:
+            raise SpecificationError(f"--claims-adapter-out: the implementation {death}") from death
+        if "refused" in answer:
+            raise SpecificationError(answer["refused"])
+        return str(answer["source"])
+
     def submit(self, claims: Iterable[str]) -> None:
         """Queue claims that are not queued yet, in this order."""
         for claim in claims:

@@ -105,6 +105,12 @@ def resolve(text: str, folders: Sequence[str] = ()) -> Any:
     return _made(spec, found, "a class with build(role, config) must be constructible without arguments")
 
 
+def load_class(text: str) -> Any:
+    """The class that `text` names ("path/to/file.py:Class" or "package.module:Class"). Raises SpecificationError."""
+    spec = parse(text)
+    return _find(_load(spec, ()), spec)
+
+
 def _built_in(spec: Specification) -> Callable[[], Any]:
     if spec.target == "reference":
         return _adapter(spec, "conformance.adapters.reference").ReferenceImplementation

@@ -1,0 +1,72 @@
+"""Adapters written from what was inferred: each runs, infers nothing, and gives the verdicts of the inference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters import SpecificationError, resolve  # noqa: E402
+from conformance.adapters.inference import probes  # noqa: E402
+from conformance.adapters.inference.written import source  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+
+pytest_plugins = ["pytester"]
+
+SUBJECTS = Path(__file__).parent / "subjects_torch.py"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HiddenMask", "SequenceFirst", "EinsumKernels", "PostNormInside", "FusedCausal", "RMSNormMinusOne"),
+        *("HalfSplitPositions", "RotaryEmbedding", "PreNormDecoderBlock", "CachedHeads", "Unscaled"),
+    ],
+)
+def test_a_written_adapter_gives_the_verdicts_of_the_inference(tmp_path, monkeypatch, name):
+    inferred = resolve(f"{SUBJECTS}:{name}")
+    path = tmp_path / "adapter.py"
+    path.write_text(source(inferred, f"{SUBJECTS}:{name}", path))
+    monkeypatch.setattr(probes, "difference", None)  # whoever infers stumbles
+    written = resolve(f"{path}:Adapter")
+    claims = [claim for claim, check in CHECKS.items() if inferred.role in check.roles][:4]
+    verdicts = {claim: run_check(CHECKS[claim], inferred, "quick").verdict for claim in claims}
+    assert set(verdicts.values()) != {Verdict.NOT_PROVIDED}
+    assert {claim: run_check(CHECKS[claim], written, "quick").verdict for claim in claims} == verdicts
+
+
+def test_the_option_writes_the_file(pytester):
+    result = pytester.runpytest_inprocess(
+        *("-p", "no:cacheprovider", "--pyargs", "conformance", "--impl", f"{SUBJECTS}:FusedPerHead"),
+        *("--claims", "multi-head-formula", "--claims-adapter-out", "adapter.py"),
+    )
+    assert result.ret == pytest.ExitCode.OK
+    text = (pytester.path / "adapter.py").read_text()
+    assert "class Adapter(WrittenAdapter):" in text
+    assert "fused head by head" in text
+
+
+@pytest.mark.parametrize(
+    ("impl", "path", "sentence"),
+    [
+        ("reference", "adapter.py", "reference is no nn.Module, and needs no adapter"),
+        (f"{SUBJECTS}:FusedPerHead", "/no/such/adapter.py", "cannot be written: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_written_is_one_sentence(pytester, impl, path, sentence):
+    result = pytester.runpytest_inprocess(
+        *("-p", "no:cacheprovider", "--pyargs", "conformance", "--impl", impl, "--claims", "multi-head-formula"),
+        *("--claims-adapter-out", path),
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert sentence in "\n".join([*result.errlines, *result.outlines])
+
+
+def test_only_inferred_classes_have_one(tmp_path):
+    with pytest.raises(SpecificationError, match="for an nn[.]Module that was inferred"):
+        source(resolve("reference"), "reference", tmp_path / "adapter.py")
