@@ -68,5 +68,5 @@ def test_what_cannot_be_written_is_one_sentence(pytester, impl, path, sentence):
 
 
 def test_only_inferred_classes_have_one(tmp_path):
-    with pytest.raises(SpecificationError, match="for an nn[.]Module that was inferred"):
+    with pytest.raises(SpecificationError, match=r"for an nn\.Module that was inferred"):
         source(resolve("reference"), "reference", tmp_path / "adapter.py")
