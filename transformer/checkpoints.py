@@ -12,12 +12,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
 import minigrad as mg
-from minigrad import dtypes, nn
+from minigrad import Tensor, dtypes, nn
 from minigrad.io import FormatError, load_file, save_file, write_atomically
 from transformer.models.bart import Bart, Marian
 from transformer.models.bert import Bert
@@ -78,7 +79,7 @@ def save(model: Any, folder: Folder) -> None:
 
 def stored_arrays(model: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Values by our names (parameters, or their gradients) as a weights file has them, tied ones once."""
-    owners = {id(tensor): name for name, tensor in reversed(model._state().items())}
+    owners = {id(tensor): name for name, tensor in reversed(_tensors(model).items())}
     once = set(owners.values())
     return {
         rule.theirs: np.ascontiguousarray(rule.stored([values[name] for name in rule.ours]))
@@ -87,14 +88,19 @@ def stored_arrays(model: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.
     }
 
 
+def _tensors(model: Any) -> dict[str, Tensor]:
+    """Every parameter and buffer itself; a tied one under each of its names."""
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+
+
 def _rules(model: Any) -> list[Name]:
-    own = list(model._state())
+    own = list(_tensors(model))
     return [concrete for name in model.names for concrete in name.concrete(own)]
 
 
 def _own_values(model: Any, arrays: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
     """Our state dict out of the file's arrays. Raises CheckpointError for missing, unknown and misshapen keys."""
-    own = model._state()
+    own = _tensors(model)
     values: dict[str, np.ndarray] = {}
     used: set[str] = set()
     missing: dict[str, str] = {}
@@ -133,12 +139,12 @@ def _family(settings: Mapping[str, Any]) -> tuple[type[Any], Mapping[str, Any]]:
     """The model class that a configuration names, and the arguments beside the configuration."""
     kind = settings.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise CheckpointError(f"config: model_type {kind!r} is not known here, only {', '.join(FAMILIES)}")
+        raise CheckpointError(f"config: model_type {short(kind)} is not known here, only {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     named = settings.get("architectures") or [next(iter(family.architectures))]
     if not isinstance(named, list) or not isinstance(named[0], str) or named[0] not in family.architectures:
         raise CheckpointError(
-            f"config: architectures {named!r} of {kind} are not built here, only {', '.join(family.architectures)}"
+            f"config: architectures {short(named)} of {kind} are not built here, only {', '.join(family.architectures)}"
         )
     return family, family.architectures[named[0]]
 
@@ -167,6 +173,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing: a checkpoint is a folder with {CONFIG} and {WEIGHTS}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
     except RecursionError:
         raise CheckpointError(f"{path} is nested too deeply") from None
     except ValueError as error:
@@ -202,6 +210,8 @@ def _read_tensors(path: Path) -> dict[str, np.ndarray]:
         return {key: tensor.numpy() for key, tensor in load_file(path).items()}
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing (weights as a pickle, pytorch_model.bin, are not read)") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
     except FormatError as error:
         raise CheckpointError(str(error)) from None
 

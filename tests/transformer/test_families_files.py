@@ -199,6 +199,15 @@ def test_a_folder_without_weights(folder):
     refused(folder, "model.safetensors is missing")
 
 
+def test_files_that_are_folders(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").mkdir()
+    refused(folder, "model.safetensors cannot be read")
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    refused(folder, "config.json cannot be read")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -225,6 +234,8 @@ def test_a_config_that_is_no_table(folder, content, message):
         ({"model_type": ["gpt2"]}, r"model_type \['gpt2'\] is not known"),
         ({"architectures": ["GPT2DoubleHeadsModel"]}, "GPT2DoubleHeadsModel.* of gpt2 are not built here"),
         ({"architectures": "GPT2LMHeadModel"}, "architectures 'GPT2LMHeadModel' of gpt2"),
+        ({"model_type": "x" * 10**6}, "model_type 'xxxxx"),
+        ({"n_layer": [0] * 10**5}, "n_layer must be a whole number"),
         ({"n_layer": -1}, "n_layer must be a whole number, at least 1, got -1"),
         ({"n_layer": 2.5}, "n_layer must be a whole number"),
         ({"n_layer": True}, "n_layer must be a whole number"),
@@ -244,7 +255,7 @@ def test_a_config_that_is_no_table(folder, content, message):
         ({"n_inner": 10**9}, r"c_fc.weight has shape \[12, 48\] .* asks for \[12, 1000000000\]"),
         ({"n_embd": 24}, r"wte.weight has shape \[19, 12\] .* asks for \[19, 24\]"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_config_with_impossible_settings(folder, settings, message):
     change_config(folder, **settings)

@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from reprlib import repr as short
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ ACTIVATIONS = {  # a configuration's word for ours
 def activation(name: str) -> str:
     """Our name of an activation. Raises CheckpointError for one that there is not."""
     if name not in ACTIVATIONS:
-        raise CheckpointError(f"config: there is no activation {name!r}, only {', '.join(ACTIVATIONS)}")
+        raise CheckpointError(f"config: there is no activation {short(name)}, only {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -62,7 +63,7 @@ class Config:
         for name, value in cls.fixed.items():
             if settings.get(name, value) != value:
                 raise CheckpointError(
-                    f"config: {name} is {settings[name]!r}, and {cls.model_type} is built here with {value!r} only"
+                    f"config: {name} is {short(settings[name])}, and {cls.model_type} is built here with {value!r} only"
                 )
         known = {name: settings[name] for name in names if name in settings}
         return cls(**known, extra={name: value for name, value in settings.items() if name not in names})
@@ -89,7 +90,7 @@ def _check_setting(name: str, value: Any, hint: Any) -> None:
         least = 0 if name.endswith("_id") else 1
         fits, expected = type(value) is int and least <= value < 2**31, f"a whole number, at least {least}"
     if not fits:
-        raise CheckpointError(f"config: {name} must be {expected}, got {value!r}")
+        raise CheckpointError(f"config: {name} must be {expected}, got {short(value)}")
 
 
 # --- names of parameters ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from reprlib import repr as short
 from typing import Any, Self
 
 import numpy as np
@@ -56,26 +57,36 @@ class RotaryConfig(Config):
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """As Config's; rope_theta and rope_scaling, as older files say it, become rope_parameters."""
         settings = dict(settings)
-        theta, scaling = settings.pop("rope_theta", None), settings.pop("rope_scaling", None)
-        if "rope_parameters" not in settings and (theta is not None or scaling is not None):
-            if not isinstance(scaling, dict | None):
-                raise CheckpointError(f"config: rope_scaling must be a table, got {scaling!r}")
-            default = cls().rope_parameters["rope_theta"]
-            settings["rope_parameters"] = {"rope_theta": default if theta is None else theta, **(scaling or {})}
-        config = super().from_dict(settings)
+        older = {"rope_theta": settings.pop("rope_theta", cls().rope_parameters["rope_theta"])}
+        scaling = settings.pop("rope_scaling", None) or {}
+        given = settings.get("rope_parameters", scaling)
+        if not isinstance(given, dict):
+            raise CheckpointError(f"config: rope_parameters or rope_scaling must be a table, got {short(given)}")
+        config = super().from_dict({**settings, "rope_parameters": {**older, **given}})
         config.interpolation()
         return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Config's, with rope_theta and rope_scaling for older readers."""
+        scaling = {name: value for name, value in self.rope_parameters.items() if name != "rope_theta"}
+        plain = self.rope_parameters.get("rope_type", "default") == "default" and "type" not in scaling
+        older = {"rope_theta": self.rope_parameters["rope_theta"], "rope_scaling": None if plain else scaling}
+        return {**super().to_dict(), **older}
 
     def interpolation(self) -> float | np.ndarray:
         """By how much RoPE slows its pairs. Raises CheckpointError for scalings that are not built here."""
         given = {"factor": 1.0, **self.rope_parameters}
         kind = given.get("rope_type", given.get("type", "default"))
-        if kind not in ROPE_NUMBERS:
-            raise CheckpointError(f"config: RoPE of type {kind!r} is not built here, only {', '.join(ROPE_NUMBERS)}")
+        if not isinstance(kind, str) or kind not in ROPE_NUMBERS:
+            raise CheckpointError(
+                f"config: RoPE of type {short(kind)} is not built here, only {', '.join(ROPE_NUMBERS)}"
+            )
         for name in ROPE_NUMBERS[kind]:
             number: Any = given.get(name)
             if type(number) not in (int, float) or not 0 < number < math.inf:
-                raise CheckpointError(f"config: {name} of rope_parameters must be a number above 0, got {number!r}")
+                raise CheckpointError(
+                    f"config: {name} of rope_parameters must be a number above 0, got {short(number)}"
+                )
         if kind == "llama3":
             theta, *numbers = (given[name] for name in ROPE_NUMBERS[kind])
             return interpolation_by_wavelength(self.d_head, theta, *numbers)
@@ -156,7 +167,7 @@ class Llama(RotaryLM):
     """LLaMA with its language-model head. Raises ValueError where heads do not divide."""
 
     config_class = LlamaConfig
-    architectures = {"LlamaForCausalLM": {}, "LlamaModel": {}}
+    architectures = {"LlamaForCausalLM": {}}
     prefix = "model."
     names = (
         *NAMES,

@@ -40,7 +40,7 @@ class Mixtral(RotaryLM):
     """
 
     config_class = MixtralConfig
-    architectures = {"MixtralForCausalLM": {}, "MixtralModel": {}}
+    architectures = {"MixtralForCausalLM": {}}
     prefix = "model."
     names = (
         *NAMES,
