@@ -153,8 +153,11 @@ class PairsTask:
     def batch(self, step: int) -> Batch:
         return self.tensors(self.source(step))
 
-    def answers(self, questions: Sequence[str], beams: int = 1) -> list[str]:
-        """The model's answers: by beam search, greedily with one beam. Raises ValueError for an empty question."""
+    def answers(self, questions: Sequence[str], beams: int = 1, longest: int | None = None) -> list[str]:
+        """The model's answers: by beam search, greedily with one beam. Raises ValueError for an empty question.
+
+        longest: in tokens; as long as fits the model unless given.
+        """
         found: list[str] = []
         for start in range(0, len(questions), 64):
             sources = [self.tokenizer.encode(question) for question in questions[start : start + 64]]
@@ -162,7 +165,7 @@ class PairsTask:
                 raise ValueError("there is nothing to translate: a text is empty")
             begin = mg.full((len(sources), 1), BEGIN, dtype=mg.int64)
             next_logits = translator(self.model, data.pad_batch(sources), self.model.new_cache())
-            longest = self.sizes.max_len
+            longest = longest or self.sizes.max_len
             if beams == 1:
                 written = greedy_decode(next_logits, begin, longest, END, PAD)
             else:
@@ -181,7 +184,7 @@ class PairsTask:
                 loss += F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), PAD, reduction="sum").item()
                 right += int(((logits.argmax(-1) == batch.labels) & real).sum())
                 count += int(real.sum())
-        answers = self.answers([question for question, _ in self.test])
+        answers = self.answers([question for question, _ in self.test], longest=self.longest[1])
         exact = sum(answer == wanted for answer, (_, wanted) in zip(answers, self.test, strict=True))
         return {"held_out_loss": loss / count, "token_accuracy": right / count, "exact": exact / len(self.test)}
 

@@ -32,7 +32,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "reverse": {**_SMALL, "steps": 1500, "lr": 2e-3},
     "sort": {**_SMALL, "steps": 1500, "lr": 2e-3},
     "addition": {**_SMALL, "steps": 2500, "size": 3},
-    TRANSLATE: {"steps": 2000, "vocab": 800, "max_len": 96, "batch_size": 32},
+    TRANSLATE: {"steps": 2000, "vocab": 800, "max_len": 96, "batch_size": 32, "evaluate_every": 500},
     TEXT: {"steps": 1500, "lr": 2e-3, "dropout": 0.0, "batch_size": 16},
 }
 
