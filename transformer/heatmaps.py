@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import nn
+from minigrad.viz.format import clean
 from transformer.attention import MultiHeadAttention
 
 BLOCKS = " ░▒▓█"
@@ -112,7 +113,7 @@ def _head(
 ) -> str:  # fmt: skip
     middle = CELL * 0.7
     parts = [f'<g transform="translate({x},{y})">']
-    parts.append(f'<text x="0" y="{len(rows) * CELL + 14}" fill="#555555">{escape(_shown(title))}</text>')
+    parts.append(f'<text x="0" y="{len(rows) * CELL + 14}" fill="#555555">{escape(clean(title))}</text>')
     for i, label in enumerate(rows):
         parts.append(f'<text x="-6" y="{i * CELL + middle}" text-anchor="end">{escape(label)}</text>')
     for j, label in enumerate(columns):

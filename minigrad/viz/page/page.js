@@ -21,7 +21,12 @@ for (const [a, b, kind] of D.wires) {
   while (i > 0 && j > 0 && up[i - 1] === down[j - 1]) { i--; j--; }
   if (up[i] === down[j] && i > 0 && j > 0 && kind !== "saved") between[up[i]].push([up[i - 1], down[j - 1]]);
 }
-const visible = id => { let at = id; for (const p of ancestors(id)) if (!open.has(p)) at = p; return at; };
+let seenAs = new Map();  /* id -> the box that shows it, while nothing opens or closes */
+const visible = id => {
+  let at = seenAs.get(id);
+  if (at === undefined) { at = id; for (const p of ancestors(id)) if (!open.has(p)) at = p; seenAs.set(id, at); }
+  return at;
+};
 
 /* --- layout: longest path in layers, each layer ordered and placed by where its neighbours stand --- */
 const measure = text => { let w = 0; for (const c of text) w += c.charCodeAt(0) > 0x2e7f ? 1.9 : 1; return w; };
@@ -87,7 +92,7 @@ function make(name, attrs, parent, text) {
 }
 function draw() {
   const tree = layout(D.root);
-  shown = new Map(); frames = new Map();
+  shown = new Map(); frames = new Map(); seenAs = new Map();
   for (const layer of ["frames", "arrows", "boxes"]) $(layer).replaceChildren();
   const put = (cell, dx, dy) => {
     for (const p of cell.inside) {
@@ -98,7 +103,9 @@ function draw() {
   };
   put(tree, 0, 0);
   arrows();
+  nearby();
   mark();
+  cull();
 }
 function frame(id, at) {
   const g = make("g", {class: `frame ${D.scopes[id].side}`, "data-id": id}, $("frames"));
@@ -114,29 +121,43 @@ function box(id, at) {
   it.lines.forEach((line, i) => make("text", {class: "small", x: at.w / 2, y: 28 + 12 * i}, g, line));
   at.g = g;
 }
-function arrows() {
-  $("arrows").replaceChildren();
-  const done = new Set(), withSaved = $("saved").checked;
+function arrows() {  /* all but those that would only clutter: these appear beside the box that is chosen */
+  const withSaved = $("saved").checked;
+  lines($("arrows"), "", (a, b, kind) => kind === "saved" ? withSaved : kind !== "tie" && !(kind === "update" && item(a).side === "forward"));
+}
+function nearby() { lines($("near"), " near", (a, b) => a === chosen || b === chosen); }
+function lines(parent, style, wanted) {
+  parent.replaceChildren();
+  drawn = drawn.filter(part => part.parent !== parent);
+  const done = new Set();
   const line = (a, b, kind) => {
     const key = `${a} ${b} ${kind}`, s = shown.get(a), t = shown.get(b);
-    if (!s || !t || a === b || done.has(key)) return;
+    if (!s || !t || a === b || done.has(key) || !wanted(a, b, kind)) return;
     done.add(key);
-    const near = chosen === a || chosen === b;
-    const aside = kind === "saved" || kind === "tie" || kind === "update" && item(a).side === "forward";
-    if (aside && !near && !(withSaved && kind === "saved")) return;
     const sx = s.x + s.w / 2, tx = t.x + t.w / 2;
     let d;
     if (t.y >= s.y + s.h) { const sy = s.y + s.h, m = (t.y - sy) / 2; d = `M${sx},${sy} C${sx},${sy + m} ${tx},${t.y - m} ${tx},${t.y}`; }
     else if (t.y + t.h <= s.y) { const ty = t.y + t.h, m = (s.y - ty) / 2; d = `M${sx},${s.y} C${sx},${s.y - m} ${tx},${ty + m} ${tx},${ty}`; }
     else { const r = tx > sx, a1 = r ? s.x + s.w : s.x, b1 = r ? t.x : t.x + t.w, m = (b1 - a1) / 2, ay = s.y + s.h / 2, by = t.y + t.h / 2; d = `M${a1},${ay} C${a1 + m},${ay} ${b1 - m},${by} ${b1},${by}`; }
-    make("path", {class: `arrow ${kind}${near ? " near" : ""}`, d}, $("arrows"));
+    const g = make("path", {class: `arrow ${kind}${style}`, d}, parent), x = Math.min(s.x, t.x), y = Math.min(s.y, t.y);
+    drawn.push({g, parent, x, y, w: Math.max(s.x + s.w, t.x + t.w) - x, h: Math.max(s.y + s.h, t.y + t.h) - y, on: true});
   };
   for (const [a, b, kind] of D.wires) line(visible(a), visible(b), kind);
   for (const id in D.cards) if (D.cards[id].partner) line(visible(D.cards[id].partner), visible(id), "tie");
 }
+let drawn = [], culling = 0;
+function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
+  culling = 0;
+  const r = svg.getBoundingClientRect(), x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
+  const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
+  const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; a.g.style.display = on ? "" : "none"; } };
+  shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
+}
 function move() {
+  culling ||= requestAnimationFrame(cull);
   world.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.k})`);
   svg.classList.toggle("far", view.k < 0.45);
+  svg.classList.toggle("farther", view.k < 0.2);
 }
 function zoom(factor, cx, cy) {
   const k = Math.min(4, Math.max(0.02, view.k * factor));
@@ -175,7 +196,7 @@ function mark() {
 }
 function choose(id, keep) {
   chosen = id;
-  arrows(); mark();
+  nearby(); mark();
   if (id) { center(id, keep); describe(id); } else if (step) tell(); else panel.replaceChildren();
 }
 function twins(id) {  /* a scope and those that mirror it on the other sides */
@@ -245,7 +266,7 @@ function go(n) {
   $("slider").value = step;
   $("slider").setAttribute("aria-valuetext", step ? `step ${step}: ${item(D.steps[step - 1].node).title}` : "before the backward pass");
   $("position").textContent = `${step} of ${D.steps.length}`;
-  chosen = null; arrows(); mark();
+  chosen = null; nearby(); mark();
   if (step) center(visible(D.steps[step - 1].node));
   tell();
 }
@@ -355,7 +376,7 @@ $("search").oninput = e => search(e.target.value);
 $("more").onclick = () => every(true);
 $("less").onclick = () => every(false);
 $("fit").onclick = fit;
-$("saved").onchange = arrows;
+$("saved").onchange = () => { arrows(); cull(); };
 $("help").onclick = keys;
 $("back").onclick = () => go(step - 1);
 $("next").onclick = () => go(step + 1);
