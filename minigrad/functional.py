@@ -21,11 +21,14 @@ from minigrad.ops.shape import cat, transpose
 from minigrad.tensor import Tensor
 
 __all__ = [
+    "binary_cross_entropy_with_logits",
     "cross_entropy",
     "dropout",
     "embedding",
     "gelu",
     "gelu_tanh",
+    "kl_div",
+    "l1_loss",
     "layer_norm",
     "leaky_relu",
     "linear",
@@ -117,6 +120,36 @@ def nll_loss(log_probs: Tensor, targets: Tensor, ignore_index: int | None = -100
     if reduction == "mean":
         return each.sum() / cast(kept.sum(), dtype=each.array.dtype)
     return _reduced(each, reduction)
+
+
+def l1_loss(x: Tensor, target: Any, reduction: str = "mean") -> Tensor:
+    """The absolute difference: its mean, sum, or each ("none"). Raises ValueError where shapes differ."""
+    target = as_operand(target, x)
+    if target.array.shape != x.array.shape:
+        raise ValueError(f"l1_loss: shapes {list(x.array.shape)} and {list(target.array.shape)} differ")
+    return _reduced((floating(x) - target).abs(), reduction)
+
+
+def kl_div(log_probs: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """target (ln target - log_probs), 0 where the target is 0; "batchmean" divides the sum by the first size.
+
+    target holds probabilities, or their logarithms if `log_target`; "mean" divides by the number of elements.
+    """
+    if log_target:
+        each = target.exp() * (target - log_probs)
+    else:
+        positive = target > 0
+        each = where(positive, target * where(positive, target, 1.0).log(), 0.0) - target * log_probs
+    return each.sum() / each.array.shape[0] if reduction == "batchmean" else _reduced(each, reduction)
+
+
+def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """-(t ln p + (1 - t) ln(1 - p)) with p = sigmoid(x), without overflow. Raises ValueError where shapes differ."""
+    if target.array.shape != x.array.shape:
+        raise ValueError(
+            f"binary_cross_entropy_with_logits: shapes {list(x.array.shape)} and {list(target.array.shape)} differ"
+        )
+    return _reduced(softplus(x) - x * target, reduction)
 
 
 def _reduced(each: Tensor, reduction: str) -> Tensor:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minigrad import dtypes
+from minigrad.device import CPU, Device
 from minigrad.graph import Node, state
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class Tensor:
         return self.array.ndim
 
     @property
-    def device(self) -> str:
-        return self.storage.device
+    def device(self) -> Device:
+        return CPU if self.storage.device == "cpu" else Device(self.storage.device)
 
     def dim(self) -> int:
         return self.array.ndim

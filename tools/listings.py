@@ -14,7 +14,7 @@ import hashlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,8 +61,8 @@ class Row:
         return "FAIL" if self.broken else "PASS"
 
 
-def listings(path: Path, document: str) -> Iterator[Listing]:
-    """The listings of a text that define nn.Module classes. Listings that are no Python (sketches) are left out."""
+def cut(path: Path) -> Iterator[tuple[int, list[ast.stmt], list[ast.stmt]]]:
+    """(line, definitions of the listings before, own statements) of each listing that is Python (not a sketch)."""
     text = path.read_text(encoding="utf-8")
     before: list[ast.stmt] = []
     for match in _FENCE.finditer(text):
@@ -70,12 +70,22 @@ def listings(path: Path, document: str) -> Iterator[Listing]:
             body = ast.parse(match[1]).body
         except SyntaxError:
             continue
-        kept = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef))]
-        before += kept
+        yield text.count("\n", 0, match.start()) + 1, before, body
+        before = before + definitions(body)
+
+
+def definitions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    return [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef))]
+
+
+def listings(path: Path, document: str) -> Iterator[Listing]:
+    """The listings of a text that define nn.Module classes."""
+    for line, before, body in cut(path):
+        kept = definitions(body)
         modules = tuple(node.name for node in kept if isinstance(node, ast.ClassDef) and _is_module(node))
         if modules:
-            source = "\n\n".join(ast.unparse(node) for node in before)
-            yield Listing(document, text.count("\n", 0, match.start()) + 1, source + "\n", modules)
+            source = "\n\n".join(ast.unparse(node) for node in before + kept)
+            yield Listing(document, line, source + "\n", modules)
 
 
 def _is_module(node: ast.ClassDef) -> bool:

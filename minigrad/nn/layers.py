@@ -254,6 +254,55 @@ class Tanh(Module):
         return F.tanh(x)
 
 
+class LeakyReLU(Module):
+    """x where x > 0, else negative_slope x."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__()
+        self.negative_slope = negative_slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.leaky_relu(x, self.negative_slope)
+
+    def extra_repr(self) -> str:
+        return f"negative_slope={self.negative_slope}"
+
+
+class Softmax(Module):
+    """e^x / sum e^x along `dim`."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.softmax(x, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Softmax):
+    """ln softmax along `dim`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.log_softmax(x, self.dim)
+
+
+class Flatten(Module):
+    """The dimensions from `start_dim` to `end_dim` as one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
 class MSELoss(Module):
     """The squared difference: its mean, sum, or each ("none")."""
 
@@ -263,6 +312,50 @@ class MSELoss(Module):
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(x, target, self.reduction)
+
+
+class L1Loss(Module):
+    """The absolute difference: its mean, sum, or each ("none")."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.l1_loss(x, target, self.reduction)
+
+
+class BCEWithLogitsLoss(Module):
+    """Binary cross-entropy of logits; see `minigrad.functional.binary_cross_entropy_with_logits`."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(x, target, self.reduction)
+
+
+class KLDivLoss(Module):
+    """Kullback-Leibler divergence of log-probabilities from a target; see `minigrad.functional.kl_div`."""
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__()
+        self.reduction, self.log_target = reduction, log_target
+
+    def forward(self, log_probs: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(log_probs, target, self.reduction, self.log_target)
+
+
+class NLLLoss(Module):
+    """Minus the log-probability of each target ``(N,)`` in ``(N, V)``; see `minigrad.functional.nll_loss`."""
+
+    def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__()
+        self.ignore_index, self.reduction = ignore_index, reduction
+
+    def forward(self, log_probs: Tensor, targets: Tensor) -> Tensor:
+        return F.nll_loss(log_probs, targets, self.ignore_index, self.reduction)
 
 
 class CrossEntropyLoss(Module):

@@ -278,10 +278,13 @@ class Module:
             parameter.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self) -> None:
-        """Forget every parameter's gradient."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget every parameter's gradient, or fill it with zeros."""
         for parameter in self.parameters():
-            parameter.grad = None
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad.zero_()
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Floating parameters and buffers in another dtype, others on another device only; see `Tensor.to`."""
@@ -292,6 +295,9 @@ class Module:
                 tensor.data = converted
                 tensor.grad = None if gradient is None else gradient.to(converted.dtype)
         return self
+
+    def cpu(self: Self) -> Self:
+        return self.to("cpu")
 
     def float(self: Self) -> Self:
         return self.to(dtypes.float32)

@@ -74,6 +74,59 @@ class LambdaLR(LRScheduler):
         return base_lr * self.lr_lambda(epoch)
 
 
+class StepLR(LRScheduler):
+    """base_lr gamma^(epoch // step_size)."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+        if step_size < 1:
+            raise ValueError(f"StepLR: step_size must be at least 1, got {step_size}")
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        return base_lr * self.gamma ** (epoch // self.step_size)
+
+
+class ExponentialLR(LRScheduler):
+    """base_lr gamma^epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        return base_lr * self.gamma**epoch
+
+
+class LinearLR(LRScheduler):
+    """base_lr times a factor that goes linearly from start_factor to end_factor in total_iters updates, and stays."""
+
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1.0 / 3.0, end_factor: float = 1.0, total_iters: int = 5
+    ) -> None:
+        if total_iters < 1:
+            raise ValueError(f"LinearLR: total_iters must be at least 1, got {total_iters}")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        done = min(epoch, self.total_iters) / self.total_iters
+        return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * done)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """eta_min + (base_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2 (Loshchilov and Hutter 2017)."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
+        if T_max < 1:
+            raise ValueError(f"CosineAnnealingLR: T_max must be at least 1, got {T_max}")
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer)
+
+    def rate(self, epoch: int, base_lr: float) -> float:
+        return self.eta_min + (base_lr - self.eta_min) * 0.5 * (1.0 + math.cos(math.pi * epoch / self.T_max))
+
+
 class NoamSchedule(LRScheduler):
     """The documents' warm-up, `noam_rate`, times `factor`; the groups' own rates do not enter."""
 

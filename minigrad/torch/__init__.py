@@ -1,0 +1,213 @@
+"""torch's names on minigrad: a file written for PyTorch runs on it, unchanged.
+
+    python -m minigrad.torch script.py [arguments]      # `import torch` in the script gives this package
+    import minigrad.torch as torch                      # or this one line in place of `import torch`
+
+Nearly every name is minigrad's own (an alias); where torch's arguments differ there is a shim beside it. What is
+missing raises an AttributeError, what an option lacks a NotImplementedError, that names it. What differs: shapes are
+tuples and dtypes numpy's, so they print otherwise; random numbers are minigrad's own, so a seed gives others than in
+torch; bool masks hide all keys of a row without NaN.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Any, NoReturn
+
+import numpy as np
+from ml_dtypes import finfo, iinfo
+
+from minigrad import (
+    abs,
+    add,
+    all,
+    allclose,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    argsort,
+    bernoulli,
+    bfloat16,
+    bmm,
+    bool,
+    broadcast_to,
+    cat,
+    ceil,
+    chunk,
+    clamp,
+    cos,
+    cumsum,
+    div,
+    dot,
+    einsum,
+    enable_grad,
+    eq,
+    equal,
+    erf,
+    exp,
+    expm1,
+    flatten,
+    flip,
+    float16,
+    float32,
+    float64,
+    floor,
+    floor_divide,
+    from_numpy,
+    gather,
+    ge,
+    gt,
+    index_select,
+    int8,
+    int16,
+    int32,
+    int64,
+    is_grad_enabled,
+    isfinite,
+    isinf,
+    isnan,
+    le,
+    log,
+    log1p,
+    log2,
+    log10,
+    log_softmax,
+    logsumexp,
+    lt,
+    manual_seed,
+    masked_fill,
+    matmul,
+    max,
+    maximum,
+    mean,
+    meshgrid,
+    min,
+    minimum,
+    mm,
+    mul,
+    multinomial,
+    narrow,
+    ne,
+    neg,
+    no_grad,
+    norm,
+    outer,
+    permute,
+    pow,
+    prod,
+    reciprocal,
+    relu,
+    remainder,
+    repeat_interleave,
+    reshape,
+    roll,
+    round,
+    rsqrt,
+    scatter,
+    scatter_add,
+    set_grad_enabled,
+    sigmoid,
+    sign,
+    sin,
+    softmax,
+    sort,
+    split,
+    sqrt,
+    square,
+    squeeze,
+    stack,
+    std,
+    sub,
+    sum,
+    tanh,
+    topk,
+    transpose,
+    tril,
+    triu,
+    uint8,
+    unbind,
+    unsqueeze,
+    var,
+    where,
+)
+from minigrad.device import Device as device
+from minigrad.torch import autograd, backends, cuda, nn, optim, utils
+from minigrad.torch._creation import (
+    FloatTensor,
+    Generator,
+    LongTensor,
+    Tensor,
+    arange,
+    as_tensor,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    randperm,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from minigrad.torch._missing import missing as _missing
+from minigrad.version import __version__ as __version__
+
+float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
+dtype, Size = np.dtype, tuple
+concat = concatenate = cat
+clip, absolute, negative, multiply, divide, subtract = clamp, abs, neg, mul, div, sub
+inference_mode = no_grad
+inf, nan, pi = np.inf, np.nan, np.pi
+
+
+def is_tensor(value: Any) -> Any:
+    return isinstance(value, Tensor)
+
+
+def numel(x: Tensor) -> Any:
+    return x.numel()
+
+
+def compile(model: Any = None, **options: Any) -> Any:
+    """`model` itself: compilation changes speed, never results, and minigrad.compile compiles whole steps."""
+    return model if model is not None else (lambda function: function)
+
+
+def save(value: Any, file: Any) -> NoReturn:
+    """Raises NotImplementedError: torch's file format is not written here."""
+    raise NotImplementedError(
+        "torch.save: minigrad does not write torch's files; use minigrad.io.save_file(model.state_dict(), path)"
+    )
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotImplementedError: torch's file format is not read here."""
+    raise NotImplementedError(
+        "torch.load: minigrad does not read torch's files; use minigrad.io.load_file(path) on a safetensors file"
+    )
+
+
+def install() -> None:
+    """Make this package what `import torch` gives in this process. Raises RuntimeError where torch is imported."""
+    if "torch" in sys.modules and sys.modules["torch"] is not sys.modules[__name__]:
+        raise RuntimeError("torch is already imported in this process: install the stand-in before the first import")
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    ours = {name: module for name, module in sys.modules.items() if f"{name}.".startswith(f"{__name__}.")}
+    sys.modules.update({name.removeprefix("minigrad."): module for name, module in ours.items()})
+
+
+__getattr__ = _missing(__name__, globals())

@@ -1,0 +1,42 @@
+"""What a module of the stand-in says about a name that it does not have."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+def missing(module: str, names: Mapping[str, Any]) -> Callable[[str], Any]:
+    """A module's `__getattr__`: raises AttributeError that names torch's function and says what there is instead."""
+
+    def __getattr__(name: str) -> Any:
+        where = module.removeprefix("minigrad.")
+        if name.startswith("__"):
+            raise AttributeError(f"module {where!r} has no attribute {name!r}")
+        own = sorted(n for n, value in names.items() if _offered(n, value))
+        near = difflib.get_close_matches(name, own, 3) or own
+        raise AttributeError(f"minigrad's stand-in for torch has no {where}.{name}; {where} has {', '.join(near)}")
+
+    return __getattr__
+
+
+def _offered(name: str, value: Any) -> bool:
+    """Is it torch's name, and not one that the module's own code imports?"""
+    if isinstance(value, ModuleType):
+        return value.__name__.startswith("minigrad.torch.")
+    return (
+        not name.startswith("_")
+        and getattr(value, "__module__", "") not in ("typing", "collections.abc")
+        and (name not in ("annotations", "refuse"))
+    )
+
+
+def refuse(function: str, *given: tuple[str, Any, Any]) -> None:
+    """Raise NotImplementedError for an option (name, value, the one value that is supported) with another value."""
+    for name, value, supported in given:
+        if value is not supported and value != supported:
+            raise NotImplementedError(
+                f"minigrad's stand-in for torch has no {function}({name}={value!r}): only {name}={supported!r}"
+            )
