@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import minigrad
@@ -11,7 +10,7 @@ from minigrad import dtypes
 from minigrad.device import CPU, Device
 
 
-def _here(function: Callable[..., Any]) -> Callable[..., Any]:
+def _here(function: Any) -> Any:
     """`function` with torch's `device`. Raises ValueError for any but the CPU."""
 
     @functools.wraps(function)

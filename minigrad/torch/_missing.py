@@ -24,13 +24,11 @@ def missing(module: str, names: Mapping[str, Any]) -> Callable[[str], Any]:
 
 def _offered(name: str, value: Any) -> bool:
     """Is it torch's name, and not one that the module's own code imports?"""
+    if name.startswith("_") or name == "annotations":
+        return False
     if isinstance(value, ModuleType):
         return value.__name__.startswith("minigrad.torch.")
-    return (
-        not name.startswith("_")
-        and getattr(value, "__module__", "") not in ("typing", "collections.abc")
-        and (name not in ("annotations", "refuse"))
-    )
+    return getattr(value, "__module__", "") not in ("typing", "collections.abc", __name__)
 
 
 def refuse(function: str, *given: tuple[str, Any, Any]) -> None:

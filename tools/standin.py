@@ -1,0 +1,192 @@
+"""Hold the stand-in for torch to torch: `python -m tools.standin PATH... [--path FOLDER] [--markdown FILE]`.
+
+PATH is a folder of the documents as text, whose Python listings are cut out, or a Python program. Each runs twice, in
+processes of their own, on torch and on minigrad.torch. What would make numbers differ for no reason is made the same:
+weights (the state dict of a module when it is first called is written to a file by the first run and loaded, by name,
+by the second), random data and dropout (drawn by numpy), and the clock. Compared are the numbers that the program
+prints, the outputs of every module that it calls, and, for listings that only define, the outputs and gradients of
+their classes and functions on small inputs. Nothing of the documents is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools.listings import cut, definitions, number_of
+
+ROOT = Path(__file__).resolve().parent.parent
+RELATIVE = 1e-4  # of an output's largest value: float32 sums in another order, through a few layers and updates
+LEAST = 1e-2  # an output that is zero but for rounding (the gradient of a key's bias) has no scale of its own
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|inf|nan)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A listing or a file. driven: definitions of its own to call, since nothing in it runs them."""
+
+    name: str
+    place: str
+    source: str
+    driven: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a program: how much was compared, the largest difference relative to what it is part of."""
+
+    program: Program
+    verdict: str
+    outputs: int = 0
+    numbers: int = 0
+    difference: float = 0.0
+
+
+def programs(path: Path) -> Iterator[Program]:
+    """The program that `path` is, or the listings of the documents in it that use torch."""
+    if path.suffix == ".py":
+        yield Program(path.stem, "-", path.read_text(encoding="utf-8"))
+        return
+    for document in sorted(p for p in path.iterdir() if p.suffix in (".txt", ".md")):
+        for line, before, body in cut(document):
+            source = "\n\n".join(ast.unparse(node) for node in [*before, *body])
+            kept = definitions(body)
+            used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+            if used & {"torch", "nn", "F"}:
+                names = [node.name for node in kept if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+                runs = len(kept) < len(body) and any(isinstance(node, ast.If) for node in body)
+                yield Program(number_of(document), str(line), source, () if runs else tuple(names))
+
+
+def run(program: Program, folder: Path, path: Sequence[Path], limit: float) -> Row:
+    """Run a program on both and compare."""
+    file = folder / "program.py"
+    file.write_text(program.source, encoding="utf-8")
+    found = []
+    for side in ("torch", "minigrad.torch"):
+        result = folder / f"{side}.pickle"
+        result.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tools.standin_run", side, str(file), str(folder), str(result)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *path]))}
+        try:
+            subprocess.run(
+                [*command, *program.driven], env=environment, cwd=folder, timeout=limit, check=True, capture_output=True
+            )
+        except subprocess.TimeoutExpired:
+            return Row(program, f"{side}: not done after {limit:g} s")
+        except subprocess.CalledProcessError as error:
+            return Row(program, f"{side}: " + error.stderr.decode(errors="replace").strip().splitlines()[-1][:300])
+        with result.open("rb") as stream:
+            found.append(pickle.load(stream))
+    return compare(program, *found)
+
+
+def compare(program: Program, reference: dict[str, Any], ours: dict[str, Any]) -> Row:
+    """The verdict on what two runs recorded: {"text": printed, "outputs": [(name, array)], "errors": [why]}."""
+    errors, other = ("; ".join(side["errors"]) for side in (reference, ours))
+    if errors and not reference["outputs"] and not reference["text"]:
+        return Row(program, f"does not run on torch ({errors})")
+    if errors != other:
+        return Row(program, f"torch: {errors or 'runs'}; minigrad.torch: {other or 'runs'}")
+    names = [[name for name, _ in side["outputs"]] for side in (reference, ours)]
+    if names[0] != names[1]:
+        return Row(program, f"other outputs: {names[0]} and {names[1]}")
+    worst = 0.0
+    for (name, expected), (_, got) in zip(reference["outputs"], ours["outputs"], strict=True):
+        if expected.shape != got.shape:
+            return Row(program, f"{name}: shape {expected.shape} on torch, {got.shape} here")
+        worst = max(worst, difference(expected, got))
+    printed = [numbers(side["text"]) for side in (reference, ours)]
+    if len(printed[0]) != len(printed[1]):
+        return Row(program, f"prints {len(printed[0])} numbers on torch, {len(printed[1])} here")
+    for expected, got in zip(*printed, strict=True):
+        if not np.isclose(expected, got, rtol=1e-3, atol=2e-4, equal_nan=True):  # printed with four digits
+            return Row(program, f"prints {expected} on torch, {got} here")
+    verdict = "equal" if worst <= RELATIVE else "differs"
+    if not reference["outputs"] and not printed[0]:
+        verdict = "runs; nothing to compare"
+    elif errors:
+        verdict += f" (a part runs on neither: {errors})"
+    return Row(program, verdict, len(reference["outputs"]), len(printed[0]), worst)
+
+
+def difference(expected: np.ndarray, got: np.ndarray) -> float:
+    """The largest difference over the largest finite value; infinite where NaN or infinities stand elsewhere."""
+    finite = np.isfinite(expected)
+    if not np.array_equal(np.where(finite, 0, expected), np.where(np.isfinite(got), 0, got), equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    expected, got = expected[finite].astype(np.float64), got[finite].astype(np.float64)
+    return float(np.abs(expected - got).max() / max(np.abs(expected).max(), LEAST))
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers of a text, in order."""
+    return [float(found.replace(",", "") or "nan") for found in _NUMBER.findall(text.replace(", ", " "))]
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| program | listing at line | outputs | printed numbers | largest difference | verdict |",
+        "|---" * 6 + "|",
+    ]
+    for row in rows:
+        much = f"{row.difference:.1e}" if row.outputs else "-"
+        verdict = row.verdict.replace("|", "/")
+        lines.append(
+            f"| {row.program.name} | {row.program.place} | {row.outputs} | {row.numbers} | {much} | {verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when everything that runs on torch gives the same on the stand-in, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m tools.standin", description=__doc__.splitlines()[0])
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="folder of the documents, or program.py")
+    parser.add_argument("--path", action="append", default=[], type=Path, help="folder that the programs import from")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for one run of a program (default 600)")
+    options = parser.parse_args(arguments)
+    for path in options.paths:
+        if not path.exists():
+            parser.error(f"there is no {path}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for path in options.paths:
+            for program in programs(path):
+                rows.append(run(program, Path(folder), [p.resolve() for p in options.path], options.limit))
+                print(table(rows[-1:]).splitlines()[-1], flush=True)
+    if options.markdown:
+        options.markdown.write_text(_page(table(rows)), encoding="utf-8")
+    return int(not all(row.verdict.startswith(("equal", "runs;", "does not run on torch")) for row in rows))
+
+
+def _page(rows: str) -> str:
+    return (
+        "# The stand-in for torch, held to torch\n\n"
+        "Every listing of the documents that uses torch, and two public GPT implementations, each run unchanged\n"
+        "on torch and on `minigrad.torch` from the same weights, data and dropout masks:\n"
+        "`python -m tools.standin FOLDER tools/programs/nanogpt.py tools/programs/mingpt.py --path MODELS "
+        "--markdown docs/standin.md`,\n"
+        "where FOLDER holds the documents as text and MODELS nanoGPT's `model.py` (commit 3adf61e) and minGPT's\n"
+        "folder `mingpt` (commit 37baab7). An output is what a module or function returns, or a gradient; its\n"
+        f"difference is relative to its largest value (at least {LEAST:g}), and at most {RELATIVE:g} where equal.\n\n"
+        f"{rows}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
