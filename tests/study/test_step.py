@@ -95,6 +95,23 @@ def test_command(tmp_path, capsys):
     assert "ran no backward pass" in capsys.readouterr().out
 
 
+def test_it_waits_where_somebody_can_answer(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "train.py"
+    file.write_text("import minigrad as mg\nw = mg.ones(2, requires_grad=True)\n(w * w).sum().backward()\n")
+    answers = []
+
+    def ask(prompt):
+        answers.append(prompt)
+        return "q" if len(answers) == 2 else ""
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", ask)
+    assert main(["step", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "step 2" in out
+    assert "step 3" not in out
+
+
 # --- NaN ------------------------------------------------------------------------------------------------
 
 
