@@ -1,42 +1,33 @@
-"""Make the pictures under docs/pictures: `python -m tools.pictures`. Needs graphviz's `dot`."""
+"""Make the pictures under docs/pictures: `python -m tools.pictures`. Each is one `minigrad render` command."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
-
-import minigrad as mg
-from minigrad.graph import Graph
+from minigrad.cli import main as minigrad
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
-
-
-def attention() -> Graph:
-    """softmax(Q K^T / sqrt(d_k)) V with a causal mask, written out op by op."""
-    visible = mg.tensor(np.tri(4, dtype=bool))
-
-    def scaled_dot_product(query: mg.Tensor, key: mg.Tensor, value: mg.Tensor) -> mg.Tensor:
-        scores = query @ key.transpose(-1, -2) / 8**0.5
-        return scores.masked_fill(~visible, float("-inf")).softmax(-1) @ value
-
-    return mg.trace(scaled_dot_product)(mg.randn(4, 8), mg.randn(4, 8), mg.randn(4, 8))
-
-
-PICTURES = {"attention": attention}
+PICTURES = {  # file -> the words after `minigrad render`, as docs/drawing.md shows them
+    "neuron": ["--example", "neuron", "--plain", "--values"],
+    "mlp": ["--example", "mlp"],
+    "attention": ["--example", "attention"],
+    "softmax": ["--example", "softmax", "--unfold", "softmax"],
+    "multi-head-attention": ["--example", "multi-head-attention", "--values"],
+    "encoder-layer": ["--example", "encoder-layer"],
+    "encoder-decoder": ["--example", "encoder-decoder"],
+    "llama": ["--example", "llama"],
+    "gpt-train-step": ["--example", "gpt-train-step"],
+}
 
 
 def main() -> int:
-    if shutil.which("dot") is None:
-        print("graphviz's program 'dot' was not found: install it (apt install graphviz, brew install graphviz)")
-        return 2
+    """Draw all of them. Returns the exit code of the first that fails, or 0."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, make in PICTURES.items():
-        svg = make().svg().encode()
-        (FOLDER / f"{name}.svg").write_bytes(svg)
-        print(FOLDER / f"{name}.svg")
+    for name, words in PICTURES.items():
+        code = minigrad(["render", *words, "-o", str(FOLDER / f"{name}.svg")])
+        if code:
+            return code
     return 0
 
 

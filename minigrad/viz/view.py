@@ -27,7 +27,6 @@ from minigrad.viz.statistics import Statistics
 
 SIDES = ("forward", "backward", "optimizer")
 SOURCES = {"input": "input", "leaf": "parameter", "constant": "constant"}
-_NOTHING = np.empty(0)
 _TOLD = ("shape", "flops", "kept")  # attributes that a card shows elsewhere, or need not show
 
 
@@ -276,8 +275,9 @@ class _Builder:
             card.flops = _flops(node)
             if node.backward_of in self.number:
                 card.partner = self._id(node.backward_of)
-        if kind == "constant" and not node.name and self.graph.constants.get(node, _NOTHING).size == 1:
-            card.title = short(self.graph.constants[node].item())
+        if kind == "constant" and not node.name:
+            array = self.graph.constants.get(node)
+            card.title = short(array.item()) if array is not None and array.size == 1 else kind
         if node.source is not None and kind == "op" and not node.source[0].startswith("<"):
             file, line = node.source
             card.source = f"{os.path.basename(file)}:{line}"
