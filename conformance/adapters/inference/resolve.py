@@ -172,8 +172,7 @@ class Resolution:
                 raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
         if "d_k" in self.constructor.names and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
-        for option in ("dropout", "n_kv_heads"):
-            neutral = {"dropout": 0.0, "n_kv_heads": settings.get("n_heads")}[option]
+        for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
             if settings.get(option, neutral) != neutral and option not in self.constructor.known:
                 raise NotProvided(f"{self.cls.__name__}'s constructor has no option for {option}")
         return self._subject(settings, self.conventions)

@@ -17,6 +17,8 @@ from torch import nn
 from conformance.adapters import Specification, SpecificationError, load_class, parse
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
+from conformance.adapters.inference.parts import PartOf
+from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.inference.subjects import Conventions
 from conformance.adapters.torch_module import TorchModuleImplementation
@@ -24,16 +26,17 @@ from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import NotProvided
 
 
-class WrittenAdapter:
-    """An implementation of one class in one role, from class attributes instead of inference.
+class WrittenPart:
+    """A class, or a component of a whole model, in one role: from class attributes instead of inference.
 
-    module_class: the nn.Module. constructor: option of the protocol -> parameters of its constructor. inputs: input
-    of the protocol -> parameter of forward. masks, constants: parameters of forward that take masks, and values for
-    others. conventions: fields of `Conventions`. fixed: options of the role that the class has decided.
-    attributes: conventions that reports show.
+    module_class: the nn.Module. component: where it holds what plays the role; empty for itself. constructor: option
+    of the protocol -> parameters of its constructor. inputs: input of the protocol -> parameter of forward. masks,
+    constants: parameters of forward that take masks, and values for others. conventions: fields of `Conventions`.
+    fixed: options of the role that the class has decided. attributes: conventions that reports show.
     """
 
     module_class: ClassVar[type[nn.Module]]
+    component: ClassVar[str] = ""
     role: ClassVar[str]
     constructor: ClassVar[Mapping[str, Sequence[str]]] = {}
     inputs: ClassVar[Mapping[str, str]] = {}
@@ -43,31 +46,41 @@ class WrittenAdapter:
     fixed: ClassVar[Mapping[str, Any]] = {}
     attributes: ClassVar[Mapping[str, Any]] = {}
 
+
+class WrittenAdapter:
+    """An implementation of the roles of its parts."""
+
+    parts: ClassVar[Sequence[type[WrittenPart]]]
+
     def __init__(self) -> None:
-        self.name = self.module_class.__name__
-        self._stated = _Stated(self)
+        self.name = self.parts[0].module_class.__name__
+        self._stated = {part.role: _Stated(part) for part in self.parts}
 
     def build(self, role: str, config: Mapping[str, Any]) -> TorchSubject:
         """Raises NotProvided for other roles, and for options that the class has not."""
-        if role != self.role:
-            raise NotProvided(f"{self.name} plays the role {self.role}")
-        return self._stated.build(config)
+        if role not in self._stated:
+            raise NotProvided(f"{self.name} plays the role {', '.join(self._stated)}")
+        return self._stated[role].build(config)
 
 
 class _Stated(Resolution):
     """A resolution whose facts are given."""
 
-    def __init__(self, adapter: WrittenAdapter) -> None:
-        self.cls = adapter.module_class
-        self.role = adapter.role
+    def __init__(self, part: type[WrittenPart]) -> None:
+        self.cls = part.module_class
+        self.role = part.role
         self.facts = []
-        self.fixed = dict(adapter.fixed)
-        self.attributes = dict(adapter.attributes)
-        self.constructor = Constructor(self.cls)
-        self.constructor.names = {option: list(names) for option, names in adapter.constructor.items()}
+        self.fixed = dict(part.fixed)
+        self.attributes = dict(part.attributes)
+        whole = Constructor(self.cls)
+        whole.names = {option: list(names) for option, names in part.constructor.items()}
+        self.constructor = whole
+        if part.component:
+            self.constructor = PartOf(whole, part.component)
+            self.cls = type(self.constructor.make(SIZES))
         call = Call(self.cls)
-        call.names, call.masks, call.constants = dict(adapter.inputs), list(adapter.masks), dict(adapter.constants)
-        self.conventions = Conventions(call, **adapter.conventions)
+        call.names, call.masks, call.constants = dict(part.inputs), list(part.masks), dict(part.constants)
+        self.conventions = Conventions(call, **part.conventions)
 
 
 def source(implementation: Any, impl: str, path: Path) -> str:
@@ -77,20 +90,56 @@ def source(implementation: Any, impl: str, path: Path) -> str:
         raise SpecificationError(
             f"--claims-adapter-out: an adapter is written for an nn.Module that was inferred, which {impl} is not"
         )
-    found, writer = implementation.resolution, _Writer()
+    writer = _Writer()
+    model = _loading(spec, path, writer)
+    parts = [_part(resolution, writer) for resolution in implementation.resolutions.values()]
+    names = ", ".join(_class_name(resolution.role) for resolution in implementation.resolutions.values())
+    base = writer.name(WrittenAdapter)
+    facts = "\n".join(f"    {line}".rstrip() for line in implementation.describe().splitlines())
+    return f'''"""{implementation.name}: an adapter written from what was inferred, to be corrected and completed.
+
+    pytest --pyargs conformance --impl {path.name}:Adapter
+
+Nothing is inferred when it runs: what stands below counts. It was inferred from
+
+{facts}
+"""
+
+{writer.imports()}
+
+MODEL = {model}
+
+{"".join(parts)}
+class Adapter({base}):
+    parts = ({names},)
+
+    def build(self, role, config):
+        # Other roles: return an object for each, called with the role's inputs (conformance.protocol.ROLES).
+        return super().build(role, config)
+'''
+
+
+def _class_name(role: str) -> str:
+    return "".join(word.capitalize() for word in role.split("_"))
+
+
+def _part(found: Resolution, writer: _Writer) -> str:
+    """The class that states one resolution."""
     call = found.conventions.call
     stated = {
         field.name: getattr(found.conventions, field.name)
         for field in fields(Conventions)
         if field.name != "call" and getattr(found.conventions, field.name) != _default(field)
     }
-    layout, rest = stated.pop("layout", {}), stated
+    layout = stated.pop("layout", {})
     places = "".join(f"            {name!r}: {writer.of(place)},\n" for name, place in layout.items())
     conventions = f"        layout={{\n{places}        }},\n" if layout else ""
-    conventions += "".join(f"        {name}={writer.of(value)},\n" for name, value in rest.items())
-    facts = "\n".join(f"    {line}".rstrip() for line in implementation.describe().splitlines())
-    body = f"""class Adapter(WrittenAdapter):
-    module_class = {_loading(spec, path, writer)}
+    conventions += "".join(f"        {name}={writer.of(value)},\n" for name, value in stated.items())
+    component = found.constructor.path if isinstance(found.constructor, PartOf) else ""
+    return f"""
+class {_class_name(found.role)}({writer.name(WrittenPart)}):
+    module_class = MODEL
+    component = {component!r}
     role = {found.role!r}
     # option of the role -> parameters of the constructor
     constructor = {writer.of(found.constructor.names)}
@@ -105,24 +154,7 @@ def source(implementation: Any, impl: str, path: Path) -> str:
     fixed = {writer.of(found.fixed)}
     attributes = {writer.of(found.attributes)}
 
-    def build(self, role, config):
-        # Other roles: return an object for each, called with the role's inputs (conformance.protocol.ROLES).
-        return super().build(role, config)
 """
-    writer.name(WrittenAdapter)
-    return f'''"""{implementation.name} as {found.role}: written from what was inferred, to be corrected and completed.
-
-    pytest --pyargs conformance --impl {path.name}:Adapter
-
-Nothing is inferred when it runs: what stands below counts. It was inferred from
-
-{facts}
-"""
-
-{writer.imports()}
-
-
-{body}'''
 
 
 def _default(field: Any) -> Any:
