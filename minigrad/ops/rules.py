@@ -45,6 +45,14 @@ def per_input(count: int) -> Callable[..., int]:
     return lambda metas, outputs, **_: count * size(metas[0])
 
 
+def unbroadcast(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A gradient summed over what was broadcast, as the backward driver does; a smaller one is spread first."""
+    gradient = np.broadcast_to(gradient, np.broadcast_shapes(np.shape(gradient), shape))
+    extra = gradient.ndim - len(shape)
+    repeated = tuple(i + extra for i, n in enumerate(shape) if n == 1 != gradient.shape[i + extra])
+    return gradient.sum(axis=(*range(extra), *repeated), keepdims=True).reshape(shape)
+
+
 def normalise_dim(dim: int, ndim: int) -> int:
     """A dimension in 0..ndim-1. Raises IndexError with the valid range."""
     limit = max(ndim, 1)

@@ -16,6 +16,7 @@ import minigrad.optim  # noqa: F401  (its ops are ops, too)
 from minigrad import dispatch, kernels
 from minigrad.autograd import grad
 from minigrad.ops.registry import OPS, Array, Op
+from minigrad.ops.rules import unbroadcast
 from minigrad.study.derivations import DERIVATIONS, Derivation
 from minigrad.study.notation import DEFINED, WORDS
 from minigrad.tensor import Tensor
@@ -93,7 +94,7 @@ def work(op: Op) -> Worked | None:
     wanted = [i for i, name in enumerate(names) if name in derivation.results or _rest(op, i) in derivation.results]
     derived = _last_lines(op, derivation, arrays, attrs, outputs, seeds)
     return Worked(
-        arrays, attrs, outputs, seeds, {names[i]: _fitted(derived[names[i]], arrays[i]) for i in wanted},
+        arrays, attrs, outputs, seeds, {names[i]: unbroadcast(derived[names[i]], arrays[i].shape) for i in wanted},
         dict(zip([names[i] for i in wanted], _ruled(op, arrays, attrs, seeds, wanted), strict=True)),
         {names[i]: _numeric(op, arrays, attrs, seeds, i) for i in wanted},
     )  # fmt: skip
@@ -156,14 +157,6 @@ def _last_lines(
         value = eval(expression, names)
         results.update({f"{name}[{i}]": part for i, part in enumerate(value)} if name == op.rest else {name: value})
     return results
-
-
-def _fitted(gradient: Array, like: Array) -> Array:
-    """Summed over what was broadcast, as the driver does with every rule's result."""
-    gradient = np.broadcast_to(gradient, np.broadcast_shapes(np.shape(gradient), like.shape))
-    extra = gradient.ndim - like.ndim
-    repeated = tuple(i for i in range(extra, gradient.ndim) if like.shape[i - extra] == 1 != gradient.shape[i])
-    return gradient.sum(axis=(*range(extra), *repeated), keepdims=True).reshape(like.shape)
 
 
 def _ruled(

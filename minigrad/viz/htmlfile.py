@@ -17,6 +17,7 @@ import numpy as np
 
 from minigrad.graph import Edge, Graph, Node, Visit
 from minigrad.ops.registry import OPS
+from minigrad.ops.rules import unbroadcast
 from minigrad.viz.format import clean, cut, quantity, short
 from minigrad.viz.picture import LINE, TITLE, Options, choose
 from minigrad.viz.statistics import Statistics, describe, replay
@@ -201,7 +202,8 @@ def _step(
             arrived.append({"card": card(edge), **_valued(values.get(edge))})
     left = []
     for target, edge in visit.left:
-        value = _fitted(values.get(edge), target[0].outputs[target[1]][0])
+        raw = values.get(edge)  # statistics only, where the array was too large to keep
+        value = unbroadcast(raw, target[0].outputs[target[1]][0]) if isinstance(raw, np.ndarray) else None
         count, total = sums.get(target, (0, None))
         total = value if total is None or value is None else total + value
         sums[target] = (count + 1, total)
@@ -217,12 +219,3 @@ def _step(
 
 def _valued(value: Value | None) -> dict[str, str]:
     return {} if value is None else {"value": _shown(value)}
-
-
-def _fitted(array: Value | None, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A gradient summed over what was broadcast, as the driver does; None where the array was not kept."""
-    if not isinstance(array, np.ndarray) or array.shape == shape:
-        return array if isinstance(array, np.ndarray) else None
-    extra = array.ndim - len(shape)
-    dims = (*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1 != array.shape[i + extra]))
-    return array.sum(axis=dims, keepdims=True).reshape(shape)
