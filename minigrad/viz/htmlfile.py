@@ -76,7 +76,7 @@ def _data(view: View, options: Options, values: Values) -> dict[str, Any]:
         cards[card.id] = _card(card, node, values)
     return {
         "root": view.root,
-        "sides": [id for id in view.scopes[view.root].members if id in view.scopes] if len(view.sides()) > 1 else [],
+        "sides": [id for id in view.scopes[view.root].members if id in view.scopes] if len(view.sides) > 1 else [],
         "scopes": {**scopes, **groups},
         "cards": cards,
         "wires": [[w.source, w.target, w.kind, w.slot] for w in view.wires],

@@ -138,7 +138,7 @@ def choose(view: View, options: Options) -> frozenset[str]:
 
 def _module_depth(view: View, scope: Scope) -> int:
     """0 for the root and the sides, 1 for an outermost module, and so on."""
-    return scope.depth if len(view.sides()) < 2 else max(0, scope.depth - 1)
+    return scope.depth if len(view.sides) < 2 else max(0, scope.depth - 1)
 
 
 def _within(view: View, opened: set[str], shut: set[str], options: Options) -> frozenset[str]:

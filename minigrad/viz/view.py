@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,7 @@ class View:
                 yield self.scopes[found]
                 stack.extend(reversed(self.scopes[found].members))
 
+    @cached_property
     def sides(self) -> list[str]:
         """The sides that the graph has, in the order of SIDES."""
         present = {card.side for card in self.cards.values()}

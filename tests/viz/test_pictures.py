@@ -149,7 +149,7 @@ def test_backward_ops_are_tied_to_their_forward_op(graphs):
 
 def test_an_optimizer_updates_what_the_backward_pass_gives_it(graphs):
     view = View(graphs["gpt-train-step"])
-    assert view.sides() == ["forward", "backward", "optimizer"]
+    assert view.sides == ["forward", "backward", "optimizer"]
     shown = picture(view)
     kinds = {(shown.boxes[a.source].side, shown.boxes[a.target].side) for a in shown.arrows if a.kind == "update"}
     assert kinds == {("forward", "optimizer"), ("backward", "optimizer")}
