@@ -4,8 +4,8 @@ Small edits (operators, constants, axes, masks, indices, arguments, statements),
 what it uses of its file; each mutant runs in a process of its own against the checks that reach its line. Listed are
 the survivors with their diff, and with a reason where `--explained` gives one.
 
-    python -m tools.mutate path/to/attention.py:MultiHeadAttention     any nn.Module, or class with build(role, config)
-    python -m tools.mutate conformance/adapters/reference/masks.py     a file of ours, through the implementation it serves
+    python -m tools.mutate path/to/attention.py:MultiHeadAttention   any nn.Module
+    python -m tools.mutate conformance/adapters/reference/masks.py   a file of ours
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXPLAINED = ROOT / "tools" / "mutation" / "explained.toml"
 
 
 def target_of(text: str, impl: str) -> tuple[t.Target, str]:
-    """The file and its implementation from FILE.py[:Class] or package.module:Class, and the class. Raises ValueError."""
+    """The file and its implementation from FILE.py[:Class] or package.module:Class, and the class; or ValueError."""
     place, _, name = text.rpartition(":") if ":" in text else (text, "", "")
     path = Path(place)
     if not place.endswith(".py"):
@@ -105,7 +105,7 @@ def _reason(trial: t.Trial, reasons: dict[tuple[str, str], str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every mutant that checks reach is killed or explained, 1 when some survive, 2 on a wrong call."""
+    """Exit code 0 when every mutant that checks reach is killed or explained, 1 if some survive, 2 if misused."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", help="FILE.py:Class, package.module:Class, or a file of this repository")
     parser.add_argument(

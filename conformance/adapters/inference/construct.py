@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
-from os.path import commonprefix
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,10 +165,11 @@ class Constructor:
         unhelpful = (inspect.Parameter.empty, SimpleNamespace, Any)
         if inspect.isclass(annotation) and annotation.__module__ != "builtins" and annotation not in unhelpful:
             return Constructor(annotation)
-        configs = [value for key, value in scope.items() if key.endswith("Config") and inspect.isclass(value)]
-        alike = {config: len(commonprefix([config.__name__, self.cls.__name__])) for config in configs}
-        best = max(alike, key=lambda config: alike[config], default=None)
-        return Constructor(best) if best is not None and alike[best] > 2 else None
+        configs = {key.removesuffix("Config"): value for key, value in scope.items() if key.endswith("Config")}
+        alike = [
+            name for name, value in configs.items() if inspect.isclass(value) and self.cls.__name__.startswith(name)
+        ]
+        return Constructor(configs[max(alike, key=len)]) if any(alike) else None
 
     @property
     def known(self) -> set[str]:

@@ -130,11 +130,11 @@ class Resolution:
         call = self.conventions.call
         width = SIZES["d_model"]
         if "memory" in call.optional and {"query", "memory"} <= set(call.names):
-            refused = not probes.runs(call, module, width)
+            takes = probes.runs(call, module, width)
             memory = call.names.pop("memory")
-            if (refused and not probes.runs(call, module, width)) or (
-                not refused and not probes.same_without(call, module, width, memory)
-            ):
+            matters = takes and not probes.same_without(call, module, width, memory)
+            needed = not takes and not probes.runs(call, module, width)
+            if matters or needed:
                 call.names["memory"] = memory
         if not probes.runs(call, module, width):
             for name in [name for name in call.masks if call.constants.get(name, ...) is None]:

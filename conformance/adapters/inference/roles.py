@@ -11,6 +11,7 @@ from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.inference.parameters import attention_layouts, kernels, shares_key_heads
+from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.probes import SIZES, noise
 
 SUPPORTED = (
@@ -42,7 +43,7 @@ def is_attention(module: nn.Module) -> bool:
     return "attention" in name or "attn" in name or any(attention_layouts(module, SIZES))
 
 
-def role_of(cls: type[nn.Module], constructor: Constructor, call: Call, module: nn.Module) -> Fact:
+def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call, module: nn.Module) -> Fact:
     """The role as a Fact. Raises Unresolved when nothing fits."""
     matrices = [p for p in module.parameters() if p.ndim >= 2]
     norms = [child for child in module.modules() if is_norm(child) and child is not module]
