@@ -102,7 +102,7 @@ def subjects(path: Path = TABLE) -> list[Subject]:
         for row in environment["implementation"]:
             rows.append(
                 Subject(
-                    f"{environment['name']}: {row['impl'].rpartition(':')[2]}",
+                    f"{environment['name']}: {row['impl'].rpartition('.')[2]}",
                     row["impl"],
                     has=tuple(row.get("has", ())),
                     faults=row.get("faults", {}),

@@ -24,6 +24,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             "feature_dim",
             "model_size",
             "embedding_dimension",
+            "n_feat",
+            "idim",
+            "nout",
         ),
     ),
     "n_heads": (
@@ -56,6 +59,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             "hidden_size",
             "hidden",
             "feedforward_size",
+            "d_ffn",
+            "hidden_units",
             "encoder_ffn_dim",
             "decoder_ffn_dim",
             "n_inner",

@@ -48,7 +48,9 @@ class PartOf:
 
 def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Module:
     """The model, with few layers and tokens unless `values` says otherwise."""
-    model: nn.Module = constructor.make({"n_layers": LAYERS, "vocab": VOCABULARY, **values})
+    model: nn.Module = constructor.make(
+        {"n_layers": LAYERS, "vocab": VOCABULARY, "max_len": SIZES["max_len"], "dropout": 0.0, **values}
+    )
     return model
 
 

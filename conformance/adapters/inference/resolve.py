@@ -175,7 +175,17 @@ class Resolution:
         for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
             if settings.get(option, neutral) != neutral and option not in self.constructor.known:
                 raise NotProvided(f"{self.cls.__name__}'s constructor has no option for {option}")
-        return self._subject(settings, self.conventions)
+        try:
+            subject = self._subject(settings, self.conventions)
+        except Unresolved as error:
+            if isinstance(self.constructor, PartOf):  # other parts of the model refuse these sizes
+                raise NotProvided(
+                    f"{self.constructor.whole.cls.__name__} cannot be built in this size: {error}"
+                ) from error
+            raise
+        if self.role == "embedding" and settings["padding_idx"] != getattr(subject.module, "padding_idx", None):
+            raise NotProvided(f"{self.cls.__name__} has its own padding_idx, {subject.module.padding_idx}")
+        return subject
 
     def _subject(
         self,
@@ -428,8 +438,10 @@ class Resolution:
             self.say("returns", "the codes alone", f"shape {tuple(results[0].shape)}, whatever the input")
         else:
             scale = float((results[1] - results[0]).mean())
-            self.conventions = replace(self.conventions, scale=scale)
-            self.say("returns", f"{scale:.4g} x + codes", "its answers to x = 0 and x = 1")
+            rooted = abs(scale - d**0.5) < 1e-3
+            self.conventions = replace(self.conventions, scale=scale, rooted=rooted)
+            shown = "sqrt(d_model)" if rooted else f"{scale:.4g}"
+            self.say("returns", f"{shown} x + codes", "its answers to x = 0 and x = 1")
             along = [float((results[0] - results[0].narrow(axis, 0, 1)).abs().max()) for axis in (0, 1)]
             if along[1] == 0.0 < along[0]:
                 self._sequence_first(module)

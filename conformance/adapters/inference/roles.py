@@ -48,7 +48,8 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
     matrices = [p for p in module.parameters() if p.ndim >= 2]
     norms = [child for child in module.modules() if is_norm(child) and child is not module]
     name = cls.__name__
-    options = set() if constructor.config_parameter is not None else constructor.known
+    shared = constructor.config_parameter is not None or isinstance(constructor, PartOf)
+    options = set() if shared else constructor.known
     if "n_heads" in options and "n_kv_heads" in options and norms:
         raise Unresolved(
             f"{name} puts norms around grouped-query attention, and no role is such a layer: test its parts, or write "

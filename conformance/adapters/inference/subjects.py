@@ -24,7 +24,8 @@ class Conventions:
 
     batch_first: False for (T, B, d). causal: built in. channels: mask parameters, `memory_channels` those of
     cross-attention. bare: norms inside are taken out; residual: the module adds its input. scale: what a positional
-    encoding multiplies its input by (1), or None when it returns the codes alone. heads_axis: rotary input is
+    encoding multiplies its input by (1), or None when it returns the codes alone; rooted: that is sqrt(d_model), at any
+    width. heads_axis: rotary input is
     (B, H, T, d) when 1, (B, T, H, d) when 2.
     """
 
@@ -37,6 +38,7 @@ class Conventions:
     bare: bool = False
     residual: bool = False
     scale: float | None = 1.0
+    rooted: bool = False
     heads_axis: int = 1
 
     def with_layout(self, layout: Layout, bare: bool = False, residual: bool = False) -> Conventions:
@@ -204,7 +206,8 @@ class Positions(ModuleSubject):
         result = self.conventions.call(self.module, {"query": swapped})
         if self.conventions.scale is not None:
             out = output_of(result, tuple(swapped.shape))
-            return {"out": self.swapped(out) - (self.conventions.scale - 1.0) * x}
+            scale = x.shape[-1] ** 0.5 if self.conventions.rooted else self.conventions.scale
+            return {"out": self.swapped(out) - (scale - 1.0) * x}
         codes = result.reshape(-1, x.shape[-1]) if result.numel() == x[0].numel() else self.swapped(result)
         return {"out": x + codes}
 
