@@ -177,6 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _page(rows: str) -> str:
     return (
         "# The stand-in for torch, held to torch\n\n"
+        "A file written for PyTorch runs on minigrad, unchanged, by `python -m minigrad.torch script.py`, or with\n"
+        "`import minigrad.torch as torch` for its `import torch`; what is missing raises an error that names it.\n\n"
         "Every listing of the documents that uses torch, and two public GPT implementations, each run unchanged\n"
         "on torch and on `minigrad.torch` from the same weights, data and dropout masks:\n"
         "`python -m tools.standin FOLDER tools/programs/nanogpt.py tools/programs/mingpt.py --path MODELS "
