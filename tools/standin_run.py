@@ -68,9 +68,13 @@ def share_draws(torch: Any) -> None:
 
 
 def share_clock() -> None:
-    """Time goes a second further whenever someone looks."""
-    ticks = itertools.count()
-    time.time = time.perf_counter = time.monotonic = lambda: float(next(ticks))
+    """Time goes a second further whenever the program looks; libraries see the true one."""
+
+    def shared(true: Any, ticks: Iterator[int]) -> Any:
+        return lambda: float(next(ticks)) if sys._getframe(1).f_globals.get("__name__") == "__main__" else true()
+
+    for name in ("time", "perf_counter", "monotonic"):
+        setattr(time, name, shared(getattr(time, name), itertools.count()))
 
 
 class Recorder:
