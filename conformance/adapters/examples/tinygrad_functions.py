@@ -60,10 +60,10 @@ class Attention(Function):
         self.causal = causal
 
     def forward(self, **inputs: Any) -> Tensor:
-        query, key, value, mask = (inputs.get(name) for name in ("query", "key", "value", "mask"))
         if self.causal:
             raise NotProvided("this example passes masks, and leaves tinygrad's own causal option alone")
-        return query.scaled_dot_product_attention(key, value, attn_mask=mask)
+        query: Tensor = inputs["query"]
+        return query.scaled_dot_product_attention(inputs["key"], inputs["value"], attn_mask=inputs.get("mask"))
 
 
 def _tensor(value: Any) -> Any:
