@@ -181,6 +181,13 @@ def test_the_module_runs_as_a_program(runs):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(runs):
+    command = f"{sys.executable} -m transformer inspect {runs / 'text'} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
+    except BrokenPipeError:  # the reader has seen enough, as `inspect ... | head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, FloatingPointError, OSError) as error:
         print(f"transformer {options.command}: {error}", file=sys.stderr)
         return 2
