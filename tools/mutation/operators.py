@@ -60,6 +60,9 @@ _FUNCTIONS = {
 }
 """Functions and methods that are taken for one another."""
 
+_SYMMETRIC = ("transpose", "swapaxes", "swapdims", "allclose", "equal")
+"""Functions whose arguments may be exchanged."""
+
 _PASSIVE = (
     "contiguous",
     "detach",
@@ -265,7 +268,7 @@ def _calls(node: ast.Call, in_constructor: bool) -> Iterator[Edit]:
     if _called(node) in ("super", "isinstance", "hasattr", "getattr"):
         return
     plain = not any(isinstance(argument, ast.Starred) for argument in node.args)
-    for i in range(len(node.args) - 1 if plain else 0):
+    for i in range(len(node.args) - 1 if plain and _called(node) not in _SYMMETRIC else 0):
         if ast.dump(node.args[i]) != ast.dump(node.args[i + 1]):
             changed = copy.deepcopy(node)
             changed.args[i], changed.args[i + 1] = changed.args[i + 1], changed.args[i]

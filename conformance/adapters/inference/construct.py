@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from torch import nn
+
 from conformance.adapters.inference.facts import Fact, Unresolved
 
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -25,6 +27,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             "model_size",
             "embedding_dimension",
             "n_feat",
+            "input_size",
             "idim",
             "nout",
         ),
@@ -135,6 +138,10 @@ class Constructor:
         required = [p for p in parameters if p.default is p.empty]
         for parameter in parameters:
             option = self._meaning(parameter.name)
+            if option == "activation" and (
+                inspect.isclass(parameter.default) or isinstance(parameter.default, nn.Module)
+            ):
+                continue  # it takes a module, not a name: its default is kept
             if option is not None:
                 self.names.setdefault(option, []).append(parameter.name)
                 if parameter.default is parameter.empty:
