@@ -93,7 +93,7 @@ def test_a_positional_encoding_is_used_as_the_attention_of_its_file():
     """Codes along axis 0 fit (T, B, d); but the attention in this file takes (B, T, d)."""
     here = type("Encoding", (SequenceFirstPositions,), {"__module__": CORRECT["SeparateProjections"].__module__})
     implementation = TorchModuleImplementation(here, "sinusoidal_positions")
-    assert implementation.resolution.conventions.batch_first
+    assert implementation.resolutions["sinusoidal_positions"].conventions.batch_first
     assert run_check(CHECKS["positions-run-along-the-sequence"], implementation, "quick").verdict is Verdict.FAIL
 
 
