@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Catalogue, Claim
-from conformance.evidence import shown
 from conformance.page import to_html
 from conformance.verdict import Result, Verdict, counts, fold
 
@@ -224,6 +223,7 @@ def _result_json(claim: Claim, result: Result, replay: str) -> dict[str, Any]:
 
 def _erratum_json(claim: Claim) -> dict[str, Any]:
     """An erratum with what its witness sees now."""
+    from conformance.evidence import shown  # needs numpy, which the report of a run does without
     from conformance.verifications import VERIFICATIONS, witnessed
 
     evidence = witnessed(VERIFICATIONS[claim.slug])

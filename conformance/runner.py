@@ -26,10 +26,8 @@ from conformance.draw import Draw, Pinned, Seeded, Source
 from conformance.evidence import Evidence, shown
 from conformance.observed import Observed
 from conformance.protocol import NotProvided
+from conformance.settings import BUDGETS
 from conformance.verdict import BROKEN, Result, Verdict
-
-BUDGETS: dict[str, float] = {"quick": 0.3, "default": 1.0, "deep": 10.0}
-"""How many times a check's own number of examples each budget explores."""
 
 SHRINK_CALLS = 300
 SHRINK_SECONDS = 3.0
