@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+import minigrad.compile
 import minigrad.optim
 from minigrad.cli import main
 from minigrad.ops.registry import OPS
