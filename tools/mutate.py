@@ -67,15 +67,13 @@ def explanations(path: Path) -> dict[tuple[str, str], str]:
     return {(row["before"], row["after"]): row["why"] for row in rows}
 
 
-def measure(
-    target: t.Target, mutants: Sequence[Mutation], base: t.Baseline, processes: int, console: Console
-) -> list[t.Trial]:
+def measure(mutants: Sequence[Mutation], base: t.Baseline, processes: int, console: Console) -> list[t.Trial]:
     """The trials of all mutants, with a bar of progress."""
     found: list[t.Trial] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("mutants", total=len(mutants))
-        for trial in t.trials(target, mutants, base, processes):
+        for trial in t.trials(mutants, base, processes):
             found.append(trial)
             alive = sum(trial.outcome == t.SURVIVED for trial in found)
             progress.update(task, advance=1, description=f"mutants, {alive} alive")
@@ -131,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(note, markup=False, highlight=False)
     console.print(f"{len(base.reached)} checks pass on it, {len(base.failing)} fail: {', '.join(base.failing)}")
     reasons = explanations(options.explained)
-    found = measure(target, mutants, base, options.processes, console)
+    found = measure(mutants, base, options.processes, console)
     text = report(found, reasons)
     print(text)
     print(f"in {time.perf_counter() - started:.0f} s", file=sys.stderr)

@@ -59,7 +59,7 @@ def test_trials_kill_wrong_programs_and_leave_equal_ones(tmp_path: Path) -> None
     assert base.reached
     assert not base.failing
     chosen = [m for m in mutations(SOFTMAX, name) if "np.exp(shifted) * np.exp" in m.after or "unused" in m.before]
-    found = {trial.mutation.after: trial for trial in t.trials(target, chosen, base, 2)}
+    found = {trial.mutation.after: trial for trial in t.trials(chosen, base, 2)}
     assert any(trial.outcome == t.KILLED for text, trial in found.items() if "out" in text)
     assert all(trial.outcome == t.SURVIVED for text, trial in found.items() if "unused" in text)
     text = mutate.report(list(found.values()), {})

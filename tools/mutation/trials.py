@@ -41,9 +41,10 @@ class Target:
 
 @dataclass
 class Baseline:
-    """The unmutated file: for each check that passes, which lines of it run; the lines run while it is loaded; and
-    how long everything took."""
+    """The unmutated file: for each check that passes, which lines of it run; the lines run while it is loaded; how
+    long everything took; and the target to mutate, with its role if it has one, which mutants must not change."""
 
+    target: Target
     reached: dict[str, frozenset[int]] = field(default_factory=dict)
     loading: frozenset[int] = frozenset()
     seconds: float = 0.0
@@ -86,7 +87,7 @@ def baseline(target: Target) -> Baseline:
     return found
 
 
-def trials(target: Target, mutants: Sequence[Mutation], base: Baseline, processes: int) -> Iterator[Trial]:
+def trials(mutants: Sequence[Mutation], base: Baseline, processes: int) -> Iterator[Trial]:
     """The trial of each mutant as it ends, in any order."""
     limit = 15.0 + 4.0 * base.seconds
     kills: Counter[str] = Counter()
@@ -99,7 +100,7 @@ def trials(target: Target, mutants: Sequence[Mutation], base: Baseline, processe
             if not checks:
                 yield Trial(mutation, UNREACHED)
                 continue
-            process, connection = _start(_run_mutant, target, mutation.source, checks)
+            process, connection = _start(_run_mutant, base.target, mutation.source, checks)
             running[connection] = (process, mutation, time.monotonic() + limit)
         for connection in wait(list(running), timeout=0.5):
             assert isinstance(connection, Connection)
@@ -136,7 +137,7 @@ def _start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
 def _run_baseline(target: Target, connection: Connection) -> None:
     _be_quiet()
     started = time.perf_counter()
-    result = Baseline()
+    result = Baseline(target)
     with _Lines(target.file) as lines:
         try:
             implementation, checks = _load(target)
@@ -144,6 +145,9 @@ def _run_baseline(target: Target, connection: Connection) -> None:
             connection.send(str(error))
             return
         result.notes = [str(note) for note in getattr(implementation, "notes", ())]
+        roles = getattr(implementation, "roles", ())
+        if len(roles) == 1 and "@" not in target.impl:
+            result.target = Target(target.file, f"{target.impl}@{roles[0]}")
         loading = lines.taken()
         from conformance.kills import SURVIVED as PASSES
         from conformance.kills import outcome

@@ -117,11 +117,19 @@ def batch_axis(probe: Probe) -> tuple[bool, str]:
 
 
 def is_causal(probe: Probe) -> bool:
-    """Whether the outputs before the last position ignore the last position, with no mask given."""
+    """Whether an output ignores later positions and sees earlier ones, with no mask given.
+
+    A module in which no position sees another is not causal: it is broken, or no attention.
+    """
     inputs = probe.inputs(TQ, TQ)
-    moved = {name: x.clone() for name, x in inputs.items()}
-    moved["query"][:, -1] += 1.0 + noise(SIZES["d_model"], seed=9)
-    return bool(((probe.run(moved) - probe.run(inputs))[:, :-1].abs().max()) < 1e-6)
+    before = probe.run(inputs)
+
+    def change(at: int, outputs: slice) -> float:
+        moved = {**inputs, "query": inputs["query"].clone()}
+        moved["query"][:, at] += 1.0 + noise(SIZES["d_model"], seed=9)
+        return float((probe.run(moved) - before)[:, outputs].abs().max())
+
+    return change(-1, slice(None, -1)) < 1e-6 < change(0, slice(1, None))
 
 
 def ignores(probe: Probe, name: str) -> bool:
