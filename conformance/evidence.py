@@ -73,7 +73,8 @@ def tolerance(dtype: Any, length: int = 1, scale: float = 1.0, safety: float = 1
 
 
 def close(what: str, got: Any, expected: Any, bound: float, reason: str = "rounding") -> Evidence:
-    """|got - expected| <= bound everywhere. Shapes must agree; a NaN where none is expected fails."""
+    """|got - expected| <= bound everywhere. Shapes must agree; a NaN where none is expected fails, and so does a bound
+    that is not finite: it would accept anything."""
     got_array, want = np.asarray(got), np.asarray(expected)
     if got_array.shape != want.shape:
         return Evidence(
@@ -88,7 +89,7 @@ def close(what: str, got: Any, expected: Any, bound: float, reason: str = "round
     worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
     error = float(difference[worst])
     place = {"at": tuple(int(i) for i in worst), "expected_there": want[worst], "got_there": got_array[worst]}
-    return Evidence(error <= bound, what, want, got_array, error, bound, reason, place)
+    return Evidence(bool(error <= bound < np.inf), what, want, got_array, error, bound, reason, place)
 
 
 def same(what: str, got: Any, expected: Any) -> Evidence:
