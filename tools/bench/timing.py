@@ -36,10 +36,16 @@ class Result:
         return {**asdict(self), "verdict": self.verdict}
 
 
+TURN = 4  # calls of a contender in a row, the first of them untimed: its threads awake, the other's asleep again
+
+
 def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5) -> dict[str, list[float]]:
-    """Milliseconds of each contender's calls, run in turn (A B C A B C ...) after one warm-up each."""
+    """Milliseconds of each contender's calls, in turns (A A A A B B B B A A A A ...).
+
+    A library's idle threads spin for some milliseconds after its work and slow down whoever comes next (measured: a
+    small step took up to twice as long right after torch's). So every turn begins with a call that is not timed.
+    """
     for run in contenders.values():
-        run()
         run()
     times: dict[str, list[float]] = {name: [] for name in contenders}
     end = time.perf_counter() + seconds
@@ -47,9 +53,11 @@ def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, lea
     try:
         while time.perf_counter() < end or min(len(t) for t in times.values()) < least:
             for name, run in contenders.items():
-                start = time.perf_counter()
                 run()
-                times[name].append((time.perf_counter() - start) * 1e3)
+                for _ in range(TURN - 1):
+                    start = time.perf_counter()
+                    run()
+                    times[name].append((time.perf_counter() - start) * 1e3)
     finally:
         gc.enable()
     return times
