@@ -23,14 +23,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("job", choices=JOBS, nargs="?", default="all")
-    parser.add_argument("sizes", nargs="*", help=f"sizes of train and decode: {', '.join(SIZES)} (all)")
+    parser.add_argument("sizes", nargs="*", help="of train: a GPT size, documents; of decode: tiny, nano")
     parser.add_argument("--against", default="torch", help="torch, torch.compile, or both with a comma (torch)")
     parser.add_argument("--seconds", type=float, default=10.0, help="time for each comparison (10)")
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
     options = parser.parse_args(arguments)
-    unknown = set(options.sizes) - set(SIZES)
+    unknown = set(options.sizes) - {*SIZES, "documents"}
     if unknown:
-        parser.error(f"no size {', '.join(sorted(unknown))}: choose from {', '.join(SIZES)}")
+        parser.error(f"no size {', '.join(sorted(unknown))}: choose from {', '.join(SIZES)}, documents")
     options.against = options.against.split(",")
     unknown = set(options.against) - {"torch", "torch.compile"}
     if unknown:
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     results: list[Result] = []
     if options.job in ("train", "all"):
-        results += train.run(options.sizes or list(SIZES), options.against, options.seconds)
+        results += train.run(options.sizes or [*SIZES, "documents"], options.against, options.seconds)
     if options.job in ("decode", "all"):
         names = options.sizes or ["tiny", "nano"]
         results += decode.run(names, options.against, options.seconds)

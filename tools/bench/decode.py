@@ -11,7 +11,7 @@ from minigrad import functional, nn
 from minigrad.compile import compile
 from tools.bench.models import SIZES, Size, build_decoder
 from tools.bench.timing import Result, compare, interleaved
-from tools.bench.train import weights_of
+from tools.bench.train import gpt, weights_of
 
 LENGTH = 256
 Decode = Callable[[], list[int]]
@@ -62,7 +62,7 @@ def run(names: Sequence[str], against: Sequence[str], seconds: float) -> list[Re
     for name in names:
         given = SIZES[name]
         size = Size(given.vocab, given.d_model, given.n_heads, given.n_layers, given.d_ff, 1, LENGTH)
-        weights = weights_of(size)
+        weights = weights_of(gpt(size))
         contenders = {"ours": ours(size, weights)}
         if "torch" in against:
             contenders["torch eager"] = theirs(size, weights, False)

@@ -1,4 +1,4 @@
-"""The benchmark's model, written once for both libraries: minigrad has torch's names."""
+"""The benchmark's models, written once for both libraries: minigrad has torch's names."""
 
 from __future__ import annotations
 
@@ -26,6 +26,23 @@ SIZES = {
     "nano": Size(65, 384, 6, 6, 1536, 8, 256),
     "mid": Size(5000, 512, 8, 2, 2048, 4, 256),
 }
+
+
+@dataclass(frozen=True)
+class EncoderDecoder:
+    """A translation model (document 000, part 3) and its batch."""
+
+    vocab: int = 5000
+    d_model: int = 256
+    n_heads: int = 8
+    n_layers: int = 3
+    d_ff: int = 512
+    batch: int = 16
+    source: int = 20
+    target: int = 15
+
+
+PADDING = 0  # the id of the encoder-decoder's padding
 
 
 def build_gpt(lib: ModuleType, nn: Any, functional: Any, size: Size, manual_attention: bool = False) -> Any:
@@ -72,6 +89,89 @@ def build_gpt(lib: ModuleType, nn: Any, functional: Any, size: Size, manual_atte
             return functional.cross_entropy(logits.view(-1, size.vocab), targets.view(-1))
 
     return GPT()
+
+
+def build_encoder_decoder(
+    lib: ModuleType, nn: Any, functional: Any, size: EncoderDecoder, manual_attention: bool = False
+) -> Any:
+    """The documents' encoder-decoder on `lib`: post-norm, ReLU, learned positions, one embedding table for both sides;
+    source ``(B, S)``, target ``(B, T)`` and labels ``(B, T)`` to the mean loss with label smoothing 0.1. Padding is
+    hidden as keys, and ignored in the loss."""
+    d, heads = size.d_model, size.n_heads
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value, self.out = (nn.Linear(d, d) for _ in range(4))
+
+        def forward(self, x: Any, memory: Any, visible: Any) -> Any:
+            def split(y: Any) -> Any:
+                return y.view(y.shape[0], y.shape[1], heads, d // heads).transpose(1, 2)
+
+            query, key, value = split(self.query(x)), split(self.key(memory)), split(self.value(memory))
+            if manual_attention:
+                scores = query @ key.transpose(-1, -2) * (d // heads) ** -0.5
+                mixed = functional.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1) @ value
+            else:
+                mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+            return self.out(mixed.transpose(1, 2).reshape(x.shape))
+
+    class FeedForward(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(d, size.d_ff), nn.Linear(size.d_ff, d)
+
+        def forward(self, x: Any) -> Any:
+            return self.down(functional.relu(self.up(x)))
+
+    class EncoderLayer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.feedforward = Attention(), FeedForward()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+
+        def forward(self, x: Any, visible: Any) -> Any:
+            x = self.norm1(x + self.attention(x, x, visible))
+            return self.norm2(x + self.feedforward(x))
+
+    class DecoderLayer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.cross, self.feedforward = Attention(), Attention(), FeedForward()
+            self.norm1, self.norm2, self.norm3 = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d)
+
+        def forward(self, x: Any, memory: Any, visible: Any, memory_visible: Any) -> Any:
+            x = self.norm1(x + self.attention(x, x, visible))
+            x = self.norm2(x + self.cross(x, memory, memory_visible))
+            return self.norm3(x + self.feedforward(x))
+
+    class Translator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(size.vocab, d)
+            self.positions = nn.Embedding(max(size.source, size.target), d)
+            self.encoder = nn.ModuleList([EncoderLayer() for _ in range(size.n_layers)])
+            self.decoder = nn.ModuleList([DecoderLayer() for _ in range(size.n_layers)])
+            self.head = nn.Linear(d, size.vocab)
+
+        def embed(self, ids: Any) -> Any:
+            return self.tokens(ids) * d**0.5 + self.positions(lib.arange(ids.shape[1]))
+
+        def forward(self, source: Any, target: Any, labels: Any) -> Any:
+            real = (source != PADDING).view(source.shape[0], 1, 1, source.shape[1])
+            causal = lib.ones(target.shape[1], target.shape[1], dtype=lib.bool).tril()
+            own = (target != PADDING).view(target.shape[0], 1, 1, target.shape[1]) & causal
+            memory = self.embed(source)
+            for layer in self.encoder:
+                memory = layer(memory, real)
+            x = self.embed(target)
+            for layer in self.decoder:
+                x = layer(x, memory, own, real)
+            return functional.cross_entropy(
+                self.head(x).view(-1, size.vocab), labels.view(-1), ignore_index=PADDING, label_smoothing=0.1
+            )
+
+    return Translator()
 
 
 def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_cache: bool) -> Any:

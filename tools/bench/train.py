@@ -1,11 +1,13 @@
-"""A GPT's whole training step (forward, backward, AdamW): minigrad compiled, against torch eager and compiled.
+"""A whole training step (forward, backward, clipping, optimizer): minigrad compiled, against torch eager and compiled.
 
-Same weights, same batches; the losses of the first steps must agree, or the comparison is refused.
+Same weights, same batches; the losses of the first steps must agree, or the comparison is refused. Jobs: GPTs of
+several sizes with AdamW, and the documents' encoder-decoder with label smoothing, Adam and clipping ("documents").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,56 +15,107 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import functional, nn
+from minigrad import optim as our_optim
 from minigrad.compile import compile
-from minigrad.optim import AdamW
-from tools.bench.models import SIZES, Size, build_gpt
+from minigrad.nn.utils import clip_grad_norm_
+from tools.bench.models import PADDING, SIZES, EncoderDecoder, Size, build_encoder_decoder, build_gpt
 from tools.bench.timing import Result, compare, interleaved, spread
 
 STEPS = 20
+GAP = 1e-4  # the losses of the first steps may differ by this much
+Batch = tuple[np.ndarray, ...]
+Step = Callable[..., float]
 
 
-def ours(size: Size, weights: dict[str, np.ndarray]) -> Callable[[np.ndarray, np.ndarray], Any]:
-    """A compiled training step on minigrad; it takes ids and targets and returns the loss."""
-    model = build_gpt(mg, nn, functional, size)
+@dataclass(frozen=True)
+class Job:
+    """What is trained: `build(lib, nn, functional, manual_attention=...)` makes a module from a batch to its loss."""
+
+    build: Callable[..., Any]
+    batch: Callable[[np.random.Generator], Batch]
+    tokens: int
+    optimizer: str = "AdamW"
+    settings: tuple[tuple[str, Any], ...] = (("lr", 1e-3),)
+    clip: float | None = None
+
+
+def gpt(size: Size) -> Job:
+    """Training a GPT of this size with AdamW."""
+
+    def build(lib: Any, nn: Any, functional: Any, manual_attention: bool = False) -> Any:
+        return build_gpt(lib, nn, functional, size, manual_attention)
+
+    def batch(rng: np.random.Generator) -> Batch:
+        return tuple(rng.integers(0, size.vocab, (2, size.batch, size.length)))
+
+    return Job(build, batch, size.batch * size.length)
+
+
+def _documents(size: EncoderDecoder) -> Job:
+    def build(lib: Any, nn: Any, functional: Any, manual_attention: bool = False) -> Any:
+        return build_encoder_decoder(lib, nn, functional, size, manual_attention)
+
+    def padded(rng: np.random.Generator, length: int) -> np.ndarray:
+        ids = rng.integers(1, size.vocab, (size.batch, length))
+        lengths = rng.integers(length // 2, length + 1, size.batch)
+        lengths[0] = length
+        return np.where(np.arange(length) < lengths[:, None], ids, PADDING)
+
+    def batch(rng: np.random.Generator) -> Batch:
+        sentence = padded(rng, size.target + 1)
+        return padded(rng, size.source), sentence[:, :-1].copy(), sentence[:, 1:].copy()
+
+    settings = (("lr", 1e-4), ("betas", (0.9, 0.98)), ("eps", 1e-9))
+    return Job(build, batch, size.batch * (size.source + size.target), "Adam", settings, 1.0)
+
+
+JOBS = {**{name: gpt(size) for name, size in SIZES.items()}, "documents": _documents(EncoderDecoder())}
+
+
+def ours(job: Job, weights: dict[str, np.ndarray]) -> Step:
+    """A compiled training step on minigrad: a batch of arrays to the loss."""
+    model = job.build(mg, nn, functional)
     model.load_state_dict({name: mg.tensor(value) for name, value in weights.items()})
-    optimizer = AdamW(model.parameters(), lr=1e-3)
+    optimizer = getattr(our_optim, job.optimizer)(model.parameters(), **dict(job.settings))
 
     @compile
-    def step(ids: mg.Tensor, targets: mg.Tensor) -> mg.Tensor:
+    def step(*batch: mg.Tensor) -> mg.Tensor:
         optimizer.zero_grad()
-        loss = model(ids, targets)
+        loss = model(*batch)
         loss.backward()
+        if job.clip is not None:
+            clip_grad_norm_(model.parameters(), job.clip)
         optimizer.step()
         return loss
 
-    return lambda ids, targets: step(mg.from_numpy(ids), mg.from_numpy(targets)).item()
+    return lambda *batch: float(step(*map(mg.from_numpy, batch)).item())
 
 
-def theirs(
-    size: Size, weights: dict[str, np.ndarray], compiled: bool, manual: bool
-) -> Callable[[np.ndarray, np.ndarray], Any]:
+def theirs(job: Job, weights: dict[str, np.ndarray], compiled: bool, manual: bool) -> Step:
     """The same on torch, eager or through torch.compile, with its fused attention or a written-out one."""
     import torch
 
-    model = build_gpt(torch, torch.nn, torch.nn.functional, size, manual)
+    model = job.build(torch, torch.nn, torch.nn.functional, manual_attention=manual)
     model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = getattr(torch.optim, job.optimizer)(model.parameters(), **dict(job.settings))
     forward = torch.compile(model) if compiled else model
 
-    def step(ids: np.ndarray, targets: np.ndarray) -> float:
+    def step(*batch: np.ndarray) -> float:
         optimizer.zero_grad()
-        loss = forward(torch.from_numpy(ids), torch.from_numpy(targets))
+        loss = forward(*map(torch.from_numpy, batch))
         loss.backward()
+        if job.clip is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip)
         optimizer.step()
         return float(loss.item())
 
     return step
 
 
-def weights_of(size: Size) -> dict[str, np.ndarray]:
+def weights_of(job: Job) -> dict[str, np.ndarray]:
     """Small random weights, norms at one."""
     mg.manual_seed(0)
-    model = build_gpt(mg, nn, functional, size)
+    model = job.build(mg, nn, functional)
     rng = np.random.default_rng(0)
     return {
         name: (value.numpy() if value.ndim == 1 else rng.standard_normal(value.shape).astype(np.float32) * 0.02)
@@ -71,28 +124,27 @@ def weights_of(size: Size) -> dict[str, np.ndarray]:
 
 
 def run(names: Sequence[str], against: Sequence[str], seconds: float) -> list[Result]:
-    """Compare every size of `names`. Raises RuntimeError when losses differ."""
+    """Compare every job of `names`. Raises RuntimeError when losses differ."""
     results = []
     for name in names:
-        size = SIZES[name]
-        weights = weights_of(size)
+        job = JOBS[name]
+        weights = weights_of(job)
         rng = np.random.default_rng(1)
-        batches = [rng.integers(0, size.vocab, (2, size.batch, size.length)) for _ in range(STEPS)]
-        steps = {"ours": ours(size, weights)}
+        batches = [job.batch(rng) for _ in range(STEPS)]
+        steps = {"ours": ours(job, weights)}
         if "torch" in against:
-            steps["torch eager"] = theirs(size, weights, False, False)
-            steps["torch eager, manual attention"] = theirs(size, weights, False, True)
+            steps["torch eager"] = theirs(job, weights, False, False)
+            steps["torch eager, manual attention"] = theirs(job, weights, False, True)
         if "torch.compile" in against:
-            steps["torch.compile"] = theirs(size, weights, True, False)
+            steps["torch.compile"] = theirs(job, weights, True, False)
         losses = {key: [step(*batch) for batch in batches] for key, step in steps.items()}
         for key, history in losses.items():
             gap = float(np.max(np.abs(np.array(history) - np.array(losses["ours"]))))
-            if not gap < 1e-3:
+            if not gap < GAP:
                 raise RuntimeError(f"train {name}: the losses of {key} differ from ours by up to {gap:.2g}")
         runs = {key: partial(step, *batches[0]) for key, step in steps.items()}
         times = interleaved(runs, seconds)
-        tokens = size.batch * size.length
         best = min(times["ours"])
-        notes = f"{tokens / best * 1e3:,.0f} tokens/s, spread {spread(times['ours']):.0%}"
+        notes = f"{job.tokens / best * 1e3:,.0f} tokens/s, spread {spread(times['ours']):.0%}"
         results += compare(f"train {name}", times, notes=notes)
     return results
