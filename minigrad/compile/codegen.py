@@ -69,7 +69,9 @@ def source(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: Sequ
     lines += [f"y{i}[{'j' if flat else 'r, j'}] = {names[k]}" for i, k in enumerate(kept)]
     head = [f"def fused(start, stop, {', '.join([*inputs, *outputs])}):", *[f"    {text}" for text in before]]
     if flat:
-        loop = ["    for j in range(start, stop):", *[f"        {text}" for text in lines]]
+        whole = [x for x, kind in zip([f"x{i}" for i in range(count)], kinds, strict=True) if kind == FULL] + outputs
+        loop = [f"    {array} = {array}[start:stop]" for array in whole]
+        loop += [f"    for j in range({outputs[0]}.shape[0]):", *[f"        {text}" for text in lines]]
     else:
         loop = ["    for r in range(start, stop):"]
         loop += [f"        {text}" for row, text in inside if row]

@@ -107,7 +107,7 @@ class Plan:
         if calls is not None:
             self.calls.extend(calls)
         elif node.op in _UFUNCS:
-            self.calls.add(_UFUNCS[node.op], *inputs, outputs[0])
+            self.calls.add(_fill, _UFUNCS[node.op], outputs[0], *inputs)
         elif node.op == "sum":
             self.calls.add(np.add.reduce, inputs[0], node.attrs["dims"], None, outputs[0], node.attrs["keepdim"])
         else:
@@ -160,12 +160,17 @@ class Plan:
             else:
                 kinds.append(codegen.SCALAR)
                 arrays.append(flat.reshape(1))
+        work = rows * columns * (0.1 * len(inputs) + fusion.work(node.attrs["body"]))
         kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, node.attrs["kept"]))
         if all(kind in (codegen.FULL, codegen.SCALAR) or not isinstance(kind, str) for kind in kinds):
             flattened = [a.reshape(-1) for a in (*arrays, *outputs)]
-            self.calls.over_rows(kernel, rows * columns, rows * columns, *flattened)
+            self.calls.over_rows(kernel, rows * columns, work, *flattened)
         else:
-            self.calls.over_rows(kernel, rows, rows * columns, *arrays, *[o.reshape(rows, columns) for o in outputs])
+            self.calls.over_rows(kernel, rows, work, *arrays, *[o.reshape(rows, columns) for o in outputs])
+
+
+def _fill(function: np.ufunc, output: np.ndarray, *inputs: np.ndarray) -> None:
+    function(*inputs, out=output)
 
 
 def _put_in_place(target: np.ndarray, index: Any, value: np.ndarray, *indices: np.ndarray) -> None:

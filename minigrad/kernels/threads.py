@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 PARTS = 16  # fixed ranges of a reduction over rows
-GRAIN = 32_768  # elements of elementwise work under which one thread is faster than handing over
+GRAIN = 32_768  # nanoseconds of one thread's work under which a range is not worth handing over
 
 _threads = 0
 _queue: SimpleQueue[Any] | None = None
@@ -86,14 +86,15 @@ def _pool(count: int) -> SimpleQueue[Any]:
         return _queue
 
 
-def worth(rows: int, size: int) -> int:
-    """Into how many ranges `rows` may be cut, however many threads there are, for `size` elements of work."""
-    return min(rows, size // GRAIN)
+def worth(rows: int, work: float) -> int:
+    """Into how many ranges `rows` may be cut, however many threads there are; work: about how many nanoseconds it takes
+    one thread."""
+    return min(rows, int(work) // GRAIN)
 
 
-def over_rows(kernel: Callable[..., Any], rows: int, size: int, *arrays: Any) -> None:
-    """Run `kernel(start, stop, *arrays)` over all rows: here, or cut over several threads if `size` (elements) pays."""
-    count = min(get_num_threads(), worth(rows, size))
+def over_rows(kernel: Callable[..., Any], rows: int, work: float, *arrays: Any) -> None:
+    """Run `kernel(start, stop, *arrays)` over all rows: here, or cut over several threads if `work` (ns) pays."""
+    count = min(get_num_threads(), worth(rows, work))
     if count < 2:
         kernel(0, rows, *arrays)
         return

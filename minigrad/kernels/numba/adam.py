@@ -13,7 +13,9 @@ Array = np.ndarray
 
 
 @kernel
-def _update(start, stop, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupled, new_w, new_m, new_v):
+def _update(start, stop, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupled):
+    """In place: outputs of their own would double the traffic, or, lying on the inputs, keep the loop scalar."""
+    w, g, m, v = w[start:stop], g[start:stop], m[start:stop], v[start:stop]
     t = step[0] + 1.0
     rate = np.float64(lr[0])
     size = np.float32(rate / (1.0 - beta1**t))
@@ -23,14 +25,14 @@ def _update(start, stop, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupl
     small = np.float32(eps)
     shrink = np.float32(1.0 - rate * decay) if decoupled else np.float32(1.0)
     pull = np.float32(0.0) if decoupled else np.float32(decay)
-    for i in range(start, stop):
+    for i in range(w.shape[0]):
         parameter = w[i]
         gradient = g[i] + pull * parameter
         mean = b1 * m[i] + a1 * gradient
         square = b2 * v[i] + a2 * gradient * gradient
-        new_m[i] = mean
-        new_v[i] = square
-        new_w[i] = parameter * shrink - size * mean / (np.sqrt(square) * root + small)
+        m[i] = mean
+        v[i] = square
+        w[i] = parameter * shrink - size * mean / (np.sqrt(square) * root + small)
 
 
 def adam(
@@ -45,9 +47,12 @@ def adam(
     decoupled: bool,
 ) -> bool:
     """(parameter, mean, square, step); outputs may lie in the inputs' memory."""
-    w, g, m, v = (calls.contiguous(array).reshape(-1) for array in inputs[:4])
+    for old, new in zip((inputs[0], inputs[2], inputs[3]), outputs, strict=False):
+        if old.ctypes.data != new.ctypes.data:
+            calls.add(np.copyto, new, old)
+    gradient = calls.contiguous(inputs[1]).reshape(-1)
     step, lr = inputs[4].reshape(1), inputs[5].reshape(1)
-    flat = [output.reshape(-1) for output in outputs[:3]]
-    calls.over_rows(_update, w.size, w.size, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupled, *flat)
+    w, m, v = (output.reshape(-1) for output in outputs[:3])
+    calls.over_rows(_update, w.size, 0.4 * w.size, w, gradient, m, v, step, lr, beta1, beta2, eps, decay, decoupled)
     calls.add(np.add, inputs[4], 1.0, outputs[3])
     return True

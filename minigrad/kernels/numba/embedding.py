@@ -42,7 +42,7 @@ def embedding(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *
     flat = calls.contiguous(ids).reshape(-1)
     table = calls.contiguous(weight)
     calls.add(check_rows, flat, len(table))
-    calls.over_rows(_forward, len(flat), outputs[0].size, table, flat, outputs[0].reshape(len(flat), -1))
+    calls.over_rows(_forward, len(flat), 0.2 * outputs[0].size, table, flat, outputs[0].reshape(len(flat), -1))
     return True
 
 
@@ -55,5 +55,5 @@ def embedding_grad(
         return False
     flat, rows = calls.contiguous(ids).reshape(-1), calls.rows(g)
     padding = np.int64(-1 if padding_idx is None else padding_idx)
-    calls.over_rows(_backward, shape[0], outputs[0].size + g.size, rows, flat, padding, outputs[0])
+    calls.over_rows(_backward, shape[0], 0.3 * (outputs[0].size + g.size), rows, flat, padding, outputs[0])
     return True

@@ -24,7 +24,11 @@ def _compiled(function: Callable[..., Any], flags: set[str]) -> Callable[..., An
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled kernel `f(start, stop, ...)`."""
+    """A compiled kernel `f(start, stop, ...)`.
+
+    Flat arrays are cut to their range first (`x = x[start:stop]`) and indexed from 0: where numba cannot see that an
+    index is not negative, it adds a test for counting from the end, and the loop stays scalar (8 times slower).
+    """
     return _compiled(function, FLAGS)
 
 

@@ -63,11 +63,12 @@ def _backward(start, stop, bounds, g, x, weight, average, rstd, dx, dweight, dbi
 @kernel
 def add_up(start, stop, partial, total):
     """The sum of `PARTS` partial sums, in order."""
-    for j in range(start, stop):
-        value = partial[0, j]
-        for part in range(1, partial.shape[0]):
-            value += partial[part, j]
-        total[j] = value
+    partial, total = partial[:, start:stop], total[start:stop]
+    for j in range(total.shape[0]):
+        total[j] = partial[0, j]
+    for part in range(1, partial.shape[0]):
+        for j in range(total.shape[0]):
+            total[j] += partial[part, j]
 
 
 def layer_norm(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, eps: float) -> bool:

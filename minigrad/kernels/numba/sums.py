@@ -34,6 +34,6 @@ def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims
     columns = int(np.prod(x.shape[len(dims) :]))
     rows = x.reshape(-1, columns)
     partial = np.empty((PARTS, columns), np.float32)
-    calls.over_rows(_columns, PARTS, x.size, parts(len(rows)), rows, partial)
+    calls.over_rows(_columns, PARTS, 0.3 * x.size, parts(len(rows)), rows, partial)
     calls.over_rows(add_up, columns, columns, partial, outputs[0].reshape(-1))
     return True
