@@ -136,7 +136,7 @@ def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]
                     f"backward() without a gradient needs a scalar, this tensor has shape {list(root.array.shape)}: "
                     "sum it, or pass a gradient of that shape"
                 )
-            seed = Tensor(np.ones(root.array.shape, root.array.dtype))
+            seed = filled(root.array.shape, 1, root.array.dtype, root.storage.device)
         elif seed.array.shape != root.array.shape:
             raise ValueError(
                 f"the gradient has shape {list(seed.array.shape)}, its tensor {list(root.array.shape)}: they must agree"
@@ -236,8 +236,15 @@ def _own(gradient: Tensor) -> Tensor:
     """A gradient that no other tensor shares memory with (a rule may pass its input through, or a view of it)."""
     recorder = state.recorder
     if recorder is None:
-        return clone(gradient) if gradient.needs_grad else Tensor(gradient.array.copy())
-    twin = Tensor(gradient.array, Storage(abstract=True), gradient.node, gradient.index, gradient.needs_grad)
+        device = gradient.storage.device
+        return clone(gradient) if gradient.needs_grad else Tensor(gradient.array.copy(), Storage(device))
+    twin = Tensor(
+        gradient.array,
+        Storage(gradient.storage.device, abstract=True),
+        gradient.node,
+        gradient.index,
+        gradient.needs_grad,
+    )
     recorder.rebind(twin, recorder.edge(gradient))
     return twin
 
@@ -287,7 +294,8 @@ def vjp(node: Node, gradients: Sequence[Tensor | None], create_graph: bool) -> S
 
     if gradients[0] is None:  # only a later output was used
         shape, dtype = node.outputs[0]
-        gradients = [Tensor(np.zeros(shape, dtype)), *gradients[1:]]
+        device = next(gradient.storage.device for gradient in gradients if gradient is not None)
+        gradients = [filled(shape, 0, dtype, device), *gradients[1:]]
     if op.joint is not None:
         results = op.joint(*[argument(kind, what) for kind, what in op.slots[0]])
         return results if isinstance(results, tuple | list) else (results,)
@@ -362,4 +370,4 @@ def _through_decomposition(
 
 
 from minigrad.dispatch import decompose, edge_of  # noqa: E402  (ops need the gradient mode)
-from minigrad.ops.shape import alias, clone  # noqa: E402
+from minigrad.ops.shape import alias, clone, filled  # noqa: E402

@@ -1,4 +1,7 @@
-"""Tensors from nothing or from data: tensor, zeros, ones, full, arange, linspace, eye, and their kin."""
+"""Tensors from nothing or from data: tensor, zeros, ones, full, arange, linspace, eye, and their kin.
+
+`device` is "cpu" (the default) or "cuda". Raises ValueError for another, CudaError where CUDA cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,25 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes, random
-from minigrad.ops.shape import flatten_arguments
+from minigrad.device import resolve
+from minigrad.ops.shape import filled, flatten_arguments, placed, uninitialised
 from minigrad.tensor import Tensor
 
 
-def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     """A copy of `data` (numbers, nested sequences, arrays, tensors). Python floats become float32, ints int64.
 
     Raises ValueError for ragged sequences, TypeError for data that are not numbers.
     """
+    if isinstance(data, Tensor) and data.is_cuda:
+        home = data.storage.device if device is None else resolve(device)
+        return data.detach().to(home, dtype or data.dtype).clone().requires_grad_(requires_grad)
     if isinstance(data, list | tuple) and any(isinstance(item, Tensor) for item in data):
         return tensor(
             np.array([np.asarray(item.detach() if isinstance(item, Tensor) else item) for item in data]),
             dtype,
             requires_grad,
+            device,
         )
     try:
         array = np.array(data.array if isinstance(data, Tensor) else data, order="C")
@@ -34,43 +42,71 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
     dtypes.category(array.dtype)
     if dtype is not None:
         array = array.astype(dtype)
-    return Tensor(array).requires_grad_(requires_grad)
+    return _on(array, device).requires_grad_(requires_grad)
 
 
-def as_tensor(data: Any, dtype: np.dtype | None = None) -> Tensor:
-    """`data` itself if it is such a tensor; shares memory with an array; else a copy."""
+def _on(array: np.ndarray, device: str | None) -> Tensor:
+    return Tensor(array) if device is None else placed(array, resolve(device))
+
+
+def as_tensor(data: Any, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
+    """`data` itself if it is such a tensor; shares memory with an array on the host or (by
+    `__cuda_array_interface__`) on the GPU; else a copy."""
+    if hasattr(data, "__cuda_array_interface__") and not isinstance(data, Tensor):
+        from minigrad.exchange import from_cuda_array
+
+        data = from_cuda_array(data)
     if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype)
+        return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray):
-        return from_numpy(data) if dtype is None or data.dtype == dtype else from_numpy(data.astype(dtype))
-    return tensor(data, dtype)
+        return _on(_checked(data if dtype is None else data.astype(dtype, copy=False)), device)
+    return tensor(data, dtype, device=device)
 
 
-def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor that shares memory with `array`. Raises TypeError for anything but an array of numbers."""
+def from_numpy(array: np.ndarray, device: str | None = None) -> Tensor:
+    """A tensor that shares memory with `array` (on a GPU: holds a copy).
+
+    Raises TypeError for anything but an array of numbers.
+    """
+    return _on(_checked(array), device)
+
+
+def _checked(array: np.ndarray) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a numpy array, got {type(array).__name__}: use tensor()")
     dtypes.category(array.dtype)
-    return Tensor(array)
+    return array
 
 
-def full(size: Sequence[int], value: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+def full(
+    size: Sequence[int],
+    value: Any,
+    dtype: np.dtype | None = None,
+    requires_grad: bool = False,
+    device: str | None = None,
+) -> Tensor:
     """`value` everywhere; its dtype is the value's (float32, int64 or bool) unless given."""
-    array = np.full(flatten_arguments((size,)), value, dtype or dtypes.of_scalar(value, None))
-    return Tensor(array).requires_grad_(requires_grad)
+    home = "cpu" if device is None else resolve(device)
+    made = filled(flatten_arguments((size,)), value, np.dtype(dtype or dtypes.of_scalar(value, None)), home)
+    return made.requires_grad_(requires_grad)
 
 
-def zeros(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+def zeros(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
+    if device is not None:
+        return full(flatten_arguments(size), 0, dtype or dtypes.DEFAULT, requires_grad, device)
     return Tensor(np.zeros(flatten_arguments(size), dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
 
 
-def ones(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
-    return full(flatten_arguments(size), 1, dtype or dtypes.DEFAULT, requires_grad)
+def ones(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
+    return full(flatten_arguments(size), 1, dtype or dtypes.DEFAULT, requires_grad, device)
 
 
-def empty(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
+def empty(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     """Memory of arbitrary content."""
-    return Tensor(np.empty(flatten_arguments(size), dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
+    shape = flatten_arguments(size)
+    if device is not None and resolve(device) != "cpu":
+        return uninitialised(shape, np.dtype(dtype or dtypes.DEFAULT), resolve(device)).requires_grad_(requires_grad)
+    return Tensor(np.empty(shape, dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
 
 
 def zeros_like(x: Tensor, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
@@ -82,34 +118,36 @@ def ones_like(x: Tensor, dtype: np.dtype | None = None, requires_grad: bool = Fa
 
 
 def full_like(x: Tensor, value: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
-    return full(x.array.shape, value, dtype or x.array.dtype, requires_grad)
+    return full(x.array.shape, value, dtype or x.array.dtype, requires_grad, x.storage.device)
 
 
 def rand_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
-    return random.rand(x.array.shape, dtype=dtype or x.array.dtype)
+    return random.rand(x.array.shape, dtype=dtype or x.array.dtype, device=x.storage.device)
 
 
 def randn_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
-    return random.randn(x.array.shape, dtype=dtype or x.array.dtype)
+    return random.randn(x.array.shape, dtype=dtype or x.array.dtype, device=x.storage.device)
 
 
-def arange(start: Any, end: Any = None, step: Any = 1, dtype: np.dtype | None = None) -> Tensor:
+def arange(
+    start: Any, end: Any = None, step: Any = 1, dtype: np.dtype | None = None, device: str | None = None
+) -> Tensor:
     """start, start + step, ... below `end`. int64 for integers, float32 if any bound is a float."""
     if step == 0:
         raise ValueError("arange: the step must not be zero")
     low, high = (0, start) if end is None else (start, end)
     kind = dtypes.DEFAULT if any(isinstance(v, float | np.floating) for v in (low, high, step)) else dtypes.int64
-    return Tensor(np.arange(low, high, step).astype(dtype or kind))
+    return _on(np.arange(low, high, step).astype(dtype or kind), device)
 
 
-def linspace(start: float, end: float, steps: int, dtype: np.dtype | None = None) -> Tensor:
+def linspace(start: float, end: float, steps: int, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
     """`steps` numbers evenly from `start` to `end`, both included."""
-    return Tensor(np.linspace(start, end, steps).astype(dtype or dtypes.DEFAULT))
+    return _on(np.linspace(start, end, steps).astype(dtype or dtypes.DEFAULT), device)
 
 
-def eye(n: int, m: int | None = None, dtype: np.dtype | None = None) -> Tensor:
+def eye(n: int, m: int | None = None, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
     """Ones on the diagonal ``(n, m or n)``."""
-    return Tensor(np.eye(n, m, dtype=dtype or dtypes.DEFAULT))
+    return _on(np.eye(n, m, dtype=dtype or dtypes.DEFAULT), device)
 
 
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:

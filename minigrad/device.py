@@ -35,3 +35,24 @@ class Device(str):
 
 
 CPU = Device("cpu")
+CUDA = "cuda:0"  # the one GPU, as storages call it
+
+
+def resolve(name: str) -> str:
+    """The name under which storages know a device: "cpu" or "cuda:0".
+
+    Raises ValueError for a device that minigrad does not compute on, CudaError where CUDA cannot be used.
+    """
+    if name == "cpu":
+        return "cpu"
+    device = Device(name)
+    if device.type != "cuda":
+        raise ValueError(f"minigrad does not compute on device {str(name)!r}: use 'cpu' or 'cuda'")
+    if device.index:
+        raise ValueError(
+            f"there is no device {str(name)!r}: minigrad uses one GPU, 'cuda' (CUDA_VISIBLE_DEVICES chooses which)"
+        )
+    from minigrad.kernels.cuda.runtime import runtime
+
+    runtime()  # raises where it cannot be used
+    return CUDA

@@ -13,40 +13,78 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes, kernels
+from minigrad.device import CUDA
 from minigrad.graph import Edge, Node, here, state
 from minigrad.ops.registry import Op
-from minigrad.tensor import Storage, Tensor
+from minigrad.tensor import LITERAL, Storage, Tensor
 
 
 def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
     """Run `op` on tensors (all of them Tensors, dtypes already agreed). A tuple where it has several outputs."""
     recorder = state.recorder
     wanted = False
+    device = "cpu"
     for tensor in tensors:
         if tensor.base is not None and tensor.seen != tensor.storage.version:
             refresh(tensor)
         if tensor.needs_grad:
             wanted = True
+        if tensor.storage.device != "cpu":
+            device = tensor.storage.device
     wanted = wanted and state.grad_enabled and op.differentiable
+    if device != "cpu":
+        _together(op, tensors, device)
+    if op is to_device_op:
+        device = attrs["device"]
     if recorder is not None:
-        return _record(op, tensors, attrs, wanted, recorder)
-    arrays = [tensor.array for tensor in tensors]
-    outputs = kernels.run(op, arrays, attrs)
+        return _record(op, tensors, attrs, wanted, recorder, device)
+    if op is to_device_op:
+        outputs = (_transferred(tensors[0], device),)
+    else:
+        arrays = [tensor.array for tensor in tensors] if device == "cpu" else _on_device(tensors)
+        outputs = kernels.run(op, arrays, attrs)
     if op.view:
         source = tensors[0]
         results = [_view(output, source) for output in outputs]
         if not op.differentiable:  # a detached view shares memory, and has a history of its own from here on
             for result in results:
                 result.base = None
-    else:
+    elif device == "cpu":
         results = [Tensor(output) for output in outputs]
+    else:
+        results = [Tensor(output, Storage(device)) for output in outputs]
     if wanted:
         _attach(op, tensors, attrs, results, where=here())
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _owner(array: np.ndarray) -> np.ndarray:
+def _together(op: Op, tensors: Sequence[Tensor], device: str) -> None:
+    """Raise RuntimeError unless all tensors are on `device`; numbers that the program wrote are at home anywhere."""
+    for tensor in tensors:
+        if tensor.storage.device != device and tensor.storage is not LITERAL:
+            shapes = " and ".join(f"{list(t.array.shape)} on {t.storage.device}" for t in tensors)
+            raise RuntimeError(f"{op.name} got tensors on different devices ({shapes}): move them to one with .to()")
+
+
+def _on_device(tensors: Sequence[Tensor]) -> list[Any]:
+    """The arrays of tensors on the device, and of numbers."""
+    from minigrad.kernels.cuda import execute
+
+    return [execute.literal(tensor.array) if tensor.storage is LITERAL else tensor.array for tensor in tensors]
+
+
+def _transferred(tensor: Tensor, device: str) -> Any:
+    from minigrad.kernels.cuda import execute
+
+    if tensor.storage is LITERAL:
+        return execute.literal(tensor.array)
+    return execute.transfer(tensor.array, device)
+
+
+def _owner(array: np.ndarray) -> Any:
     """The array whose memory this is (a view of a view may point at the view in between)."""
+    if array.__class__ is not np.ndarray:
+        return array.memory  # type: ignore[attr-defined]  # on a device
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -55,7 +93,7 @@ def _owner(array: np.ndarray) -> np.ndarray:
 def _view(array: np.ndarray, source: Tensor) -> Tensor:
     """A tensor over `array`; a view of `source` if they share memory (a reshape may have copied)."""
     if _owner(array) is not _owner(source.array):
-        return Tensor(array)
+        return Tensor(array, Storage(source.storage.device))
     result = Tensor(array, source.storage)
     result.base = source if source.base is None else source.base
     result.seen = source.storage.version
@@ -103,12 +141,15 @@ def _point(op: Op, node: Node, results: Sequence[Tensor]) -> None:
             result.node, result.index, result.needs_grad = node, index, True
 
 
-def _record(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], wanted: bool, recorder: Any) -> Any:
+def _record(
+    op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], wanted: bool, recorder: Any, device: str
+) -> Any:
     """Record `op` in the trace; outputs are abstract."""
     inputs = tuple(recorder.edge(tensor) for tensor in tensors)
     results: list[Tensor]
     if op.view:
-        outputs = op.evaluate([tensor.array for tensor in tensors], attrs)
+        source = tensors[0].array
+        outputs = op.evaluate([source], attrs) if source.__class__ is np.ndarray else kernels.run(op, [source], attrs)
         results = [_view(output, tensors[0]) for output in outputs]
         for result in results:
             if result.base is None:
@@ -117,7 +158,7 @@ def _record(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], wanted:
                 recorder.detach(result)
     else:
         metas = op.output_metas([(t.array.shape, t.array.dtype) for t in tensors], attrs)
-        results = [Tensor(np.empty(shape, dtype), Storage(abstract=True)) for shape, dtype in metas]
+        results = [Tensor(np.empty(shape, dtype), Storage(device, abstract=True)) for shape, dtype in metas]
     node = Node(
         op.name,
         attrs,
@@ -152,7 +193,7 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     requires a gradient, for a view taken under no_grad, and for memory that cannot be written.
     """
     _keep_own_inputs(result, tensor.storage)
-    result = _storable(tensor, result)
+    result = _storable(tensor, to_device(result, tensor.storage.device))
     if tensor.base is not None and tensor.seen != tensor.storage.version:
         refresh(tensor)
     recorder = state.recorder
@@ -176,7 +217,7 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     if recorder is not None:
         recorder.change(root, whole)
     else:
-        np.copyto(tensor.array, result.array, casting="unsafe")
+        _copy(tensor.array, result.array)
     tensor.storage.version += 1
     if tracked:
         root.node, root.index, root.needs_grad = whole.node, whole.index, whole.needs_grad
@@ -190,7 +231,14 @@ def _keep_own_inputs(result: Tensor, storage: Storage) -> None:
         return
     for which, (array, saved_in, _) in node.saved.items():
         if saved_in is storage:
-            node.saved[which] = (array.copy(), Storage(abstract=storage.abstract), 0)
+            node.saved[which] = (array.copy(), Storage(storage.device, storage.abstract), 0)
+
+
+def _copy(target: np.ndarray, source: np.ndarray) -> None:
+    if target.__class__ is np.ndarray:
+        np.copyto(target, source, casting="unsafe")
+    else:
+        target.runtime.copy(target, source)  # type: ignore[attr-defined]  # on a device
 
 
 def _storable(tensor: Tensor, result: Tensor) -> Tensor:
@@ -228,12 +276,17 @@ def _dense(base: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 def _layout(view: np.ndarray, base: np.ndarray) -> dict[str, Any]:
     """Where `view` lies in `base`: shape, strides and offset in elements."""
     size = base.dtype.itemsize
-    offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    offset = address(view) - address(base)
     return {
         "shape": view.shape,
         "strides": tuple(stride // size for stride in view.strides),
         "offset": offset // size if view.size else 0,
     }
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array begins, in the memory that it lies in."""
+    return array.__array_interface__["data"][0] if array.__class__ is np.ndarray else array.pointer  # type: ignore[attr-defined]
 
 
 def _replace_window(base: Tensor, view: Tensor, value: Tensor) -> Tensor:
@@ -273,16 +326,18 @@ def run_decomposition(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, 
     before = state.grad_enabled, state.recorder
     state.grad_enabled, state.recorder = False, None
     try:
-        results = decompose(op, [Tensor(_read_only(array)) for array in arrays], attrs)
+        results = decompose(op, [_read_only(array) for array in arrays], attrs)
     finally:
         state.grad_enabled, state.recorder = before
     return tuple(t.array if t.array.base is None else t.array.copy() for t in results)
 
 
-def _read_only(array: np.ndarray) -> np.ndarray:
+def _read_only(array: np.ndarray) -> Tensor:
+    if array.__class__ is not np.ndarray:
+        return Tensor(array.read_only(), Storage(CUDA))  # type: ignore[attr-defined]  # on a device
     view = array[...]
     view.flags.writeable = False
-    return view
+    return Tensor(view)
 
 
 def decompose(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -304,4 +359,4 @@ def decompose(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> tu
 
 # ops that in-place changes are made of
 from minigrad.ops.elementwise import cast  # noqa: E402  (they need `apply`)
-from minigrad.ops.shape import as_strided_op, permute_op, strided_scatter_op  # noqa: E402
+from minigrad.ops.shape import as_strided_op, permute_op, strided_scatter_op, to_device, to_device_op  # noqa: E402

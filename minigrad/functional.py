@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from minigrad import dtypes, random
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
@@ -17,7 +15,7 @@ from minigrad.ops.loss import cross_entropy
 from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
-from minigrad.ops.shape import cat, transpose
+from minigrad.ops.shape import cat, filled, placed, transpose
 from minigrad.tensor import Tensor
 
 __all__ = [
@@ -100,7 +98,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: random.
         return x
     if p == 1.0:
         return x * 0.0
-    keep = random.rand(*x.array.shape, generator=generator) >= p
+    keep = random.rand(*x.array.shape, generator=generator, device=x.storage.device) >= p
     return x * (cast(keep, dtype=x.array.dtype) * (1.0 / (1.0 - p)))
 
 
@@ -178,7 +176,8 @@ def pad(x: Tensor, pads: tuple[int, ...], value: float = 0.0) -> Tensor:
             if count < 0:
                 raise ValueError(f"pad: sizes must not be negative, got {tuple(pads)}")
             if count:
-                block = Tensor(np.full([*shape[:dim], count, *shape[dim + 1 :]], value, x.array.dtype))
+                size = (*shape[:dim], count, *shape[dim + 1 :])
+                block = filled(size, value, x.array.dtype, x.storage.device)
                 parts.insert(0 if place == 0 else len(parts), block)
         x = cat(parts, dim) if len(parts) > 1 else x
     return x
@@ -202,7 +201,7 @@ def scaled_dot_product_attention(
         factor = query.array.shape[-1] ** -0.5 if scale is None else scale
         mask = attn_mask
         if is_causal:
-            causal = Tensor(visible(query.array.shape[-2], key.array.shape[-2]))
+            causal = placed(visible(query.array.shape[-2], key.array.shape[-2]), query.storage.device)
             mask = causal if mask is None else mask & causal
         if mask is not None and dtypes.is_floating(mask.array.dtype):
             weights = softmax(matmul(query, key.transpose(-1, -2)) * factor + mask, -1)

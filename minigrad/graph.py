@@ -200,6 +200,7 @@ class Graph:
 
     constants   node -> array, for tensors that the function reached without being given them (parameters too)
     captured    the tensors whose arrays the constants are (of a trace; a pass does not carry them on)
+    generators  random generators that the trace draws from -> the device where (like captured, of a trace)
     mutations   (tensor, edge): tensors of the outside that the function changed in place, and their new value
     gradients   leaf -> edge: the gradients that the function left in `.grad`
     visits      the steps of the backward passes that the function ran, in their order
@@ -222,6 +223,7 @@ class Graph:
         self.outputs = outputs
         self.constants = constants
         self.captured: list[Tensor] = []
+        self.generators: dict[Any, str] = {}
         self.mutations = list(mutations)
         self.gradients = dict(gradients or {})
         self.visits = list(visits)

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
+from minigrad.device import resolve
 from minigrad.graph import state
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, op
+from minigrad.ops.shape import placed
 from minigrad.tensor import Tensor
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -63,11 +65,35 @@ def _start(seed: int) -> Array:
 
 
 class Generator:
-    """A stream of random numbers. `state` is an int64 tensor (seed, offset)."""
+    """One stream of random numbers, drawn on any device: the n-th draw is the same wherever it is made.
+
+    `state` is an int64 tensor (seed, offset). It lives where the last draw was made, and moves when another device
+    draws: to a GPU without waiting for it, from there with. Give data that is drawn on the host beside a model on a
+    GPU a generator of its own.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.lock = threading.Lock()  # threads that share a generator never draw the same numbers
         self.state = Tensor(_start(seed))
+        self._homes = {"cpu": self.state}  # device -> its state there: memory that compiled plans refer to
+
+    def move(self, device: str) -> None:
+        """Bring the state to `device`. Raises RuntimeError in a trace that has drawn elsewhere already."""
+        if self.state.storage.device == device:
+            return
+        if self.state.storage.abstract:
+            raise RuntimeError(
+                f"a compiled step draws random numbers of one generator on {self.state.storage.device} and on "
+                f"{device}: give each device a generator of its own"
+            )
+        before, state.recorder = state.recorder, None  # where the state lives is no part of a traced step
+        try:
+            home = self._homes.get(device)
+            if home is None:
+                self._homes[device] = home = placed(_start(0), device)
+            self.state = home.copy_(self.state)
+        finally:
+            state.recorder = before
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream `seed` from its beginning."""
@@ -88,16 +114,19 @@ class Generator:
             )
         self.state.copy_(value)
 
-    def take(self, words: int) -> Tensor:
-        """The key of a draw of `words` 32-bit words; the stream moves past it."""
+    def take(self, words: int, device: str = "cpu") -> Tensor:
+        """The key, on `device`, of a draw of `words` 32-bit words; the stream moves past it."""
         if state.decomposing:
             raise RuntimeError(
                 f"composite {state.decomposing} draws random numbers, but its derivative runs it again: "
                 "draw them outside and pass them as an argument"
             )
         with self.lock:
+            self.move(device)
+            if state.recorder is not None:
+                state.recorder.generators[self] = device
             key = self.state.clone()
-            self.state += Tensor(np.array([0, -(-words // 4)]))
+            self.state += placed(np.array([0, -(-words // 4)]), device)
         return key
 
 
@@ -119,51 +148,61 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def rand(
-    *size: Any, generator: Generator | None = None, dtype: np.dtype | None = None, requires_grad: bool = False
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: np.dtype | None = None,
+    requires_grad: bool = False,
+    device: str = "cpu",
 ) -> Tensor:
     """Uniform in [0, 1)."""
     shape = _shape(size)
-    key = (generator or default_generator).take(int(np.prod(shape)))
+    key = (generator or default_generator).take(int(np.prod(shape)), resolve(device))
     return uniform_op(key, shape=shape, dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
 
 
 def randn(
-    *size: Any, generator: Generator | None = None, dtype: np.dtype | None = None, requires_grad: bool = False
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: np.dtype | None = None,
+    requires_grad: bool = False,
+    device: str = "cpu",
 ) -> Tensor:
     """Standard normal (Box-Muller on two uniforms)."""
     from minigrad.ops import elementwise as e
 
     shape = _shape(size)
-    pairs = rand(2, *shape, generator=generator)
+    pairs = rand(2, *shape, generator=generator, device=device)
     radius = e.sqrt(-2.0 * e.log1p(-pairs[0]))
     return e.cast(radius * e.cos(2.0 * math.pi * pairs[1]), dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
 
 
-def randint(low: int, high: int | None = None, size: Sequence[int] = (), generator: Generator | None = None) -> Tensor:
+def randint(
+    low: int,
+    high: int | None = None,
+    size: Sequence[int] = (),
+    generator: Generator | None = None,
+    device: str = "cpu",
+) -> Tensor:
     """int64 in [low, high), or [0, low). Raises ValueError for an empty range."""
     from minigrad.ops import elementwise as e
 
     start, stop = (0, low) if high is None else (low, high)
     if stop <= start:
         raise ValueError(f"randint: the range [{start}, {stop}) is empty")
-    return (
-        e.cast(
-            e.floor(rand(*size, generator=generator, dtype=dtypes.float64) * float(stop - start)), dtype=dtypes.int64
-        )
-        + start
-    )
+    numbers = rand(*size, generator=generator, dtype=dtypes.float64, device=device)
+    return e.cast(e.floor(numbers * float(stop - start)), dtype=dtypes.int64) + start
 
 
-def randperm(n: int, generator: Generator | None = None) -> Tensor:
+def randperm(n: int, generator: Generator | None = None, device: str = "cpu") -> Tensor:
     """A random order of 0..n-1, int64."""
-    return rand(n, generator=generator).argsort()
+    return rand(n, generator=generator, device=device).argsort()
 
 
 def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
     """1 with probability `p`, elementwise, else 0, in the dtype of `p`."""
     from minigrad.ops import elementwise as e
 
-    return e.cast(rand(*p.array.shape, generator=generator) < p, dtype=p.array.dtype)
+    return e.cast(rand(*p.array.shape, generator=generator, device=p.storage.device) < p, dtype=p.array.dtype)
 
 
 def multinomial(
@@ -171,11 +210,15 @@ def multinomial(
 ) -> Tensor:
     """int64 ``(..., num_samples)``: categories drawn with probability proportional to `weights` ``(..., V)``.
 
-    Without replacement, by the exponential race (the order is that of draws). Raises ValueError for negative, infinite
+    Without replacement, by the exponential race (the order is that of draws). Weights on a GPU are taken to the host,
+    which waits for them. Raises ValueError for negative, infinite
     or all-zero weights, and for more samples than categories with weight.
     """
     from minigrad.ops import elementwise as e
 
+    device = weights.storage.device
+    if device != "cpu":
+        return multinomial(weights.to("cpu"), num_samples, replacement, generator).to(device)
     w = weights.array
     if not weights.storage.abstract:
         if not np.isfinite(w).all() or (w < 0).any() or (w.sum(-1) <= 0).any():

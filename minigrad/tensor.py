@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.device import CPU, Device
+from minigrad.device import CPU, Device, resolve
 from minigrad.graph import Node, state
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class Tensor:
     def device(self) -> Device:
         return CPU if self.storage.device == "cpu" else Device(self.storage.device)
 
+    @property
+    def is_cuda(self) -> Any:
+        return self.storage.device != "cpu"
+
     def dim(self) -> int:
         return self.array.ndim
 
@@ -121,7 +125,7 @@ class Tensor:
                 "a trace records the same steps for all values, so Python must not look at them; use where() "
                 "instead of if"
             )
-        return self.array
+        return self.array if self.storage.device == "cpu" else self.array.numpy()  # type: ignore[attr-defined]
 
     def item(self) -> Any:
         """The only element as a Python number. Raises ValueError for more or less than one."""
@@ -133,7 +137,10 @@ class Tensor:
         return self._values("tolist()").tolist()
 
     def numpy(self) -> np.ndarray:
-        """The values as a numpy array that shares memory. Raises RuntimeError where a gradient is recorded."""
+        """The values as a numpy array that shares memory; from a GPU a copy, which waits for it.
+
+        Raises RuntimeError where a gradient is recorded.
+        """
         if self.requires_grad:
             raise RuntimeError("numpy() on a tensor that requires a gradient would lose it: use .detach().numpy()")
         return self._values("numpy()")
@@ -166,13 +173,16 @@ class Tensor:
     def __repr__(self) -> str:
         if self.storage.abstract:
             return f"tensor(traced {dtypes.name(self.array.dtype)}{list(self.array.shape)})"
-        values = self.array.astype(dtypes.float32) if dtypes.is_half(self.array.dtype) else self.array
+        values = self._values("repr()")
+        values = values.astype(dtypes.float32) if dtypes.is_half(values.dtype) else values
         text = np.array2string(values, separator=", ", precision=4, prefix="tensor(")
         notes = (
             ""
             if self.array.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_)
             else f", dtype={dtypes.name(self.array.dtype)}"
         )
+        if self.is_cuda:
+            notes += f", device={self.storage.device!r}"
         if self.requires_grad:
             notes += ", requires_grad=True" if self.is_leaf else f", made_by={dispatch.edge_of(self)[0].op}"
         return f"tensor({text}{notes})"
@@ -272,7 +282,10 @@ class Tensor:
     # --- memory -------------------------------------------------------------------------------------
 
     def to(self, *args: Any, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
-        """In another dtype or on another device: `t.to(float64)`, `t.to("cpu")`, `t.to(other)`."""
+        """In another dtype or on another device: `t.to(float64)`, `t.to("cuda")`, `t.to(other)`.
+
+        Raises ValueError for a device that does not exist, CudaError where CUDA cannot be used.
+        """
         for argument in args:
             if isinstance(argument, Tensor):
                 dtype, device = argument.array.dtype, argument.storage.device
@@ -280,12 +293,14 @@ class Tensor:
                 device = argument
             else:
                 dtype = np.dtype(argument)
-        if device is not None and device != self.storage.device:
-            raise ValueError(f"there is no device {device!r} here: this build computes on 'cpu'")
-        return self if dtype is None else elementwise.cast(self, dtype=dtype)
+        moved = self if device is None else shape.to_device(self, resolve(device))
+        return moved if dtype is None else elementwise.cast(moved, dtype=dtype)
 
     def cpu(self) -> Tensor:
         return self.to("cpu")
+
+    def cuda(self) -> Tensor:
+        return self.to("cuda")
 
     def float(self) -> Tensor:
         return elementwise.cast(self, dtype=dtypes.float32)
@@ -314,19 +329,19 @@ class Tensor:
     def __reduce__(self) -> Any:
         if not self.is_leaf:
             raise RuntimeError("only leaves can be copied or pickled: detach() the tensor first")
-        return _rebuild, (type(self), self._values("pickling").copy(), self.needs_grad)
+        return _rebuild, (type(self), self._values("pickling").copy(), self.needs_grad, self.storage.device)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError("only leaves can be deep-copied: detach() the tensor first")
-        copy = memo[id(self)] = _rebuild(type(self), self.array.copy(), self.needs_grad)
+        copy = memo[id(self)] = _made(type(self), self.array.copy(), self.needs_grad, self.storage.device)
         return copy
 
     # --- changes in place ---------------------------------------------------------------------------
 
     def copy_(self, source: Any) -> Tensor:
         """Take the values of `source`, broadcast and cast."""
-        source = elementwise.as_operand(source, self)
+        source = shape.to_device(elementwise.as_operand(source, self), self.storage.device)
         value = elementwise.cast(source, dtype=self.array.dtype)
         return dispatch.write(self, shape.clone(shape.broadcast_to(value, self.array.shape)))
 
@@ -338,11 +353,13 @@ class Tensor:
 
     def normal_(self, mean: Any = 0.0, std: Any = 1.0, generator: Generator | None = None) -> Tensor:
         """Independent normal numbers."""
-        return self.copy_(random.randn(*self.array.shape, generator=generator) * std + mean)
+        drawn = random.randn(*self.array.shape, generator=generator, device=self.storage.device)
+        return self.copy_(drawn * std + mean)
 
     def uniform_(self, low: Any = 0.0, high: Any = 1.0, generator: Generator | None = None) -> Tensor:
         """Independent uniform numbers in [low, high)."""
-        return self.copy_(random.rand(*self.array.shape, generator=generator) * (high - low) + low)
+        drawn = random.rand(*self.array.shape, generator=generator, device=self.storage.device)
+        return self.copy_(drawn * (high - low) + low)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         indexing.setitem(self, index, value)
@@ -853,9 +870,14 @@ class Tensor:
         return dispatch.write(self, self.scatter_add(dim, index, src))
 
 
-def _rebuild(kind: type[Tensor], array: np.ndarray, needs_grad: Any) -> Tensor:
+def _rebuild(kind: type[Tensor], array: np.ndarray, needs_grad: Any, device: str = "cpu") -> Tensor:
+    """What was pickled, on the device where it was."""
+    return _made(kind, shape.placed(array, resolve(device)).array, needs_grad, device)
+
+
+def _made(kind: type[Tensor], array: np.ndarray, needs_grad: Any, device: str) -> Tensor:
     tensor = kind.__new__(kind)
-    Tensor.__init__(tensor, array, needs_grad=needs_grad)
+    Tensor.__init__(tensor, array, Storage(device), needs_grad=needs_grad)
     return tensor
 
 

@@ -32,6 +32,7 @@ class Recorder:
         self.changed: dict[int, tuple[Tensor, Storage, Any]] = {}  # outside tensors changed in place, as they were
         self.detached: set[int] = set()  # by id: tensors that share memory with their base, but no history
         self.visits: list[Visit] = []
+        self.generators: dict[Any, str] = {}  # random generators that the trace draws from: on which device
         self.leaves: dict[Node, dict[int, Tensor | None] | None] = {}  # gradients before the trace
 
     def add(self, node: Node, results: Sequence[Tensor]) -> None:
@@ -216,7 +217,8 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             op = "leaf" if tensor.needs_grad else "input"
             node = Node(op, {}, (), (meta,))
             node.name = names[position]
-            stand_in = Tensor(np.empty(*meta), Storage(abstract=True), node, 0, tensor.needs_grad)
+            storage = Storage(tensor.storage.device, abstract=True)
+            stand_in = Tensor(np.empty(*meta), storage, node, 0, tensor.needs_grad)
             recorder.add(node, [stand_in])
             inputs.append(node)
             stand_ins.append(stand_in)
@@ -234,7 +236,7 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             state.recorder, state.backward_watch = before, watch
             recorder.restore()
         made = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
-        made.visits, made.captured = recorder.visits, recorder.captured
+        made.visits, made.captured, made.generators = recorder.visits, recorder.captured, recorder.generators
         return made
 
     return traced

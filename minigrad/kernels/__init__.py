@@ -45,7 +45,7 @@ FAST: dict[tuple[str, str, str], str] = {
     ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
 }
 _loaded: dict[str, Callable[..., Any]] = {}
-_names = frozenset(op for op, _, _ in FAST)
+_names = frozenset(op for op, device, _ in FAST if device == "cpu")
 
 
 def load(spec: str) -> Callable[..., Any]:
@@ -95,6 +95,8 @@ def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple
     """The outputs of `op`: by its kernel where one serves, else by its reference."""
     if _watcher is not None:
         return _watched(op, arrays, attrs)
+    if arrays[0].__class__ is not np.ndarray:
+        return _on_device(op, arrays, attrs)
     if op.name in _names and _mode != "reference" and (arrays[0].size >= MIN_SIZE or _mode == "always"):
         metas = op.output_metas([(array.shape, array.dtype) for array in arrays], attrs)
         outputs = tuple([np.empty(shape, dtype) for shape, dtype in metas])
@@ -103,6 +105,12 @@ def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple
             calls.run()
             return outputs
     return op.evaluate(arrays, attrs)
+
+
+def _on_device(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    from minigrad.kernels.cuda import execute
+
+    return execute.run(op, arrays, attrs)
 
 
 # --- watching -----------------------------------------------------------------------------------------

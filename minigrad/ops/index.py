@@ -17,7 +17,7 @@ from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand, cast
 from minigrad.ops.registry import Array, Meta, Op, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.ops.shape import broadcast_to, reshape
+from minigrad.ops.shape import broadcast_to, placed, reshape, to_device, zeros_like_meta
 from minigrad.tensor import Tensor
 
 SLOT = "tensor"  # stands in an index where an index tensor goes
@@ -41,6 +41,7 @@ def parse(x: Tensor, index: Any) -> tuple[Static, Static, list[Tensor]]:
     """
     items = list(index) if isinstance(index, tuple) else [index]
     items = [_as_index_tensor(item) for item in items]
+    items = [to_device(item, x.storage.device) if isinstance(item, Tensor) else item for item in items]
     if Ellipsis not in [item for item in items if item is Ellipsis]:
         items.append(Ellipsis)
     taken = builtins.sum(_consumed(item) for item in items)
@@ -76,7 +77,7 @@ def _as_index_tensor(item: Any) -> Any:
                 f"got a {dtypes.name(tensor.array.dtype)} tensor"
             )
         one_integer = tensor.array.ndim == 0 and tensor.array.dtype != dtypes.bool_
-        return int(tensor.array) if one_integer and not tensor.storage.abstract else tensor
+        return int(tensor.array) if one_integer and _readable(tensor) else tensor
     if isinstance(item, slice):
         if item.step is not None and int(item.step) <= 0:
             raise ValueError("a slice's step must be positive: use .flip(dim) to reverse")
@@ -88,6 +89,11 @@ def _as_index_tensor(item: Any) -> Any:
     if isinstance(item, int | np.integer):
         return int(item)
     raise TypeError(f"a tensor cannot be indexed with {type(item).__name__}")
+
+
+def _readable(tensor: Tensor) -> bool:
+    """May Python look at the values? Not in a trace, and on a device that would wait for it."""
+    return not tensor.storage.abstract and tensor.storage.device == "cpu"
 
 
 def _consumed(item: Any) -> int:
@@ -226,7 +232,7 @@ put_op: Op = op(
     "put",
     _put,
     lambda g, value_shape, indices, index, needs: [
-        put_op(g, Tensor(np.zeros((), g.array.dtype)), *indices, index=index) if needs[0] else None,
+        put_op(g, zeros_like_meta((), g), *indices, index=index) if needs[0] else None,
         take_op(g, *indices, index=index) if needs[1] else None,
         *[None] * len(indices),
     ],
@@ -249,9 +255,10 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         given = Tensor(dtypes.scalar(value, x.array.dtype))
     else:
         given = Tensor(np.asarray(value).astype(x.array.dtype))
+    given = to_device(given, x.storage.device)
     try:
         view, places, tensors = _view(x, index)
-        if tensors and not dispatch.recorded(view, given):
+        if tensors and view.storage.device == "cpu" and not dispatch.recorded(view, given):
             view.array[thaw(places, [t.array for t in tensors])] = given.array
             view.storage.version += 1
         elif tensors:
@@ -271,7 +278,9 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
 
 def _same_window(view: Tensor, given: Tensor) -> bool:
     a, b = view.array, given.array
-    return view.storage is given.storage and a.__array_interface__ == b.__array_interface__
+    if view.storage is not given.storage:
+        return False
+    return (a.shape, a.strides, dispatch.address(a)) == (b.shape, b.strides, dispatch.address(b))
 
 
 def expand_leading(value: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -326,7 +335,7 @@ def _check_index(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor | No
             f"{name}: the index {list(index.array.shape)} must not be larger than the tensor {list(x.array.shape)}"
             f"{source}, but along dimension {dim} of the tensor"
         )
-    if index.array.size and not index.storage.abstract:
+    if index.array.size and _readable(index):
         low, high = int(index.array.min()), int(index.array.max())
         if low < 0 or high >= x.array.shape[dim]:
             raise IndexError(
@@ -388,7 +397,7 @@ scatter_op: Op = op(
     "scatter",
     _scatter,
     {
-        "x": lambda g, index, dim: scatter_op(g, Tensor(np.zeros((), g.array.dtype)), index, dim=dim),
+        "x": lambda g, index, dim: scatter_op(g, zeros_like_meta((), g), index, dim=dim),
         "src": lambda g, src_shape, index, dim: (
             _pad_to(gather_op(g, index, dim=dim), src_shape) if src_shape else gather_op(g, index, dim=dim)
         ),
@@ -417,14 +426,14 @@ def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
     """int64 ``(..., num_classes)`` with a 1 at each index. Raises ValueError for an index outside."""
     if dtypes.category(index.array.dtype) != 1:
         raise TypeError(f"one_hot needs an integer tensor, got {dtypes.name(index.array.dtype)}")
-    if num_classes < 0 and index.storage.abstract:
-        raise RuntimeError("one_hot in a trace needs num_classes: its shape must not depend on values")
-    if index.array.size and not index.storage.abstract:
+    if num_classes < 0 and not _readable(index):
+        raise RuntimeError("one_hot in a trace or on a GPU needs num_classes: its shape must not depend on values")
+    if index.array.size and _readable(index):
         low, high = int(index.array.min()), int(index.array.max())
         num_classes = high + 1 if num_classes < 0 else num_classes
         if low < 0 or high >= num_classes:
             raise ValueError(f"one_hot: index {low if low < 0 else high} is outside 0 to {num_classes - 1}")
-    classes = Tensor(np.arange(builtins.max(num_classes, 0)))
+    classes = placed(np.arange(builtins.max(num_classes, 0)), index.storage.device)
     return cast(index.unsqueeze(-1) == classes, dtype=dtypes.int64)
 
 
@@ -477,7 +486,7 @@ def _masked_padding(g: Tensor, padding_idx: int | None) -> Tensor:
     if padding_idx is None:
         return g
     keep = np.arange(g.array.shape[0]) != padding_idx
-    return g * Tensor(keep[:, None].astype(g.array.dtype))
+    return g * placed(keep[:, None].astype(g.array.dtype), g.storage.device)
 
 
 embedding_grad_op: Op = op(

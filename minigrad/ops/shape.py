@@ -11,7 +11,7 @@ from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.tensor import Tensor
+from minigrad.tensor import LITERAL, Storage, Tensor
 
 Shape = tuple[int, ...]
 
@@ -235,8 +235,8 @@ strided_scatter_op: Op = op(
 
 
 def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
-    """Zeros of `shape` in the dtype of `like`."""
-    return Tensor(np.zeros(shape, like.array.dtype))
+    """Zeros of `shape` in the dtype of `like`, where it is."""
+    return filled(shape, 0, like.array.dtype, like.storage.device)
 
 
 # --- copies -----------------------------------------------------------------------------------------
@@ -245,6 +245,49 @@ clone = op(
     "clone", lambda x: np.array(x, order="C"), {"x": lambda g: g}, shape=rules.like_first,
     samples=_cases(((2, 3), {}), ((0,), {})), formula="a copy of x", exact_dtype=True,
 )  # fmt: skip
+
+
+to_device_op: Op = op(
+    "to_device",
+    lambda x, *, device, source: x.copy(),
+    {"x": lambda g, device, source: to_device_op(g, device=source, source=device)},
+    shape=rules.like_first,
+    samples=_cases(((2, 3), {"device": "cpu", "source": "cpu"})),
+    formula="x on another device",
+    exact_dtype=True,
+)
+
+
+def to_device(x: Tensor, device: str) -> Tensor:
+    """`x` on `device` ("cpu" or "cuda:0"); itself if it is there."""
+    source = x.storage.device
+    return x if source == device else to_device_op(x, device=device, source=source)
+
+
+def filled(shape: Shape, value: Any, dtype: np.dtype, device: str) -> Tensor:
+    """`value` everywhere, on `device`."""
+    if device == "cpu":
+        return Tensor(np.full(shape, value, dtype))
+    number = to_device(Tensor(dtypes.scalar(value, dtype), LITERAL), device)
+    return clone(expand_op(number, shape=shape))
+
+
+def uninitialised(shape: Shape, dtype: np.dtype, device: str) -> Tensor:
+    """Memory of arbitrary content on `device`."""
+    if device == "cpu":
+        return Tensor(np.empty(shape, dtype))
+    from minigrad.kernels.cuda.runtime import runtime
+
+    return Tensor(runtime().empty(shape, dtype), Storage(device))
+
+
+def placed(array: Array, device: str) -> Tensor:
+    """A host array as a tensor on `device`: sharing its memory on the CPU, a copy elsewhere."""
+    if device == "cpu":
+        return Tensor(array)
+    from minigrad.kernels.cuda.runtime import runtime
+
+    return Tensor(runtime().upload(array), Storage(device))
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -397,7 +440,7 @@ def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) 
     d = normalise_dim(dim, x.array.ndim)
     shape = x.array.shape
     if isinstance(repeats, Tensor):
-        return x.index_select(d, Tensor(np.repeat(np.arange(shape[d]), repeats.numpy())))
+        return x.index_select(d, placed(np.repeat(np.arange(shape[d]), repeats.numpy()), x.storage.device))
     if repeats < 0:
         raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
     wide = (*shape[: d + 1], repeats, *shape[d + 1 :])

@@ -1,0 +1,105 @@
+"""How an op is computed on the device: as a view, by its kernel, by its decomposition, or on the host.
+
+A composite without a kernel runs as its decomposition, whose ops are on the device again. What is left is computed on
+the host, which waits for the device: the ops of `HOST` always (sorting, sampling, shapes that depend on values), any
+other for dtypes that have no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minigrad import kernels
+from minigrad.kernels.cuda.calls import DeviceCalls
+from minigrad.kernels.cuda.memory import DeviceArray
+from minigrad.kernels.cuda.runtime import Runtime, runtime
+
+if TYPE_CHECKING:
+    from minigrad.ops.registry import Op
+
+# ops that have no kernel on purpose, and why
+HOST: dict[str, str] = {}
+
+
+def run(op: Op, arrays: Sequence[DeviceArray], attrs: Mapping[str, Any]) -> tuple[DeviceArray, ...]:
+    """The outputs of `op` on the device."""
+    if op.view:
+        return (view(op, arrays[0], attrs),)
+    if op.reference is None:
+        from minigrad.dispatch import run_decomposition
+
+        return run_decomposition(op, arrays, attrs)
+    device = arrays[0].runtime
+    try:
+        metas = op.output_metas([(array.shape, array.dtype) for array in arrays], attrs)
+    except RuntimeError:  # the shape depends on values
+        return _by_values(device, op, arrays, attrs)
+    outputs = tuple([device.empty(shape, dtype) for shape, dtype in metas])
+    calls = DeviceCalls(device)
+    bind(calls, op, arrays, outputs, attrs)
+    calls.run()
+    return outputs
+
+
+def bind(
+    calls: DeviceCalls,
+    op: Op,
+    inputs: Sequence[DeviceArray],
+    outputs: Sequence[DeviceArray],
+    attrs: Mapping[str, Any],
+) -> None:
+    """Append calls that compute `op`: its kernel's, or one on the host."""
+    spec = kernels.FAST.get((op.name, "cuda", inputs[0].dtype.name))
+    if spec is not None and kernels.get_mode() != "reference":
+        before = len(calls)
+        if kernels.load(spec)(calls, inputs, outputs, **attrs):
+            return
+        del calls[before:]
+    device = calls.runtime
+    device.host_ops[op.name] = device.host_ops.get(op.name, 0) + 1
+    calls.host(lambda *arrays: op.evaluate(arrays, attrs), inputs, outputs)
+
+
+def view(op: Op, array: DeviceArray, attrs: Mapping[str, Any]) -> DeviceArray:
+    """The output of a view op; a copy where a reshape cannot be one."""
+    assert op.reference is not None
+    if op.name == "reshape":
+        try:
+            return array.reshape(attrs["shape"])
+        except ValueError:
+            return array.copy().reshape(attrs["shape"])
+    if op.name == "as_strided" and not array.is_contiguous:
+        array = array.copy()
+    return array.through(lambda x: op.reference(x, **attrs))
+
+
+def _by_values(
+    device: Runtime, op: Op, arrays: Sequence[DeviceArray], attrs: Mapping[str, Any]
+) -> tuple[DeviceArray, ...]:
+    device.host_ops[op.name] = device.host_ops.get(op.name, 0) + 1
+    return tuple(device.upload(output) for output in op.evaluate([array.numpy() for array in arrays], attrs))
+
+
+def transfer(array: Any, device: str) -> Any:
+    """A copy of `array` on `device`: up, down (waits), or where it is."""
+    if device == "cpu":
+        return array.numpy() if isinstance(array, DeviceArray) else array.copy()
+    return array.copy() if isinstance(array, DeviceArray) else runtime().upload(array)
+
+
+def literal(array: np.ndarray) -> DeviceArray:
+    """A number that a program wrote, on the device."""
+    return runtime().literal(array)
+
+
+def copy(target: Any, source: Any) -> None:
+    """Copy values between arrays of one shape, wherever they are; casts on the host only."""
+    if isinstance(target, DeviceArray):
+        if not isinstance(source, DeviceArray):
+            source = target.runtime.upload(np.asarray(source, target.dtype))
+        target.runtime.copy(target, source)
+    else:
+        np.copyto(target, source.numpy() if isinstance(source, DeviceArray) else source, casting="unsafe")
