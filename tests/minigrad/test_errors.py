@@ -86,7 +86,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "item": (lambda: A.item(), ValueError, "exactly one element"),
     "truth": (lambda: bool(A), ValueError, "ambiguous"),
     "len": (lambda: len(mg.tensor(1)), TypeError, "no length"),
-    "device": (lambda: A.to("cuda:0"), ValueError, "no device 'cuda:0'"),
+    "device": (lambda: A.to("cuda:7"), ValueError, "no device 'cuda:7'"),
     "dtype": (lambda: mg.tensor([1j]), TypeError, "minigrad has no dtype complex128"),
     "ragged": (lambda: mg.tensor([[1], [1, 2]]), ValueError, "different lengths"),
     "from_numpy": (lambda: mg.from_numpy([1]), TypeError, r"use tensor\(\)"),

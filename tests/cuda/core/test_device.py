@@ -103,7 +103,7 @@ def test_the_same_seed_draws_the_same_numbers_everywhere(cuda):
 def test_dropout_is_the_same_on_both_devices(cuda):
     x = mg.randn(4, 8)
     mg.manual_seed(5)
-    here = mg.nn.functional.dropout(x, 0.5) if hasattr(mg.nn, "functional") else nn.Dropout(0.5)(x)
+    here = nn.Dropout(0.5)(x)
     mg.manual_seed(5)
     there = nn.Dropout(0.5)(x.to("cuda"))
     np.testing.assert_array_equal(there.numpy(), here.numpy())
