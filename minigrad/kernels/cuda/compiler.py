@@ -1,0 +1,219 @@
+"""From a recorded kernel to machine code: numba-cuda makes PTX of the Python function, NVIDIA's linker makes a cubin.
+
+The only file that imports numba-cuda's compiler and cuda.core. No GPU is needed: `report` compiles for any compute
+capability and says what the kernel takes. Compiled kernels are kept in the cache folder, under a fingerprint of
+everything that their code depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from minigrad.kernels.cuda.driver import INSTALL, CudaError
+from minigrad.kernels.cuda.language import Cuda, Kernel
+from minigrad.simt.clone import clone
+from minigrad.version import __version__
+
+Capability = tuple[int, int]
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled kernel. entry: its name in the code; registers and spills (bytes) as the assembler counted them."""
+
+    code: bytes
+    entry: str
+    registers: int
+    spills: int
+    shared: int
+
+
+def compile(kernel: Kernel, capability: Capability) -> Binary:
+    """Machine code of `kernel`, from the cache or made now. Raises CudaError without numba-cuda."""
+    path = _cache_folder() / f"{kernel.name}_{_fingerprint(kernel, capability)}.cubin"
+    try:
+        head, code = path.read_bytes().split(b"\n", 1)
+        return Binary(code, **json.loads(head))
+    except (OSError, ValueError, TypeError):  # not there, or cut off: make it anew
+        made = _assemble(kernel, ptx(kernel, capability), capability)
+    head_of = {name: value for name, value in asdict(made).items() if name != "code"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "wb") as file:
+        file.write(json.dumps(head_of).encode() + b"\n" + made.code)
+    os.replace(temporary, path)
+    return made
+
+
+@dataclass(frozen=True)
+class Report:
+    """What compiling a kernel shows. float64: lines of PTX with double arithmetic, calls: to functions not inlined."""
+
+    name: str
+    registers: int
+    spills: int
+    shared: int
+    float64: tuple[str, ...]
+    calls: tuple[str, ...]
+
+
+def report(kernel: Kernel, capability: Capability = (9, 0)) -> Report:
+    """Compile `kernel`, for a device that need not be there, and say what it takes.
+
+    Raises CudaError without numba-cuda.
+    """
+    text = ptx(kernel, capability)
+    made = _assemble(kernel, text, capability)
+    lines = [line.strip() for line in text.splitlines()]
+    doubles = tuple(line for line in lines if re.search(r"\.f64\b", line))
+    calls = tuple(line for line in lines if re.match(r"(@%p\d+ )?call", line))
+    return Report(kernel.name, made.registers, made.spills, made.shared, doubles, calls)
+
+
+def ptx(kernel: Kernel, capability: Capability) -> str:
+    """The PTX of `kernel`."""
+    cuda = _numba_cuda()
+    types = cuda.types
+    arguments = tuple(
+        types.CPointer(getattr(types, part[:-1])) if part.endswith("*") else getattr(types, part)
+        for part in kernel.signature
+    )
+    bounds = (kernel.threads, kernel.blocks) if kernel.blocks else kernel.threads
+    with _lock, _pretended_device(capability):
+        function = clone(
+            kernel.function,
+            lambda name, value: cuda if isinstance(value, Cuda) else value,
+            lambda copy: cuda.jit(device=True)(copy),
+        )
+        text, _ = cuda.compile_ptx(function, arguments, cc=capability, launch_bounds=bounds)
+    return text
+
+
+def _numba_cuda() -> Any:
+    try:
+        import numba_cuda  # noqa: F401  (numba's own, older numba.cuda would be found without it)
+        from numba import cuda
+    except ImportError:
+        raise CudaError(f"kernels are compiled by the package numba-cuda, which is not installed: {INSTALL}") from None
+    return cuda
+
+
+class _pretended_device:
+    """While a kernel is compiled, numba-cuda is told of a device: it asks one, though it needs only what it can do."""
+
+    def __init__(self, capability: Capability) -> None:
+        self.compute_capability = capability
+
+    def __enter__(self) -> None:
+        import numba.cuda.dispatcher as dispatcher
+
+        self._module, self._before = dispatcher, dispatcher.get_current_device
+        dispatcher.get_current_device = lambda: self
+
+    def __exit__(self, *_: Any) -> None:
+        self._module.get_current_device = self._before
+
+
+def _assemble(kernel: Kernel, text: str, capability: Capability) -> Binary:
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    entry = re.search(r"\.visible \.entry (\w+)", text)
+    assert entry is not None
+    options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", ptxas_options=["-v"], verbose=True)
+    linker = Linker(ObjectCode.from_ptx(text.encode(), name=kernel.name), options=options)
+    code = bytes(linker.link("cubin").code)
+    notes = linker.get_info_log() or ""
+
+    def number(pattern: str) -> int:
+        return sum(int(found) for found in re.findall(pattern, notes))
+
+    return Binary(
+        code,
+        entry.group(1),
+        registers=number(r"Used (\d+) registers"),
+        spills=number(r"(\d+) bytes spill"),
+        shared=number(r"(\d+) bytes smem"),
+    )
+
+
+def _cache_folder() -> Path:
+    from minigrad.compile.codegen import cache_folder
+
+    return cache_folder() / __version__ / "cuda"
+
+
+# --- what compiled code depends on ------------------------------------------------------------------
+
+
+def _fingerprint(kernel: Kernel, capability: Capability) -> str:
+    digest = hashlib.sha256()
+    facts = (kernel.name, kernel.signature, kernel.threads, kernel.blocks, capability, version("numba-cuda"))
+    for part in (*facts, *_parts(kernel.function, set())):
+        digest.update(repr(part).encode() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def _parts(value: Any, seen: set[int]) -> Iterator[Any]:
+    """Everything that the meaning of a value in a kernel depends on, as things whose text says it."""
+    if isinstance(value, FunctionType):
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        yield from _code(value.__code__)
+        names = sorted(_global_names(value.__code__) & value.__globals__.keys())
+        for name in names:
+            yield name
+            yield from _parts(value.__globals__[name], seen)
+        for cell in value.__closure__ or ():
+            yield from _parts(cell.cell_contents, seen)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _parts(item, seen)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _parts(item, seen)
+    elif value is None or isinstance(value, (bool, int, float, str, np.generic, np.dtype, type)):
+        yield value
+    elif isinstance(value, (ModuleType, BuiltinFunctionType, Cuda)):
+        yield getattr(value, "__name__", "cuda")
+    else:  # an intrinsic, say: what it does is written in its module
+        yield getattr(value, "__name__", type(value).__name__)
+        yield _source_of(type(value).__module__)
+
+
+def _code(code: CodeType) -> Iterator[Any]:
+    yield code.co_code
+    yield code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code(constant)
+        else:
+            yield constant
+
+
+def _global_names(code: CodeType) -> set[str]:
+    inside = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*map(_global_names, inside))
+
+
+@lru_cache(maxsize=64)
+def _source_of(module: str) -> str:
+    path = getattr(sys.modules[module], "__file__", None)
+    return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
