@@ -43,6 +43,9 @@ FAST: dict[tuple[str, str, str], str] = {
     ("sum", "cpu", "float32"): "minigrad.kernels.numba.sums:sum",
     ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
     ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
+    ("matmul", "cuda", "float32"): "minigrad.kernels.cuda.products:matmul",
+    ("matmul", "cuda", "bfloat16"): "minigrad.kernels.cuda.products:matmul",
+    ("matmul", "cuda", "float16"): "minigrad.kernels.cuda.products:matmul",
 }
 _loaded: dict[str, Callable[..., Any]] = {}
 _names = frozenset(op for op, device, _ in FAST if device == "cpu")
