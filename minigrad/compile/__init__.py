@@ -18,7 +18,7 @@ from minigrad.compile.fusion import fuse_elementwise
 from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
 from minigrad.compile.plan import Plan
 from minigrad.graph import Graph, state
-from minigrad.tensor import Tensor
+from minigrad.tensor import Storage, Tensor
 from minigrad.trace import flatten, trace
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -57,20 +57,33 @@ class Compiled:
             return self.function(*arguments, **keywords)
         tensors, rebuild = flatten((arguments, keywords))
         others = rebuild([None] * len(tensors))
-        key = (tuple((t.array.shape, t.array.dtype, t.needs_grad) for t in tensors), repr(others), state.grad_enabled)
+        metas = tuple((t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors)
+        key = (metas, repr(others), state.grad_enabled)
         found = self.plans.get(key)
         if found is None or any(tensor.array is not array for tensor, array in self._bound[key]):
             graph = trace(self.function)(*arguments, **keywords)
             stages = optimise(graph)
-            found = self.plans[key] = (Plan(stages[-1][1]), stages)
+            found = self.plans[key] = (_plan(stages[-1][1], [*tensors, *graph.captured], len(tensors)), stages)
             self._bound[key] = [(tensor, tensor.array) for tensor in graph.captured]
-        plan, _ = found
+        plan, stages = found
+        for generator, device in stages[0][1].generators.items():
+            generator.move(device)
         outputs = plan.run([tensor.array for tensor in tensors])
         for tensor, _ in plan.graph.mutations:
             tensor.storage.version += 1
         for leaf, edge in plan.graph.gradients.items():
-            leaf.grads = {0: Tensor(plan.values[edge])}
-        return plan.graph.structure([Tensor(output) for output in outputs])
+            leaf.grads = {0: Tensor(plan.values[edge], Storage(plan.device))}
+        return plan.graph.structure([Tensor(output, Storage(plan.device)) for output in outputs])
+
+
+def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
+    """The plan for where the tensors are; the first `inputs` of them are the graph's inputs."""
+    on_device = [tensor.storage.device != "cpu" for tensor in tensors]
+    if not any(on_device):
+        return Plan(graph)
+    from minigrad.compile.device_plan import DevicePlan
+
+    return DevicePlan(graph, on_device[:inputs])
 
 
 def compile(function: Callable[..., Any]) -> Compiled:

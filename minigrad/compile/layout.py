@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -122,7 +122,13 @@ class Layout:
                 and maker.outputs[edge[1]] == (array.shape, array.dtype)
                 and not through_views
                 and (before is None or self.last[before] <= self.step[maker])
-                and not any(np.may_share_memory(a, array) for a in arrays if a is not array)
+                and not any(_may_share(a, array) for a in arrays if a is not array)
             ):
                 found[edge] = tensor
         return found
+
+
+def _may_share(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.may_share_memory(a, b)
+    return type(a) is type(b) and a.memory is b.memory  # on a device

@@ -36,6 +36,8 @@ _UFUNCS = {
 class Plan:
     """`run(*arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay executes."""
 
+    device = "cpu"
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.calls = Calls()

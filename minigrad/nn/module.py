@@ -290,14 +290,19 @@ class Module:
         """Floating parameters and buffers in another dtype, others on another device only; see `Tensor.to`."""
         for tensor in [*self.parameters(), *self.buffers()]:
             converted = tensor.detach().to(*args, **kwargs)
-            if tensor.is_floating_point() and converted.dtype != tensor.dtype:
+            if not tensor.is_floating_point():
+                converted = tensor.detach().to(converted.device)
+            if (converted.dtype, converted.device) != (tensor.dtype, tensor.device):
                 gradient = tensor.grad
                 tensor.data = converted
-                tensor.grad = None if gradient is None else gradient.to(converted.dtype)
+                tensor.grad = None if gradient is None else gradient.to(converted.device, converted.dtype)
         return self
 
     def cpu(self: Self) -> Self:
         return self.to("cpu")
+
+    def cuda(self: Self) -> Self:
+        return self.to("cuda")
 
     def float(self: Self) -> Self:
         return self.to(dtypes.float32)

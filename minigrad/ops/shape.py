@@ -11,7 +11,7 @@ from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.tensor import LITERAL, Storage, Tensor
+from minigrad.tensor import Storage, Tensor
 
 Shape = tuple[int, ...]
 
@@ -265,11 +265,12 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 
 def filled(shape: Shape, value: Any, dtype: np.dtype, device: str) -> Tensor:
-    """`value` everywhere, on `device`."""
+    """`value` everywhere, on `device`; memory that is there at once, also in a trace."""
     if device == "cpu":
         return Tensor(np.full(shape, value, dtype))
-    number = to_device(Tensor(dtypes.scalar(value, dtype), LITERAL), device)
-    return clone(expand_op(number, shape=shape))
+    from minigrad.kernels.cuda.runtime import runtime
+
+    return Tensor(runtime().full(shape, dtypes.scalar(value, dtype)), Storage(device))
 
 
 def uninitialised(shape: Shape, dtype: np.dtype, device: str) -> Tensor:

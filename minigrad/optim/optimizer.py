@@ -19,6 +19,7 @@ from minigrad.dispatch import write
 from minigrad.graph import quiet, scope
 from minigrad.ops.elementwise import as_operand
 from minigrad.ops.optimise import adam
+from minigrad.ops.shape import to_device
 from minigrad.tensor import Tensor
 
 Group = dict[str, Any]
@@ -65,6 +66,8 @@ class Optimizer:
             )
         complete = {**self.defaults, **settings}
         _check(type(self).__name__, complete)
+        if params and isinstance(complete.get("lr"), Tensor):
+            complete["lr"] = to_device(complete["lr"], params[0].storage.device)
         self.param_groups.append({"params": params, **complete})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -140,7 +143,8 @@ def _restored(name: str, value: Any, parameter: Tensor) -> Tensor:
     array = np.asarray(value)
     if array.ndim and array.shape != parameter.shape:
         raise ValueError(f"{name} of shape {list(array.shape)} does not fit a parameter of {list(parameter.shape)}")
-    return tensor(array, dtype=parameter.dtype if array.ndim else dtypes.float64)
+    dtype = parameter.dtype if array.ndim else dtypes.float64
+    return tensor(array, dtype=dtype, device=parameter.storage.device)
 
 
 class SGD(Optimizer):
@@ -190,7 +194,7 @@ class Adam(Optimizer):
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         if not state:
-            state["step"] = zeros((), dtype=dtypes.float64)
+            state["step"] = zeros((), dtype=dtypes.float64, device=parameter.storage.device)
             state["exp_avg"] = zeros_like(parameter)
             state["exp_avg_sq"] = zeros_like(parameter)
         beta1, beta2 = group["betas"]

@@ -102,10 +102,11 @@ def on_host(
     """Copy to the host, compute, copy back."""
     values = function(*[runtime.download(array) for array in inputs])
     for output, value in zip(outputs, values, strict=True):
+        host = np.asarray(value, output.dtype)
         if output.is_contiguous:
-            runtime.fill(output, np.asarray(value, output.dtype))
+            runtime.fill(output, host)
         else:
-            runtime.copy(output, runtime.upload(np.asarray(value, output.dtype)))
+            runtime.copy(output, runtime.upload(host))
 
 
 def _three(sizes: int | tuple[int, ...]) -> tuple[int, ...]:

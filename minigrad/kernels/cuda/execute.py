@@ -47,11 +47,11 @@ def run(op: Op, arrays: Sequence[DeviceArray], attrs: Mapping[str, Any]) -> tupl
 def bind(
     calls: DeviceCalls,
     op: Op,
-    inputs: Sequence[DeviceArray],
+    inputs: Sequence[Any],
     outputs: Sequence[DeviceArray],
     attrs: Mapping[str, Any],
 ) -> None:
-    """Append calls that compute `op`: its kernel's, or one on the host."""
+    """Append calls that compute `op`: its kernel's, or one on the host. Inputs may be numbers (numpy scalar arrays)."""
     spec = kernels.FAST.get((op.name, "cuda", inputs[0].dtype.name))
     if spec is not None and kernels.get_mode() != "reference":
         before = len(calls)
@@ -60,7 +60,8 @@ def bind(
         del calls[before:]
     device = calls.runtime
     device.host_ops[op.name] = device.host_ops.get(op.name, 0) + 1
-    calls.host(lambda *arrays: op.evaluate(arrays, attrs), inputs, outputs)
+    arrays = [device.literal(array) if isinstance(array, np.ndarray) else array for array in inputs]
+    calls.host(lambda *values: op.evaluate(values, attrs), arrays, outputs)
 
 
 def view(op: Op, array: DeviceArray, attrs: Mapping[str, Any]) -> DeviceArray:
@@ -98,8 +99,12 @@ def literal(array: np.ndarray) -> DeviceArray:
 def copy(target: Any, source: Any) -> None:
     """Copy values between arrays of one shape, wherever they are; casts on the host only."""
     if isinstance(target, DeviceArray):
-        if not isinstance(source, DeviceArray):
-            source = target.runtime.upload(np.asarray(source, target.dtype))
-        target.runtime.copy(target, source)
+        device = target.runtime
+        if isinstance(source, DeviceArray):
+            device.copy(target, source)
+        elif target.is_contiguous:
+            device.fill(target, np.asarray(source, target.dtype))
+        else:
+            device.copy(target, device.upload(np.asarray(source, target.dtype)))
     else:
         np.copyto(target, source.numpy() if isinstance(source, DeviceArray) else source, casting="unsafe")

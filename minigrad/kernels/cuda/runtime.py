@@ -42,6 +42,12 @@ class Runtime:
         memory = self.allocator.allocate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
         return DeviceArray(memory, memory.address, tuple(shape), dtype)
 
+    def full(self, shape: tuple[int, ...], value: np.ndarray) -> DeviceArray:
+        """A number everywhere."""
+        made = self.empty(shape, value.dtype)
+        self.copy(made, self.literal(value).through(lambda x: np.broadcast_to(x, shape)))
+        return made
+
     def upload(self, array: np.ndarray) -> DeviceArray:
         """A copy on the device of a host array; does not wait."""
         made = self.empty(array.shape, array.dtype)
