@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minigrad.kernels.cuda import table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,9 +45,7 @@ FAST: dict[tuple[str, str, str], str] = {
     ("sum", "cpu", "float32"): "minigrad.kernels.numba.sums:sum",
     ("softmax", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax",
     ("softmax_grad", "cpu", "float32"): "minigrad.kernels.numba.softmax:softmax_grad",
-    ("matmul", "cuda", "float32"): "minigrad.kernels.cuda.products:matmul",
-    ("matmul", "cuda", "bfloat16"): "minigrad.kernels.cuda.products:matmul",
-    ("matmul", "cuda", "float16"): "minigrad.kernels.cuda.products:matmul",
+    **table.FAST,
 }
 _loaded: dict[str, Callable[..., Any]] = {}
 _names = frozenset(op for op, device, _ in FAST if device == "cpu")

@@ -25,7 +25,22 @@ block never reaches (DeadlockError), threads of a barrier or lanes of a warp ope
 NaN (integers: -1), and so does what a shuffle reads from a lane that takes no part: using it shows in the result.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from minigrad.simt.clone import clone
 from minigrad.simt.errors import DeadlockError, DivergenceError, OutOfBoundsError, RaceError, SimulationError
 from minigrad.simt.memory import Memory
-from minigrad.simt.simulator import Simulator, this_thread
+
+if TYPE_CHECKING:
+    from minigrad.simt.simulator import Simulator, this_thread
+
+
+def __getattr__(name: str) -> Any:
+    """What needs greenlet is imported when it is asked for: `clone` serves where greenlet is not installed."""
+    if name in ("Simulator", "this_thread"):
+        from minigrad.simt import simulator
+
+        return getattr(simulator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from contextvars import copy_context
 from types import FunctionType
 from typing import Any
 
@@ -22,20 +22,41 @@ _BLOCK = "syncthreads"  # what meetings of a whole block begin with
 
 
 class Thread(greenlet):
-    """One CUDA thread. `state` belongs to emulations that remember something (pending copies, say)."""
+    """One CUDA thread after the other: to make a greenlet costs forty times as much as to switch to one.
 
-    def __init__(self, run: Any, number: int, position: Dim3, block: int) -> None:
-        super().__init__(run)
+    `state` belongs to emulations that remember something (pending copies, say).
+    """
+
+    def begin(self, function: FunctionType, args: Sequence[Any], number: int, position: Dim3, block: int) -> None:
+        """Be the thread at `position` of block number `block`; it runs when it is next switched to."""
+        self.function, self.args = function, args
         self.position, self.block = position, block
         self.warp, self.lane = divmod(number, WARP)
+        self.parent = getcurrent()
         self.state: dict[str, Any] = {}
         self.site: Site | None = None  # where it waits
         self.value: Any = None  # what it brought there
         self.answer: Any = None  # what it takes away
         self.shared_arrays = 0  # how many it has asked for
         self.syncs = 0  # how often its warp has met at a syncwarp
-        self.started = False
-        self.gr_context = copy_context()  # numpy's error state is part of it
+        self.ended = False
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            while True:
+                self.function(*self.args)
+                self.ended = True
+                self.parent.switch()
+
+
+_idle = threading.local()  # .threads: those whose kernels have ended, to be used again
+
+
+def _threads(count: int) -> list[Thread]:
+    waiting: list[Thread] = _idle.__dict__.setdefault("threads", [])
+    taken = waiting[-count:]
+    del waiting[-count:]
+    return [*taken, *(Thread() for _ in range(count - len(taken)))]
 
 
 def this_thread() -> Thread:
@@ -120,19 +141,18 @@ class Launch:
         order = list(range(len(blocks)))
         if self.random is not None:
             self.random.shuffle(order)
-        with np.errstate(all="ignore"):
-            for number in order:
-                self.block_position = Dim3(*blocks[number])
-                try:
-                    self._run_block(seen, number)
-                except Exception as error:
-                    where = f"kernel {self.name}, block {tuple(self.block_position)}"
-                    if self.running is not None and not isinstance(error, (DeadlockError, DivergenceError)):
-                        where += f", thread {tuple(self.running.position)}{_line(error, self.function)}"
-                    if isinstance(error, SimulationError):
-                        raise type(error)(f"{where}: {error}") from None
-                    error.add_note(where)
-                    raise
+        for number in order:
+            self.block_position = Dim3(*blocks[number])
+            try:
+                self._run_block(seen, number)
+            except Exception as error:
+                where = f"kernel {self.name}, block {tuple(self.block_position)}"
+                if self.running is not None and not isinstance(error, (DeadlockError, DivergenceError)):
+                    where += f", thread {tuple(self.running.position)}{_line(error, self.function)}"
+                if isinstance(error, SimulationError):
+                    raise type(error)(f"{where}: {error}") from None
+                error.add_note(where)
+                raise
 
     def _argument(self, number: int, value: Any) -> Any:
         if not isinstance(value, np.ndarray):
@@ -160,32 +180,31 @@ class Launch:
         positions = [
             Dim3(x, y, z) for z in range(self.block.z) for y in range(self.block.y) for x in range(self.block.x)
         ]
-        threads = [Thread(self.function, i, position, number) for i, position in enumerate(positions)]
+        threads = _threads(len(positions))
+        for i, (thread, position) in enumerate(zip(threads, positions, strict=True)):
+            thread.begin(self.function, args, i, position, number)
         warps = [threads[i : i + WARP] for i in range(0, len(threads), WARP)]
         ready = list(warps)  # warps with threads that can go on
         while True:
             while ready:
                 warp = ready.pop(0 if self.random is None else self.random.randrange(len(ready)))
-                self._run_warp(warp, args)
+                self._run_warp(warp)
                 if self._resolve_warp(warp):
                     ready.append(warp)
-            if all(thread.dead for thread in threads):
+            if all(thread.ended for thread in threads):
+                _idle.threads += threads
                 return
             self._resolve_block(threads)
-            ready = [warp for warp in warps if any(not thread.dead for thread in warp)]
+            ready = [warp for warp in warps if any(not thread.ended for thread in warp)]
 
-    def _run_warp(self, warp: list[Thread], args: Sequence[Any]) -> None:
+    def _run_warp(self, warp: list[Thread]) -> None:
         """Let every thread of the warp that waits for nothing run to where it waits, or to its end."""
-        going = [thread for thread in warp if thread.site is None and not thread.dead]
+        going = [thread for thread in warp if thread.site is None and not thread.ended]
         if self.random is not None:
             self.random.shuffle(going)
         for thread in going:
             self.running = thread
-            if thread.started:
-                thread.switch()
-            else:
-                thread.started = True
-                thread.switch(*args)
+            thread.switch()
 
     def meet(self, site: Site, value: Any) -> Any:
         """Called by a running thread: wait until those that it has to meet are there; what it takes away."""
@@ -224,7 +243,7 @@ class Launch:
                 continue
             if not site.mask >> thread.lane & 1:
                 raise DivergenceError(f"lane {thread.lane} is not in the mask {site.mask:#010x} of its {_at(site)}")
-            group = [other for other in warp if site.mask >> other.lane & 1 and not other.dead]
+            group = [other for other in warp if site.mask >> other.lane & 1 and not other.ended]
             if any(other.site is None for other in group):  # released just now: it may still come
                 continue
             for other in group:
@@ -259,7 +278,7 @@ class Launch:
 
     def _resolve_block(self, threads: list[Thread]) -> None:
         """Let the block pass its barrier. Raises where some have ended, or wait elsewhere."""
-        waiting = [thread for thread in threads if not thread.dead]
+        waiting = [thread for thread in threads if not thread.ended]
         site = waiting[0].site
         assert site is not None
         strangers = [thread for thread in waiting if thread.site != site]
@@ -269,7 +288,7 @@ class Launch:
                 f"but thread {tuple(strangers[0].position)} at {_at(strangers[0].site)}"
             )
         if len(waiting) < len(threads):
-            ended = next(thread for thread in threads if thread.dead)
+            ended = next(thread for thread in threads if thread.ended)
             raise DeadlockError(
                 f"{len(waiting)} threads wait at {_at(site)}, which thread {tuple(ended.position)} and "
                 f"{len(threads) - len(waiting) - 1} more will never reach: they have ended"

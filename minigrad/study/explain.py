@@ -281,11 +281,11 @@ def _cost(op: Op, worked: Worked | None) -> list[str]:
 
 
 def _kernels(op: Op) -> list[str]:
-    lines = [
-        f"kernel on {device}, {dtype}: {spec.replace(':', '.')}"
-        for (name, device, dtype), spec in kernels.FAST.items()
-        if name == op.name
-    ]
+    served: dict[tuple[str, str], list[str]] = {}
+    for (name, device, dtype), spec in kernels.FAST.items():
+        if name == op.name:
+            served.setdefault((device, spec.replace(":", ".")), []).append(dtype)
+    lines = [f"kernel on {device}, {', '.join(names)}: {spec}" for (device, spec), names in served.items()]
     function = op.reference or op.decomposition
     code = inspect.unwrap(function).__code__ if function is not None else None
     if code is not None:

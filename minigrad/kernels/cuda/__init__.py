@@ -1,1 +1,1 @@
-"""CUDA kernels, and what compiles, launches and simulates them. Nothing here is imported without a CUDA tensor."""
+"""CUDA kernels, and what compiles, launches and simulates them. Without a CUDA tensor only `table` is imported."""

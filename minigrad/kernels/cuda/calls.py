@@ -77,7 +77,7 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
         if target.is_contiguous and source.is_contiguous:
             self.append((self.runtime.driver.copy, (target.pointer, source.pointer, target.nbytes)))
             return
-        from minigrad.kernels.cuda.copy import copy
+        from minigrad.kernels.cuda.elementwise import copy
 
         copy(self, target, source)
 

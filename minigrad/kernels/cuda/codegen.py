@@ -185,13 +185,15 @@ def _elements(form: Form, width: int, first: str) -> list[str]:
         results = ", ".join(f"r{j}_{k}" for j in range(len(form.outputs)))
         lines.append(f"{results} = compute({', '.join(names[k] for names in values)})")
     for j, operand in enumerate(form.outputs):
-        results = [f"r{j}_{k}" for k in range(width)]
+        computed = [f"r{j}_{k}" for k in range(width)]
         if width > 1 and operand.dtype == "float32" and _consecutive(operand.access):
-            lines.append(f"store4(y{j}, {_base(operand.access, first)}, {', '.join(f'float32({r})' for r in results)})")
+            lines.append(
+                f"store4(y{j}, {_base(operand.access, first)}, {', '.join(f'float32({r})' for r in computed)})"
+            )
         else:
             lines += [
                 f"y{j}[{_at(operand.access, k, form, first)}] = {_stored(operand.dtype, r)}"
-                for k, r in enumerate(results)
+                for k, r in enumerate(computed)
             ]
     return lines
 

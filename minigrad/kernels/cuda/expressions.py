@@ -196,7 +196,7 @@ INTEGER = _ANY | _NUMBERS | {
     "bitwise_xor": "{0} ^ {1}",
     "bitwise_not": "~{0}",
     "abs": "abs({0})",
-    "sign": "({0} > 0) - ({0} < 0)",
+    "sign": "1 if {0} > 0 else (-1 if {0} < 0 else 0)",
     "floor": "{0}",
     "ceil": "{0}",
     "round": "{0}",

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.simt import this_thread
 
 Lanes = Mapping[int, tuple[Any, ...]]
 
@@ -244,6 +243,13 @@ store_bits = Intrinsic("store_bits", _vector_store, "", "global b32", emulate_th
 # and fills the target with poison at the issue, and writes it at the wait: whoever reads too early, reads NaN.
 
 
+def _copies() -> list[list[Any]]:
+    """The groups of copies that the running thread has under way, the last one open."""
+    from minigrad.simt import this_thread  # the simulator needs greenlet, kernels do not
+
+    return this_thread().state.setdefault("copies", [[]])
+
+
 def _copy_async(size: int) -> Callable[..., None]:
     def copy(target: Any, to: Any, source: Any, start: Any, count: Any) -> None:
         width = size // target.dtype.itemsize
@@ -255,18 +261,18 @@ def _copy_async(size: int) -> Callable[..., None]:
             _aligned(source, start, size)
             values[:count] = source[start : start + count]
         target[to : to + width] = np.full(size, 0xFF, np.uint8).view(target.dtype)
-        this_thread().state.setdefault("copies", [[]])[-1].append((target, to, values))
+        _copies()[-1].append((target, to, values))
 
     return copy
 
 
 def _commit() -> None:
-    this_thread().state.setdefault("copies", [[]]).append([])
+    _copies().append([])
 
 
 def _wait(most: int) -> Callable[[], None]:
     def wait() -> None:
-        groups = this_thread().state.setdefault("copies", [[]])
+        groups = _copies()
         while len(groups) - 1 > most:
             for target, to, values in groups.pop(0):
                 target[to : to + len(values)] = values

@@ -32,7 +32,7 @@ def broadcast_strides(array: Any, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Dims:
-    """Leave out dimensions of size 1 and join neighbours that every array steps through evenly. At least one is left."""
+    """Leave out dimensions of size 1, join neighbours that every array steps through evenly. At least one is left."""
     sizes: list[int] = []
     kept: list[list[int]] = [[] for _ in strides]
     for size, *steps in zip(shape, *strides, strict=True):

@@ -51,14 +51,14 @@ def _make(team: Team, log: bool) -> Kernel:
         gathered = gather_normaliser(threads)
 
         @kernel("float32*, float32*, int32, int32", name=name, threads=team.block)
-        def softmax(x, y, rows, n):
+        def softmax_loop(x, y, rows, n):
             shared = cuda.shared.array(WARP, float32)
             start = int64(cuda.blockIdx.x) * n
             peak, total = gathered(x, start, n, shared)
             for j in range(cuda.threadIdx.x, n, threads):
                 y[start + j] = result(x[start + j], peak, total)
 
-        return softmax
+        return softmax_loop
 
     @kernel("float32*, float32*, int32, int32", name=name, threads=team.block)
     def softmax(x, y, rows, n):
@@ -93,7 +93,7 @@ def _make_grad(team: Team) -> Kernel:
     if not per:
 
         @kernel("float32*, float32*, float32*, int32, int32", name=name, threads=team.block)
-        def softmax_grad(g, y, dx, rows, n):
+        def softmax_grad_loop(g, y, dx, rows, n):
             shared = cuda.shared.array(WARP, float32)
             start = int64(cuda.blockIdx.x) * n
             total = ZERO
@@ -103,7 +103,7 @@ def _make_grad(team: Team) -> Kernel:
             for j in range(cuda.threadIdx.x, n, threads):
                 dx[start + j] = y[start + j] * (g[start + j] - total)
 
-        return softmax_grad
+        return softmax_grad_loop
 
     @kernel("float32*, float32*, float32*, int32, int32", name=name, threads=team.block)
     def softmax_grad(g, y, dx, rows, n):

@@ -1,0 +1,38 @@
+"""Which op has a kernel on the device, for which dtypes of its first input. Imports nothing: see `minigrad.kernels`."""
+
+from __future__ import annotations
+
+_HALVES = ("float16", "bfloat16")
+_FLOATS = ("float32", *_HALVES)
+_DOUBLES = (*_FLOATS, "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+_NUMBERS = (*_DOUBLES, *_INTEGERS)
+_ALL = (*_NUMBERS, "bool")
+
+# module -> ((ops, dtypes), ...)
+_SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "elementwise": (
+        ("eq ne lt le gt ge clone cast flip isnan isinf isfinite add mul maximum minimum", _ALL),
+        ("sub neg abs sign floor ceil round square relu floor_divide remainder pow", _NUMBERS),
+        ("div exp expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tanh sigmoid erf", _DOUBLES),
+        ("silu softplus leaky_relu", _DOUBLES),
+        ("gelu gelu_tanh", _FLOATS),
+        ("bitwise_and bitwise_or bitwise_xor bitwise_not", (*_INTEGERS, "bool")),
+        ("where", ("bool",)),
+        ("fused", ("float32", "bool")),
+    ),
+    "reductions": (
+        ("sum prod amax amin argmax argmin cumsum", _ALL),
+        ("norm", _DOUBLES),
+    ),
+    "softmax": (("softmax log_softmax softmax_grad", ("float32",)),),
+    "products": (("matmul", _FLOATS),),
+}
+
+FAST: dict[tuple[str, str, str], str] = {
+    (op, "cuda", dtype): f"minigrad.kernels.cuda.{module}:{op}"
+    for module, families in _SERVED.items()
+    for ops, dtypes in families
+    for op in ops.split()
+    for dtype in dtypes
+}

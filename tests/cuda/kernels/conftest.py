@@ -1,0 +1,5 @@
+"""The kernels' tests run in the simulator."""
+
+import pytest
+
+pytest.importorskip("greenlet", reason="the simulator needs greenlet: pip install greenlet")
