@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-
 Lanes = Mapping[int, tuple[Any, ...]]
 
 # Kinds of operands, as the text below spells them. `shared` and `global` take two arguments, memory and index.
