@@ -9,7 +9,7 @@ call, what it changes in place is written back, and gradients that it leaves app
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,25 +55,33 @@ class Compiled:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if state.recorder is not None:
             return self.function(*arguments, **keywords)
-        tensors, rebuild = flatten((arguments, keywords))
-        others = rebuild([None] * len(tensors))
-        metas = tuple((t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors)
-        key = (metas, repr(others), state.grad_enabled)
+        tensors: Sequence[Tensor] = arguments
+        others = None
+        if keywords or not all(isinstance(argument, Tensor) for argument in arguments):
+            tensors, rebuild = flatten((arguments, keywords))
+            others = repr(rebuild([None] * len(tensors)))
+        metas = tuple([(t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors])
+        key = (metas, others, state.grad_enabled)
         found = self.plans.get(key)
-        if found is None or any(tensor.array is not array for tensor, array in self._bound[key]):
-            graph = trace(self.function)(*arguments, **keywords)
-            stages = optimise(graph)
-            found = self.plans[key] = (_plan(stages[-1][1], [*tensors, *graph.captured], len(tensors)), stages)
-            self._bound[key] = [(tensor, tensor.array) for tensor in graph.captured]
+        if found is None or self._moved(key):
+            traced = trace(self.function)(*arguments, **keywords)
+            stages = optimise(traced)
+            found = self.plans[key] = (_plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages)
+            self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
         plan, stages = found
         for generator, device in stages[0][1].generators.items():
             generator.move(device)
         outputs = plan.run([tensor.array for tensor in tensors])
-        for tensor, _ in plan.graph.mutations:
+        graph = plan.graph
+        for tensor, _ in graph.mutations:
             tensor.storage.version += 1
-        for leaf, edge in plan.graph.gradients.items():
+        for leaf, edge in graph.gradients.items():
             leaf.grads = {0: Tensor(plan.values[edge], Storage(plan.device))}
-        return plan.graph.structure([Tensor(output, Storage(plan.device)) for output in outputs])
+        return graph.structure([Tensor(output, Storage(plan.device)) for output in outputs])
+
+    def _moved(self, key: Any) -> bool:
+        """Was a captured tensor given other memory since the plan was made?"""
+        return any(tensor.array is not array for tensor, array in self._bound[key])
 
 
 def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:

@@ -6,6 +6,7 @@ own memory, read live: a changed parameter, learning rate or random counter is s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,14 +46,19 @@ class Plan:
         layout = Layout(graph)
         self._allocate(layout)
         self._bind(layout)
+        from minigrad.kernels.native import assemble  # numba is imported when there is something to run
+
+        self.program = assemble(self.calls)
+        self._running = threading.Lock()  # the arena holds one replay; kernels run without the GIL
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
-        for buffer, given in zip(self.inputs, inputs, strict=True):
-            np.copyto(buffer, given)
-        with np.errstate(all="ignore"):
-            self.calls.run()
-        return [output.copy() for output in self.outputs]
+        with self._running, np.errstate(all="ignore"):
+            for buffer, given in zip(self.inputs, inputs, strict=True):
+                np.copyto(buffer, given)
+            for function, arguments in self.program:
+                function(*arguments)
+            return [output.copy() for output in self.outputs]
 
     def _allocate(self, layout: Layout) -> None:
         """One arena, and every value that is not a view in its place."""
@@ -102,12 +108,11 @@ class Plan:
         if node.op == "join":
             self._bind_join(node, inputs, outputs[0])
             return
-        if node.op == "put" and outputs[0] is inputs[0]:
-            self.calls.add(_put_in_place, outputs[0], node.attrs["index"], *inputs[1:])
-            return
         calls = kernels.bind(op, inputs, outputs, node.attrs)
         if calls is not None:
             self.calls.extend(calls)
+        elif node.op == "put" and outputs[0] is inputs[0]:
+            self.calls.add(_put_in_place, outputs[0], node.attrs["index"], *inputs[1:])
         elif node.op in _UFUNCS:
             self.calls.add(_fill, _UFUNCS[node.op], outputs[0], *inputs)
         elif node.op == "sum":

@@ -32,6 +32,7 @@ _mode = "auto"
 # (op, device, dtype) -> "module:function"
 FAST: dict[tuple[str, str, str], str] = {
     ("adam", "cpu", "float32"): "minigrad.kernels.numba.adam:adam",
+    ("argmax", "cpu", "float32"): "minigrad.kernels.numba.argmax:argmax",
     ("cross_entropy", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:cross_entropy",
     ("cross_entropy_grad", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:cross_entropy_grad",
     ("embedding", "cpu", "float32"): "minigrad.kernels.numba.embedding:embedding",
@@ -40,6 +41,8 @@ FAST: dict[tuple[str, str, str], str] = {
     ("flash_attention_grad", "cpu", "float32"): "minigrad.kernels.numba.flash:flash_attention_grad",
     ("layer_norm", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm",
     ("layer_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm_grad",
+    ("matmul", "cpu", "float32"): "minigrad.kernels.numba.matvec:matmul",
+    ("put", "cpu", "float32"): "minigrad.kernels.numba.put:put",
     ("rms_norm", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm",
     ("rms_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm_grad",
     ("sum", "cpu", "float32"): "minigrad.kernels.numba.sums:sum",

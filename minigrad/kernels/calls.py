@@ -22,10 +22,7 @@ class Calls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
 
     def over_rows(self, kernel: Callable[..., Any], rows: int, work: float, *arrays: Any) -> None:
         """A kernel over a range of rows, cut over threads where `work` (nanoseconds of one thread, about) pays."""
-        if threads.worth(rows, work) < 2:
-            self.add(kernel, 0, rows, *arrays)
-        else:
-            self.add(threads.over_rows, kernel, rows, work, *arrays)
+        self.add(threads.over_rows, kernel, rows, work, *arrays)
 
     def contiguous(self, array: np.ndarray) -> np.ndarray:
         """`array` itself, or memory that a call before the kernel's copies it to."""

@@ -193,8 +193,8 @@ def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_c
 
         def attend(self, x: Any, position: Any, visible: Any) -> Any:
             new = self.qkv(x).view(3, heads, d // heads)
-            self.key[0, :, position] = new[1]
-            self.value[0, :, position] = new[2]
+            self.key[:, :, position] = new[1]
+            self.value[:, :, position] = new[2]
             query = new[0].view(1, heads, 1, d // heads)
             if whole_cache:
                 mixed = functional.scaled_dot_product_attention(query, self.key, self.value, attn_mask=visible)

@@ -1,0 +1,23 @@
+"""Kernels that do what a Python function of a plan does, so that machine code can call them in its place.
+
+A twin takes the same arguments. Where the Python function would raise, its twin raises too (no matter what), and the
+Python function is called again to say why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minigrad.kernels.numba.jit import kernel
+from minigrad.ops.index import check_rows
+
+
+@kernel
+def _check_rows(ids, vocab):
+    for i in range(ids.size):
+        if ids[i] < 0 or ids[i] >= vocab:
+            raise IndexError("an id is out of range")
+
+
+TWINS: dict[Callable[..., Any], Any] = {check_rows: _check_rows}

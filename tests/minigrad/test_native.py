@@ -1,0 +1,173 @@
+"""Segments of a plan as machine code: the values of the calls they are made of, on one thread and on a team."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.compile import compile
+from minigrad.kernels import native, team, threads
+from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba import layer_norm, matvec
+from minigrad.kernels.numba.jit import kernel
+from minigrad.ops.index import check_rows
+
+
+@kernel
+def _grow(start, stop, source, target, factor, shift, negative):
+    for i in range(start, stop):
+        value = source[i] * factor + np.float32(shift)
+        target[i] = -value if negative else value
+
+
+def chain(length, links, work):
+    """`links` kernels, each of which reads all of what the one before wrote, reversed."""
+    calls = Calls()
+    x = np.arange(length, dtype=np.float32)
+    for i in range(links):
+        y = np.empty_like(x)
+        calls.over_rows(_grow, length, work, x[::-1], y, np.float32(1.5), 0.25 * i, i % 3 == 0)
+        x = y
+    return calls, x
+
+
+@pytest.fixture(params=[1, 2, 3])
+def count(request, monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 3)
+    before = threads.get_num_threads()
+    threads.set_num_threads(request.param)
+    yield request.param
+    threads.set_num_threads(before)
+
+
+@pytest.mark.parametrize("work", [10, native.SHARED, native.TOGETHER])
+def test_a_segment_computes_what_its_calls_do(count, work):
+    calls, result = chain(1000, 30, work)
+    calls.run()
+    expected = result.copy()
+    ((segment, arguments),) = native.assemble(calls)
+    for _ in range(50):
+        result[:] = 0
+        segment(*arguments)
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_calls_that_only_python_can_make_stay_between_segments():
+    calls = Calls()
+    x, y = np.ones((4, 8), np.float32), np.empty((4, 8), np.float32)
+    seen = []
+    calls.over_rows(_grow, 8, 1, x[0], y[0], np.float32(2), 0.0, False)
+    calls.add(lambda: seen.append(y[0].copy()))
+    calls.over_rows(_grow, 8, 1, y[0], y[1], np.float32(2), 0.0, False)
+    program = native.assemble(calls)
+    assert [isinstance(part, native.Segment) for part, _ in program] == [True, False, True]
+    for part, arguments in program:
+        part(*arguments)
+    np.testing.assert_array_equal(seen, [[2.0] * 8])
+    np.testing.assert_array_equal(y[1], 4)
+
+
+@pytest.mark.parametrize("work", [10, 10 * native.TOGETHER])
+def test_a_failing_call_raises_what_python_says_and_stops_the_segment(count, work):
+    calls, _ = chain(100, 5, work)
+    ids = np.array([1, 7])
+    calls.add(check_rows, ids, 5)
+    after = np.zeros(100, np.float32)
+    calls.over_rows(_grow, 100, work, np.ones(100, np.float32), after, np.float32(1), 1.0, False)
+    ((segment, _),) = native.assemble(calls)
+    for _ in range(10):
+        with pytest.raises(IndexError, match="id 7 is outside the vocabulary of 5"):
+            segment()
+        assert not after.any()
+    ids[:] = 2
+    segment()
+    np.testing.assert_array_equal(after, 2)
+
+
+def test_a_product_of_one_row_reads_either_layout():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 37)).astype(np.float32)
+    for matrix in (
+        rng.standard_normal((37, 53)).astype(np.float32),
+        rng.standard_normal((53, 37)).astype(np.float32).T,
+    ):
+        calls, y = Calls(), np.empty((1, 53), np.float32)
+        assert matvec.matmul(calls, (x, matrix), (y,))
+        calls.run()
+        np.testing.assert_allclose(y, x @ matrix, rtol=1e-5, atol=1e-5)
+    assert not matvec.matmul(Calls(), (np.ones((2, 37), np.float32), matrix), (np.empty((2, 53), np.float32),))
+
+
+def test_results_are_bit_equal_for_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 4)
+    rng = np.random.default_rng(0)
+    x, g = (rng.standard_normal((500, 64)).astype(np.float32) for _ in range(2))
+    weight = rng.standard_normal(64).astype(np.float32)
+    statistics = x.mean(1), 1 / x.std(1)
+    found = []
+    before = threads.get_num_threads()
+    for number in (1, 2, 3, 4):
+        threads.set_num_threads(number)
+        calls = Calls()
+        outputs = np.empty_like(x), np.empty_like(weight), np.empty_like(weight)
+        layer_norm.layer_norm_grad(calls, (g, x, weight, *statistics), outputs, eps=1e-5)
+        for part, arguments in native.assemble(calls):
+            part(*arguments)
+        found.append(outputs)
+    threads.set_num_threads(before)
+    for outputs in found[1:]:
+        for got, want in zip(outputs, found[0], strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_threads_of_python_may_replay_plans_at_once(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    x = mg.randn(300, 64)
+    step = compile(lambda x: mg.functional.softmax(mg.functional.gelu(x) * 2.0, -1))
+    others = [compile(lambda x, i=i: mg.functional.softmax(x * float(i), -1)) for i in range(3)]
+    expected = [f(x).numpy().copy() for f in (step, *others)]
+    wrong = []
+
+    def replay(which):
+        for _ in range(30):
+            got = (step, *others)[which](x).numpy()
+            if not np.array_equal(got, expected[which]):
+                wrong.append(which)
+
+    running = [threading.Thread(target=replay, args=(i % 4,)) for i in range(8)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(60)
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_a_team_of_its_own(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    calls, result = chain(1000, 10, native.TOGETHER)
+    ((segment, _),) = native.assemble(calls)
+    segment()
+    expected = result.copy()
+    child = os.fork()
+    if child == 0:
+        result[:] = 0
+        segment()
+        segment()
+        os._exit(0 if np.array_equal(result, expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    segment()
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_a_team_in_use_leaves_others_to_run_alone():
+    calls, result = chain(100, 4, 10 * native.TOGETHER)
+    ((segment, _),) = native.assemble(calls)
+    segment()
+    expected = result.copy()
+    result[:] = 0
+    with team._busy:
+        segment()
+    np.testing.assert_array_equal(result, expected)
