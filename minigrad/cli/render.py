@@ -18,7 +18,9 @@ from minigrad.viz.view import SIDES
 
 def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to draw")
-    what.add_argument("spec", nargs="?", metavar="SPEC", help="file.py:name, package.module:name or file.py:Class(64)")
+    what.add_argument(
+        "spec", nargs="?", metavar="SPEC", help="file.py:name, package.module:name or file.py:Class(64, Config(n=4))"
+    )
     what.add_argument("--example", metavar="NAME", help=", ".join(EXAMPLES))
     what.add_argument("--input", action="append", default=[], metavar="SHAPE", help="2x3, or i64:2x3 (again for each)")
     what.add_argument("--backward", action="store_true", help="with the gradients of the summed outputs")

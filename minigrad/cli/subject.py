@@ -3,7 +3,7 @@
 --example NAME                  one of EXAMPLES
 file.py:function                a function of minigrad tensors
 file.py:Class                   a module (minigrad's or torch's) whose class needs no arguments
-package.module:Class(64, n=4)   or with literal arguments
+package.module:Class(64, n=4)   or with arguments: literals, and calls of other names, as in Model(Config(n=4))
 """
 
 from __future__ import annotations
@@ -96,19 +96,7 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
     where, _, name = spec.rpartition(":")
     if not where or not name:
         raise Refusal(f"{spec!r} names nothing to draw: write file.py:name or package.module:name, or --example NAME")
-    call = _parse(name)
-    found: Any = _load(where)
-    for part in call[0].split("."):
-        if not hasattr(found, part):
-            raise Refusal(f"{where} has no {call[0]!r}: name a function or a module that it defines")
-        found = getattr(found, part)
-    if isinstance(found, type) or call[1] is not None:
-        try:
-            found = found(*(call[1] or ()), **(call[2] or {}))
-        except TypeError as error:
-            raise Refusal(
-                f"{call[0]} could not be made ({error}): give its arguments, as in {call[0]}(64, n=4)"
-            ) from None
+    found = _evaluate(_load(where), where, name)
     if not callable(found):
         raise Refusal(f"{spec} is a {type(found).__name__}, which cannot be called: name a function or a module")
     torch = sys.modules.get("torch")
@@ -122,17 +110,42 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
     return Subject(found, tuple(tensor(a, requires_grad=bool(a.dtype.kind == "f")) for a in arrays))
 
 
-def _parse(name: str) -> tuple[str, tuple[Any, ...] | None, dict[str, Any] | None]:
-    """ "Class(64, n=4)" to ("Class", (64,), {"n": 4}); None where there are no parentheses."""
+def _evaluate(module: Any, where: str, text: str) -> Any:
+    """What `text` names in `module`: a name, or a call whose arguments are literals and calls again. A class that is
+    only named is called without arguments. Raises Refusal."""
     try:
-        tree = ast.parse(name, mode="eval").body
-        if isinstance(tree, ast.Call):
-            positional = tuple(ast.literal_eval(argument) for argument in tree.args)
-            keywords = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
-            return ast.unparse(tree.func), positional, keywords
+        tree = ast.parse(text, mode="eval").body
+        found = _value(tree, module, where)
     except (SyntaxError, ValueError):
-        raise Refusal(f"{name!r} cannot be read: write a name, or a call with literal arguments") from None
-    return name, None, None
+        raise Refusal(f"{text!r} cannot be read: write a name, or a call, as in Model(64, n=4)") from None
+    return _call(found, ast.unparse(tree), (), {}) if isinstance(found, type) else found
+
+
+def _value(tree: ast.expr, module: Any, where: str) -> Any:
+    if isinstance(tree, ast.Call):
+        function = _value(tree.func, module, where)
+        positional = [_value(argument, module, where) for argument in tree.args]
+        keywords = {str(word.arg): _value(word.value, module, where) for word in tree.keywords}
+        return _call(function, ast.unparse(tree.func), positional, keywords)
+    if isinstance(tree, ast.Name | ast.Attribute):
+        holder, name = (
+            (module, tree.id) if isinstance(tree, ast.Name) else (_value(tree.value, module, where), tree.attr)
+        )
+        try:
+            return getattr(holder, name)
+        except AttributeError:
+            raise Refusal(
+                f"{where} has no {ast.unparse(tree)!r}: name a function or a module that it defines"
+            ) from None
+    return ast.literal_eval(tree)
+
+
+def _call(function: Any, name: str, positional: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    try:
+        return function(*positional, **keywords)
+    except Exception as error:
+        hint = f": give its arguments, as in {name}(64, n=4)" if isinstance(error, TypeError) else ""
+        raise Refusal(f"{name} could not be made ({type(error).__name__}: {error}){hint}") from error
 
 
 def _load(where: str) -> Any:

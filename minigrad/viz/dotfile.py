@@ -8,7 +8,7 @@ one that it belongs to.
 from __future__ import annotations
 
 from minigrad.viz import style
-from minigrad.viz.metrics import width
+from minigrad.viz.metrics import BOLD, MARGIN, width
 from minigrad.viz.picture import Arrow, Box, Cluster, Picture
 
 PAD_X, PAD_Y = 7.0, 5.0
@@ -33,12 +33,11 @@ def size(box: Box) -> tuple[float, float]:
 def drawn(picture: Picture) -> list[Arrow]:
     """The arrows that a still picture shows.
 
-    Left out are all ties of a box but the one to where its derivative ends; saved values where a tie joins the same
+    Left out are all ties of a box but the one to where its derivative ends; saved values where this tie joins the same
     boxes, and all of them where they would cover everything else; parameters' way to the optimizer, where their
     gradients go too; and what a folded block hands to its next repeat.
     """
     last = {arrow.source: arrow.target for arrow in picture.arrows if arrow.kind == "tie"}
-    tied = {(arrow.source, arrow.target) for arrow in picture.arrows if arrow.kind == "tie"}
     crowded = len(picture.boxes) > MANY
     side = {id: box.side for id, box in picture.boxes.items()}
     return [
@@ -46,7 +45,7 @@ def drawn(picture: Picture) -> list[Arrow]:
         if arrow.kind != "carried"
         and not (arrow.kind == "tie" and last[arrow.source] != arrow.target)
         and not (arrow.kind == "update" and side[arrow.source] == "forward" and "backward" in side.values())
-        and not (arrow.kind == "saved" and (crowded or (arrow.source, arrow.target) in tied))
+        and not (arrow.kind == "saved" and (crowded or last.get(arrow.source) == arrow.target))
     ]  # fmt: skip
 
 
@@ -55,7 +54,8 @@ def dot(picture: Picture) -> str:
     hurry = " nslimit=2; nslimit1=2; mclimit=0.3; maxiter=200;" if len(picture.boxes) > MANY else ""
     lines = [
         "digraph {",
-        f'  rankdir=TB; nodesep=0.16; ranksep=0.3; bgcolor="transparent"; fontname="{style.FONT}"; fontsize=9;{hurry}',
+        f'  rankdir=TB; nodesep=0.16; ranksep=0.3; bgcolor="transparent"; fontname="{style.FONT}"; '
+        f"fontsize={style.FRAME * BOLD * MARGIN:.3g};{hurry}",
         f'  node [shape=box, style="filled,rounded", fixedsize=true, fontname="{style.FONT}", fontsize=9];',
         f'  edge [fontname="{style.FONT}", fontsize=8, arrowsize=0.55, penwidth=0.9];',
         *_members(picture, picture.top, "  "),

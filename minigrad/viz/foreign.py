@@ -94,6 +94,10 @@ class _Recorder(TorchDispatchMode):
     """What has been seen so far. A tensor is known by the memory that it shows: autograd hands saved tensors back as
     new objects over the same memory."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, which takes a second, to keep it off this class
+
     def __init__(self) -> None:
         super().__init__()
         self.nodes: list[Node] = []
@@ -218,9 +222,9 @@ def _plain(value: Any) -> Any:
 
 
 def _where() -> tuple[CodeType, int] | None:
-    """The innermost frame of the user's program."""
+    """The innermost frame of the user's program: of the module that is recorded, or of what it calls."""
     frame = sys._getframe(2)
-    while frame is not None:
+    while frame is not None and frame.f_code is not record.__code__:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _INTERNAL:
             return frame.f_code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]

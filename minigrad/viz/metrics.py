@@ -13,8 +13,8 @@ _HELVETICA = (
     333, 556, 556, 500, 556, 556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556,
     556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584,
 )  # fmt: skip
-_BOLD = 1.08
-_MARGIN = 1.04  # other sans-serif fonts run a little wider
+BOLD = 1.08  # how much wider bold text is
+MARGIN = 1.04  # other sans-serif fonts run a little wider
 
 
 def width(text: str, size: float, bold: bool = False) -> float:
@@ -28,4 +28,4 @@ def width(text: str, size: float, bold: bool = False) -> float:
             continue
         else:
             total += 1000 if unicodedata.east_asian_width(character) in "WF" else 620
-    return total / 1000 * size * _MARGIN * (_BOLD if bold else 1.0)
+    return total / 1000 * size * MARGIN * (BOLD if bold else 1.0)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from math import log10
+from math import inf, log10
 from typing import Any
 
 from minigrad.viz.format import clean, cut, ended, quantity
@@ -19,6 +19,7 @@ from minigrad.viz.view import SIDES, Card, Scope, View
 
 TITLE, LINE, DETAIL = 34, 44, 30  # characters at most
 OUTERMOST = 10  # boxes more
+ALIKE = 4  # results of one shape from one box are drawn as one from this number on
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Options:
 class Box:
     """A visible rectangle or oval: a card, or a closed scope (kind "module"). `lines` stand under the title.
 
-    heat    log10 of the root mean square of its values, where there was a real run
+    repeats how many equal modules, or results of one box, it stands for
+    heat    log10 of the root mean square of its values (-inf for zeros), where there was a real run
     alarm   it holds NaN or infinity; `first`: it is the first such box, and its last line says so
     """
 
@@ -145,7 +147,8 @@ def _within(view: View, opened: set[str], shut: set[str], options: Options) -> f
     """Open scopes, outermost and earliest first, while the number of boxes stays within `options.boxes`.
 
     The optimizer stays one box. A scope of a single op stays closed: opening it would only add a frame. Outermost
-    modules may exceed the number by OUTERMOST, because a picture of one box says nothing.
+    modules may exceed the number by OUTERMOST, and so may others while the picture is less than half full: a picture of
+    few boxes says little.
     """
     mirrors: dict[str, list[str]] = {}
     for scope in view.scopes.values():
@@ -167,7 +170,8 @@ def _within(view: View, opened: set[str], shut: set[str], options: Options) -> f
         tried.add(scope.id)
         alike = [other for same in (scope.id, *scope.run) for other in (same, *mirrors.get(same, ()))]
         more = opened | (set(alike) - shut)
-        limit = options.boxes + (OUTERMOST if _module_depth(view, scope) == 1 else 0)
+        roomy = _module_depth(view, scope) == 1 or len(shown.boxes) < options.boxes / 2
+        limit = options.boxes + (OUTERMOST if roomy else 0)
         if len(draw(view, frozenset(more), options).boxes) <= limit:
             opened = more
 
@@ -189,6 +193,7 @@ class _Drawing:
             self._fold()
         self.seen: dict[str, str] = {}
         self.absorbed: dict[str, str] = {}
+        self.gathered: dict[str, list[Card]] = {}
 
     def _fold(self) -> None:
         """Everything in a later sibling of a folded run is drawn as its twin in the first one."""
@@ -231,6 +236,7 @@ class _Drawing:
         view = self.view
         cards = [card for card in view.cards.values() if card.side in self.options.sides]
         self._absorb(cards)
+        self._gather(cards)
         boxes: dict[str, Box] = {}
         for card in sorted(cards, key=lambda card: card.order):
             id = self.shown(card.id)
@@ -261,6 +267,20 @@ class _Drawing:
                 if reader in self.view.scopes:
                     self.absorbed[id] = reader
 
+    def _gather(self, cards: list[Card]) -> None:
+        """Many results of one shape that leave one box (the hidden states of all layers, say) are drawn as one."""
+        results = {card.id: card for card in cards if card.kind in ("output", "gradient", "update")}
+        alike: dict[tuple[Any, ...], list[Card]] = {}
+        for wire in self.view.wires:
+            card = results.get(wire.target)
+            if card is not None and self.visible(card.id) == card.id:
+                key = (self.shown(wire.source), card.parent, card.kind, card.outputs)
+                alike.setdefault(key, []).append(card)
+        for (source, *_), found in alike.items():
+            if len(found) >= ALIKE and source in self.view.scopes:
+                self.gathered[found[0].id] = found
+                self.absorbed.update((card.id, found[0].id) for card in found[1:])
+
     def _box(self, id: str, card: Card) -> Box:
         scope = self.view.scopes.get(id)
         if scope is None:
@@ -273,8 +293,10 @@ class _Drawing:
             if own.statistics is not None:
                 lines.append(str(own.statistics))
             tooltip = "\n".join(clean(line) for line in [f"{own.name} = {own.title}", *lines, own.source] if line)
-            return Box(id, own.kind, own.side, cut(own.title, TITLE), [ended(line, LINE) for line in lines], tooltip,
-                       own.parent, card.order)  # fmt: skip
+            alike = self.gathered.get(id, [own])
+            title = own.title if len(alike) == 1 else f"{own.title} … {alike[-1].title} ×{len(alike)}"
+            return Box(id, own.kind, own.side, cut(title, TITLE), [ended(line, LINE) for line in lines], tooltip,
+                       own.parent, card.order, repeats=len(alike))  # fmt: skip
         return Box(id, "module", scope.side, self._scope_title(scope), [], clean(scope.path or scope.title),
                    scope.parent, card.order, repeats=len(self.runs.get(id, (id,))))  # fmt: skip
 
@@ -369,4 +391,6 @@ def _number(view: View, id: str) -> int:
 
 
 def _heat(statistics: Statistics) -> float | None:
-    return log10(statistics.rms) if statistics.rms > 0 else None
+    if statistics.rms > 0:
+        return log10(statistics.rms)
+    return -inf if statistics.healthy and statistics.count else None

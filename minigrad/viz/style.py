@@ -30,6 +30,13 @@ LINES = {  # kind -> colour, dashed
     "update": ("#8aa86e", False),
     "tie": ("#c3b4d6", True),
 }
+MEANINGS = {  # kind -> what the legend says
+    "data": "value",
+    "gradient": "gradient",
+    "saved": "value that the derivative reads",
+    "tie": "derivative of",
+    "update": "update",
+}
 ALARM = "#d40000"
 COLD, HOT = (0x4C, 0x86, 0xC6), (0xD9, 0x5B, 0x3D)
 
@@ -40,10 +47,15 @@ def frame(side: str) -> tuple[str, str]:
 
 
 def colours(box: Box) -> tuple[str, str]:
-    """Fill and stroke of a box; a heat (log10 of the root mean square) tints it from blue (1e-4) to red (1e4)."""
+    """Fill and stroke of a box; a heat tints it instead of its kind."""
     fill, stroke = SOURCES.get(box.kind) or (OPS[box.side][2 if box.kind == "module" else 0], OPS[box.side][1])
     if box.heat is not None:
-        strength = max(-1.0, min(1.0, box.heat / 4))
-        target = HOT if strength > 0 else COLD
-        fill = "#" + "".join(f"{round(255 + (part - 255) * 0.75 * abs(strength)):02x}" for part in target)
+        fill = tint(box.heat)
     return fill, ALARM if box.alarm else stroke
+
+
+def tint(heat: float) -> str:
+    """The colour of a root mean square whose log10 is `heat`: blue (-4 and less) over white to red (4 and more)."""
+    strength = max(-1.0, min(1.0, heat / 4))
+    target = HOT if strength > 0 else COLD
+    return "#" + "".join(f"{round(255 + (part - 255) * 0.55 * abs(strength)):02x}" for part in target)

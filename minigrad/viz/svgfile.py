@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import pairwise
 
 from minigrad.viz import style
 from minigrad.viz.dotfile import PAD_Y, STACK, dot, drawn
-from minigrad.viz.layout import Curve, Layout, place
+from minigrad.viz.layout import Curve, Layout, Point, place
+from minigrad.viz.metrics import width
 from minigrad.viz.picture import Arrow, Box, Cluster, Picture
 
 MARGIN = 8.0
@@ -26,15 +28,17 @@ def svg(picture: Picture) -> str:
     layout = place(dot(picture))
     if _runs_leftwards(picture, layout):
         layout = layout.mirrored()
-    parts = [_frame(picture.clusters[id], layout) for id in picture.clusters if id in layout.clusters]
     arrows = [(arrow, layout.curves.get(f"e{i}")) for i, arrow in enumerate(drawn(picture))]
+    parts = [_frame(picture.clusters[id], layout) for id in picture.clusters if id in layout.clusters]
     faint = ("tie", "saved", "update")
     for arrow, curve in sorted(arrows, key=lambda pair: pair[0].kind not in faint):
         if curve is not None:
             parts.append(_arrow(arrow, curve))
-    parts += [_frame_title(picture.clusters[id], layout) for id in picture.clusters if id in layout.clusters]
+    seen = [point for _, curve in arrows if curve is not None for point in _along(curve)]
+    parts += [_frame_title(picture.clusters[id], layout, seen) for id in picture.clusters if id in layout.clusters]
     parts += [_box(box, layout) for box in picture.boxes.values()]
-    return _document(layout.width + 2 * MARGIN, layout.height + 2 * MARGIN, parts)
+    legend, tall = _legend(picture, {arrow.kind for arrow, _ in arrows}, layout)
+    return _document(layout.width + 2 * MARGIN, layout.height + tall + 2 * MARGIN, parts + legend)
 
 
 def _runs_leftwards(picture: Picture, layout: Layout) -> bool:
@@ -56,6 +60,50 @@ def _document(width: float, height: float, parts: list[str]) -> str:
     return "\n".join([head, f"<style>{STYLE}</style>", ground, *parts, "</svg>"]) + "\n"
 
 
+def _along(curve: Curve) -> list[Point]:
+    """Points on a curve, a few pixels from each other."""
+    ends = [p for p in (curve.start, curve.end) if p is not None]
+    found = list(ends)
+    for i in range(0, len(curve.points) - 3, 3):
+        corners = curve.points[i : i + 4]
+        count = 2 + int(sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in pairwise(corners)) / 4)
+        for step in range(count + 1):
+            t = step / count
+            weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+            found.append((
+                sum(w * x for w, (x, _) in zip(weights, corners, strict=True)),
+                sum(w * y for w, (_, y) in zip(weights, corners, strict=True)),
+            ))  # fmt: skip
+    return found
+
+
+def _legend(picture: Picture, kinds: set[str], layout: Layout) -> tuple[list[str], float]:
+    """What the lines and tints mean, where there is more than one kind, in rows under the picture; their height."""
+    entries: list[tuple[str, str]] = []
+    if len(kinds) > 1:
+        for kind, meaning in style.MEANINGS.items():
+            if kind in kinds:
+                colour, dash = style.LINES[kind]
+                dashes = ' stroke-dasharray="3 2.5"' if dash else ""
+                entries.append((f'<path d="M0,0 h22" stroke="{colour}"{dashes}/>', meaning))
+    if any(box.heat is not None for box in picture.boxes.values()):
+        for heat, meaning in ((-4, "values of 0.0001 and less"), (4, "values of 10,000 and more")):
+            tint = style.tint(heat)
+            shape = (
+                f'<rect x="4" y="-5" width="14" height="10" rx="2" fill="{tint}" stroke="#8c8c8c" stroke-width="0.5"/>'
+            )
+            entries.append((shape, meaning))
+    parts, x, y = [], 0.0, layout.height + 20.0
+    for shape, meaning in entries:
+        long = 28 + width(meaning, style.LINE)
+        if x and x + long > layout.width:
+            x, y = 0.0, y + 15.0
+        text = f'<text class="line" x="27" y="3">{meaning}</text>'
+        parts.append(f'<g class="legend" transform="translate({x:.1f},{y:.1f})">{shape}{text}</g>')
+        x += long + 14
+    return parts, y + 6 - layout.height if entries else 0.0
+
+
 def _frame(cluster: Cluster, layout: Layout) -> str:
     x, y, w, h = layout.clusters[cluster.id]
     stroke, fill = style.frame(cluster.side)
@@ -65,10 +113,14 @@ def _frame(cluster: Cluster, layout: Layout) -> str:
     )
 
 
-def _frame_title(cluster: Cluster, layout: Layout) -> str:
-    """Over the arrows that cross it, on a halo of the frame's colour."""
-    x, y, _, _ = layout.clusters[cluster.id]
-    text = f'x="{x + 8:.1f}" y="{y + 13:.1f}">{escape(cluster.title)}</text>'
+def _frame_title(cluster: Cluster, layout: Layout, arrows: list[Point]) -> str:
+    """At the left, right or middle of the frame, where the fewest arrows pass, on a halo of the frame's colour."""
+    x, y, w, _ = layout.clusters[cluster.id]
+    long = width(cluster.title, style.FRAME, bold=True)
+    crossing = [px for px, py in arrows if y + 1 < py < y + 18]
+    places = (x + 8, x + w - 8 - long, x + (w - long) / 2)
+    at = min(places, key=lambda left: sum(left - 4 < px < left + long + 4 for px in crossing))
+    text = f'x="{at:.1f}" y="{y + 13:.1f}">{escape(cluster.title)}</text>'
     fill = style.frame(cluster.side)[1]
     return f'<text class="frame" stroke="{fill}" stroke-width="4" aria-hidden="true" {text}<text class="frame" {text}'
 
@@ -81,10 +133,11 @@ def _box(box: Box, layout: Layout) -> str:
     middle = x + w / 2
     shapes = []
     rect = f'width="{w:.1f}" height="{h:.1f}" fill="{fill}" stroke="{stroke}"'
+    rounding = h / 2 if box.kind in style.OVALS else 5.0 if box.kind == "module" else 3.0
     if box.repeats > 1:  # a stack of sheets
         for offset in (STACK, STACK / 2):
-            shapes.append(f'<rect x="{x + offset:.1f}" y="{y + offset:.1f}" {rect} rx="5" stroke-width="0.8"/>')
-    rounding = h / 2 if box.kind in style.OVALS else 5.0 if box.kind == "module" else 3.0
+            at = f'x="{x + offset:.1f}" y="{y + offset:.1f}"'
+            shapes.append(f'<rect {at} {rect} rx="{rounding:.1f}" stroke-width="0.8"/>')
     weight = 2.2 if box.alarm else 1.3 if box.kind == "module" else 0.9
     shapes.append(f'<rect x="{x:.1f}" y="{y:.1f}" {rect} rx="{rounding:.1f}" stroke-width="{weight}"/>')
     baseline = y + PAD_Y + style.TITLE

@@ -28,7 +28,7 @@ from minigrad.viz.statistics import Statistics
 
 SIDES = ("forward", "backward", "optimizer")
 SOURCES = {"input": "input", "leaf": "parameter", "constant": "constant"}
-_TOLD = ("shape", "flops", "kept")  # attributes that a card shows elsewhere, or need not show
+_TOLD = ("shape", "size", "flops", "kept")  # attributes that a card shows elsewhere, or need not show
 
 
 @dataclass

@@ -12,7 +12,7 @@ import minigrad as mg
 from minigrad import nn, viz
 from minigrad.cli import main
 from minigrad.cli.subject import EXAMPLES, example
-from minigrad.graph import Graph, Node
+from minigrad.graph import Graph, Node, scope
 from minigrad.viz import layout, raster, style
 from minigrad.viz.dotfile import dot, drawn
 from minigrad.viz.layout import LayoutError
@@ -61,8 +61,9 @@ def apart(a, b, slack=0.1):
 
 def assert_tidy(text):
     """No two boxes overlap, and every line of text lies inside its box."""
+    root = ET.fromstring(text)
     boxes = []
-    for group in ET.fromstring(text).iter(f"{SVG}g"):
+    for group in root.iter(f"{SVG}g"):
         if not group.get("class", "").startswith("box"):
             continue
         x, y, w, h = rectangle(group.findall(f"{SVG}rect")[-1])
@@ -74,8 +75,25 @@ def assert_tidy(text):
             assert y < float(line.get("y")) <= y + h
         boxes.append((x, y, w, h))
     assert boxes
-    for i, one in enumerate(boxes):
-        for other in boxes[:i]:
+    frames = [rectangle(group[0]) for group in root.iter(f"{SVG}g") if group.get("class", "").startswith("scope")]
+    titles = [
+        (
+            float(line.get("x")),
+            float(line.get("y")) - style.FRAME,
+            width(line.text, style.FRAME, bold=True),
+            style.FRAME,
+        )
+        for line in root.findall(f"{SVG}text")
+        if line.get("class") == "frame" and not line.get("stroke")
+    ]
+    for (x, _, w, _), (left, _, long, _) in zip(frames, titles, strict=True):
+        assert x <= left
+        assert left + long <= x + w
+    legend = [group.get("transform") for group in root.iter(f"{SVG}g") if group.get("class") == "legend"]
+    assert len(legend) == len(set(legend))
+    labels = [*boxes, *titles]
+    for i, one in enumerate(labels):
+        for other in labels[:i]:
             assert apart(one, other), (one, other)
 
 
@@ -217,6 +235,56 @@ def test_collapsed_pictures_are_tidy_and_legible_on_a_page(graphs, name):
     assert_tidy(text)
     across = float(ET.fromstring(text).get("width"))
     assert style.LINE * min(1.0, A4 / across) >= LEGIBLE
+
+
+@needs_graphviz
+@pytest.mark.parametrize("engine", layout.engines())
+def test_every_engine_leaves_room_for_long_titles(monkeypatch, engine):
+    monkeypatch.setattr(layout, "engines", lambda: [engine])
+
+    def program(x):
+        with (
+            scope("a_module_whose_name_is_long", "AbsolutePositionalEmbeddingWithWideLetters"),
+            scope("内", "注意力" * 8),
+        ):
+            return x.exp()
+
+    assert_tidy(svg(of(mg.trace(program)(mg.ones(2)), expand=("*",))))
+
+
+@needs_graphviz
+def test_a_legend_says_what_lines_and_tints_mean(graphs):
+    def told(picture):
+        root = ET.fromstring(svg(picture))
+        return [group.find(f"{SVG}text").text for group in root.iter(f"{SVG}g") if group.get("class") == "legend"]
+
+    assert told(of(graphs["softmax"])) == []  # one kind of line explains itself
+    meant = [style.MEANINGS[kind] for kind in ("data", "gradient", "saved", "tie", "update")]
+    assert told(of(graphs["gpt-train-step"])) == meant
+    graph = mg.trace(lambda x: x * 0.0)(mg.ones(2))
+    shown = picture(View(graph, measure(graph, mg.ones(2))))
+    assert len(told(shown)) == 2
+    boxes = {box.title: style.colours(box)[0] for box in shown.boxes.values()}
+    assert boxes["mul"] == style.tint(-4)  # zeros are cold
+    assert boxes["x"] == style.tint(0)
+
+
+def test_many_results_of_one_module_are_one_box():
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(5))
+
+        def forward(self, x):
+            found = [x := layer(x) for layer in self.layers]
+            return [*found, found[-1].sum()]
+
+    shown = of(mg.trace(Layers())(mg.ones(2, 3)), depth=0)
+    assert [(box.title, box.repeats) for box in shown.boxes.values() if box.kind == "output"] == [
+        ("output 0 … output 4 ×5", 5),
+        ("output 5", 1),
+    ]
+    assert len([arrow for arrow in shown.arrows if arrow.target in shown.boxes]) == 3
 
 
 @needs_graphviz
