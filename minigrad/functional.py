@@ -15,6 +15,7 @@ from minigrad.ops.loss import cross_entropy
 from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
+from minigrad.ops.projection import linear_cross_entropy
 from minigrad.ops.shape import cat, filled, placed, transpose
 from minigrad.tensor import Tensor
 
@@ -30,6 +31,7 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "linear_cross_entropy",
     "log_softmax",
     "logsumexp",
     "mse_loss",

@@ -17,6 +17,7 @@ import numpy as np
 from minigrad.compile.fusion import fuse_elementwise
 from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
 from minigrad.compile.plan import Plan
+from minigrad.compile.projection import chunk_projection
 from minigrad.graph import Graph, state
 from minigrad.tensor import Storage, Tensor
 from minigrad.trace import flatten, trace
@@ -28,6 +29,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     join_slices,
     share_equal,
     drop_dead,
+    chunk_projection,
     fuse_elementwise,
     drop_dead,
 )

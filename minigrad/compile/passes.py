@@ -24,8 +24,9 @@ def drop_aliases(graph: Graph) -> Graph:
             source, index = inputs[0]
             if source.outputs[index] == node.outputs[0]:
                 return {0: inputs[0]}
-            if node.op == "reshape" and source.op == "reshape":  # a reshape of a reshape is one
-                return like(node, source.inputs)
+            if node.op == "reshape" and source.op == "reshape" and source.inputs[0] is not None:
+                origin, place = source.inputs[0]  # a reshape of a reshape is one, or none
+                return {0: (origin, place)} if origin.outputs[place] == node.outputs[0] else like(node, source.inputs)
         return None
 
     return rewrite(graph, replace)

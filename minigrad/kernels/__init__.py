@@ -41,6 +41,8 @@ FAST: dict[tuple[str, str, str], str] = {
     ("flash_attention_grad", "cpu", "float32"): "minigrad.kernels.numba.flash:flash_attention_grad",
     ("layer_norm", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm",
     ("layer_norm_grad", "cpu", "float32"): "minigrad.kernels.numba.layer_norm:layer_norm_grad",
+    ("linear_cross_entropy", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:linear_cross_entropy",
+    ("linear_cross_entropy_grad", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:linear_cross_entropy_grad",
     ("matmul", "cpu", "float32"): "minigrad.kernels.numba.matvec:matmul",
     ("put", "cpu", "float32"): "minigrad.kernels.numba.put:put",
     ("rms_norm", "cpu", "float32"): "minigrad.kernels.numba.rms_norm:rms_norm",

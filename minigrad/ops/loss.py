@@ -155,6 +155,16 @@ cross_entropy_grad_op: Op = op(
 )
 
 
+def check_options(targets: Tensor, label_smoothing: float, reduction: str) -> None:
+    """Raise ValueError or TypeError for options and targets that no cross-entropy takes."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"cross_entropy: label_smoothing must lie in [0, 1], got {label_smoothing}")
+    if dtypes.category(targets.array.dtype) != 1:
+        raise TypeError(f"cross_entropy: targets must be class ids (integers), got {dtypes.name(targets.array.dtype)}")
+
+
 def cross_entropy(
     logits: Tensor, targets: Tensor, ignore_index: int | None = -100, label_smoothing: float = 0.0,
     reduction: str = "mean",
@@ -164,12 +174,7 @@ def cross_entropy(
     Smoothed targets put 1 - e + e/V on the target and e/V on every other class. Ignored targets count neither in the
     sum nor in the mean; a mean over none is NaN. Raises ValueError for shapes, options or targets out of range.
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"cross_entropy: label_smoothing must lie in [0, 1], got {label_smoothing}")
-    if dtypes.category(targets.array.dtype) != 1:
-        raise TypeError(f"cross_entropy: targets must be class ids (integers), got {dtypes.name(targets.array.dtype)}")
+    check_options(targets, label_smoothing, reduction)
     shape = logits.array.shape
     if len(shape) > 2:
         moved = logits.permute(0, *range(2, len(shape)), 1)

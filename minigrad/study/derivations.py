@@ -310,6 +310,41 @@ derive(
     logits="g / logits.shape[0] * p * (h - sum(h * p))",
 )
 
+
+def _projected(*before: Any) -> Callable[[], tuple[list[np.ndarray], dict[str, Any]]]:
+    attrs = {"ignore_index": None, "label_smoothing": 0.1, "reduction": "mean"}
+    inputs = [*[np.asarray(b) for b in before], grid(2, 2), grid(3, 2, seed=1), np.array([2, 0])]
+    return lambda: (inputs, attrs)
+
+
+derive(
+    "linear_cross_entropy",
+    "the loss of logits z = x W^T, whose gradient is D = g (p - t) / N",
+    "<D, dz> = <D, dx W^T> + <D, x dW^T> = <D W, dx> + <D^T x, dW>: a sum over rows, so that chunks of rows add up",
+    let={"logits": "x @ T(weight)", **_SMOOTH, "D": "g * (softmax(logits) - t) / x.shape[0]"},
+    example=_projected(),
+    x="D @ weight",
+    weight="T(D) @ x",
+)
+derive(
+    "linear_cross_entropy_grad",
+    "three outputs: D W, D^T x and the loss, with D = g E, E = (p - t) / N, p = softmax(z), z = x W^T",
+    "L = <h, D W> + <h1, D^T x> + h2 loss = g <M, E> + h2 loss with M = h W^T + x h1^T",
+    "through z: K = g / N p (M - sum M p) + h2 E carries K W to x and K^T x to W; h1 and h reach x and W directly",
+    let={
+        "logits": "x @ T(weight)",
+        **_SMOOTH,
+        "p": "softmax(logits)",
+        "E": "(p - t) / x.shape[0]",
+        "M": "h @ T(weight) + x @ T(h1)",
+        "K": "g / x.shape[0] * p * (M - sum(M * p)) + h2 * E",
+    },
+    example=_projected(0.7),
+    g="(M * E).sum()",
+    x="g * E @ h1 + K @ weight",
+    weight="g * T(E) @ h + T(K) @ x",
+)
+
 # --- normalisation ----------------------------------------------------------------------------------
 
 

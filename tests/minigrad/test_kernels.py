@@ -16,7 +16,8 @@ from minigrad.kernels import threads
 from minigrad.ops.registry import OPS
 
 ROWS = ["layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "softmax", "softmax_grad"]
-CASES = [*ROWS, "cross_entropy", "cross_entropy_grad", "embedding", "embedding_grad", "adam", "sum"]
+CASES = [*ROWS, "cross_entropy", "cross_entropy_grad", "embedding", "embedding_grad", "adam", "sum",
+         "linear_cross_entropy", "linear_cross_entropy_grad"]  # fmt: skip
 
 
 def inputs(name, shape, seed):
@@ -54,6 +55,11 @@ def inputs(name, shape, seed):
             return [logits, ids], attrs
         up = normal(rows) if reduction == "none" else normal()
         return [np.asarray(up), logits, ids, OPS["log_softmax"].reference(logits, dim=1)], attrs
+    if name.startswith("linear_cross_entropy"):
+        attrs = {"ignore_index": (None, 1)[seed % 2], "label_smoothing": (0.0, 0.1)[seed // 2 % 2]}
+        attrs["reduction"] = ("mean", "sum")[seed % 3 == 1]
+        arrays = [normal(rows, 5), normal(d, 5), ids]
+        return [np.asarray(normal()), *arrays] if name.endswith("grad") else arrays, attrs
     if name == "embedding":
         return [normal(d, 5), ids.reshape(shape[:-1])], {"padding_idx": None}
     if name == "embedding_grad":

@@ -1,4 +1,4 @@
-"""Cross-entropy and its derivative over rows of logits."""
+"""Cross-entropy and its derivative over rows of logits, given whole or projected a chunk of rows at a time."""
 
 from __future__ import annotations
 
@@ -125,4 +125,131 @@ def cross_entropy_grad(
     ignored, smoothing = _ignored(ignore_index), np.float32(label_smoothing)
     mean, single = reduction == "mean", reduction != "none"
     calls.over_rows(_backward, len(rows), rows.size, up, rows, ids, ignored, smoothing, mean, single, outputs[0])
+    return True
+
+
+# --- projected in chunks: the logits of a chunk lie in one buffer, which the next chunk uses again ------------------
+
+CHUNK = 256  # rows: products of this height run at nearly full rate, and the sum of weight gradients costs a tenth
+
+
+@kernel
+def _measure(start, stop, logits, bits, targets, ignored, smoothing, each):
+    """The loss of every row, from its logits."""
+    classes = logits.shape[1]
+    for row in range(start, stop):
+        highest = _LEAST
+        for j in range(classes):
+            word = bits[row, j]
+            highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
+        peak = as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
+        total = _ZERO
+        spread = _ZERO
+        for j in range(classes):
+            value = logits[row, j] - peak
+            total += exp(value)
+            spread += value
+        target = targets[row]
+        if target == ignored:
+            each[row] = _ZERO
+        else:
+            mean = spread / np.float32(classes) if smoothing != _ZERO else _ZERO
+            each[row] = log(total) - (_ONE - smoothing) * (logits[row, target] - peak) - smoothing * mean
+
+
+@kernel
+def _turn(start, stop, g, count, logits, bits, targets, ignored, smoothing, mean, each):
+    """The loss of every row, and its logits into their gradient, in place."""
+    classes = logits.shape[1]
+    share = smoothing / np.float32(classes)
+    _measure(start, stop, logits, bits, targets, ignored, smoothing, each)
+    scale = g[0] / np.float32(count[0]) if mean else g[0]
+    for row in range(start, stop):
+        target = targets[row]
+        if target == ignored:
+            for j in range(classes):
+                logits[row, j] = _ZERO
+        else:
+            spread = _ZERO
+            if smoothing != _ZERO:
+                for j in range(classes):
+                    spread += logits[row, j]
+                spread *= share
+            shift = each[row] + (_ONE - smoothing) * logits[row, target] + spread  # the row's ln sum e^logit
+            for j in range(classes):
+                logits[row, j] = (exp(logits[row, j] - shift) - share) * scale
+            logits[row, target] -= (_ONE - smoothing) * scale
+
+
+@kernel
+def _count(start, stop, targets, ignored, count):
+    kept = 0
+    for row in range(len(targets)):
+        kept += targets[row] != ignored
+    count[0] = kept
+
+
+def linear_cross_entropy(
+    calls: Calls,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    ignore_index: int | None,
+    label_smoothing: float,
+    reduction: str,
+) -> bool:
+    """The loss of x ``(N, d)`` projected by weight ``(V, d)``; declines no rows and no classes."""
+    x, weight, targets = inputs
+    n, classes = len(x), len(weight)
+    if not n * classes:
+        return False
+    targets, ignored, smoothing = calls.contiguous(targets), _ignored(ignore_index), np.float32(label_smoothing)
+    calls.add(check_targets, targets, classes, ignore_index)
+    logits, each = np.empty((min(n, CHUNK), classes), np.float32), np.empty(n, np.float32)
+    for start in range(0, n, CHUNK):
+        rows = slice(start, min(start + CHUNK, n))
+        part = logits[: rows.stop - start]
+        calls.add(np.matmul, x[rows], weight.T, part)
+        calls.over_rows(
+            _measure, len(part), part.size, part, part.view(np.int32), targets[rows], ignored, smoothing, each[rows]
+        )
+    calls.add(_reduce, 0, 1, each, targets, ignored, reduction == "mean", outputs[0].reshape(1))
+    return True
+
+
+def linear_cross_entropy_grad(
+    calls: Calls,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    ignore_index: int | None,
+    label_smoothing: float,
+    reduction: str,
+) -> bool:
+    """(dx, dweight, loss); declines no rows and no classes."""
+    g, x, weight, targets = inputs
+    n, classes = len(x), len(weight)
+    if not n * classes:
+        return False
+    targets, ignored, smoothing = calls.contiguous(targets), _ignored(ignore_index), np.float32(label_smoothing)
+    mean, up = reduction == "mean", calls.contiguous(g).reshape(1)
+    logits, each = np.empty((min(n, CHUNK), classes), np.float32), np.empty(n, np.float32)
+    count, partial = np.zeros(1, np.int64), np.empty_like(weight) if n > CHUNK else weight
+    calls.add(check_targets, targets, classes, ignore_index)
+    calls.add(_count, 0, 1, targets, ignored, count)
+    for start in range(0, n, CHUNK):
+        rows = slice(start, min(start + CHUNK, n))
+        part, ids = logits[: rows.stop - start], targets[rows]
+        calls.add(np.matmul, x[rows], weight.T, part)
+        calls.over_rows(
+            _turn, len(part), 2 * part.size, up, count, part, part.view(np.int32), ids, ignored, smoothing, mean,
+            each[rows],
+        )  # fmt: skip
+        calls.add(np.matmul, part, weight, outputs[0][rows])
+        if start == 0:
+            calls.add(np.matmul, part.T, x[rows], outputs[1])
+        else:
+            calls.add(np.matmul, part.T, x[rows], partial)
+            calls.add(np.add, outputs[1], partial, outputs[1])
+    calls.add(_reduce, 0, 1, each, targets, ignored, mean, outputs[2].reshape(1))
     return True
