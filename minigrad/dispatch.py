@@ -16,7 +16,7 @@ from minigrad import dtypes, kernels
 from minigrad.device import CUDA
 from minigrad.graph import Edge, Node, here, state
 from minigrad.ops.registry import Op
-from minigrad.tensor import LITERAL, Storage, Tensor
+from minigrad.tensor import Storage, Tensor
 
 
 def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
@@ -59,9 +59,10 @@ def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
 
 
 def _together(op: Op, tensors: Sequence[Tensor], device: str) -> None:
-    """Raise RuntimeError unless all tensors are on `device`; numbers that the program wrote are at home anywhere."""
+    """Raise RuntimeError unless all tensors are on `device`; a scalar of the host without a gradient counts as a
+    number, which is at home anywhere."""
     for tensor in tensors:
-        if tensor.storage.device != device and tensor.storage is not LITERAL:
+        if tensor.storage.device != device and (tensor.array.ndim or tensor.needs_grad):
             shapes = " and ".join(f"{list(t.array.shape)} on {t.storage.device}" for t in tensors)
             raise RuntimeError(f"{op.name} got tensors on different devices ({shapes}): move them to one with .to()")
 
@@ -70,14 +71,12 @@ def _on_device(tensors: Sequence[Tensor]) -> list[Any]:
     """The arrays of tensors on the device, and of numbers."""
     from minigrad.kernels.cuda import execute
 
-    return [execute.literal(tensor.array) if tensor.storage is LITERAL else tensor.array for tensor in tensors]
+    return [execute.literal(t.array) if t.storage.device == "cpu" else t.array for t in tensors]
 
 
 def _transferred(tensor: Tensor, device: str) -> Any:
     from minigrad.kernels.cuda import execute
 
-    if tensor.storage is LITERAL:
-        return execute.literal(tensor.array)
     return execute.transfer(tensor.array, device)
 
 

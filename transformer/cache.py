@@ -43,7 +43,8 @@ class LayerCache:
             )
         if self.key is None or self.value is None:
             room = (*key.shape[:-2], self.max_len, key.shape[-1])
-            self.key, self.value = mg.zeros(room, dtype=key.dtype), mg.zeros(room, dtype=value.dtype)
+            self.key = mg.zeros(room, dtype=key.dtype, device=key.device)
+            self.value = mg.zeros(room, dtype=value.dtype, device=value.device)
         if self.key.shape[:-2] != key.shape[:-2]:
             raise ValueError(
                 f"the cache holds (batch, heads) = {self.key.shape[:-2]}, the new keys have {key.shape[:-2]}: "
@@ -107,7 +108,7 @@ class KVCache:
     def see(self, real: Tensor) -> Tensor:
         """Note which of the new tokens are real, bool ``(B, T)``; returns it for all so far ``(B, length + T)``."""
         if self.real is None and self.length:  # what came before without a note was real
-            self.real = mg.ones(real.shape[0], self.length, dtype=mg.bool)
+            self.real = mg.ones(real.shape[0], self.length, dtype=mg.bool, device=real.device)
         self.real = real if self.real is None else mg.cat([self.real, real], 1)
         return self.real
 

@@ -57,7 +57,8 @@ def causal_linear_attention(
     for start in range(0, q.shape[-2], block):
         at = slice(start, start + block)
         q_now, k_now, v_now = q[..., at, :], k[..., at, :], value[..., at, :]
-        weights = mg.matmul(q_now, k_now.transpose(-1, -2)).masked_fill(~causal_mask(q_now.shape[-2]), 0.0)
+        hidden = ~causal_mask(q_now.shape[-2], device=query.device)
+        weights = mg.matmul(q_now, k_now.transpose(-1, -2)).masked_fill(hidden, 0.0)
         above, below = mg.matmul(weights, v_now), weights.sum(-1, keepdim=True)
         new = mg.matmul(k_now.transpose(-1, -2), v_now), _total(k_now)
         if state is not None:

@@ -1,4 +1,7 @@
-"""Masks: bool tensors, True = may attend, that broadcast to the scores ``(B, H, Tq, Tk)``. Combine them with &."""
+"""Masks: bool tensors, True = may attend, that broadcast to the scores ``(B, H, Tq, Tk)``. Combine them with &.
+
+`device`: where the mask is made, that of what it masks.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import numpy as np
 from minigrad import Tensor, from_numpy
 
 
-def causal_mask(n_query: int, n_key: int | None = None) -> Tensor:
+def causal_mask(n_query: int, n_key: int | None = None, device: str = "cpu") -> Tensor:
     """``(n_query, n_key)``: no query sees a later key; the last query is the last key (document 000 section 2.7.2).
 
     n_key is n_query unless given; with cached keys it is larger, and query i sees the keys up to i + n_key - n_query.
@@ -16,10 +19,12 @@ def causal_mask(n_query: int, n_key: int | None = None) -> Tensor:
     n_key = n_query if n_key is None else n_key
     if n_key < n_query:
         raise ValueError(f"causal_mask: {n_query} queries cannot all be among {n_key} keys")
-    return from_numpy(np.tri(n_query, n_key, n_key - n_query, dtype=bool))
+    return from_numpy(np.tri(n_query, n_key, n_key - n_query, dtype=bool), device)
 
 
-def sliding_window_mask(n_query: int, window: int, n_key: int | None = None, causal: bool = True) -> Tensor:
+def sliding_window_mask(
+    n_query: int, window: int, n_key: int | None = None, causal: bool = True, device: str = "cpu"
+) -> Tensor:
     """``(n_query, n_key)``: each query sees the keys at distance below `window`, none later if `causal`.
 
     Aligned as `causal_mask` is (Beltagy et al. 2020; Mistral's window of the last `window` tokens). Raises ValueError
@@ -28,11 +33,17 @@ def sliding_window_mask(n_query: int, window: int, n_key: int | None = None, cau
     if window < 1:
         raise ValueError(f"sliding_window_mask: a window holds at least the token itself, got {window}")
     distance = _distances(n_query, n_key)
-    return from_numpy((distance < window) & ((distance >= 0) if causal else (distance > -window)))
+    return from_numpy((distance < window) & ((distance >= 0) if causal else (distance > -window)), device)
 
 
 def block_sparse_mask(
-    n_query: int, block: int, local: int = 1, global_blocks: int = 1, n_key: int | None = None, causal: bool = False
+    n_query: int,
+    block: int,
+    local: int = 1,
+    global_blocks: int = 1,
+    n_key: int | None = None,
+    causal: bool = False,
+    device: str = "cpu",
 ) -> Tensor:
     """``(n_query, n_key)``, made of blocks of `block` positions: local blocks, and global ones that see and are seen.
 
@@ -50,7 +61,7 @@ def block_sparse_mask(
     keys = np.arange(n_key) // block
     queries = keys[n_key - n_query :, None]
     visible = (np.abs(queries - keys) <= local) | (keys < global_blocks) | (queries < global_blocks)
-    return from_numpy(visible & (distance >= 0) if causal else visible)
+    return from_numpy(visible & (distance >= 0) if causal else visible, device)
 
 
 def _distances(n_query: int, n_key: int | None) -> np.ndarray:
@@ -68,4 +79,4 @@ def padding_mask(ids: Tensor, pad_id: int = 0) -> Tensor:
 
 def causal_padding_mask(ids: Tensor, pad_id: int = 0) -> Tensor:
     """``(B, 1, T, T)``: real tokens that are not in the future (document 002, create_tgt_mask). ids ``(B, T)`` int."""
-    return padding_mask(ids, pad_id) & causal_mask(ids.shape[1])
+    return padding_mask(ids, pad_id) & causal_mask(ids.shape[1], device=ids.device)

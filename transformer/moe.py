@@ -41,8 +41,8 @@ class MixtureOfExperts(nn.Module):
         for e, expert in enumerate(self.experts):
             rows = order[bounds[e] : bounds[e + 1]] // self.top_k
             if rows.size:
-                outputs.append(expert(tokens.index_select(0, mg.from_numpy(rows))))
-        back = mg.from_numpy(np.argsort(order, kind="stable"))
+                outputs.append(expert(tokens.index_select(0, mg.from_numpy(rows, x.device))))
+        back = mg.from_numpy(np.argsort(order, kind="stable"), x.device)
         each = mg.cat(outputs, 0).index_select(0, back).reshape(-1, self.top_k, x.shape[-1])
         return (each * weights.unsqueeze(-1)).sum(1).reshape(x.shape)
 
@@ -82,6 +82,7 @@ def load_balancing_loss(router_logits: Sequence[Tensor], top_k: int, real: Tenso
     share = (
         np.ones(len(counts)) if real is None else np.tile(real.numpy().reshape(-1), len(router_logits)).astype(float)
     )
-    weights = mg.from_numpy((share / share.sum())[:, None].astype(probabilities.dtype))
-    fractions = mg.from_numpy(counts.astype(probabilities.dtype))
+    device = probabilities.device
+    weights = mg.from_numpy((share / share.sum())[:, None].astype(probabilities.dtype), device)
+    fractions = mg.from_numpy(counts.astype(probabilities.dtype), device)
     return n_experts * ((fractions * weights).sum(0) * (probabilities * weights).sum(0)).sum()

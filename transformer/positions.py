@@ -36,20 +36,21 @@ class _Rows:
 
     def __init__(self, table: Callable[[int], np.ndarray], max_len: int) -> None:
         self.table, self.max_len = table, max_len
-        self.tensors: dict[np.dtype, Tensor] = {}
+        self.tensors: dict[tuple[np.dtype, str], Tensor] = {}
 
-    def take(self, start: int, count: int, dtype: np.dtype) -> Tensor:
-        """Rows start .. start + count. Raises ValueError past the end."""
+    def take(self, start: int, count: int, like: Tensor) -> Tensor:
+        """Rows start .. start + count, in the dtype of `like` and where it is. Raises ValueError past the end."""
         end = start + count
         if end > self.max_len:
             raise ValueError(
                 f"positions {start} to {end - 1} do not fit max_len {self.max_len}: "
                 "shorten the input or build the model with a larger max_len"
             )
-        if dtype not in self.tensors or self.tensors[dtype].shape[0] < end:
+        key = like.dtype, like.device
+        if key not in self.tensors or self.tensors[key].shape[0] < end:
             rows = min(self.max_len, 1 << max(end, 64).bit_length())  # doubling: a long text makes few tables
-            self.tensors[dtype] = mg.from_numpy(self.table(rows).astype(dtype))
-        return self.tensors[dtype][start:end]
+            self.tensors[key] = mg.from_numpy(self.table(rows).astype(like.dtype), like.device)
+        return self.tensors[key][start:end]
 
 
 class SinusoidalPositions(nn.Module):
@@ -69,7 +70,7 @@ class SinusoidalPositions(nn.Module):
         self.rows = _Rows(lambda n: sinusoid(n, d_model)[:, columns], max_len)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        return self.dropout(x + self.rows.take(offset, x.shape[-2], x.dtype))
+        return self.dropout(x + self.rows.take(offset, x.shape[-2], x))
 
     def extra_repr(self) -> str:
         return f"{self.d_model}, max_len={self.max_len}, layout={self.layout!r}"
@@ -143,7 +144,7 @@ class RoPE(nn.Module):
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         if x.shape[-1] != self.d_head:
             raise ValueError(f"RoPE was built for d_head {self.d_head}, the input {list(x.shape)} has {x.shape[-1]}")
-        cos, sin = (rows.take(offset, x.shape[-2], x.dtype) for rows in (self.cos, self.sin))
+        cos, sin = (rows.take(offset, x.shape[-2], x) for rows in (self.cos, self.sin))
         if self.pairing == "half":
             a, b = x[..., : self.d_head // 2], x[..., self.d_head // 2 :]
             return mg.cat([a * cos - b * sin, a * sin + b * cos], -1)
@@ -167,11 +168,13 @@ def alibi_slopes(n_heads: int) -> np.ndarray:
     return np.concatenate([slopes, between[: n_heads - power]])
 
 
-def alibi(n_heads: int, n_query: int, n_key: int | None = None, dtype: np.dtype | None = None) -> Tensor:
+def alibi(
+    n_heads: int, n_query: int, n_key: int | None = None, dtype: np.dtype | None = None, device: str = "cpu"
+) -> Tensor:
     """-slope |distance|, to be added to scaled scores, ``(n_heads, Tq, Tk)``; the last query is the last key."""
     n_key = n_query if n_key is None else n_key
     distance = np.abs(np.arange(n_key - n_query, n_key)[:, None] - np.arange(n_key))
-    return mg.from_numpy((-alibi_slopes(n_heads)[:, None, None] * distance).astype(dtype or mg.float32))
+    return mg.from_numpy((-alibi_slopes(n_heads)[:, None, None] * distance).astype(dtype or mg.float32), device)
 
 
 def relative_buckets(relative: np.ndarray, n_buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
@@ -214,7 +217,7 @@ class RelativePositionBias(nn.Module):
         n_key = n_query if n_key is None else n_key
         relative = np.arange(n_key) - np.arange(n_key - n_query, n_key)[:, None]
         buckets = relative_buckets(relative, self.n_buckets, self.max_distance, self.bidirectional)
-        return F.embedding(mg.from_numpy(buckets), self.weight).permute(2, 0, 1).unsqueeze(0)
+        return F.embedding(mg.from_numpy(buckets, self.weight.device), self.weight).permute(2, 0, 1).unsqueeze(0)
 
     def extra_repr(self) -> str:
         return f"{self.n_buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"

@@ -30,7 +30,7 @@ class RNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         driven = F.linear(x, self.weight_ih, self.bias)  # of all steps at once
-        state = mg.zeros(x.shape[0], self.bias.shape[0], dtype=x.dtype)
+        state = mg.zeros(x.shape[0], self.bias.shape[0], dtype=x.dtype, device=x.device)
         states = []
         for t in range(x.shape[1]):
             state = F.tanh(driven[:, t] + F.linear(state, self.weight_hh))
@@ -56,7 +56,7 @@ class LSTM(nn.Module):
         """start: h_0 and c_0 ``(B, d_hidden)``, zeros unless given."""
         driven = F.linear(x, self.weight_ih, self.bias)
         if start is None:
-            zero = mg.zeros(x.shape[0], self.weight_hh.shape[1], dtype=x.dtype)
+            zero = mg.zeros(x.shape[0], self.weight_hh.shape[1], dtype=x.dtype, device=x.device)
             start = zero, zero
         hidden, cell = start
         states = []
@@ -77,7 +77,7 @@ def _uniform(module: nn.Module, d_hidden: int) -> None:
 def last_state(states: Tensor, real: Tensor) -> Tensor:
     """The state at each row's last real token: states ``(B, T, d)``, real bool ``(B, T)``, to ``(B, d)``."""
     last = (real.long().sum(1) - 1).clamp(min=0)
-    return states[mg.arange(states.shape[0]), last]
+    return states[mg.arange(states.shape[0], device=states.device), last]
 
 
 class RecurrentClassifier(nn.Module):

@@ -12,8 +12,8 @@ from transformer.ids import check_ids
 def bag_of_words(ids: Tensor, vocab: int, pad_id: int | None = None) -> Tensor:
     """How often each word occurs: ids ``(B, T)`` int to counts, float32 ``(B, vocab)``. `pad_id` is not counted."""
     check_ids(ids)
-    counts = mg.zeros(ids.shape[0], vocab)
-    one = mg.ones(*ids.shape) if pad_id is None else (ids != pad_id).float()
+    counts = mg.zeros(ids.shape[0], vocab, device=ids.device)
+    one = mg.ones(*ids.shape, device=ids.device) if pad_id is None else (ids != pad_id).float()
     return counts.scatter_add(1, ids, one)
 
 

@@ -2,6 +2,7 @@
 
     minigrad              float32, fast kernels at every size: the kernels are what is tested
     minigrad:reference    float32, every op by its numpy reference
+    minigrad:cuda         float32, everything on the GPU, by its kernels
     minigrad:compiled     float32, every call traced, optimised and replayed as a plan; loops that ask the values that
                           they have made (decoding, routing) run their steps eagerly
 
@@ -25,6 +26,8 @@ from conformance.reference.training import weight_decays
 from minigrad import Tensor, kernels, nn, optim
 from minigrad import functional as F
 from minigrad.compile import compile as compile_plan
+from minigrad.device import resolve as resolve_device
+from minigrad.kernels.cuda.driver import CudaError
 from transformer import training
 from transformer.cache import LayerCache
 from transformer.moe import MixtureOfExperts
@@ -32,8 +35,7 @@ from transformer.moe import MixtureOfExperts
 Config = Mapping[str, Any]
 Outputs = dict[str, Any]
 
-KERNEL_MODES = {"kernels": "always", "reference": "reference", "compiled": "always"}
-NOT_BUILT = {"cuda": "kernels for CUDA devices are not built yet"}
+KERNEL_MODES = {"kernels": "always", "reference": "reference", "compiled": "always", "cuda": "always"}
 EAGER = {
     "greedy_decode", "beam_search", "masked_tokens", "mixture_of_experts", "gradient_accumulation",
 }  # fmt: skip  # roles whose Python looks at values
@@ -46,7 +48,8 @@ class MinigradSubject:
         self, role: str, module: nn.Module, forward: Callable[..., Outputs], mode: str, dtype: np.dtype
     ) -> None:
         self.role = role
-        self.module = module.to(dtype).eval()
+        self.device = "cuda" if mode == "cuda" else "cpu"
+        self.module = module.to(self.device, dtype).eval()
         self.forward = forward
         self.mode = mode
         self.dtype = dtype
@@ -104,7 +107,8 @@ class MinigradSubject:
             return [self._tensor(item) for item in value]
         if not isinstance(value, np.ndarray | np.generic):
             return value
-        return mg.tensor(value, {"f": self.dtype, "b": mg.bool}.get(value.dtype.kind, mg.int64))
+        dtype = {"f": self.dtype, "b": mg.bool}.get(value.dtype.kind, mg.int64)
+        return mg.tensor(value, dtype, device=self.device)
 
 
 def _array(value: Any) -> Any:
@@ -167,7 +171,7 @@ def _optimizer(c: Config, params: list[Tensor], grads: list[list[Tensor]]) -> Ou
 
 
 def _on_tensors(next_logits: Callable[[Array], Array]) -> Callable[[Tensor], Tensor]:
-    return lambda ids: mg.tensor(np.asarray(next_logits(ids.numpy())))
+    return lambda ids: mg.tensor(np.asarray(next_logits(ids.numpy())), device=ids.device)
 
 
 def _greedy_decode(c: Config, next_logits: Callable[[Array], Array], ids: Tensor) -> Outputs:
@@ -176,7 +180,7 @@ def _greedy_decode(c: Config, next_logits: Callable[[Array], Array], ids: Tensor
 
 def _beam_search(c: Config, next_logits: Callable[[Array], Array], ids: Tensor) -> Outputs:
     best = tf.beam_search(_on_tensors(next_logits), ids, **c)[0][0]
-    return {"out": mg.cat([ids, mg.tensor([best.ids], dtype=ids.dtype)], 1), "score": best.score}
+    return {"out": mg.cat([ids, mg.tensor([best.ids], dtype=ids.dtype, device=ids.device)], 1), "score": best.score}
 
 
 def _masked_tokens(c: Config, ids: Tensor, seed: int) -> Outputs:
@@ -263,7 +267,7 @@ def _self_attention(c: Config, module: Any, x: Tensor, mask: Tensor | None = Non
 
 def _attention(c: Config, dropout: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Outputs:
     if c["causal"]:
-        causal = tf.causal_mask(query.shape[-2], key.shape[-2])
+        causal = tf.causal_mask(query.shape[-2], key.shape[-2], device=query.device)
         mask = causal if mask is None else mask & causal
     out, weights = tf.scaled_dot_product(query, key, value, mask, dropout)
     return {"out": out, "weights": weights}
@@ -272,7 +276,7 @@ def _attention(c: Config, dropout: Any, query: Tensor, key: Tensor, value: Tenso
 def _cached_attention(c: Config, module: Any, x: Tensor, chunks: tuple[int, ...]) -> Outputs:
     cache, parts = LayerCache(x.shape[1]), []
     for piece in x.split(list(chunks), 1):
-        mask = tf.causal_mask(piece.shape[1], cache.length + piece.shape[1])
+        mask = tf.causal_mask(piece.shape[1], cache.length + piece.shape[1], device=x.device)
         parts.append(module(piece, piece, piece, mask, cache))
     return {"out": mg.cat(parts, 1)}
 
@@ -334,15 +338,19 @@ MODULES: dict[str, tuple[Callable[[Config], nn.Module], Callable[..., Outputs]]]
 
 
 class MinigradImplementation:
-    """minigrad and transformer. mode: "kernels", "reference" or "compiled" (see the module); dtype: float32.
+    """minigrad and transformer. mode: "kernels", "reference", "compiled" or "cuda" (see the module); dtype: float32.
 
-    Raises SpecificationError for a mode that is not built.
+    Raises SpecificationError for another mode, and where CUDA cannot be used.
     """
 
     def __init__(self, mode: str = "kernels", dtype: Any = np.float32) -> None:
         if mode not in KERNEL_MODES:
-            reason = NOT_BUILT.get(mode, "there is no such mode")
-            raise SpecificationError(f"{reason}; use minigrad, minigrad:reference or minigrad:compiled")
+            raise SpecificationError(f"minigrad has no mode {mode!r}; it has {', '.join(KERNEL_MODES)}")
+        if mode == "cuda":
+            try:
+                resolve_device("cuda")
+            except CudaError as error:
+                raise SpecificationError(f"{error} (--impl minigrad)") from error
         self.name = "minigrad" if mode == "kernels" else f"minigrad:{mode}"
         self.mode = mode
         self.dtype = np.dtype(dtype)

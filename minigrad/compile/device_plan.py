@@ -108,7 +108,7 @@ class DevicePlan:
                 for part, index in zip(node.inputs, node.attrs["indices"], strict=True):
                     if part is not None and layout.owner[part] == layout.owner[node, 0]:
                         self.values[part] = self.values[node, 0][thaw(index)]
-        self.host = {node for node, there in zip(graph.inputs, on_device, strict=True) if not there}
+        self.host = {n for n, there in zip(graph.inputs, on_device, strict=True) if not there and n.outputs[0][0]}
 
     # --- calls --------------------------------------------------------------------------------------
 
@@ -117,7 +117,9 @@ class DevicePlan:
         for node in graph.nodes:
             if node.op == "literal":
                 self.values[node, 0] = np.asarray(node.attrs["value"], node.outputs[0][1])
-            elif node not in graph.constants and node not in graph.inputs:
+            elif node in graph.constants:
+                self._bind_constant(node)
+            elif node not in graph.inputs:
                 self._bind_node(node)
         for tensor, edge in graph.mutations:
             if not isinstance(tensor.array, DeviceArray):
@@ -127,6 +129,13 @@ class DevicePlan:
         moved = {node.inputs[0]: self.values[node, 0] for node in graph.nodes if node.op == "to_device"}
         self.inputs = [moved.get((n, 0)) if n in self.host else self.values[n, 0] for n in graph.inputs]
         self.outputs = [self._on_device(edge) for edge in graph.outputs]
+
+    def _bind_constant(self, node: Node) -> None:
+        """A scalar of the host that the step reads (a learning rate, say) is uploaded before each replay."""
+        array = self.values[node, 0]
+        if isinstance(array, np.ndarray) and not array.ndim:
+            self.values[node, 0] = buffer = self.runtime.empty((), array.dtype)
+            self.uploads.append((buffer, array))
 
     def _on_device(self, edge: Edge) -> DeviceArray:
         """A value as an array on the device; numbers are put there. Raises RuntimeError for one on the host."""

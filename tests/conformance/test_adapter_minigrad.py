@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 import conformance.checks  # noqa: F401
 from conformance.adapters import SpecificationError, resolve
-from conformance.adapters.minigrad import NOT_BUILT, MinigradImplementation
+from conformance.adapters.minigrad import MinigradImplementation
 from conformance.check import CHECKS
 from conformance.protocol import REQUIRED, ROLES
 from conformance.runner import evidence_of
 from minigrad import kernels
+from minigrad.kernels.cuda import runtime
+from minigrad.kernels.cuda.simulated import SimulatedDriver
 
 SIZES = {
     "d_model": 12, "n_heads": 6, "n_kv_heads": 2, "n_layers": 2, "d_ff": 14, "d_k": 4, "max_len": 9, "vocab": 7,
@@ -82,12 +86,22 @@ def test_kernels_run_at_every_size_and_the_reference_mode_has_none(monkeypatch):
     assert kernels.get_mode() == before
 
 
-@pytest.mark.parametrize("mode", NOT_BUILT)
-def test_a_mode_that_is_not_built_is_refused_in_one_sentence(mode):
+def test_without_a_gpu_the_cuda_mode_is_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    monkeypatch.setattr(runtime, "_runtime", None)
+    monkeypatch.delenv("MINIGRAD_CUDA", raising=False)
     with pytest.raises(
-        SpecificationError, match=rf"^--impl minigrad:{mode}: [^:]* not built yet; use minigrad, minigrad:ref"
+        SpecificationError, match=r"^--impl minigrad:cuda: device .cuda. needs .* numba-cuda, which is not"
     ):
-        resolve(f"minigrad:{mode}")
+        resolve("minigrad:cuda")
+
+
+def test_the_cuda_mode_computes_on_the_device(monkeypatch):
+    pytest.importorskip("greenlet", reason="the simulator needs greenlet")
+    with runtime.use(SimulatedDriver()) as device:
+        evidence, _ = evidence_of(CHECKS["layer-norm-formula"], resolve("minigrad:cuda"), examples=0)
+        assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"
+        assert device.driver.counts["launch"]
 
 
 def test_wrong_parameters_are_refused_by_name():

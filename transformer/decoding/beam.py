@@ -92,9 +92,9 @@ def beam_search(
             row.decide(live[b, 0], length, early_stopping, max_new_tokens)
         if all(row.done for row in rows):
             break
-        chosen = mg.from_numpy(parents.reshape(-1))
+        chosen = mg.from_numpy(parents.reshape(-1), ids.device)
         reorder(chosen)
-        ids = mg.cat([ids.index_select(0, chosen), mg.from_numpy(tokens.reshape(-1, 1))], 1)
+        ids = mg.cat([ids.index_select(0, chosen), mg.from_numpy(tokens.reshape(-1, 1), ids.device)], 1)
     return [row.finished for row in rows]
 
 
@@ -112,5 +112,5 @@ def beam_decode(
     found = beam_search(next_logits, ids, max_new_tokens, beams, length_penalty, eos_id, early_stopping)
     best = [row[0].ids for row in found]
     longest = max(map(len, best))
-    new = mg.tensor([[*row, *[pad_id] * (longest - len(row))] for row in best], dtype=ids.dtype)
+    new = mg.tensor([[*row, *[pad_id] * (longest - len(row))] for row in best], dtype=ids.dtype, device=ids.device)
     return mg.cat([ids, new], 1)

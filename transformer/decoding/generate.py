@@ -43,7 +43,7 @@ def _steps(
     stop: Sequence[Sequence[int]],
 ) -> Iterator[Tensor]:
     prompt = ids.shape[1]
-    finished = mg.zeros(ids.shape[0], dtype=mg.bool)
+    finished = mg.zeros(ids.shape[0], dtype=mg.bool, device=ids.device)
     for _ in range(max_new_tokens):
         with mg.no_grad():
             token = mg.where(finished, pad_id, choose(next_logits(ids), ids))
@@ -52,7 +52,8 @@ def _steps(
                 finished = finished | (token == eos_id)
             for sequence in stop:
                 if ids.shape[1] - prompt >= len(sequence):
-                    finished = finished | (ids[:, -len(sequence) :] == mg.tensor([*sequence])).all(-1)
+                    written = ids[:, -len(sequence) :] == mg.tensor([*sequence], device=ids.device)
+                    finished = finished | written.all(-1)
         yield token
         if finished.all():
             return

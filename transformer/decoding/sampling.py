@@ -95,7 +95,7 @@ def penalise_repetition(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
     """Logits of tokens among ids ``(B, T)`` over `penalty` where positive, else times it (Keskar et al. 2019)."""
     if penalty == 1.0:
         return logits
-    seen = mg.zeros(*logits.shape, dtype=mg.bool).scatter(-1, ids, mg.ones(*ids.shape, dtype=mg.bool))
+    seen = mg.zeros(*logits.shape, dtype=mg.bool, device=ids.device).scatter(-1, ids, True)
     return mg.where(seen, mg.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 

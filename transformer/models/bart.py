@@ -147,7 +147,7 @@ class PostNormSeq2Seq(Seq2Seq, Family):
         check_ids(tgt, "tgt")
         start, n = (0 if cache is None else cache.length), tgt.shape[1]
         x = self._embed(tgt, start, self.decoder_positions, self.decoder_norm)
-        mask = causal_mask(n, start + n)
+        mask = causal_mask(n, start + n, device=tgt.device)
         for i, layer in enumerate(self.decoder_layers):
             own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
             x = layer(x, mask, own, memory, memory_mask, cross)

@@ -38,11 +38,11 @@ class CausalLM(nn.Module):
         if start + n > self.max_len:
             raise ValueError(f"{start + n} tokens do not fit max_len {self.max_len}: shorten the input")
         if self.window is None:
-            mask = None if n == 1 else causal_mask(n, start + n)
+            mask = None if n == 1 else causal_mask(n, start + n, device=ids.device)
         else:
-            mask = sliding_window_mask(n, self.window, start + n)
+            mask = sliding_window_mask(n, self.window, start + n, device=ids.device)
         if cache is not None and (real is not None or cache.real is not None):
-            real = cache.see(mg.ones(*ids.shape, dtype=mg.bool) if real is None else real)
+            real = cache.see(mg.ones(*ids.shape, dtype=mg.bool, device=ids.device) if real is None else real)
         positions = None
         if real is not None:
             keys = real.unsqueeze(1).unsqueeze(1)

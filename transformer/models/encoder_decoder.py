@@ -103,6 +103,6 @@ class EncoderDecoder(Seq2Seq):
         real = tgt != self.pad_id
         if cache is not None:
             real = cache.see(real)
-        mask = real.unsqueeze(1).unsqueeze(1) & causal_mask(n, start + n)
+        mask = real.unsqueeze(1).unsqueeze(1) & causal_mask(n, start + n, device=tgt.device)
         x = self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model), start)
         return self.output_proj(self.decoder(x, memory, mask, memory_mask, cache))

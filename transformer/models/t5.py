@@ -170,7 +170,8 @@ class T5(Seq2Seq, Family):
         check_ids(tgt, "tgt")
         n = tgt.shape[1]
         n_key = n if cache is None else n + cache.length
-        x, bias, mask = self.dropout(self.token_embedding(tgt)), self.decoder_bias(n, n_key), causal_mask(n, n_key)
+        x, bias = self.dropout(self.token_embedding(tgt)), self.decoder_bias(n, n_key)
+        mask = causal_mask(n, n_key, device=tgt.device)
         for i, layer in enumerate(self.decoder_layers):
             own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
             x = layer(x, mask, own, memory, memory_mask, cross, bias)

@@ -32,11 +32,13 @@ def mask_tokens(
             f"rate, mask_share, random_share and what they leave must lie in [0, 1], got {rate}, {mask_share}, "
             f"{random_share}"
         )
-    selected = mg.rand(ids.shape, generator=generator) < rate
+    selected = mg.rand(ids.shape, generator=generator, device=ids.device) < rate
     for special in special_ids:
         selected = selected & (ids != special)
-    fate = mg.rand(ids.shape, generator=generator)  # one number a token, so that the shares exclude each other
+    # one number a token, so that the shares exclude each other
+    fate = mg.rand(ids.shape, generator=generator, device=ids.device)
     given = mg.where(selected & (fate < mask_share), mask_id, ids)
     redrawn = selected & (fate >= mask_share) & (fate < mask_share + random_share)
-    given = mg.where(redrawn, mg.randint(vocab, size=ids.shape, generator=generator), given)
+    drawn = mg.randint(vocab, size=ids.shape, generator=generator, device=ids.device)
+    given = mg.where(redrawn, drawn, given)
     return given, mg.where(selected, ids, ignore_index)

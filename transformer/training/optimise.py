@@ -119,13 +119,13 @@ class Updater:
         count = int((batch.labels != self.pad_id).sum())
         if not count:
             raise ValueError("a batch needs at least one label that is not padding")
-        pieces, tokens = split(batch, self.accumulate), mg.tensor(float(count))
+        pieces, tokens = split(batch, self.accumulate), mg.tensor(float(count), device=batch.labels.device)
         loss, norm = self._half_step(pieces, tokens) if self.masters else self._float32_step(pieces, tokens)
         return loss.item(), norm.item()
 
     def _backward(self, pieces: Sequence[Batch], factor: Tensor) -> Tensor:
         """Accumulate the gradient of the summed loss times `factor`; returns that loss."""
-        total = mg.zeros(())
+        total = mg.zeros((), device=factor.device)
         for piece in pieces:
             loss = self.loss(self.model, piece) * factor
             loss.backward()

@@ -92,7 +92,7 @@ def transfer(array: Any, device: str) -> Any:
 
 
 def literal(array: np.ndarray) -> DeviceArray:
-    """A number that a program wrote, on the device."""
+    """A scalar of the host on the device, not to be changed there."""
     return runtime().literal(array)
 
 

@@ -107,3 +107,11 @@ def test_dropout_is_the_same_on_both_devices(cuda):
     mg.manual_seed(5)
     there = nn.Dropout(0.5)(x.to("cuda"))
     np.testing.assert_array_equal(there.numpy(), here.numpy())
+
+
+def test_a_scalar_of_the_host_counts_as_a_number(cuda):
+    x = mg.tensor([1.0, 2.0], device="cuda", requires_grad=True)
+    (x ** mg.tensor(3.0) * mg.tensor(0.5)).sum().backward()
+    assert x.grad.tolist() == [1.5, 6.0]
+    with pytest.raises(RuntimeError, match="different devices"):
+        x * mg.tensor(2.0, requires_grad=True)  # its gradient would be on the other device
