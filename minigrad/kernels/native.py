@@ -47,6 +47,9 @@ def _argument(value: Any) -> str | None:
         head = ", ".join(f"i64 {n}" for n in numbers)
         tail = "".join(f", i64 {n}" for n in rest)
         return f"ptr null, ptr null, {head}, ptr inttoptr (i64 {start} to ptr){tail}"
+    if isinstance(value, tuple) and value:
+        texts = [_argument(item) for item in value]
+        return None if None in texts else ", ".join(map(str, texts))
     if isinstance(value, bool | np.bool_):
         return f"i8 {int(value)}"
     if isinstance(value, int | np.int64):

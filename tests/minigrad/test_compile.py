@@ -101,7 +101,8 @@ def test_heads_cut_from_one_projection(keep):
     compiled = compile(attend)
     for _ in range(2):
         for got, want in zip(values(compiled(x, weight)), expected, strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+            # rounding follows the largest terms of the sums (gradients reach 100), not each result
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=4e-6 * np.abs(want).max())
     ((_, stages),) = compiled.plans.values()
     assert any(node.op == "join" for node in stages[-1][1]) == (keep == 3)  # key and value in one slice overlap
 
