@@ -16,7 +16,7 @@ from minigrad.kernels.cuda.expressions import TABLES
 from minigrad.kernels.cuda.layout import LARGEST, broadcast_strides, collapse, dense_strides, divisor, element_strides
 
 Array = Any  # a DeviceArray, or a numpy scalar array for a number that is known when the call is bound
-_WORDS = {1: np.dtype("uint8"), 2: np.dtype("uint16"), 4: np.dtype("float32"), 8: np.dtype("int64")}  # moved as bits
+WORDS = {1: np.dtype("uint8"), 2: np.dtype("uint16"), 4: np.dtype("float32"), 8: np.dtype("int64")}  # moved as bits
 _ALIGNED = 16  # bytes that a vector of float32 is loaded by
 
 
@@ -116,6 +116,15 @@ def cast(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dtype: np
     return launch(calls, [(f"cast:{outputs[0].dtype.name}", (0,))], inputs, outputs, [1])
 
 
+def converted(calls: Any, x: Any, name: str) -> Any:
+    """`x` itself where it has the dtype `name`, else a copy in it."""
+    if x.dtype.name == name:
+        return x
+    copy = calls.scratch(x.shape, np.dtype(name))
+    cast(calls, [x], [copy], dtype=copy.dtype)
+    return copy
+
+
 def leaky_relu(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, negative_slope: float) -> bool:
     slope = np.array(negative_slope, np.float64 if inputs[0].dtype.name == "float64" else np.float32)
     return launch(calls, [("leaky_relu", (0, 1))], [inputs[0], slope], outputs, [2])
@@ -134,7 +143,7 @@ def copy(calls: Any, target: Any, source: Any) -> None:
 
     Arrays too large to be counted in 32 bits are copied in parts.
     """
-    word = _WORDS[target.itemsize]
+    word = WORDS[target.itemsize]
     if not launch(calls, (), [source.view(word)], [target.view(word)], [0]):
         cut = next(d for d, size in enumerate(target.shape) if size > 1)
         half = target.shape[cut] // 2
@@ -157,5 +166,5 @@ def flip(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dims: Seq
     steps = element_strides(x)
     start = sum((x.shape[d] - 1) * steps[d] for d in dims)
     back = [-step if d in dims else step for d, step in enumerate(steps)]
-    x, y = x.view(_WORDS[x.itemsize]), y.view(_WORDS[y.itemsize])
+    x, y = x.view(WORDS[x.itemsize]), y.view(WORDS[y.itemsize])
     return _launch(calls, (), [x], [y], [0], [y, x], x.shape, [element_strides(y), back], [0, start])

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from minigrad.kernels.cuda import elementwise
 from minigrad.kernels.cuda.expressions import maximum, minimum
 from minigrad.kernels.cuda.intrinsics import load4
@@ -168,12 +166,9 @@ REDUCE = {
 
 def served(calls: Any, x: Any) -> Any:
     """`x`, or a copy of it converted to a dtype that the kernels here serve."""
-    name = x.dtype.name
-    if name in ELEMENTS:
+    if x.dtype.name in ELEMENTS:
         return x
-    copy = calls.scratch(x.shape, np.dtype("float32" if name in ("float16", "bfloat16") else "int64"))
-    elementwise.cast(calls, [x], [copy], dtype=copy.dtype)
-    return copy
+    return elementwise.converted(calls, x, "float32" if x.dtype.name in ("float16", "bfloat16") else "int64")
 
 
 def _parts(blocks: int, n: int, least: int) -> tuple[int, int]:

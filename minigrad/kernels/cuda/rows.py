@@ -6,6 +6,7 @@ A row of up to `threads * PER` elements is loaded once: thread t holds elements 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from minigrad.kernels.cuda.language import cuda, device
@@ -38,9 +39,9 @@ class Team(NamedTuple):
 TEAMS = (Team(32, 2), Team(32, 8), Team(128, 8), Team(512, 8), Team(1024, 8), Team(LOOP, 0))
 
 
-def team_for(n: int) -> Team:
-    """The team of rows of n elements."""
-    return next(team for team in TEAMS if not team.per or n <= team.threads * team.per)
+def team_for(n: int, teams: Iterable[Team] = TEAMS) -> Team:
+    """The team of rows of n elements: the first, in the order of `TEAMS`, that holds them."""
+    return next(team for team in teams if not team.per or n <= team.threads * team.per)
 
 
 def grid_for(team: Team, rows: int) -> int:

@@ -44,6 +44,8 @@ def test_the_ops_own_samples(name, dtype):
     for i, (inputs, attrs) in enumerate(OPS[name].samples(np.random.default_rng(seed))):
         if name == "cast":
             attrs = {"dtype": np.dtype(("float32", "int64", "bool", "float64")[seed % 4])}
+        if name == "take" and inputs[1].dtype == bool:
+            continue  # the shape of the result depends on values: the host's work
         agrees(name, converted(name, inputs, dtype), attrs, seed=i, rtol=3e-5, atol=3e-6)
 
 
