@@ -16,7 +16,12 @@ from minigrad.kernels.cuda.expressions import TABLES
 from minigrad.kernels.cuda.layout import LARGEST, broadcast_strides, collapse, dense_strides, divisor, element_strides
 
 Array = Any  # a DeviceArray, or a numpy scalar array for a number that is known when the call is bound
-WORDS = {1: np.dtype("uint8"), 2: np.dtype("uint16"), 4: np.dtype("float32"), 8: np.dtype("int64")}  # moved as bits
+WORDS: dict[int, np.dtype[Any]] = {
+    1: np.dtype("uint8"),
+    2: np.dtype("uint16"),
+    4: np.dtype("float32"),
+    8: np.dtype("int64"),
+}  # moved as bits
 _ALIGNED = 16  # bytes that a vector of float32 is loaded by
 
 

@@ -188,8 +188,8 @@ class Places(NamedTuple):
     """What index tensors point at: rows of an array with its dimensions permuted, seen as (outer, n, inner).
 
     order   the permutation that puts the indexed dimensions side by side; they make up n
-    ids     the rows, `count` numbers on the device
-    shape   of what is taken there: (outer, count, inner) in full
+    ids     the rows, `taken` numbers on the device
+    shape   of what is taken there: (outer, taken, inner) in full
     """
 
     order: tuple[int, ...]
@@ -197,7 +197,7 @@ class Places(NamedTuple):
     n: int
     inner: int
     ids: Any
-    count: int
+    taken: int
     shape: tuple[int, ...]
 
 
@@ -264,10 +264,10 @@ def put_add(
     places = _places(calls, shape, index, tensors)
     if places is None:
         return False
-    taken = calls.contiguous(served(calls, g)).reshape((places.outer, places.count, places.inner))
+    taken = calls.contiguous(served(calls, g)).reshape((places.outer, places.taken, places.inner))
     values = calls.contiguous(taken.transpose((1, 0, 2)))
     table = calls.scratch((places.n, places.outer, places.inner), values.dtype)
-    segments.add_rows(calls, values, places.ids, table, places.count, places.outer * places.inner)
+    segments.add_rows(calls, values, places.ids, table, places.taken, places.outer * places.inner)
     permuted = y.transpose(places.order)
     rows = calls.contiguous(table.transpose((1, 0, 2))).reshape(permuted.shape)
     elementwise.cast(calls, [rows], [permuted], dtype=y.dtype)
@@ -282,7 +282,7 @@ def put(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, index: Seq
         return _put_masked(calls, x, value, y, index, tensors)
     if not tensors:
         _copy_unless_same(calls, y, x)
-        elementwise.copy(calls, y.through(lambda a: a[(*thaw(index), ...)]), value)
+        elementwise.copy(calls, y.through(lambda a: a[(*thaw(tuple(index)), ...)]), value)
         return True
     places = _places(calls, x.shape, index, tensors)
     if places is None:
@@ -293,8 +293,8 @@ def put(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, index: Seq
     with_order = y.transpose(places.order)
     target = calls.contiguous(with_order)
     word, columns = WORDS[y.itemsize], places.outer * places.inner
-    if columns and places.count:
-        numbers = (columns, places.n, places.count, *divisor(places.inner))
+    if columns and places.taken:
+        numbers = (columns, places.n, places.taken, *divisor(places.inner))
         arrays = (values.view(word), places.ids, target.view(word))
         calls.launch(MOVE[word.name].put, _blocks(columns), THREADS, *arrays, *numbers)
     _copy_unless_same(calls, with_order, target)
@@ -319,12 +319,12 @@ def _put_masked(calls: Any, x: Any, value: Any, y: Any, index: Sequence[Any], te
 
 
 class Along(NamedTuple):
-    """Sizes (outer, n, inner) and (outer, count, inner) of an array and an index that agree but along one dimension."""
+    """Sizes (outer, n, inner) and (outer, taken, inner) of an array and an index that agree but along one dimension."""
 
     outer: int
     n: int
     inner: int
-    count: int
+    taken: int
 
     @property
     def columns(self) -> int:
@@ -347,7 +347,7 @@ def gather(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dim: in
     if y.size:
         along, word = _along(x.shape, index.shape, dim), WORDS[x.itemsize]
         x = calls.contiguous(_corner(x, index, dim))
-        numbers = (y.size, along.n, *divisor(along.inner), *divisor(along.count))
+        numbers = (y.size, along.n, *divisor(along.inner), *divisor(along.taken))
         arrays = (x.view(word), _ids(calls, index), y.view(word))
         calls.launch(MOVE[word.name].gather, _blocks(y.size), THREADS, *arrays, *numbers)
     return True
@@ -364,7 +364,7 @@ def scatter(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dim: i
         elementwise.copy(calls, values, src[tuple(slice(n) for n in index.shape)] if src.ndim else src)
         corner = _corner(y, index, dim)
         target = calls.contiguous(corner)
-        numbers = (along.columns, along.n, along.count, *divisor(along.inner))
+        numbers = (along.columns, along.n, along.taken, *divisor(along.inner))
         arrays = (values.view(word), _ids(calls, index), target.view(word))
         calls.launch(MOVE[word.name].scatter, _blocks(along.columns), THREADS, *arrays, *numbers)
         _copy_unless_same(calls, corner, target)
@@ -390,9 +390,9 @@ def scatter_add_zeros(
     target = corner if direct else calls.scratch(corner.shape, values.dtype)
     ids = _ids(calls, index)
     if along.columns == 1:  # one thread would add up all
-        segments.add_rows(calls, values, ids, target, along.count, 1)
+        segments.add_rows(calls, values, ids, target, along.taken, 1)
     else:
-        numbers = (along.columns, along.n, along.count, *divisor(along.inner))
+        numbers = (along.columns, along.n, along.taken, *divisor(along.inner))
         calls.launch(SCATTER_ADD[values.dtype.name], _blocks(along.columns), THREADS, values, ids, target, *numbers)
     if not direct:
         elementwise.cast(calls, [target], [corner], dtype=y.dtype)

@@ -45,7 +45,7 @@ def slice_add(
 
 
 def _window(y: Any, index: Sequence[Any]) -> Any:
-    return y.through(lambda array: array[(*thaw(index), ...)])
+    return y.through(lambda array: array[(*thaw(tuple(index)), ...)])
 
 
 def strided_scatter(
