@@ -18,6 +18,7 @@ from minigrad.creation import (
     as_tensor,
     empty,
     eye,
+    from_dlpack,
     from_numpy,
     full,
     full_like,

@@ -52,7 +52,7 @@ def _on(array: np.ndarray, device: str | None) -> Tensor:
 def as_tensor(data: Any, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
     """`data` itself if it is such a tensor; shares memory with an array on the host or (by
     `__cuda_array_interface__`) on the GPU; else a copy."""
-    if hasattr(data, "__cuda_array_interface__") and not isinstance(data, Tensor):
+    if not isinstance(data, Tensor) and hasattr(data, "__cuda_array_interface__"):
         from minigrad.exchange import from_cuda_array
 
         data = from_cuda_array(data)
@@ -61,6 +61,16 @@ def as_tensor(data: Any, dtype: np.dtype | None = None, device: str | None = Non
     if isinstance(data, np.ndarray):
         return _on(_checked(data if dtype is None else data.astype(dtype, copy=False)), device)
     return tensor(data, dtype, device=device)
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """A tensor over the memory of another library's array, on the CPU or a GPU: see `minigrad.exchange`.
+
+    Raises TypeError for what has no `__dlpack__`, ValueError for a device of another kind.
+    """
+    from minigrad import exchange
+
+    return exchange.from_dlpack(source)
 
 
 def from_numpy(array: np.ndarray, device: str | None = None) -> Tensor:

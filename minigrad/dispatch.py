@@ -38,6 +38,7 @@ def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
         device = attrs["device"]
     if recorder is not None:
         return _record(op, tensors, attrs, wanted, recorder, device)
+    outputs: tuple[Any, ...]
     if op is to_device_op:
         outputs = (_transferred(tensors[0], device),)
     else:
@@ -320,7 +321,7 @@ def refresh(view: Tensor) -> None:
 # --- composites -----------------------------------------------------------------------------------
 
 
-def run_decomposition(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> Any:
+def run_decomposition(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """A composite's value by its decomposition, unrecorded."""
     before = state.grad_enabled, state.recorder
     state.grad_enabled, state.recorder = False, None

@@ -337,6 +337,27 @@ class Tensor:
         copy = memo[id(self)] = _made(type(self), self.array.copy(), self.needs_grad, self.storage.device)
         return copy
 
+    # --- shared with other libraries ----------------------------------------------------------------
+
+    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+        """The same memory as a DLPack capsule: see `minigrad.exchange`."""
+        from minigrad.exchange import to_dlpack
+
+        return to_dlpack(self, stream)
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        """(kind, number): (1, 0) on the CPU, (2, 0) on a CUDA device."""
+        from minigrad.exchange import dlpack_device
+
+        return dlpack_device(self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The same memory for Numba, CuPy and others. Raises AttributeError on the CPU and for bfloat16."""
+        from minigrad.exchange import cuda_array_interface
+
+        return cuda_array_interface(self)
+
     # --- changes in place ---------------------------------------------------------------------------
 
     def copy_(self, source: Any) -> Tensor:

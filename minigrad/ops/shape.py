@@ -270,7 +270,8 @@ def filled(shape: Shape, value: Any, dtype: np.dtype, device: str) -> Tensor:
         return Tensor(np.full(shape, value, dtype))
     from minigrad.kernels.cuda.runtime import runtime
 
-    return Tensor(runtime().full(shape, dtypes.scalar(value, dtype)), Storage(device))
+    made: Any = runtime().full(shape, dtypes.scalar(value, dtype))
+    return Tensor(made, Storage(device))
 
 
 def uninitialised(shape: Shape, dtype: np.dtype, device: str) -> Tensor:
@@ -279,7 +280,8 @@ def uninitialised(shape: Shape, dtype: np.dtype, device: str) -> Tensor:
         return Tensor(np.empty(shape, dtype))
     from minigrad.kernels.cuda.runtime import runtime
 
-    return Tensor(runtime().empty(shape, dtype), Storage(device))
+    made: Any = runtime().empty(shape, dtype)
+    return Tensor(made, Storage(device))
 
 
 def placed(array: Array, device: str) -> Tensor:
@@ -288,7 +290,8 @@ def placed(array: Array, device: str) -> Tensor:
         return Tensor(array)
     from minigrad.kernels.cuda.runtime import runtime
 
-    return Tensor(runtime().upload(array), Storage(device))
+    made: Any = runtime().upload(array)
+    return Tensor(made, Storage(device))
 
 
 def contiguous(x: Tensor) -> Tensor:

@@ -139,6 +139,7 @@ derive("cast", "y = x but for rounding, so dy = dx", "the driver casts the gradi
 _MOVES = {
     "alias": "y is x, the same memory",
     "clone": "y is x, in other memory",
+    "to_device": "y is x, on another device",
     "reshape": "y has the elements of x in their order",
     "permute": "y has the elements of x in another order of dimensions",
     "flip": "y has the elements of x in reverse order",

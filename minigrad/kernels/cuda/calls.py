@@ -67,7 +67,7 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
         self.copy(dense, array)
         return dense
 
-    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:  # type: ignore[override]  # a list's is not needed
         """Copy; both have one shape and one dtype, and any strides."""
         if target.shape != source.shape or target.dtype != source.dtype:
             raise TypeError(f"a copy of {source!r} does not fit {target!r}")

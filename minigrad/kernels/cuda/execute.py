@@ -66,7 +66,8 @@ def bind(
 
 def view(op: Op, array: DeviceArray, attrs: Mapping[str, Any]) -> DeviceArray:
     """The output of a view op; a copy where a reshape cannot be one."""
-    assert op.reference is not None
+    reference = op.reference
+    assert reference is not None
     if op.name == "reshape":
         try:
             return array.reshape(attrs["shape"])
@@ -74,7 +75,7 @@ def view(op: Op, array: DeviceArray, attrs: Mapping[str, Any]) -> DeviceArray:
             return array.copy().reshape(attrs["shape"])
     if op.name == "as_strided" and not array.is_contiguous:
         array = array.copy()
-    return array.through(lambda x: op.reference(x, **attrs))
+    return array.through(lambda x: reference(x, **attrs))
 
 
 def _by_values(

@@ -96,9 +96,9 @@ class Runtime:
             found = self._functions[kernel] = self.driver.function(kernel)
         return found
 
-    def foreign(self, address: int, nbytes: int, release: Any) -> Memory:
-        """Memory of another library; `release()` is called when it is no longer used here."""
-        return Memory(address, nbytes, self, lambda _: release())
+    def foreign(self, address: int, nbytes: int, owner: Any) -> Memory:
+        """Memory of another library; `owner` lives as long as it is used here."""
+        return Memory(address, nbytes, self, lambda _, owner=owner: None)  # type: ignore[misc]
 
 
 _runtime: Runtime | None = None

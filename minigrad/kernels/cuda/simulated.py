@@ -7,6 +7,7 @@ handed out by the driver, a kernel sees no byte beyond its arguments' arrays, an
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -65,7 +66,7 @@ class SimulatedDriver:
         for start, segment in self.segments.items():
             if start <= address and address + nbytes <= start + segment.nbytes:
                 return segment[address - start : address - start + nbytes]
-        return np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * nbytes).from_address(address))  # imported memory
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))  # imported memory
 
     def upload(self, address: int, array: np.ndarray) -> None:
         self._outside_capture("upload")
