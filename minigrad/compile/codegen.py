@@ -43,12 +43,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minigrad"
 
 
-def source(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: Sequence[int]) -> str:
-    """The kernel's text. kinds: for each input FULL, ROW, COLUMN, SCALAR, or the number that it always is."""
+def source(
+    body: Sequence[Step], kinds: Sequence[str | float | bool], kept: Sequence[int], over: Sequence[int | None] = ()
+) -> str:
+    """The kernel's text. kinds: for each input FULL, ROW, COLUMN, SCALAR, or the number that it always is.
+
+    over: for each output the FULL input that it overwrites; it is no parameter of the kernel then, because a loop over
+    two arrays that turn out to be one stays scalar.
+    """
     count = len(kinds)
     flat = all(kind in (FULL, SCALAR) or not isinstance(kind, str) for kind in kinds)
     inputs = [f"x{i}" for i, kind in enumerate(kinds) if isinstance(kind, str)]
-    outputs = [f"y{i}" for i in range(len(kept))]
+    targets = [f"y{i}" if place is None else f"x{place}" for i, place in enumerate(over or [None] * len(kept))]
+    outputs = [name for name in targets if name not in inputs]
     constants, names, before, inside = [], {}, [], []
     for i, kind in enumerate(kinds):
         names[i] = f"v{i}"
@@ -66,16 +73,16 @@ def source(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: Sequ
     for i, (name, operands) in enumerate(body):
         names[count + i] = f"v{count + i}"
         lines.append(f"v{count + i} = " + EXPRESSIONS[name].format(*[names[o] for o in operands]))
-    lines += [f"y{i}[{'j' if flat else 'r, j'}] = {names[k]}" for i, k in enumerate(kept)]
+    lines += [f"{target}[{'j' if flat else 'r, j'}] = {names[k]}" for target, k in zip(targets, kept, strict=True)]
     head = [f"def fused(start, stop, {', '.join([*inputs, *outputs])}):", *[f"    {text}" for text in before]]
     if flat:
         whole = [x for x, kind in zip([f"x{i}" for i in range(count)], kinds, strict=True) if kind == FULL] + outputs
         loop = [f"    {array} = {array}[start:stop]" for array in whole]
-        loop += [f"    for j in range({outputs[0]}.shape[0]):", *[f"        {text}" for text in lines]]
+        loop += [f"    for j in range({targets[0]}.shape[0]):", *[f"        {text}" for text in lines]]
     else:
         loop = ["    for r in range(start, stop):"]
         loop += [f"        {text}" for row, text in inside if row]
-        loop += [f"        for j in range({outputs[0]}.shape[1]):", *[f"            {text}" for text in lines]]
+        loop += [f"        for j in range({targets[0]}.shape[1]):", *[f"            {text}" for text in lines]]
     return "\n".join([_HEADER.format(version=__version__), *constants, "", "", "@kernel", *head, *loop, ""])
 
 

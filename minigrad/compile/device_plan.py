@@ -103,6 +103,8 @@ class DevicePlan:
             self.values[edge] = block if dense else block.transpose(tuple(int(d) for d in np.argsort(order)))
         self.values.update({(node, 0): array for node, array in graph.constants.items()})
         self.values.update({edge: tensor.array for edge, tensor in layout.in_place.items()})
+        for edge, owner in layout.reused.items():
+            self.values[edge] = self.values[owner].reshape(edge[0].outputs[edge[1]][0])
         for node in reversed(graph.nodes):
             if node.op == "join":
                 for part, index in zip(node.inputs, node.attrs["indices"], strict=True):

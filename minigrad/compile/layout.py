@@ -33,6 +33,7 @@ class Layout:
 
     owner      edge -> the edge whose memory it uses (itself where it has its own)
     in_place   edge -> the outside tensor in whose memory it is computed
+    reused     edge -> the owner, an input of its node, in whose memory it is computed
     owners     the edges that need memory of the plan, with `buffers`, their sizes and lifetimes
     """
 
@@ -48,6 +49,8 @@ class Layout:
         self.owner = self._owners()
         self.first, self.last = self._lifetimes()
         self.in_place = self._updates()
+        self.reused: dict[Edge, Edge] = {}
+        self._reuse()
         self.owners = [
             edge
             for edge, owner in self.owner.items()
@@ -98,6 +101,42 @@ class Layout:
             uses = [self.step[reader] for reader in self.readers.get(edge, ())]
             last[owner] = max(last.get(owner, self.step[edge[0]]), *uses, end if edge in self.wanted else 0)
         return first, last
+
+    def _reuse(self) -> None:
+        """A fused result lies where an input of its shape lay that nothing reads later: less memory to go through."""
+        kept = {*self.graph.constants, *self.graph.inputs}
+        views: dict[Edge, list[Edge]] = {}
+        for edge, owner in self.owner.items():
+            views.setdefault(owner, []).append(edge)
+        for node in self.graph.nodes:
+            if node.op != "fused":
+                continue
+            owners = [self.owner[edge] for edge in node.inputs if edge is not None]
+            free = [
+                edge
+                for edge, owner in zip(filter(None, node.inputs), owners, strict=True)
+                if owners.count(owner) == 1
+                and owner[0] not in kept
+                and owner not in self.in_place
+                and self.last[owner] == self.step[node]
+                and self._lies_as(edge, owner)
+            ]
+            for result in [(node, index) for index in range(len(node.outputs))]:
+                chosen = next((e for e in free if e[0].outputs[e[1]] == node.outputs[result[1]]), None)
+                if chosen is None or self.owner[result] != result or result in self.in_place:
+                    continue
+                owner = self.reused[result] = self.owner[chosen]
+                free.remove(chosen)
+                self.last[owner] = self.last[result]
+                views[owner] += views[result]
+                self.owner.update(dict.fromkeys(views[result], owner))
+
+    def _lies_as(self, edge: Edge, owner: Edge) -> bool:
+        """Are the elements of `edge` all of its owner's, in the order of memory?"""
+        while edge != owner and edge[0].op == "reshape" and edge[0].inputs[0] is not None:
+            edge = edge[0].inputs[0]
+        edge = self.reused.get(edge, edge)
+        return edge == owner and owner[0].op != "literal" and list(self.order(owner)) == sorted(self.order(owner))
 
     def _buffer(self, edge: Edge) -> Buffer:
         needed = max(size(edge) * edge[0].outputs[edge[1]][1].itemsize, 1)

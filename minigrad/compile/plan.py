@@ -75,6 +75,8 @@ class Plan:
             self.values[node, 0] = array
         for edge, tensor in layout.in_place.items():
             self.values[edge] = tensor.array
+        for edge, owner in layout.reused.items():
+            self.values[edge] = self.values[owner].reshape(edge[0].outputs[edge[1]][0])
         for node in reversed(graph.nodes):
             if node.op == "join":
                 for part, index in zip(node.inputs, node.attrs["indices"], strict=True):
@@ -145,6 +147,7 @@ class Plan:
         rows, columns = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
         kinds: list[Any] = []
         arrays: list[np.ndarray] = []
+        starts: dict[int, int] = {}
         for array, source in zip(inputs, sources, strict=True):
             if source.op == "literal":
                 kinds.append(source.attrs["value"])
@@ -155,6 +158,7 @@ class Plan:
             if array.size == 1 and rows * columns != 1:
                 over_rows = over_columns = False
             flat = self.calls.contiguous(array)
+            starts[len(kinds)] = flat.ctypes.data
             if over_rows and over_columns:
                 kinds.append(codegen.FULL)
                 arrays.append(flat.reshape(rows, columns))
@@ -168,7 +172,12 @@ class Plan:
                 kinds.append(codegen.SCALAR)
                 arrays.append(flat.reshape(1))
         work = rows * columns * (0.1 * len(inputs) + fusion.work(node.attrs["body"]))
-        kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, node.attrs["kept"]))
+        over: list[int | None] = []
+        for output in outputs:
+            same = [i for i, at in starts.items() if kinds[i] == codegen.FULL and at == output.ctypes.data]
+            over.append(same[0] if same else None)
+        outputs = [output for output, place in zip(outputs, over, strict=True) if place is None]
+        kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, node.attrs["kept"], over))
         if all(kind in (codegen.FULL, codegen.SCALAR) or not isinstance(kind, str) for kind in kinds):
             flattened = [a.reshape(-1) for a in (*arrays, *outputs)]
             self.calls.over_rows(kernel, rows * columns, work, *flattened)

@@ -307,3 +307,21 @@ def test_bad_projections_are_refused_in_one_sentence(shapes, options, message):
     x, weight, targets = shapes
     with pytest.raises(ValueError, match=message):
         F.linear_cross_entropy(mg.ones(*x), mg.ones(*weight), mg.zeros(*targets, dtype=mg.int64), **options)
+
+
+def test_a_fused_result_overwrites_an_input_that_nothing_reads_later():
+    a, b = (mg.tensor(np.random.default_rng(i).standard_normal((6, 6)), dtype=mg.float32) for i in range(2))
+
+    def step(a, b):
+        product = a @ b
+        raised = mg.exp(product) * 0.5  # the product's last use: takes its place
+        kept = a.transpose(0, 1) @ raised
+        return kept + 1.0, kept.transpose(0, 1) * 2.0  # read twice, once turned: stays where it is
+
+    plan = Plan(optimise(mg.trace(step)(a, b))[-1][1])
+    products = [plan.values[node, 0] for node in plan.graph.nodes if node.op == "matmul"]
+    fused = [plan.values[node, i] for node in plan.graph.nodes if node.op == "fused" for i in range(len(node.outputs))]
+    assert [any(np.shares_memory(f, p) for f in fused) for p in products] == [True, False]
+    for _ in range(2):
+        for got, want in zip(plan.run([a.numpy(), b.numpy()]), step(a, b), strict=True):
+            np.testing.assert_allclose(got, want.numpy(), rtol=1e-5)
