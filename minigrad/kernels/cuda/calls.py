@@ -37,7 +37,7 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
         sizes, threads = _three(grid), _three(block)
         if 0 in sizes:
             return
-        kinds, values = [], []
+        values: list[Any] = []
         for wanted, value in zip(kernel.signature, args, strict=True):
             if wanted.endswith("*") != isinstance(value, DeviceArray):
                 raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
@@ -45,10 +45,8 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
                 if value.itemsize != np.dtype(wanted[:-1]).itemsize:
                     raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
                 self.kept.append(value.memory)
-                kinds.append("pointer")
                 values.append(Pointer(value.pointer, value.extent))
             else:
-                kinds.append(wanted)
                 values.append(value)
         packed = self.runtime.driver.pack(kernel.signature, values)
         self.append((self.runtime.driver.launch, (self.runtime.function(kernel), sizes, threads, shared, packed)))

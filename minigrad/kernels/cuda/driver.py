@@ -152,7 +152,10 @@ class Driver:
 
     def pack(self, types: Sequence[str], values: Sequence[Any]) -> Any:
         """Arguments as the driver reads them: the values in memory of their C types, and their addresses."""
-        cells = [_C_TYPES[kind](v.address if type(v) is Pointer else v) for kind, v in zip(types, values, strict=True)]
+        cells = [
+            ctypes.c_uint64(value.address) if type(value) is Pointer else _C_TYPES[kind](value)
+            for kind, value in zip(types, values, strict=True)
+        ]
         return (ctypes.c_void_p * len(cells))(*[ctypes.addressof(cell) for cell in cells]), cells
 
     def launch(
@@ -224,7 +227,7 @@ class Driver:
 
 _C_TYPES: dict[str, Any] = {
     "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
-    "float32": ctypes.c_float, "float64": ctypes.c_double, "pointer": ctypes.c_uint64,
+    "float32": ctypes.c_float, "float64": ctypes.c_double,
 }  # fmt: skip
 
 
