@@ -4,7 +4,7 @@
 const D = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const $ = id => document.getElementById(id);
-const svg = $("graph"), world = $("world"), panel = $("panel");
+const stage = $("graph"), world = $("world"), panel = $("panel");
 const item = id => D.cards[id] || D.scopes[id];
 const isScope = id => id in D.scopes;
 const open = new Set(D.open);
@@ -92,6 +92,7 @@ function make(name, attrs, parent, text) {
 }
 function draw() {
   const tree = layout(D.root);
+  world.setAttribute("width", tree.w); world.setAttribute("height", tree.h);
   shown = new Map(); frames = new Map(); seenAs = new Map();
   for (const layer of ["frames", "arrows", "boxes"]) $(layer).replaceChildren();
   const put = (cell, dx, dy) => {
@@ -148,16 +149,16 @@ function lines(parent, style, wanted) {
 let drawn = [], culling = 0;
 function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
   culling = 0;
-  const r = svg.getBoundingClientRect(), x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
+  const r = stage.getBoundingClientRect(), x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
   const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
   const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; a.g.style.display = on ? "" : "none"; } };
   shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
 }
 function move() {
   culling ||= requestAnimationFrame(cull);
-  world.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.k})`);
-  svg.classList.toggle("far", view.k < 0.45);
-  svg.classList.toggle("farther", view.k < 0.2);
+  world.style.transform = `translate3d(${view.x}px, ${view.y}px, 0) scale(${view.k})`;  /* 3d: a layer of its own */
+  stage.classList.toggle("far", view.k < 0.55);  /* what is too small to read is not painted */
+  stage.classList.toggle("farther", view.k < 0.4);
 }
 function zoom(factor, cx, cy) {
   const k = Math.min(4, Math.max(0.02, view.k * factor));
@@ -165,7 +166,7 @@ function zoom(factor, cx, cy) {
   move();
 }
 function fit() {
-  const all = [...shown.values(), ...frames.values()], r = svg.getBoundingClientRect();
+  const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
   if (!all.length) return;
   const x0 = Math.min(...all.map(a => a.x)), y0 = Math.min(...all.map(a => a.y));
   const x1 = Math.max(...all.map(a => a.x + a.w)), y1 = Math.max(...all.map(a => a.y + a.h));
@@ -174,7 +175,7 @@ function fit() {
   move();
 }
 function center(id, always) {
-  const at = shown.get(id) || frames.get(id), r = svg.getBoundingClientRect();
+  const at = shown.get(id) || frames.get(id), r = stage.getBoundingClientRect();
   if (!at) return;
   if (view.k < 0.5) view.k = 0.8;
   const x = view.x + (at.x + at.w / 2) * view.k, y = view.y + (at.y + Math.min(at.h, 60) / 2) * view.k;
@@ -313,21 +314,21 @@ function nextHit(by) {
 
 /* --- mouse and keys --- */
 let drag = null;
-svg.addEventListener("pointerdown", e => { drag = {x: e.clientX, y: e.clientY, vx: view.x, vy: view.y, moved: false, target: e.target.closest("[data-id]")}; svg.setPointerCapture(e.pointerId); });
-svg.addEventListener("pointermove", e => {
+stage.addEventListener("pointerdown", e => { drag = {x: e.clientX, y: e.clientY, vx: view.x, vy: view.y, moved: false, target: e.target.closest("[data-id]")}; stage.setPointerCapture(e.pointerId); });
+stage.addEventListener("pointermove", e => {
   if (!drag) return;
   const dx = e.clientX - drag.x, dy = e.clientY - drag.y;
-  if (Math.abs(dx) + Math.abs(dy) > 4) { drag.moved = true; svg.classList.add("grabbing"); }
+  if (Math.abs(dx) + Math.abs(dy) > 4) { drag.moved = true; stage.classList.add("grabbing"); }
   if (drag.moved) { view.x = drag.vx + dx; view.y = drag.vy + dy; move(); }
 });
-svg.addEventListener("pointerup", () => {
-  svg.classList.remove("grabbing");
+stage.addEventListener("pointerup", () => {
+  stage.classList.remove("grabbing");
   if (drag && !drag.moved) { const t = drag.target; t ? choose(t.dataset.id) : choose(null); }
   drag = null;
 });
-svg.addEventListener("pointercancel", () => { drag = null; svg.classList.remove("grabbing"); });
-svg.addEventListener("dblclick", () => { if (chosen) toggle(chosen); });
-svg.addEventListener("wheel", e => { e.preventDefault(); const r = svg.getBoundingClientRect(); zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.0015)), e.clientX - r.left, e.clientY - r.top); }, {passive: false});
+stage.addEventListener("pointercancel", () => { drag = null; stage.classList.remove("grabbing"); });
+stage.addEventListener("dblclick", () => { if (chosen) toggle(chosen); });
+stage.addEventListener("wheel", e => { e.preventDefault(); const r = stage.getBoundingClientRect(); zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.0015)), e.clientX - r.left, e.clientY - r.top); }, {passive: false});
 function walk(dx, dy) {  /* the nearest box in a direction */
   const all = new Map([...shown, ...[...frames].map(([id, a]) => [id, {...a, h: 18}])]);
   if (!chosen || !all.has(chosen)) return choose([...shown.keys()][0]);
@@ -344,10 +345,10 @@ const KEYS = {
   Enter: () => chosen && toggle(chosen), " ": () => chosen && toggle(chosen),
 };
 const ANYWHERE = {
-  "/": () => $("search").focus(), "0": fit, "+": () => zoom(1.25, svg.clientWidth / 2, svg.clientHeight / 2),
-  "=": () => zoom(1.25, svg.clientWidth / 2, svg.clientHeight / 2), "-": () => zoom(0.8, svg.clientWidth / 2, svg.clientHeight / 2),
+  "/": () => $("search").focus(), "0": fit, "+": () => zoom(1.25, stage.clientWidth / 2, stage.clientHeight / 2),
+  "=": () => zoom(1.25, stage.clientWidth / 2, stage.clientHeight / 2), "-": () => zoom(0.8, stage.clientWidth / 2, stage.clientHeight / 2),
   "]": () => go(step + 1), "[": () => go(step - 1), p: () => play(), "?": keys, n: () => nextHit(1), N: () => nextHit(-1),
-  Escape: () => { search(""); $("search").value = ""; choose(null); svg.focus(); },
+  Escape: () => { search(""); $("search").value = ""; choose(null); stage.focus(); },
 };
 function keys() {
   panel.replaceChildren();
@@ -363,7 +364,7 @@ addEventListener("keydown", e => {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
   const typing = e.target === $("search");
   if (typing) { if (e.key === "Enter") nextHit(e.shiftKey ? -1 : 1); else if (e.key === "Escape") ANYWHERE.Escape(); return; }
-  const act = (e.target === svg || e.target === document.body) && KEYS[e.key] || ANYWHERE[e.key];
+  const act = (e.target === stage || e.target === document.body) && KEYS[e.key] || ANYWHERE[e.key];
   if (act) { e.preventDefault(); act(); }
 });
 let timer = null;
