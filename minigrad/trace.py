@@ -136,8 +136,10 @@ def metas_of(function: Callable[..., Any], metas: Sequence[Meta]) -> list[Meta]:
 
 def _name_of(tensor: Tensor) -> str:
     """What the running program calls a tensor from outside: the path of the module that holds it and its attribute
-    there ("layers.0.attn.q_proj.weight"), or the variable of a function that is being traced. "" if nothing does."""
+    there ("layers.0.attn.q_proj.weight"), the state of an optimizer ("head.weight.exp_avg"), or the variable of a
+    function that is being traced. "" if nothing does."""
     from minigrad.nn import Module
+    from minigrad.optim import Optimizer
 
     scope = state.scope
     frame = sys._getframe(1)
@@ -148,8 +150,13 @@ def _name_of(tensor: Tensor) -> str:
         elif isinstance(holder, Module):
             path = [name for name, _ in scope if name]
             for name, value in vars(holder).items():
-                if value is tensor:
+                if _holds(value, tensor):
                     return ".".join([*path, name])
+        elif isinstance(holder, Optimizer):
+            for parameter, held in holder.state.items():
+                for name, value in held.items():
+                    if value is tensor:
+                        return f"{dispatch.edge_of(parameter)[0].name or 'parameter'}.{name}"
         if not frame.f_code.co_filename.startswith(PACKAGE):
             used = {name: frame.f_globals.get(name) for name in frame.f_code.co_names}
             for name, value in [*frame.f_locals.items(), *used.items()]:
@@ -157,6 +164,18 @@ def _name_of(tensor: Tensor) -> str:
                     return name
         frame = frame.f_back  # type: ignore[assignment]
     return ""
+
+
+def _holds(value: Any, tensor: Tensor) -> bool:
+    """Is it the tensor, or something with the tensor in its table (positional codes that are kept for each dtype)?"""
+    from minigrad.nn import Module
+
+    if value is tensor:
+        return True
+    if isinstance(value, Tensor | Module | type) or not hasattr(value, "__dict__"):
+        return False
+    tables = [inner for inner in vars(value).values() if isinstance(inner, dict)]
+    return any(entry is tensor for table in tables for entry in table.values())
 
 
 def _argument_names(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:

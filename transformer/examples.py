@@ -61,7 +61,8 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """ids ``(B, T)`` int to logits ``(B, T, vocab)``."""
         mask = causal_mask(ids.shape[1])
-        x = self.tokens(ids) + self.positions(mg.arange(ids.shape[1]))
+        positions = mg.arange(ids.shape[1])
+        x = self.tokens(ids) + self.positions(positions)
         for block in self.blocks:
             x = block(x, mask)
         return self.head(self.norm(x))

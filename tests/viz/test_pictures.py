@@ -187,7 +187,11 @@ def test_a_module_called_twice_is_two_boxes_over_one_parameter():
 def test_names_are_those_of_the_program(graphs):
     names = set(graphs["attention"].names().values())
     assert {"query", "key", "value", "visible"} <= names
-    assert "encoder.layers.0.self_attn.q_proj.weight" in graphs["encoder-decoder"].names().values()
+    model = set(graphs["encoder-decoder"].names().values())
+    assert {"encoder.layers.0.self_attn.q_proj.weight", "positions.rows", "causal"} <= model
+    assert {"layers.0.attn.rope.cos", "layers.11.attn.q_proj.weight"} <= set(graphs["llama"].names().values())
+    step = set(graphs["gpt-train-step"].names().values())
+    assert {"positions", "blocks.0.norm1.weight.exp_avg", "blocks.11.norm1.weight.step"} <= step
 
 
 def test_literals_are_part_of_their_reader(graphs):

@@ -103,6 +103,7 @@ class EncoderDecoder(Seq2Seq):
         real = tgt != self.pad_id
         if cache is not None:
             real = cache.see(real)
-        mask = real.unsqueeze(1).unsqueeze(1) & causal_mask(n, start + n, device=tgt.device)
+        causal = causal_mask(n, start + n, device=tgt.device)
+        mask = real.unsqueeze(1).unsqueeze(1) & causal
         x = self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model), start)
         return self.output_proj(self.decoder(x, memory, mask, memory_mask, cache))
