@@ -4,6 +4,9 @@
         model(ids)
     print(text(maps["layers.0.self_attn"][0, 2], tokens))                # one head in block characters
     svg(maps["layers.0.self_attn"][0], tokens)                           # all heads of a layer
+    sheet([Layer(path, weights[0], tokens, tokens) for path, weights in maps.items()])
+
+`python -m transformer attention` does all this for a trained model.
 
 The terminal's picture is that of document 002, section on visualising attention. Labels may be of any script.
 """
@@ -14,6 +17,7 @@ import inspect
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -21,6 +25,7 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.viz.format import clean
+from minigrad.viz.metrics import width
 from transformer.attention import MultiHeadAttention
 
 BLOCKS = " ░▒▓█"
@@ -87,33 +92,81 @@ def svg(
     titles and weights disagree.
     """
     heads = weights[None] if weights.ndim == 2 else weights
-    rows, columns = _labels(heads[0], queries, keys)
     titles = [f"head {i}" for i in range(len(heads))] if titles is None else titles
     if len(titles) != len(heads):
         raise ValueError(f"{len(heads)} heads need {len(heads)} titles, got {len(titles)}")
-    left = max((_width(label) for label in rows), default=0) * 7 + 10
-    top = max((_width(label) for label in columns), default=0) * 7 + 16
-    wide, tall = left + len(columns) * CELL + GAP, top + len(rows) * CELL + GAP
+    return _document([_heads(heads, queries, keys, titles)])
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An attention module's weights ``(H, Tq, Tk)`` with the labels of its queries and keys.
+
+    heads: the numbers of the heads that there are; all of them unless given.
+    """
+
+    path: str
+    weights: np.ndarray
+    queries: Sequence[str]
+    keys: Sequence[str]
+    heads: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", tuple(self.heads or range(len(self.weights))))
+
+    def only(self, head: int) -> Layer:
+        """The layer with one of its heads. Raises ValueError where there is none of this number."""
+        if head not in self.heads:
+            raise ValueError(f"{self.path} has the heads {', '.join(map(str, self.heads))}, and no head {head}")
+        return Layer(self.path, self.weights[self.heads.index(head)][None], self.queries, self.keys, (head,))
+
+
+def sheet(layers: Sequence[Layer]) -> str:
+    """All heads of several layers as one SVG picture, a layer below the other, as `svg` draws one."""
+    return _document([
+        _heads(layer.weights, layer.queries, layer.keys, [f"{layer.path}, head {head}" for head in layer.heads])
+        for layer in layers
+    ])  # fmt: skip
+
+
+Drawn = tuple[str, float, float]  # SVG, width, height
+
+
+def _document(parts: Sequence[Drawn]) -> str:
+    across, down, body = max((wide for _, wide, _ in parts), default=0), 0.0, []
+    for drawn, _, tall in parts:
+        body.append(f'<g transform="translate(0,{down})">{drawn}</g>')
+        down += tall
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {down}" width="{across}" height="{down}" '
+        f'font-family="{FAMILY}" font-size="{SIZE}"><rect width="{across}" height="{down}" fill="#ffffff"/>'
+        + "".join(body)
+        + "</svg>\n"
+    )
+
+
+def _heads(heads: np.ndarray, queries: Sequence[str], keys: Sequence[str] | None, titles: Sequence[str]) -> Drawn:
+    """Heads that share their labels, four in a row."""
+    rows, columns = _labels(heads[0], queries, keys)
+    left = max((width(label, SIZE) for label in rows), default=0) + 12
+    top = max((width(label, SIZE) for label in columns), default=0) + 12
+    titles = [clean(title) for title in titles]
+    across = max(len(columns) * CELL, *(width(title, SIZE) for title in titles))
+    wide, tall = round(left + across + GAP), round(top + len(rows) * CELL + GAP)
     per_row = min(4, len(heads))
     body = [
         _head(head, rows, columns, title, i % per_row * wide + left, i // per_row * tall + top)
         for i, (head, title) in enumerate(zip(heads, titles, strict=True))
     ]
-    width, height = per_row * wide, -(-len(heads) // per_row) * tall
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'font-family="{FAMILY}" font-size="{SIZE}"><rect width="{width}" height="{height}" fill="#ffffff"/>'
-        + "".join(body)
-        + "</svg>"
-    )
+    return "".join(body), per_row * wide, -(-len(heads) // per_row) * tall
 
 
 def _head(
     weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], title: str, x: float, y: float
 ) -> str:  # fmt: skip
     middle = CELL * 0.7
-    parts = [f'<g transform="translate({x},{y})">']
-    parts.append(f'<text x="0" y="{len(rows) * CELL + 14}" fill="#555555">{escape(clean(title))}</text>')
+    parts = [f'<g transform="translate({x:.1f},{y:.1f})">']
+    parts.append(f'<text x="0" y="{len(rows) * CELL + 14}" fill="#555555">{escape(title)}</text>')
     for i, label in enumerate(rows):
         parts.append(f'<text x="-6" y="{i * CELL + middle}" text-anchor="end">{escape(label)}</text>')
     for j, label in enumerate(columns):
@@ -156,7 +209,7 @@ def _shown(label: str) -> str:
             kept.append(c)
         else:
             kept.append("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c)[0] == "C" else c)
-    text = "".join(kept)
+    text = ("◌" if unicodedata.combining(kept[0][0]) else "") + "".join(kept)  # what a mark combines with
     if _width(text) <= WIDEST:
         return text
     while _width(text) > WIDEST - 1:

@@ -158,7 +158,11 @@ class PairsTask:
 
         longest: in tokens; as long as fits the model unless given.
         """
-        found: list[str] = []
+        return [self.tokenizer.decode(ids) for ids in self.answer_ids(questions, beams, longest)]
+
+    def answer_ids(self, questions: Sequence[str], beams: int = 1, longest: int | None = None) -> list[list[int]]:
+        """The answers as token ids from BEGIN on, up to END where the model wrote it, filled up with PAD."""
+        found: list[list[int]] = []
         for start in range(0, len(questions), 64):
             sources = [self.tokenizer.encode(question) for question in questions[start : start + 64]]
             if not all(sources):
@@ -170,7 +174,7 @@ class PairsTask:
                 written = greedy_decode(next_logits, begin, longest, END, PAD)
             else:
                 written = beam_decode(next_logits, begin, longest, beams, 1.0, END, PAD)
-            found += [self.tokenizer.decode(row) for row in written.tolist()]
+            found += written.tolist()
         return found
 
     def evaluate(self) -> Figures:

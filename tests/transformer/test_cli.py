@@ -49,6 +49,46 @@ def test_one_command_learns_to_reverse_unseen_words(tmp_path, capsys):
     assert (code, answers.split()) == (0, ["cba", "qyx", "od"])
 
 
+# --- attention ------------------------------------------------------------------------------------
+
+
+def test_attention_of_every_layer_and_head(runs, capsys, tmp_path):
+    code, printed, _ = said(capsys, "attention", runs / "text", "he 猫", "--numbers")
+    assert code == 0
+    assert "layers.0.attn, head 0" in printed
+    assert "layers.0.attn, head 1" in printed
+    labels = [line.split(" | ")[0].split() for line in printed.splitlines() if " | " in line]
+    assert labels[:3] == [["h"], ["e"], ["␣"]]  # then the three bytes of 猫, which this model does not know
+    assert labels[3:6] == [["e7"], ["8c"], ["ab"]]
+    code, printed, _ = said(capsys, "attention", runs / "reverse", "abc", "--layer", "decoder*cross*", "--head", 1)
+    assert (code, printed.count("head")) == (0, 1)
+    assert printed.splitlines()[1].split() == ["a", "b", "c"]
+    assert printed.splitlines()[2].startswith("<begin> | ")
+    code, printed, _ = said(capsys, "attention", runs / "reverse", "abc", "--numbers", "--layer", "encoder*")
+    rows = [line.split(" | ")[1].split() for line in printed.splitlines() if " | " in line]
+    np.testing.assert_allclose([sum(map(float, row)) for row in rows], 1, atol=0.02)
+    assert said(capsys, "attention", runs / "reverse", "abc", "-o", tmp_path / "a.svg")[0] == 0
+    picture = (tmp_path / "a.svg").read_text()
+    assert picture.count("cross_attn, head") == 2
+    assert picture.count("self_attn, head") == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["abc", "--layer", "nothing"], "no attention module is called 'nothing': there are encoder.layers.0"),
+        (["abc", "--head", "7"], "and no head 7"),
+        (["abc", "-o", "a.png"], "does not end in .svg"),
+        ([""], "a text is empty"),
+    ],
+)
+def test_attention_that_cannot_be_shown_is_one_sentence(runs, capsys, words, message):
+    code, _, printed = said(capsys, "attention", runs / "reverse", *words)
+    assert code == 2
+    assert message in printed
+    assert printed.count("\n") == 1
+
+
 # --- train ----------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 from transformer.attention import MultiHeadAttention
-from transformer.heatmaps import BLOCKS, collecting, svg, text
+from transformer.heatmaps import BLOCKS, Layer, collecting, sheet, svg, text
 from transformer.masks import causal_mask
 from transformer.models import EncoderDecoder
 
@@ -102,3 +102,23 @@ def test_labels_have_to_fit():
         text(np.eye(2), ["a", "b", "c"])
     with pytest.raises(ValueError, match="1 heads need 1 titles"):
         svg(np.eye(2), ["a", "b"], titles=["x", "y"])
+
+
+def test_a_sheet_shows_layers_below_each_other():
+    rng = np.random.default_rng(0)
+    layers = [
+        Layer("encoder.0", rng.dirichlet(np.ones(4), (2, 4)), list("abcd"), list("abcd")),
+        Layer("decoder.0.cross", rng.dirichlet(np.ones(4), (6, 3)), SCRIPTS[:3], list("abcd")),
+    ]
+    root = ET.fromstring(sheet(layers))
+    tag = "{http://www.w3.org/2000/svg}"
+    assert sum(1 for cell in root.iter(f"{tag}rect") if cell.find(f"{tag}title") is not None) == 2 * 16 + 6 * 12
+    texts = [text.text for text in root.iter(f"{tag}text")]
+    assert [text for text in texts if text.startswith("encoder")] == ["encoder.0, head 0", "encoder.0, head 1"]
+    assert ET.fromstring(sheet([layers[1].only(5)])).find(f".//{tag}text").text == "decoder.0.cross, head 5"
+    with pytest.raises(ValueError, match="no head 6"):
+        layers[1].only(6)
+
+
+def test_a_lone_mark_gets_something_to_stand_on():
+    assert text(np.eye(1), ["\u0301"]).splitlines()[1].startswith("◌\u0301 |")

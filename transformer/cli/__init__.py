@@ -1,4 +1,4 @@
-"""The commands train, generate, translate and inspect. Errors that a user can mend are one sentence and exit code 2."""
+"""The commands train, generate, translate, attention, inspect. What a user can mend is one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from minigrad.io import load_file, load_metadata, write_atomically
 from minigrad.random import Generator
 from transformer import tasks
+from transformer.cli import attention
 from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
 from transformer.data import Tokenizer
 from transformer.decoding import language_model, most_probable, sampler, stream_decode
@@ -63,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m transformer", description="Train small Transformers on a CPU, and use them."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="train|generate|translate|inspect")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="train|generate|translate|attention|inspect"
+    )
 
     def command(name: str, summary: str, examples: str, run: object) -> argparse.ArgumentParser:
         found = commands.add_parser(
@@ -99,6 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     translate.add_argument("checkpoint", type=Path, help="the folder of a run, or its checkpoint file")
     translate.add_argument("text", nargs="*", help="texts; the lines of the standard input where there are none")
     translate.add_argument("--beams", type=int, default=4, metavar="N", help="hypotheses side by side; 1 is greedy (4)")
+
+    heat = command("attention", "show who looks at whom while a model reads", attention.EXAMPLES, _attention)
+    attention.configure(heat)
 
     inspect = command("inspect", "show what a checkpoint holds", INSPECT_EXAMPLES, _inspect)
     inspect.add_argument("checkpoint", type=Path, help="the folder of a run, or any safetensors file")
@@ -209,6 +215,10 @@ def _translate(options: argparse.Namespace) -> None:
     texts = options.text or [line.rstrip("\n") for line in sys.stdin]
     for answer in task.answers(texts, options.beams):
         print(answer)
+
+
+def _attention(options: argparse.Namespace) -> None:
+    attention.show(_load(options.checkpoint), options)
 
 
 # --- inspect --------------------------------------------------------------------------------------
