@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.graph import Edge, Node, ancestors, quiet, state
+from minigrad.graph import Edge, Node, ancestors, state
 from minigrad.ops.registry import OPS, Op
 from minigrad.tensor import Storage, Tensor
 
@@ -145,7 +145,6 @@ def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]
     return seeds
 
 
-@quiet()
 def _run(
     seeds: Sequence[tuple[Edge, Tensor]],
     wanted: dict[Edge, Tensor | None],
@@ -154,6 +153,24 @@ def _run(
     create_graph: bool,
 ) -> None:
     """Propagate `seeds`; fill `wanted` (grad) or the leaves' `.grad` (backward)."""
+    if state.quiet:
+        _propagate(seeds, wanted, accumulate, retain_graph, create_graph)
+        return
+    state.quiet = True
+    try:
+        with np.errstate(all="ignore"):
+            _propagate(seeds, wanted, accumulate, retain_graph, create_graph)
+    finally:
+        state.quiet = False
+
+
+def _propagate(
+    seeds: Sequence[tuple[Edge, Tensor]],
+    wanted: dict[Edge, Tensor | None],
+    accumulate: bool,
+    retain_graph: bool,
+    create_graph: bool,
+) -> None:
     useful: set[Node] | None = _leading_to({edge[0] for edge in wanted}, seeds) if wanted else None
     pending: dict[Node, list[Tensor | None]] = {}
     heap: list[tuple[int, Node]] = []
@@ -229,7 +246,30 @@ def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor |
                 state.recorder.touch(node)
             node.grads = {} if node.grads is None else node.grads
             old = node.grads.get(index)
-            node.grads[index] = _own(gradient) if old is None else old + gradient
+            if old is None:
+                node.grads[index] = _own(gradient)
+            elif not _added(old, gradient):
+                node.grads[index] = old + gradient
+
+
+def _added(old: Tensor, gradient: Tensor) -> bool:
+    """Add to an accumulated gradient in its own memory, where it is plain memory and nothing is recorded."""
+    total, more = old.array, gradient.array
+    if (
+        state.recorder is not None
+        or old.needs_grad
+        or gradient.needs_grad
+        or total.__class__ is not np.ndarray
+        or more.__class__ is not np.ndarray
+        or total.dtype != more.dtype
+        or dtypes.is_half(total.dtype)
+        or total.shape != more.shape
+        or not total.flags.writeable
+    ):
+        return False
+    np.add(total, more, total)
+    old.storage.version += 1
+    return True
 
 
 def _own(gradient: Tensor) -> Tensor:
@@ -299,10 +339,13 @@ def vjp(node: Node, gradients: Sequence[Tensor | None], create_graph: bool) -> S
     if op.joint is not None:
         results = op.joint(*[argument(kind, what) for kind, what in op.slots[0]])
         return results if isinstance(results, tuple | list) else (results,)
-    return [
-        rule(*[argument(kind, what) for kind, what in slots]) if need and rule is not None else None
-        for rule, slots, need in zip(op.rules, op.slots, needs, strict=True)
-    ]
+    found: list[Tensor | None] = []
+    for rule, slots, need in zip(op.rules, op.slots, needs, strict=True):
+        if need and rule is not None:
+            found.append(rule(*[argument(kind, what) for kind, what in slots]))
+        else:
+            found.append(None)
+    return found
 
 
 def saved(node: Node, which: int) -> Tensor:

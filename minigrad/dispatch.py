@@ -25,12 +25,13 @@ def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
     wanted = False
     device = "cpu"
     for tensor in tensors:
-        if tensor.base is not None and tensor.seen != tensor.storage.version:
+        storage = tensor.storage
+        if tensor.base is not None and tensor.seen != storage.version:
             refresh(tensor)
         if tensor.needs_grad:
             wanted = True
-        if tensor.storage.device != "cpu":
-            device = tensor.storage.device
+        if storage.device != "cpu":
+            device = storage.device
     wanted = wanted and state.grad_enabled and op.differentiable
     if device != "cpu":
         _together(op, tensors, device)
@@ -50,12 +51,15 @@ def apply(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> Any:
         if not op.differentiable:  # a detached view shares memory, and has a history of its own from here on
             for result in results:
                 result.base = None
-    elif device == "cpu":
-        results = [Tensor(output) for output in outputs]
+    elif len(outputs) == 1 and device == "cpu":
+        result = Tensor(outputs[0])
+        if wanted:
+            _attach(op, tensors, attrs, (result,), here())
+        return result
     else:
         results = [Tensor(output, Storage(device)) for output in outputs]
     if wanted:
-        _attach(op, tensors, attrs, results, where=here())
+        _attach(op, tensors, attrs, results, here())
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -111,33 +115,33 @@ def edge_of(tensor: Tensor) -> Edge:
 
 def _attach(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], results: Sequence[Tensor], where: Any) -> None:
     """Put a node on the tape and let the floating outputs point at it."""
-    needs = tuple([tensor.needs_grad for tensor in tensors])
-    edges = tuple([edge_of(tensor) if tensor.needs_grad else None for tensor in tensors])
-    node = Node(
-        op.name,
-        attrs,
-        edges,
-        tuple([(result.array.shape, result.array.dtype) for result in results]),
-        tuple([(tensor.array.shape, tensor.array.dtype) for tensor in tensors]),
-        where=where,
-    )
-    _save(op, node, needs, tensors, results)
+    needs, edges, metas = [], [], []
+    for tensor in tensors:
+        array = tensor.array
+        metas.append((array.shape, array.dtype))
+        needs.append(tensor.needs_grad)
+        edges.append(edge_of(tensor) if tensor.needs_grad else None)
+    outputs = tuple([(result.array.shape, result.array.dtype) for result in results])
+    node = Node(op.name, attrs, tuple(edges), outputs, tuple(metas), None, where)
+    _save(op, node, tuple(needs), tensors, results)
     _point(op, node, results)
 
 
 def _save(op: Op, node: Node, needs: tuple[bool, ...], tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
     saves = op.saves_for(needs)
     if saves:
-        node.saved = {
-            i: (t.array, t.storage, t.storage.version)
-            for i, t in ((i, tensors[i] if i >= 0 else results[~i]) for i in saves)
-        }
+        saved = node.saved = {}
+        for which in saves:
+            tensor = tensors[which] if which >= 0 else results[~which]
+            storage = tensor.storage
+            saved[which] = (tensor.array, storage, storage.version)
 
 
 def _point(op: Op, node: Node, results: Sequence[Tensor]) -> None:
     differentiable = len(results) - op.aux
     for index, result in enumerate(results):
-        if index < differentiable and dtypes.is_floating(result.array.dtype):
+        dtype = result.array.dtype
+        if index < differentiable and (dtype is dtypes.float32 or dtypes.is_floating(dtype)):
             result.node, result.index, result.needs_grad = node, index, True
 
 

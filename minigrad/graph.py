@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +43,7 @@ class State(threading.local):
     scope: Scope = ()
     backward_of: Node | None = None  # the node whose VJP is running
     quiet: bool = False  # numpy's floating-point warnings are already off
+    silence: list[Context] | None = None  # contexts in which they are off (see `silently`)
     backward_watch: Any = None  # sees every step of backward passes (see minigrad.study.step)
     decomposing: str = ""  # the composite whose decomposition is running: it has to be repeatable
 
@@ -138,7 +140,7 @@ class Node:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Turn numpy's floating-point warnings off once for many ops (doing it for each op costs as much as the op)."""
+    """Turn numpy's floating-point warnings off once for many ops."""
     if state.quiet:
         yield
         return
@@ -148,6 +150,27 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         state.quiet = False
+
+
+def silently(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Call `function` with numpy's floating-point warnings off: infinities and NaN are values here.
+
+    Where numpy warns is a context variable, and a context that is kept costs 0.1 us to enter; np.errstate 0.9.
+    """
+    free = state.silence
+    if free is None:
+        free = state.silence = []
+    context = free.pop() if free else _silent_context()
+    try:
+        return context.run(function, *arguments, **keywords)
+    finally:
+        free.append(context)
+
+
+def _silent_context() -> Context:
+    context = copy_context()
+    context.run(np.seterr, all="ignore")
+    return context
 
 
 @contextmanager
@@ -163,7 +186,7 @@ def scope(name: str, kind: str) -> Iterator[None]:
 
 def here() -> tuple[CodeType, int] | None:
     """The first frame outside this package: code object and instruction (the line is looked up only when asked)."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # its caller is of this package
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(PACKAGE) and file != _CONTEXTLIB:

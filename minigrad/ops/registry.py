@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.graph import state
+from minigrad.graph import silently, state
 
 Meta = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 Array = np.ndarray
@@ -155,11 +155,10 @@ class Op:
             arrays = [a.astype(dtypes.float32) if dtypes.is_half(a.dtype) else a for a in arrays]
         if self.reference is None:
             result = dispatch.run_decomposition(self, arrays, attrs)
-        elif state.quiet or self.view:
+        elif self.view or state.quiet:
             result = self.reference(*arrays, **attrs)
-        else:  # infinities and NaN are values here, not warnings
-            with np.errstate(all="ignore"):
-                result = self.reference(*arrays, **attrs)
+        else:
+            result = silently(self.reference, *arrays, **attrs)
         if half is None and type(result) is np.ndarray:
             return (result,)
         outputs = result if type(result) is tuple else (result,)
