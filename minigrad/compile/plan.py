@@ -35,13 +35,15 @@ _UFUNCS = {
 
 
 class Plan:
-    """`run(*arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay executes."""
+    """`run(*arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay computes,
+    `program` the same with runs of kernels joined into machine code."""
 
     device = "cpu"
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.calls = Calls()
+        self.origins: list[str] = []  # of each call: the op that it computes
         self.values: dict[Edge, np.ndarray] = {}
         layout = Layout(graph)
         self._allocate(layout)
@@ -91,9 +93,11 @@ class Plan:
                 self.values[node, 0] = np.asarray(node.attrs["value"], node.outputs[0][1])
             elif node not in graph.constants and node not in graph.inputs:
                 self._bind_node(node)
+                self.origins += [node.op] * (len(self.calls) - len(self.origins))
         for tensor, edge in graph.mutations:
             if edge not in layout.in_place:
                 self.calls.add(np.copyto, tensor.array, self.values[edge])
+                self.origins.append("write back")
         self.inputs = [self.values[node, 0] for node in graph.inputs]
         self.outputs = [self.values[edge] for edge in graph.outputs]
 

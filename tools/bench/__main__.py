@@ -1,41 +1,108 @@
-"""`python -m tools.bench JOB [SIZE ...]`: see `python -m tools.bench --help`."""
+"""`python -m tools.bench JOB [NAME ...]`: see `python -m tools.bench --help`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+import warnings
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench.models import SIZES
-from tools.bench.timing import Result, machine
+from tools.bench import page, plot
+from tools.bench.timing import Result, machine, use_threads
 
-JOBS = ("train", "decode", "attention", "ops", "all")
+JOBS = ("train", "decode", "attention", "ops", "startup", "all")
+NAMES = {"train": ("tiny", "small", "nano", "mid", "documents"), "decode": ("tiny", "nano")}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tools.bench",
         description="Time minigrad side by side with torch, in one run and in turns; compare medians.",
-        epilog="examples:\n  python -m tools.bench train tiny small\n  python -m tools.bench attention --json",
+        epilog="examples:\n  python -m tools.bench train tiny small\n  python -m tools.bench attention --json\n"
+        "  python -m tools.bench train nano --breakdown",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("job", choices=JOBS, nargs="?", default="all")
-    parser.add_argument("sizes", nargs="*", help="of train: a GPT size, documents; of decode: tiny, nano")
+    parser.add_argument(
+        "names", nargs="*", help="; ".join(f"of {job}: {', '.join(names)}" for job, names in NAMES.items())
+    )
     parser.add_argument("--against", default="torch", help="torch, torch.compile, or both with a comma (torch)")
     parser.add_argument("--seconds", type=float, default=10.0, help="time for each comparison (10)")
+    parser.add_argument("--threads", type=int, default=2, help="threads for both sides (2)")
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
+    parser.add_argument("--breakdown", action="store_true", help="of train or decode: our time by kind of op, no torch")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the ratios as an SVG")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the results into a page (docs/speed.md)")
     options = parser.parse_args(arguments)
-    unknown = set(options.sizes) - {*SIZES, "documents"}
+    known = NAMES.get(options.job, ())
+    unknown = set(options.names) - set(known)
     if unknown:
-        parser.error(f"no size {', '.join(sorted(unknown))}: choose from {', '.join(SIZES)}, documents")
+        parser.error(f"{options.job} has no {', '.join(sorted(unknown))}: choose from {', '.join(known) or 'nothing'}")
+    if options.breakdown and options.job not in NAMES:
+        parser.error("--breakdown needs the job train or decode")
+    options.names = options.names or list(known)
     options.against = options.against.split(",")
     unknown = set(options.against) - {"torch", "torch.compile"}
     if unknown:
         parser.error(f"--against {', '.join(sorted(unknown))}: choose torch, torch.compile, or both")
     return options
+
+
+def measure(options: argparse.Namespace) -> list[Result]:
+    """The comparisons of a job, or of all."""
+    from tools.bench import attention, decode, ops, startup, train
+
+    wanted = JOBS[:-1] if options.job == "all" else (options.job,)
+    results: list[Result] = []
+    for job in wanted:
+        names = options.names or NAMES.get(job, ())
+        if job == "train":
+            results += train.run(names, options.against, options.seconds)
+        elif job == "decode":
+            results += decode.run(names, options.against, options.seconds)
+        else:
+            module = {"attention": attention, "ops": ops, "startup": startup}[job]
+            results += module.run(options.against, options.seconds)
+    return results
+
+
+def show_breakdown(options: argparse.Namespace, console: Console) -> None:
+    """Our time by kind of op, for every name of the job."""
+    from tools.bench import decode, train
+    from tools.bench.breakdown import by_op
+
+    module: Any = {"train": train, "decode": decode}[options.job]
+    for name in options.names:
+        rows = by_op(module.plan(name))
+        whole = sum(ms for _, _, ms in rows)
+        table = Table(
+            "op", "calls", "ms", "share", title=f"{options.job} {name}: {whole:.3f} ms, calls timed one by one"
+        )
+        for op, calls, ms in rows:
+            table.add_row(op, str(calls), f"{ms:.3f}", f"{ms / whole:.0%}")
+        console.print(table)
+
+
+def show(results: list[Result], described: dict[str, Any], console: Console) -> None:
+    """The machine in one line and a table of results."""
+    console.print("  ".join(f"{key} {value}" for key, value in described.items()), style="dim")
+    heads = ("job", "against", "ratio", "ours ms", "theirs ms", "spread", "verdict", "of sgemm", "of copy", "notes")
+    table = Table(*heads)
+    for column in table.columns:
+        column.no_wrap = True
+    for r in results:
+        shares = ("" if share is None else f"{share:.0%}" for share in (r.flops_share, r.bandwidth_share))
+        table.add_row(
+            r.job, r.against, f"{r.ratio:.2f}", f"{r.ours_ms:.2f}", f"{r.theirs_ms:.2f}", f"{r.spread:.0%}", r.verdict,
+            *shares, r.notes,
+        )  # fmt: skip
+    console.print(table)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,33 +112,26 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         print("the benchmark compares with torch, which is not installed: pip install torch", file=sys.stderr)
         return 2
-    from tools.bench import attention, decode, ops, train
-
-    results: list[Result] = []
-    if options.job in ("train", "all"):
-        results += train.run(options.sizes or [*SIZES, "documents"], options.against, options.seconds)
-    if options.job in ("decode", "all"):
-        names = options.sizes or ["tiny", "nano"]
-        results += decode.run(names, options.against, options.seconds)
-    if options.job in ("attention", "all"):
-        results += attention.run(options.against, options.seconds)
-    if options.job in ("ops", "all"):
-        results += ops.run(options.against, options.seconds)
+    warnings.filterwarnings("ignore", module="torch")
+    use_threads(options.threads)
+    console = Console()
+    console.width = max(console.width, 150)
+    if options.breakdown:
+        show_breakdown(options, console)
+        return 0
+    results = measure(options)
+    described = machine()
+    if options.plot:
+        options.plot.write_text(
+            plot.svg(results, f"{described['processor']}, {options.threads} threads"), encoding="utf-8"
+        )
+    if options.page:
+        command = "python -m tools.bench " + shlex.join(sys.argv[1:] if arguments is None else arguments)
+        page.write(options.page, page.section(results, described, command))
     if options.json:
         print(json.dumps([result.row() for result in results], indent=2))
-        return 0
-    console = Console()
-    console.width = max(console.width, 130)
-    console.print("  ".join(f"{key} {value}" for key, value in machine().items()), style="dim")
-    table = Table("job", "against", "ratio", "ours ms", "theirs ms", "spread", "verdict", "notes")
-    for column in table.columns:
-        column.no_wrap = True
-    for r in results:
-        table.add_row(
-            r.job, r.against, f"{r.ratio:.2f}", f"{r.ours_ms:.2f}", f"{r.theirs_ms:.2f}", f"{r.spread:.0%}", r.verdict,
-            r.notes,
-        )  # fmt: skip
-    console.print(table)
+    else:
+        show(results, described, console)
     return 0
 
 

@@ -182,6 +182,12 @@ def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_c
     """
     d, heads = size.d_model, size.n_heads
 
+    def store(cache: Any, position: Any, new: Any) -> None:
+        if hasattr(cache, "index_copy_") and whole_cache:  # the form that torch compiles without a graph break
+            cache.index_copy_(2, position.view(1), new.view(1, heads, 1, d // heads))
+        else:
+            cache[:, :, position] = new
+
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -193,8 +199,8 @@ def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_c
 
         def attend(self, x: Any, position: Any, visible: Any) -> Any:
             new = self.qkv(x).view(3, heads, d // heads)
-            self.key[:, :, position] = new[1]
-            self.value[:, :, position] = new[2]
+            store(self.key, position, new[1])
+            store(self.value, position, new[2])
             query = new[0].view(1, heads, 1, d // heads)
             if whole_cache:
                 mixed = functional.scaled_dot_product_attention(query, self.key, self.value, attn_mask=visible)

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Result:
-    """One comparison. ratio: theirs over ours (above 1 we are faster); spread: quartile distance over the median."""
+    """One comparison. ratio: theirs over ours (above 1 we are faster); spread: quartile distance over the median.
+
+    flops_share: our FLOP/s over the machine's sgemm peak; bandwidth_share: our bytes/s over its copy bandwidth.
+    """
 
     job: str
     against: str
@@ -24,6 +28,8 @@ class Result:
     theirs_ms: float
     spread: float
     notes: str = ""
+    flops_share: float | None = None
+    bandwidth_share: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -69,9 +75,18 @@ def spread(times: list[float]) -> float:
     return (high - low) / middle
 
 
-def compare(job: str, times: Mapping[str, list[float]], ours: str = "ours", notes: str = "") -> list[Result]:
-    """`ours` against every other contender, by medians."""
+def compare(
+    job: str,
+    times: Mapping[str, list[float]],
+    ours: str = "ours",
+    notes: str = "",
+    flops: float | None = None,
+    moved: float | None = None,
+) -> list[Result]:
+    """`ours` against every other contender, by medians; flops and moved: operations and bytes of one call."""
     mine = statistics.median(times[ours])
+    flops_share = None if flops is None else flops / mine / 1e6 / sgemm_peak()
+    bandwidth_share = None if moved is None else moved / mine / 1e6 / copy_bandwidth()
     return [
         Result(
             job,
@@ -81,12 +96,28 @@ def compare(job: str, times: Mapping[str, list[float]], ours: str = "ours", note
             statistics.median(theirs),
             max(spread(times[ours]), spread(theirs)),
             notes,
+            flops_share,
+            bandwidth_share,
         )
         for name, theirs in times.items()
         if name != ours
     ]
 
 
+def use_threads(count: int) -> None:
+    """The same number of threads for minigrad, for the BLAS library behind numpy, and for torch."""
+    import torch
+
+    from minigrad.kernels.blas import libraries
+    from minigrad.kernels.threads import set_num_threads
+
+    set_num_threads(count)
+    torch.set_num_threads(count)
+    for library in libraries():
+        library.set_num_threads(count)
+
+
+@cache
 def sgemm_peak() -> float:
     """GFLOP/s of this machine's large single-precision products, the best of ten."""
     n = 1536
@@ -99,6 +130,7 @@ def sgemm_peak() -> float:
     return 2 * n**3 / best / 1e9
 
 
+@cache
 def copy_bandwidth() -> float:
     """GB/s of a large copy (read and written bytes both counted), the best of ten."""
     source = np.ones(1 << 25, np.float32)

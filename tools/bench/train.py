@@ -16,7 +16,8 @@ import numpy as np
 import minigrad as mg
 from minigrad import functional, nn
 from minigrad import optim as our_optim
-from minigrad.compile import compile
+from minigrad.compile import Compiled, compile
+from minigrad.compile.plan import Plan
 from minigrad.nn.utils import clip_grad_norm_
 from tools.bench.models import PADDING, SIZES, EncoderDecoder, Size, build_encoder_decoder, build_gpt
 from tools.bench.timing import Result, compare, interleaved, spread
@@ -34,6 +35,7 @@ class Job:
     build: Callable[..., Any]
     batch: Callable[[np.random.Generator], Batch]
     tokens: int
+    attention: int  # FLOPs of attention's products in a forward pass, counting the half that is visible
     optimizer: str = "AdamW"
     settings: tuple[tuple[str, Any], ...] = (("lr", 1e-3),)
     clip: float | None = None
@@ -48,10 +50,13 @@ def gpt(size: Size) -> Job:
     def batch(rng: np.random.Generator) -> Batch:
         return tuple(rng.integers(0, size.vocab, (2, size.batch, size.length)))
 
-    return Job(build, batch, size.batch * size.length)
+    attention = 2 * size.batch * size.length**2 * size.d_model * size.n_layers
+    return Job(build, batch, size.batch * size.length, attention)
 
 
-def _documents(size: EncoderDecoder) -> Job:
+def documents(size: EncoderDecoder) -> Job:
+    """Training the documents' encoder-decoder with label smoothing, Adam and clipping."""
+
     def build(lib: Any, nn: Any, functional: Any, manual_attention: bool = False) -> Any:
         return build_encoder_decoder(lib, nn, functional, size, manual_attention)
 
@@ -66,14 +71,22 @@ def _documents(size: EncoderDecoder) -> Job:
         return padded(rng, size.source), sentence[:, :-1].copy(), sentence[:, 1:].copy()
 
     settings = (("lr", 1e-4), ("betas", (0.9, 0.98)), ("eps", 1e-9))
-    return Job(build, batch, size.batch * (size.source + size.target), "Adam", settings, 1.0)
+    scores = size.source**2 + size.target**2 // 2 + size.source * size.target
+    attention = 4 * size.batch * scores * size.d_model * size.n_layers
+    return Job(build, batch, size.batch * (size.source + size.target), attention, "Adam", settings, 1.0)
 
 
-JOBS = {**{name: gpt(size) for name, size in SIZES.items()}, "documents": _documents(EncoderDecoder())}
+JOBS = {**{name: gpt(size) for name, size in SIZES.items()}, "documents": documents(EncoderDecoder())}
 
 
 def ours(job: Job, weights: dict[str, np.ndarray]) -> Step:
     """A compiled training step on minigrad: a batch of arrays to the loss."""
+    step = our_step(job, weights)
+    return lambda *batch: float(step(*map(mg.from_numpy, batch)).item())
+
+
+def our_step(job: Job, weights: dict[str, np.ndarray]) -> Compiled:
+    """The same, of tensors."""
     model = job.build(mg, nn, functional)
     model.load_state_dict({name: mg.tensor(value) for name, value in weights.items()})
     optimizer = getattr(our_optim, job.optimizer)(model.parameters(), **dict(job.settings))
@@ -88,7 +101,18 @@ def ours(job: Job, weights: dict[str, np.ndarray]) -> Step:
         optimizer.step()
         return loss
 
-    return lambda *batch: float(step(*map(mg.from_numpy, batch)).item())
+    return step
+
+
+def plan(name: str) -> Plan:
+    """The plan of our step, after two replays."""
+    job = JOBS[name]
+    step = our_step(job, weights_of(job))
+    batch = [mg.from_numpy(array) for array in job.batch(np.random.default_rng(1))]
+    for _ in range(3):
+        step(*batch)
+    ((made, _),) = step.plans.values()
+    return made
 
 
 def theirs(job: Job, weights: dict[str, np.ndarray], compiled: bool, manual: bool) -> Step:
@@ -123,6 +147,12 @@ def weights_of(job: Job) -> dict[str, np.ndarray]:
     }
 
 
+def flops(job: Job, weights: dict[str, np.ndarray]) -> float:
+    """Model FLOPs of a step: 6 for each token and weight (tables that are only looked up excepted), and attention's."""
+    size = sum(value.size for name, value in weights.items() if not name.startswith(("tokens", "positions")))
+    return 6.0 * size * job.tokens + 3.0 * job.attention
+
+
 def run(names: Sequence[str], against: Sequence[str], seconds: float) -> list[Result]:
     """Compare every job of `names`. Raises RuntimeError when losses differ."""
     results = []
@@ -146,5 +176,5 @@ def run(names: Sequence[str], against: Sequence[str], seconds: float) -> list[Re
         times = interleaved(runs, seconds)
         best = min(times["ours"])
         notes = f"{job.tokens / best * 1e3:,.0f} tokens/s, spread {spread(times['ours']):.0%}"
-        results += compare(f"train {name}", times, notes=notes)
+        results += compare(f"train {name}", times, notes=notes, flops=flops(job, weights))
     return results

@@ -1,0 +1,96 @@
+"""The benchmark's own arithmetic: verdicts, the picture, the page, and that both libraries run the same models."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from tools.bench import page, plot, timing
+from tools.bench.timing import Result
+
+
+def result(ratio=2.0, spread=0.1, **more):
+    return Result("train tiny", "torch <eager>", ratio, 1.0, ratio, spread, **more)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "spread", "verdict"),
+    [(1.2, 0.1, "faster"), (0.8, 0.1, "slower"), (1.2, 0.3, "noise"), (0.9, 0.2, "noise"), (1.0, 0.0, "noise")],
+)
+def test_a_difference_inside_the_spread_is_noise(ratio, spread, verdict):
+    assert result(ratio, spread).verdict == verdict
+
+
+def test_medians_are_compared_and_the_noisier_side_counts():
+    times = {"ours": [1.0, 1.0, 1.0, 9.0], "a": [2.0, 2.0, 2.0, 2.0], "b": [1.0, 2.0, 3.0, 4.0]}
+    a, b = timing.compare("job", times)
+    assert (a.against, a.ratio, a.ours_ms, a.theirs_ms) == ("a", 2.0, 1.0, 2.0)
+    assert a.spread == timing.spread(times["ours"])
+    assert b.spread == max(timing.spread(times["ours"]), timing.spread(times["b"]))
+
+
+def test_shares_are_of_what_the_machine_was_measured_to_do(monkeypatch):
+    monkeypatch.setattr(timing, "sgemm_peak", lambda: 100.0)
+    monkeypatch.setattr(timing, "copy_bandwidth", lambda: 20.0)
+    (found,) = timing.compare("job", {"ours": [10.0, 10.0], "a": [10.0, 10.0]}, flops=5e8, moved=1e8)
+    assert found.flops_share == pytest.approx(0.5)
+    assert found.bandwidth_share == pytest.approx(0.5)
+
+
+def test_rows_are_json_with_the_promised_keys():
+    row = json.loads(json.dumps(result().row()))
+    assert {"job", "against", "ratio", "ours_ms", "theirs_ms", "spread", "verdict"} <= set(row)
+
+
+def test_the_picture_is_svg_with_a_bar_for_each_comparison():
+    results = [result(0.25), result(1.0), result(30.0)]
+    root = ElementTree.fromstring(plot.svg(results, "2 < 3"))
+    bars = [e for e in root.iter() if e.tag.endswith("rect")]
+    assert len(bars) == 3
+    assert [b.get("fill") for b in bars] == ["#b4482f", "#9a9a9a", "#2f7d4f"]
+
+
+def test_the_page_keeps_what_is_around_its_results(tmp_path):
+    file = tmp_path / "speed.md"
+    file.write_text(f"before\n{page.START}\nold\n{page.END}\nafter\n", encoding="utf-8")
+    page.write(file, page.section([result(flops_share=0.5)], {"cores": 2}, "command"))
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "| train tiny | torch <eager> | 2.00 | 1.00 | 2.00 | 10% | faster | 50% |  |" in text
+    page.write(file, "new")
+    assert "| train tiny" not in file.read_text(encoding="utf-8")
+    file.write_text("no marks", encoding="utf-8")
+    with pytest.raises(ValueError, match="no section of results"):
+        page.write(file, "new")
+
+
+def test_the_plan_of_a_decoding_step_is_broken_down_by_op(monkeypatch):
+    from tools.bench import breakdown, decode
+
+    monkeypatch.setattr(decode, "LENGTH", 8)
+    rows = breakdown.by_op(decode.plan("tiny"))
+    assert {"matmul", "layer_norm", "flash_attention", "put", "argmax"} <= {op for op, _, _ in rows}
+    assert all(ms > 0 for _, _, ms in rows)
+    assert [ms for *_, ms in rows] == sorted((ms for *_, ms in rows), reverse=True)
+
+
+def test_both_libraries_decode_and_train_alike(monkeypatch):
+    pytest.importorskip("torch")
+    from dataclasses import replace
+
+    from tools.bench import decode, train
+    from tools.bench.models import EncoderDecoder
+
+    size = replace(decode.size_of("tiny"), length=12)
+    weights = train.weights_of(train.gpt(size))
+    assert decode.ours(size, weights)() == decode.theirs(size, weights, False)()
+    job = train.documents(EncoderDecoder(50, 16, 2, 1, 32, 2, 6, 5))
+    weights = train.weights_of(job)
+    rng = np.random.default_rng(0)
+    ours, theirs = train.ours(job, weights), train.theirs(job, weights, False, True)
+    for _ in range(3):
+        batch = job.batch(rng)
+        assert ours(*batch) == pytest.approx(theirs(*batch), abs=1e-4)
