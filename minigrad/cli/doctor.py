@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+from minigrad.kernels.cuda.driver import INSTALL, MIN_DRIVER
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -49,10 +51,13 @@ def examine() -> list[Finding]:
             for name, need, mend in (
                 ("torch", "comparisons, --impl torch", "pip install torch"),
                 ("ml_dtypes", "bfloat16", "pip install ml_dtypes"),
-                ("numba-cuda", "device='cuda'", 'pip install "minigrad-conformance[cuda]"'),
+                ("numba-cuda", "device='cuda'", INSTALL),
+                ("cuda-core", "device='cuda'", INSTALL),
+                ("greenlet", "simulating CUDA kernels without a GPU", "pip install greenlet"),
             )
         ),
         _guarded(_driver),
+        _guarded(_device),
         _dot(),
     ]
 
@@ -118,12 +123,30 @@ def _driver() -> Finding:
         return Finding("CUDA driver", "found, but it does not start", "nvidia-smi")
     cuda, devices = number.value, ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(devices))
-    old = cuda < 13000
+    old = cuda < MIN_DRIVER
     return Finding(
         "CUDA driver",
         f"CUDA {cuda // 1000}.{cuda % 1000 // 10}, {devices.value} device(s)",
         "install driver 580 or later: this one cannot load CUDA 13 code" if old else "",
     )
+
+
+def _device() -> Finding:
+    """The device as minigrad uses it, with a kernel run on it."""
+    import minigrad as mg
+    from minigrad.kernels.cuda.driver import CudaError
+    from minigrad.kernels.cuda.runtime import runtime
+
+    try:
+        device = runtime()
+    except CudaError as error:
+        return Finding("device 'cuda'", f"cannot be used: {error}")
+    free, total = device.driver.memory()
+    major, minor = device.driver.capability
+    answer = mg.full((4, 8), 0.5, device="cuda").sum().item()
+    memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    answered = f"a kernel computes {answer:.0f} where 16 is right"
+    return Finding("device 'cuda'", f"{device.driver.name}, compute capability {major}.{minor}, {memory}, {answered}")
 
 
 def _dot() -> Finding:

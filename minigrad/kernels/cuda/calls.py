@@ -47,6 +47,8 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
                 self.kept.append(value.memory)
                 values.append(Pointer(value.pointer, value.extent))
             else:
+                if wanted == "int32" and not -(2**31) <= value < 2**31:
+                    raise OverflowError(f"{kernel!r} was given {value}, which does not fit {wanted}")
                 values.append(value)
         packed = self.runtime.driver.pack(kernel.signature, values)
         self.append((self.runtime.driver.launch, (self.runtime.function(kernel), sizes, threads, shared, packed)))

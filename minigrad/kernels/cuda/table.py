@@ -37,6 +37,7 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("cross_entropy cross_entropy_grad", _HALVES),
     ),
     "products": (("matmul", _FLOATS),),
+    "projection": (("linear_cross_entropy linear_cross_entropy_grad", ("float32",)),),
 }
 
 FAST: dict[tuple[str, str, str], str] = {
