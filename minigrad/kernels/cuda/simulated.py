@@ -23,7 +23,8 @@ from minigrad.kernels.cuda.memory import ALIGN
 class SimulatedDriver:
     """The face of `driver.Driver` over host memory.
 
-    seed     order of threads in the simulator (see `minigrad.simt.Simulator`)
+    seed     order of threads in the simulator, and
+    races    whether it watches for races (see `minigrad.simt.Simulator`)
     memory   bytes of the device
     counts   how often each call was made: "allocate", "launch", "copy", "synchronize", "launch_graph", ...
     """
@@ -34,8 +35,9 @@ class SimulatedDriver:
     processors = 4
     stream = 1
 
-    def __init__(self, seed: int | None = None, memory: int = 1 << 30) -> None:
+    def __init__(self, seed: int | None = None, memory: int = 1 << 30, races: bool = False) -> None:
         self.seed = seed
+        self.races = races
         self.total = memory
         self.counts: Counter[str] = Counter()
         self.segments: dict[int, np.ndarray] = {}
@@ -106,7 +108,7 @@ class SimulatedDriver:
     def _launch(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int, packed: Any) -> None:
         from minigrad.simt import Simulator
 
-        Simulator(self.seed).launch(kernel.function, grid, block, packed, shared)
+        Simulator(self.seed, self.races).launch(kernel.function, grid, block, packed, shared)
 
     # --- graphs -------------------------------------------------------------------------------------
 

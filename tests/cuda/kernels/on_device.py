@@ -18,12 +18,12 @@ def as_is(array):
     return array
 
 
-def computed(name, arrays, attrs, seed=None, layouts=(), twice=True):
+def computed(name, arrays, attrs, seed=None, layouts=(), twice=True, races=False):
     """The outputs of the kernel of op `name`; run twice, they must be the same bit for bit.
 
     layouts: for each input a function from the uploaded array to a view of it (`as_is` where they end).
     """
-    with runtime.use(SimulatedDriver(seed)) as device:
+    with runtime.use(SimulatedDriver(seed, races=races)) as device:
         views = [*layouts, *[as_is] * (len(arrays) - len(layouts))]
         inputs = [view(device.upload(array)) for view, array in zip(views, arrays, strict=True)]
         metas = OPS[name].output_metas([(x.shape, x.dtype) for x in inputs], attrs)
@@ -40,9 +40,9 @@ def computed(name, arrays, attrs, seed=None, layouts=(), twice=True):
     return results
 
 
-def agrees(name, arrays, attrs, seed=None, layouts=(), rtol=1e-5, atol=1e-6, twice=True):
+def agrees(name, arrays, attrs, seed=None, layouts=(), rtol=1e-5, atol=1e-6, twice=True, races=False):
     """The kernel's outputs are the reference's, in shape, dtype and value (NaN and infinities included)."""
-    results = computed(name, arrays, attrs, seed, layouts, twice)
+    results = computed(name, arrays, attrs, seed, layouts, twice, races)
     views = [*layouts, *[as_is] * (len(arrays) - len(layouts))]
     wanted = OPS[name].evaluate([view(array) for view, array in zip(views, arrays, strict=True)], attrs)
     for result, want in zip(results, wanted, strict=True):

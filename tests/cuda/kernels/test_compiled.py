@@ -1,0 +1,85 @@
+"""Every kernel is compiled for sm_90, with type inference: no double arithmetic, no spills, within its registers.
+
+No GPU is needed. Kernels that are written as text on demand are represented by forms that use every expression.
+"""
+
+import importlib
+
+import pytest
+
+from minigrad.kernels.cuda import codegen, expressions, table
+from minigrad.kernels.cuda.codegen import DENSE, SINGLE, Form, Operand, Strided
+from minigrad.kernels.cuda.language import KERNELS, Kernel
+
+pytest.importorskip("numba_cuda", reason="compiling kernels needs the extra [cuda]")
+
+CAPABILITY = (9, 0)
+FLOATING_OF_TWO = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide", "remainder", "leaky_relu")
+OF_TWO = ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "whole_index")
+OF_THREE = ("where", "multiply_add")
+
+
+def operands(op):
+    if op in OF_THREE:
+        return (2, 0, 1) if op == "where" else (0, 1, 0)
+    return (0, 1) if op in (*FLOATING_OF_TWO, *OF_TWO) else (0,)
+
+
+def every_expression(dtype):
+    """Kernels whose steps are the expressions of a dtype, eight in each: two operands, a condition, eight outputs."""
+    names = sorted(expressions.table("float32" if dtype in codegen.HALVES else dtype))
+    for first in range(0, len(names), 8):
+        chosen = names[first : first + 8]
+        outputs = [Operand("bool" if op in expressions.BOOLEAN_RESULT else dtype, DENSE) for op in chosen]
+        inputs = (Operand(dtype, DENSE), Operand(dtype, DENSE), Operand("bool", DENSE))
+        kept = tuple(range(3, 3 + len(chosen)))
+        yield Form(tuple((op, operands(op)) for op in chosen), inputs, tuple(outputs), kept, 1, 1)
+
+
+def casts():
+    dtypes = ("float32", "float64", "bfloat16", "int64", "int8", "uint8", "bool")
+    for source in dtypes:
+        targets = [target for target in dtypes if target != source]
+        outputs = tuple(Operand(target, DENSE) for target in targets)
+        body = tuple((f"cast:{target}", (0,)) for target in targets)
+        yield Form(body, (Operand(source, DENSE),), outputs, tuple(range(1, 1 + len(targets))), 1, 1)
+
+
+def layouts():
+    """Vectors and single elements; rows, columns, numbers and any strides; copies of every size of element."""
+    two = (("mul", (0, 1)), ("gelu", (2,)))
+    x, y = Operand("float32", DENSE), (Operand("float32", DENSE),)
+    yield Form(two, (x, x), y, (3,), 1, 4)
+    yield Form(two, (x, Operand("float32", SINGLE)), y, (3,), 1, 4)
+    yield Form(two, (x, Operand("float32", SINGLE, 0.5)), y, (3,), 1, 4)
+    yield Form(two, (x, Operand("float32", Strided(0, 1))), y, (3,), 2, 4)
+    yield Form(two, (x, Operand("float32", Strided(0, 0))), y, (2, 3), 2, 4)._replace(outputs=y * 2)
+    yield Form(two, (Operand("float32", Strided(0, 1)), Operand("float32", Strided(1, "any"))), y, (3,), 4, 1)
+    for dtype in ("uint8", "uint16", "float32", "int64"):
+        yield Form((), (Operand(dtype, Strided(0, "any")),), (Operand(dtype, Strided(1, 1)),), (0,), 3, 4)
+
+
+def forms():
+    for dtype in ("float32", "float64", "bfloat16", "int64", "bool"):
+        yield from every_expression(dtype)
+    yield from casts()
+    yield from layouts()
+
+
+def all_kernels():
+    for module in sorted({spec.split(":")[0] for spec in table.FAST.values()}):
+        importlib.import_module(module)
+    known = [kernel for kernel in KERNELS.values() if not kernel.name.startswith("fused_")]
+    written = {kernel.name: kernel for kernel in map(codegen.made, forms())}
+    return [*known, *written.values()]
+
+
+@pytest.mark.parametrize("kernel", [pytest.param(kernel, id=kernel.name) for kernel in all_kernels()])
+def test_a_kernel_compiles_within_its_means(kernel: Kernel):
+    from minigrad.kernels.cuda import compiler
+
+    report = compiler.report(kernel, CAPABILITY)
+    assert report.spills == 0
+    assert report.registers <= kernel.registers
+    assert kernel.threads * report.registers <= 65536
+    assert kernel.float64 or not report.float64
