@@ -13,11 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench import page, plot
+from tools.bench import gpu, page, plot
 from tools.bench.timing import Result, machine, use_threads
 
 JOBS = ("train", "decode", "attention", "ops", "startup", "all")
-NAMES = {"train": ("tiny", "small", "nano", "mid", "documents"), "decode": ("tiny", "nano")}
+NAMES = {"train": ("tiny", "small", "nano", "mid", "documents"), "decode": ("tiny", "nano"), "gpu": tuple(gpu.ROWS)}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -28,7 +28,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "  python -m tools.bench train nano --breakdown",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("job", choices=JOBS, nargs="?", default="all")
+    parser.add_argument(
+        "job", choices=(*JOBS, "gpu"), nargs="?", default="all", help="gpu needs one; all leaves it out"
+    )
     parser.add_argument(
         "names", nargs="*", help="; ".join(f"of {job}: {', '.join(names)}" for job, names in NAMES.items())
     )
@@ -44,7 +46,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     unknown = set(options.names) - set(known)
     if unknown:
         parser.error(f"{options.job} has no {', '.join(sorted(unknown))}: choose from {', '.join(known) or 'nothing'}")
-    if options.breakdown and options.job not in NAMES:
+    if options.breakdown and options.job not in ("train", "decode"):
         parser.error("--breakdown needs the job train or decode")
     options.names = options.names or list(known)
     options.against = options.against.split(",")
@@ -112,6 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         print("the benchmark compares with torch, which is not installed: pip install torch", file=sys.stderr)
         return 2
+    if options.job == "gpu":
+        return gpu.main(options.names, options.seconds, options.json)
     warnings.filterwarnings("ignore", module="torch")
     use_threads(options.threads)
     console = Console()

@@ -62,7 +62,7 @@ def build_gpt(lib: ModuleType, nn: Any, functional: Any, size: Size, manual_atte
             query, key, value = heads[0], heads[1], heads[2]
             if manual_attention:
                 scores = query @ key.transpose(-1, -2) * (d // size.n_heads) ** -0.5
-                hidden = lib.ones(t, t, dtype=lib.bool).triu(1)
+                hidden = lib.ones(t, t, dtype=lib.bool, device=x.device).triu(1)
                 mixed = functional.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1) @ value
             else:
                 mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -82,7 +82,7 @@ def build_gpt(lib: ModuleType, nn: Any, functional: Any, size: Size, manual_atte
             self.head = nn.Linear(size.d_model, size.vocab, bias=False)
 
         def forward(self, ids: Any, targets: Any) -> Any:
-            x = self.tokens(ids) + self.positions(lib.arange(ids.shape[1]))
+            x = self.tokens(ids) + self.positions(lib.arange(ids.shape[1], device=ids.device))
             for block in self.blocks:
                 x = block(x)
             logits = self.head(self.norm(x))
@@ -155,11 +155,11 @@ def build_encoder_decoder(
             self.head = nn.Linear(d, size.vocab)
 
         def embed(self, ids: Any) -> Any:
-            return self.tokens(ids) * d**0.5 + self.positions(lib.arange(ids.shape[1]))
+            return self.tokens(ids) * d**0.5 + self.positions(lib.arange(ids.shape[1], device=ids.device))
 
         def forward(self, source: Any, target: Any, labels: Any) -> Any:
             real = (source != PADDING).view(source.shape[0], 1, 1, source.shape[1])
-            causal = lib.ones(target.shape[1], target.shape[1], dtype=lib.bool).tril()
+            causal = lib.ones(target.shape[1], target.shape[1], dtype=lib.bool, device=target.device).tril()
             own = (target != PADDING).view(target.shape[0], 1, 1, target.shape[1]) & causal
             memory = self.embed(source)
             for layer in self.encoder:
@@ -224,8 +224,10 @@ def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_c
             self.head = nn.Linear(d, size.vocab, bias=False)
 
         def forward(self, ids: Any, position: Any) -> Any:
-            visible = (lib.arange(size.length) <= position).view(1, 1, 1, size.length) if whole_cache else None
-            at = position.view(1, 1) if whole_cache else lib.tensor([[position]])
+            device, visible = ids.device, None
+            if whole_cache:
+                visible = (lib.arange(size.length, device=device) <= position).view(1, 1, 1, size.length)
+            at = position.view(1, 1) if whole_cache else lib.tensor([[position]], device=device)
             x = self.tokens(ids) + self.positions(at)
             for block in self.blocks:
                 x = block(x, position, visible)
