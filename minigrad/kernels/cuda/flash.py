@@ -12,8 +12,8 @@ Both passes of the backward compute P again from the log-sum-exp (Dao 2023, with
 products instead of 5, but no atomics, so the same bits every time. Query heads may share key heads (grouped-query
 attention): head h reads h / group, and a key head's gradients are summed over its group in order.
 
-Forward, T keys, head size d: 4 T d FLOPs a query row. A block reads each key and value once for 64 rows: 32 FLOPs a byte
-in float32, 64 in halves, from the L2 cache (about 5.5 TB/s): tensor cores are the limit. Shared memory, the block's own
+Forward, T keys, head size d: 4 T d FLOPs a query row. A block reads keys and values once for 64 rows: 32 FLOPs a byte
+of float32, 64 of halves, from the L2 cache (about 5.5 TB/s): tensor cores are the limit. Shared memory, the block's own
 rows and two tiles of the other side: forward in float32 d = 64: 16 + 2 * 16 = 48 KB, d = 128: 96 KB; in halves (64 keys
 a tile) 40 and 80 KB; backward in float32 d = 128: 96 KB. The launch bound is two blocks an SM (255 registers, 227 KB).
 """
@@ -28,10 +28,11 @@ from minigrad.kernels.cuda.head_tiles import copier_of_rows, mix_of, scores_of
 from minigrad.kernels.cuda.intrinsics import COPY_ASYNC_WAIT, copy_async_commit, exp2
 from minigrad.kernels.cuda.language import Kernel, cuda, device, float32, kernel
 from minigrad.kernels.cuda.matmul import store_pair
-from minigrad.kernels.cuda.matvec import warp_sum
+from minigrad.kernels.cuda.teams import WARP, sums
 from minigrad.kernels.cuda.tiles import ELEMENT, POINTER, WIDEN, ZERO
 
 ONE, LOW = float32(1), float32(-math.inf)
+warp_sum = sums(WARP)
 LOG2E, LN2 = float32(math.log2(math.e)), float32(math.log(2))
 
 
@@ -51,16 +52,20 @@ class Shape(NamedTuple):
         return 32 * self.warps
 
 
-def forward_shape(dtype: str, size: int) -> Shape:
-    return Shape(4, 32 if dtype == "float32" else 64, 2)
+SHORT = Shape(1, 16, 2)  # up to 16 own rows: more warps would have nothing to do
 
 
-def grad_query_shape(dtype: str, size: int) -> Shape:
-    return Shape(4, 32, 1 if dtype == "float32" and size == 128 else 2)
+def forward_shape(dtype: str, size: int, t_query: int) -> Shape:
+    """For head sizes filled up to `size`; wider tiles would need more registers than there are."""
+    return SHORT if t_query <= SHORT.rows else Shape(4, 32 if dtype == "float32" else 64, 2)
 
 
-def grad_key_shape(dtype: str, size: int) -> Shape:
-    return Shape(4, 16 if dtype == "float32" and size == 128 else 32, 2)
+def grad_query_shape(dtype: str, size: int, t_query: int) -> Shape:
+    return SHORT if t_query <= SHORT.rows else Shape(4, 32, 1 if dtype == "float32" and size == 128 else 2)
+
+
+def grad_key_shape(dtype: str, size: int, t_key: int) -> Shape:
+    return SHORT if t_key <= SHORT.rows else Shape(4, 16 if dtype == "float32" and size == 128 else 32, 2)
 
 
 def shared_bytes(dtype: str, size: int, shape: Shape, own: int) -> int:
@@ -68,9 +73,8 @@ def shared_bytes(dtype: str, size: int, shape: Shape, own: int) -> int:
     return (own * shape.rows + 2 * shape.stages * shape.columns) * size * ELEMENT[dtype](0).itemsize
 
 
-def _name(kind: str, dtype: str, size: int, vector: bool, shape: Shape, usual: Shape) -> str:
-    tail = "" if vector else "_ragged"
-    return f"flash_{kind}_{dtype}_{size}{tail}" + ("" if shape == usual else "_{}_{}_{}".format(*shape))
+def _name(kind: str, dtype: str, size: int, vector: bool, shape: Shape) -> str:
+    return f"flash_{kind}_{dtype}_{size}_{shape.warps}x{shape.columns}x{shape.stages}" + ("" if vector else "_ragged")
 
 
 def _hide(tiles: int, transposed: bool) -> Any:
@@ -137,7 +141,7 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
         f"{POINTER[dtype]}, {POINTER[dtype]}, {POINTER[dtype]}, uint8*, {POINTER[dtype]}, float32*, "
         + "int32, " * 25
         + "float32",
-        name=_name("forward", dtype, size, vector, shape, forward_shape(dtype, size)),
+        name=_name("forward", dtype, size, vector, shape),
         threads=threads,
         blocks=2,
     )
@@ -251,7 +255,7 @@ def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kern
         ", ".join([POINTER[dtype]] * 5 + ["float32*", "uint8*", "float32*", POINTER[dtype]])
         + ", int32" * 31
         + ", float32",
-        name=_name("grad_query", dtype, size, vector, shape, grad_query_shape(dtype, size)),
+        name=_name("grad_query", dtype, size, vector, shape),
         threads=threads,
         blocks=2,
     )
@@ -292,7 +296,7 @@ def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kern
                 inner = ZERO
                 for x in range(lane, d_value, 32):
                     inner += widen(g[g_base + y * g_t + x]) * widen(result[batch * r_b + head * r_h + y * r_t + x])
-                inner = warp_sum(inner)
+                inner = warp_sum(inner, None)
                 height = lse[l_base + y]
                 base = height * LOG2E if height > LOW or height != height else ZERO  # -inf: no key seen
                 if lane == 0:
@@ -365,7 +369,7 @@ def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel
         ", ".join([POINTER[dtype]] * 4 + ["float32*", "uint8*", "float32*"] + [POINTER[dtype]] * 2)
         + ", int32" * 31
         + ", float32",
-        name=_name("grad_key", dtype, size, vector, shape, grad_key_shape(dtype, size)),
+        name=_name("grad_key", dtype, size, vector, shape),
         threads=threads,
         blocks=2,
     )

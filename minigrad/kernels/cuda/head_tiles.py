@@ -30,6 +30,7 @@ from minigrad.kernels.cuda.intrinsics import (
     ldmatrix_transposed,
     mma_tf32,
     opaque,
+    rolled,
 )
 from minigrad.kernels.cuda.language import cuda, device, float32, int32
 from minigrad.kernels.cuda.tiles import CHUNK, HALVES, MMA, NOTHING, PACK, ZERO, high_part, low_part
@@ -97,7 +98,7 @@ def copier_of_rows(dtype: str, rows: int, size: int, threads: int, vector: bool)
     @device
     def start(shared, at, source, base, line, row, rows_end, width):
         for u in range(opaque(rounds)):
-            cuda.syncwarp()  # with this and an unknown bound it is not unrolled: so many indices would spill
+            rolled()  # the indices of so many rounds would not fit into registers
             step(shared, at, source, base, line, row, rows_end, width, cuda.threadIdx.x + u * threads)
 
     return start

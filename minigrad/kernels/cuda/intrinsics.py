@@ -22,6 +22,7 @@ Nothing is imported from a CUDA package until the compiler asks for the type of 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -44,6 +45,7 @@ class Intrinsic:
     emulate     (the lanes' arguments) -> the lanes' results, of one that a warp executes together
     emulate_thread  the same of one that every thread executes by itself
     effect      it does more than compute its results (memory, order): never moved or dropped
+    convergent  it must not be made to depend on more conditions: a loop around it is not unrolled by guesses
     """
 
     def __init__(
@@ -56,9 +58,10 @@ class Intrinsic:
         emulate: Callable[[Lanes], Any] | None = None,
         emulate_thread: Callable[..., Any] | None = None,
         effect: bool = False,
+        convergent: bool = False,
     ) -> None:
         self.__name__ = name
-        self.text, self.effect = text, effect
+        self.text, self.effect, self.convergent = text, effect, convergent
         self.results, self.operands = results.split(), operands.split()
         self.emulate, self.emulate_thread = emulate, emulate_thread
 
@@ -148,7 +151,7 @@ class Intrinsic:
             constraints.append("~{memory}")
         function = ir.FunctionType(returned, [operand.type for operand in operands])
         code = ir.InlineAsm(function, self.text, ",".join(constraints), side_effect=self.effect)
-        value = builder.call(code, operands)
+        value = builder.call(code, operands, attrs=("convergent",) if self.convergent else ())
         if len(results) < 2:
             return [value]
         return [builder.extract_value(value, i) for i in range(len(results))]
@@ -442,20 +445,27 @@ mma_float16 = _mma_intrinsic(
 # --- numbers and their patterns -------------------------------------------------------------------------
 
 
+_WORD, _REAL = struct.Struct("<I"), struct.Struct("<f")
+
+
 def _float(bits: Any) -> np.float32:
-    return np.array([bits], np.int64).astype(np.int32).view(np.float32)[0]
+    return np.float32(_REAL.unpack(_WORD.pack(int(bits) & 0xFFFFFFFF))[0])
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 32) if bits >> 31 else bits
 
 
 def _bits(x: Any) -> int:
-    return int(np.array([x], np.float32).view(np.int32)[0])
+    return _signed(_WORD.unpack(_REAL.pack(x))[0])
 
 
 def _to_tf32(x: Any) -> int:
     """To the nearest of 10 fraction bits, ties away from zero; infinities and NaN stay."""
-    bits = int(np.array([x], np.float32).view(np.uint32)[0])
+    bits = _WORD.unpack(_REAL.pack(x))[0]
     if bits & 0x7F800000 != 0x7F800000:
         bits = (bits + 0x1000) & 0xFFFFE000
-    return bits - (1 << 32) if bits >> 31 else bits
+    return _signed(bits)
 
 
 def _pack(kind: str) -> Callable[[Any, Any], int]:
@@ -489,6 +499,8 @@ def _unpack(kind: str, half: int) -> Callable[[Any], np.float32]:
 to_tf32 = Intrinsic("to_tf32", "cvt.rna.tf32.f32 $0, $1;", "b32", "f32", emulate_thread=_to_tf32)
 float_bits = Intrinsic("float_bits", "mov.b32 $0, $1;", "b32", "f32", emulate_thread=_bits)
 bits_float = Intrinsic("bits_float", "mov.b32 $0, $1;", "f32", "b32", emulate_thread=_float)
+rolled = Intrinsic("rolled", "", emulate_thread=lambda: None, effect=True, convergent=True)
+"""In the body of a loop whose length is `opaque`: keeps it from being unrolled."""
 opaque = Intrinsic("opaque", "mov.b32 $0, $1;", "b32", "b32", emulate_thread=int, effect=True)
 """An integer of which the compiler knows nothing."""
 exp2 = Intrinsic("exp2", "ex2.approx.ftz.f32 $0, $1;", "f32", "f32", emulate_thread=lambda x: np.exp2(np.float32(x)))

@@ -57,8 +57,8 @@ STAGES = 3  # tiles in shared memory: one that is read, two on their way
 BAND = 8  # tile rows that neighbouring blocks share, so that their operands stay in the L2 cache
 
 # What the tiled kernels are called with: pointers, sizes, strides of lines, and of the two batch dimensions; how much
-# of k a chunk takes, and how far apart the chunks' results lie.
-_SIZES = "int32, " * 14 + "int32"
+# of k a chunk takes, how far apart the chunks' results lie; and may neighbours be stored in pairs (aligned)?
+_SIZES = "int32, " * 15 + "int32"
 
 
 @device
@@ -241,7 +241,7 @@ def tiled_kernel(
     )
     def matmul_tiled(
         a, b, c, m, n, k, a_line, b_line, c_line, inner, a_outer, a_inner, b_outer, b_inner, c_outer, c_inner, chunk,
-        c_part,
+        c_part, paired,
     ):  # fmt: skip
         shared = cuda.shared.array(0, element)
         total = cuda.local.array((tiles_i, tiles_j, 4), float32)
@@ -282,7 +282,6 @@ def tiled_kernel(
             if now == STAGES:
                 now = 0
         base = batch_of(cuda.blockIdx.y, inner, c_outer, c_inner) + cuda.blockIdx.z * c_part
-        paired = ((base | c_line) & 1) == 0
         for i in range(tiles_i):
             for j in range(tiles_j):
                 x = column + column_w + 8 * j + ((lane & 3) << 1)
@@ -290,7 +289,7 @@ def tiled_kernel(
                     y = row + row_w + 16 * i + (lane >> 2) + 8 * half
                     if y < m and x < n:
                         at = base + y * c_line + x
-                        store(c, at, total[i, j, 2 * half], total[i, j, 2 * half + 1], x + 1 < n, paired)
+                        store(c, at, total[i, j, 2 * half], total[i, j, 2 * half + 1], x + 1 < n, paired != 0)
 
     return matmul_tiled
 

@@ -14,23 +14,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from minigrad.kernels.cuda.language import Kernel, cuda, device, float32, kernel
+from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
 from minigrad.kernels.cuda.matmul import batch_of
+from minigrad.kernels.cuda.teams import WARP, sums
 from minigrad.kernels.cuda.tiles import NARROW, POINTER, WIDEN, ZERO, loads
 
 ROWS = (1, 2, 4, 8)  # rows of A that a variant serves at most
 WARPS = 8
-
-
-@device
-def warp_sum(x):
-    """The sum over the lanes of a warp, in every lane."""
-    x += cuda.shfl_xor_sync(0xFFFFFFFF, x, 16)
-    x += cuda.shfl_xor_sync(0xFFFFFFFF, x, 8)
-    x += cuda.shfl_xor_sync(0xFFFFFFFF, x, 4)
-    x += cuda.shfl_xor_sync(0xFFFFFFFF, x, 2)
-    x += cuda.shfl_xor_sync(0xFFFFFFFF, x, 1)
-    return x
+warp_sum = sums(WARP)
 
 
 @cache
@@ -68,7 +59,7 @@ def deep_matvec(dtype: str, rows: int, vector: bool) -> Kernel:
                         total[r] += w[q] * x[q]
             c_base = batch_of(cuda.blockIdx.y, inner, c_outer, c_inner) + column * c_column
             for r in range(rows):
-                value = warp_sum(total[r])
+                value = warp_sum(total[r], None)
                 if lane == 0 and r < m:
                     c[c_base + r * c_row] = narrow(value)
 

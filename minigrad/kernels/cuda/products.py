@@ -47,6 +47,11 @@ class Matrices(NamedTuple):
         width = CHUNK[self.array.dtype.name]
         return self.array.pointer % 16 == 0 and not any(stride % width for stride in (self.outer, self.inner, line))
 
+    def paired(self, part: int) -> bool:
+        """Does every second element begin at a multiple of two elements' size, in parts `part` elements apart too?"""
+        strides = (self.outer, self.inner, self.row, part)
+        return self.array.pointer % (2 * self.array.itemsize) == 0 and not any(stride % 2 for stride in strides)
+
 
 class Problem(NamedTuple):
     """C = A B for every batch; `inner` is the second batch dimension's size."""
@@ -198,7 +203,7 @@ def _tiled(calls: DeviceCalls, problem: Problem) -> None:
     calls.launch(
         kernel, (-(-m // tiling.m) * -(-n // tiling.n), batches, splits), tiling.threads,
         a.array, b.array, c.array, m, n, k, a_line, b_line, c.row, *problem._replace(c=c).batch_strides,
-        chunk, batches * m * n, shared=tiling.shared_bytes,
+        chunk, batches * m * n, c.paired(batches * m * n if splits > 1 else 0), shared=tiling.shared_bytes,
     )  # fmt: skip
     finish()
 

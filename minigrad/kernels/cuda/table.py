@@ -38,6 +38,7 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     ),
     "products": (("matmul", _FLOATS),),
     "projection": (("linear_cross_entropy linear_cross_entropy_grad", ("float32",)),),
+    "attention": (("attention attention_grad flash_attention flash_attention_grad", _FLOATS),),
 }
 
 FAST: dict[tuple[str, str, str], str] = {

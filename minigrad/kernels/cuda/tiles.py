@@ -28,6 +28,7 @@ from minigrad.kernels.cuda.intrinsics import (
     ldmatrix,
     ldmatrix_transposed,
     opaque,
+    rolled,
     to_tf32,
 )
 from minigrad.kernels.cuda.language import cuda, device, float32, int32, uint16
@@ -181,7 +182,7 @@ def copier(dtype: str, rows: int, threads: int, is_deep: bool, vector: bool) -> 
         @device
         def start(shared, at, source, base, stride, row, rows_end, k, k_end):
             for u in range(opaque(rounds)):
-                cuda.syncwarp()  # with this and an unknown bound it is not unrolled: so many indices would spill
+                rolled()  # the indices of so many rounds would not fit into registers
                 one(shared, at, source, base, stride, row, rows_end, k, k_end, cuda.threadIdx.x + u * threads)
 
     return start
