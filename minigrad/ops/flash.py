@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from minigrad import dtypes
 from minigrad.ops import attention as plain
 from minigrad.ops import rules
 from minigrad.ops.elementwise import bitwise_and, cast
@@ -74,9 +75,10 @@ flash_op: Op = op(
     ],
     decomposition=_steps,
     aux=1,
+    wide=1,
     shape=lambda metas, **_: [
         ((*metas[0][0][:-1], metas[2][0][-1]), metas[0][1]),
-        (metas[0][0][:-1], metas[0][1]),
+        (metas[0][0][:-1], dtypes.float32 if dtypes.is_half(metas[0][1]) else metas[0][1]),
     ],
     flops=lambda metas, outputs, *, scale, causal: (
         (2 * metas[0][0][-1] + 2 * metas[2][0][-1] + 14)

@@ -48,6 +48,7 @@ class Op:
     differentiable  False for comparisons, indices and the like
     shape_rule    (metas of inputs, attrs) -> metas of outputs; used while tracing only
     flops         (metas of inputs, metas of outputs, attrs) -> floating-point operations
+    wide          how many trailing outputs stay float32 for half types: statistics that a half would spoil
     samples       rng -> inputs and attributes on which the op is tested; `domain` limits generated inputs
     kernels       (device, dtype) -> fast kernel, filled by `minigrad.kernels`
     """
@@ -65,6 +66,7 @@ class Op:
         source: str = "",
         view: bool = False,
         aux: int = 0,
+        wide: int = 0,
         differentiable: bool = True,
         decomposition: Callable[..., Any] | None = None,
         exact_dtype: bool = False,
@@ -78,6 +80,7 @@ class Op:
         self.source = source
         self.view = view
         self.aux = aux
+        self.wide = wide
         self.differentiable = differentiable
         self.decomposition = decomposition
         self.exact_dtype = exact_dtype  # moves or casts data: no float32 detour for half types
@@ -164,7 +167,11 @@ class Op:
         outputs = result if type(result) is tuple else (result,)
         if half is None:
             return tuple(o if type(o) is np.ndarray else np.asarray(o) for o in outputs)
-        return tuple(np.asarray(o, half) if np.asarray(o).dtype == dtypes.float32 else np.asarray(o) for o in outputs)
+        narrow = len(outputs) - self.wide
+        return tuple(
+            np.asarray(o, half) if i < narrow and np.asarray(o).dtype == dtypes.float32 else np.asarray(o)
+            for i, o in enumerate(outputs)
+        )
 
     def output_metas(self, metas: Sequence[Meta], attrs: Mapping[str, Any]) -> tuple[Meta, ...]:
         """Shapes and dtypes of the outputs without computing them."""

@@ -29,7 +29,7 @@ from minigrad.kernels.cuda.intrinsics import COPY_ASYNC_WAIT, copy_async_commit,
 from minigrad.kernels.cuda.language import Kernel, cuda, device, float32, kernel
 from minigrad.kernels.cuda.matmul import store_pair
 from minigrad.kernels.cuda.teams import WARP, sums
-from minigrad.kernels.cuda.tiles import ELEMENT, POINTER, WIDEN, ZERO
+from minigrad.kernels.cuda.tiles import CHUNK, ELEMENT, POINTER, WIDEN, ZERO
 
 ONE, LOW = float32(1), float32(-math.inf)
 warp_sum = sums(WARP)
@@ -70,7 +70,7 @@ def grad_key_shape(dtype: str, size: int, t_key: int) -> Shape:
 
 def shared_bytes(dtype: str, size: int, shape: Shape, own: int) -> int:
     """Dynamic shared memory: `own` tiles of the block's rows, two of the other side a stage."""
-    return (own * shape.rows + 2 * shape.stages * shape.columns) * size * ELEMENT[dtype](0).itemsize
+    return (own * shape.rows + 2 * shape.stages * shape.columns) * size * 16 // CHUNK[dtype]
 
 
 def _name(kind: str, dtype: str, size: int, vector: bool, shape: Shape) -> str:

@@ -122,8 +122,8 @@ def product(calls: DeviceCalls, a: DeviceArray, b: DeviceArray, c: DeviceArray) 
         return
     sizes = (1,) * (2 - len(sizes)) + sizes
     padded = [(0,) * (2 - len(s)) + s for s in strides]
-    operands = [Matrices(x, *s, *_matrix_strides(x)) for x, s in zip((a, b, c), padded, strict=True)]
-    _dispatch(calls, Problem(*operands, m, n, k, count, sizes[1]))
+    left, right, result = (Matrices(x, *s, *_matrix_strides(x)) for x, s in zip((a, b, c), padded, strict=True))
+    _dispatch(calls, Problem(left, right, result, m, n, k, count, sizes[1]))
 
 
 def _dispatch(calls: DeviceCalls, problem: Problem) -> None:

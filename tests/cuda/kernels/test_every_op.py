@@ -11,7 +11,8 @@ from minigrad.kernels.cuda import expressions, table
 from minigrad.ops.registry import OPS
 
 CASES = sorted((op, dtype) for op, _, dtype in table.FAST)
-KEPT = {"adam": 4}  # how many inputs take the dtype; the others (step and rate) keep theirs
+KEPT = {"adam": 4, "flash_attention_grad": 5}  # how many inputs take the dtype; others (step, log-sum-exp) keep theirs
+SLOW = ("attention", "attention_grad", "flash_attention", "flash_attention_grad")  # their last samples have it all
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
 
 
@@ -41,13 +42,15 @@ def test_the_ops_own_samples(name, dtype):
     if name == "fused" and dtype == "bool":
         pytest.skip("the sample is of float32; tests of fused groups have others")
     seed = zlib.crc32(name.encode())
-    for i, (inputs, attrs) in enumerate(OPS[name].samples(np.random.default_rng(seed))):
+    samples = list(OPS[name].samples(np.random.default_rng(seed)))
+    for i, (inputs, attrs) in enumerate(samples[-2 if dtype == "float32" else -1 :] if name in SLOW else samples):
         if name == "cast":
             attrs = {"dtype": np.dtype(("float32", "int64", "bool", "float64")[seed % 4])}
         if name == "take" and inputs[1].dtype == bool:
             continue  # the shape of the result depends on values: the host's work
-        races = dtype in ("float32", "int64")
-        agrees(name, converted(name, inputs, dtype), attrs, seed=i, rtol=3e-5, atol=3e-6, twice=not races, races=races)
+        races = dtype in ("float32", "int64") and name not in SLOW
+        twice = not races and name not in SLOW
+        agrees(name, converted(name, inputs, dtype), attrs, seed=i, rtol=3e-5, atol=3e-6, twice=twice, races=races)
 
 
 def test_every_expression_is_served_and_every_served_op_has_one():
