@@ -129,7 +129,10 @@ _watcher: Watcher | None = None
 
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
-    """Call `watcher` after every op that is computed inside; what a composite is made of is not shown to it."""
+    """Call `watcher` after every op that is computed inside; what a composite is made of is not shown to it.
+
+    What is on a device is shown as copies on the host.
+    """
     global _watcher
     before, _watcher = _watcher, watcher
     try:
@@ -144,7 +147,7 @@ def _watched(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> 
     assert watcher is not None
     try:
         outputs = run(op, arrays, attrs)
-        watcher(op, arrays, outputs)
+        watcher(op, *([a if isinstance(a, np.ndarray) else a.numpy() for a in part] for part in (arrays, outputs)))
     finally:
         _watcher = watcher
     return outputs

@@ -96,10 +96,19 @@ def test_without_a_gpu_the_cuda_mode_is_refused_in_one_sentence(monkeypatch):
         resolve("minigrad:cuda")
 
 
-def test_the_cuda_mode_computes_on_the_device(monkeypatch):
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "layer-norm-formula",
+        "rms-norm-has-one-gain-per-feature",
+        "clipping-uses-one-norm-over-all-parameters",
+        "sgd-subtracts-the-rate-times-the-gradient",
+    ],
+)
+def test_the_cuda_mode_keeps_claims_on_the_device(claim):
     pytest.importorskip("greenlet", reason="the simulator needs greenlet")
     with runtime.use(SimulatedDriver()) as device:
-        evidence, _ = evidence_of(CHECKS["layer-norm-formula"], resolve("minigrad:cuda"), examples=0)
+        evidence, _ = evidence_of(CHECKS[claim], resolve("minigrad:cuda"), examples=0)
         assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"
         assert device.driver.counts["launch"]
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+import minigrad.functional
 from minigrad import nn
+from minigrad.study.nan import NotFinite, find_nan
 
 
 def test_a_tensor_goes_there_and_back(cuda):
@@ -115,3 +117,26 @@ def test_a_scalar_of_the_host_counts_as_a_number(cuda):
     assert x.grad.tolist() == [1.5, 6.0]
     with pytest.raises(RuntimeError, match="different devices"):
         x * mg.tensor(2.0, requires_grad=True)  # its gradient would be on the other device
+
+
+def test_the_first_nan_is_found_on_the_device(cuda):
+    found = find_nan(lambda x: (x * 2).log().sum(), mg.tensor([1.0, -1.0], device="cuda"))
+    assert isinstance(found, NotFinite)
+    assert found.op == "log"
+
+
+def test_vjps_that_make_constants_make_them_beside_the_gradient(cuda):
+    """Rules of indexing, padding and choice bring arrays of their own."""
+
+    def gradient(device):
+        x = mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device, requires_grad=True)
+        ids = mg.tensor([[0, 2], [1, 1]], device=device)
+        y = x * 1
+        y[0, 1:] = 0.5
+        y[ids[:, 0] > 0] = 2.0
+        parts = [y.gather(1, ids), y.scatter(1, ids[:, :1], 3.0), mg.functional.pad(x, (1, 0), 7.0)]
+        parts += [x[[1, 0]], x.max(1)[0], x.var(0), x.flip(0), x.tril(), x.repeat_interleave(2, 0), x.pow(2)]
+        sum((part * part).sum() for part in parts).backward()
+        return x.grad.numpy()
+
+    np.testing.assert_allclose(gradient("cuda"), gradient("cpu"), rtol=1e-5)
