@@ -1,0 +1,49 @@
+"""Every op of the registry is computed on the device, or is one of a short list that the host computes on purpose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+import minigrad.compile
+import minigrad.functional
+import minigrad.optim
+from minigrad import kernels
+from minigrad.kernels.cuda.execute import HOST
+from minigrad.ops.registry import OPS
+
+DATA = {"where": "bool", "random_uniform": "int64", "bitwise_and": "bool", "bitwise_or": "bool", "bitwise_xor": "bool",
+        "bitwise_not": "bool"}  # fmt: skip  # ops whose first input is not float32
+
+
+def has_a_route(op):
+    kernel = (op.name, "cuda", DATA.get(op.name, "float32")) in kernels.FAST
+    return kernel or op.view or op.name in HOST or op.name == "to_device"
+
+
+@pytest.mark.parametrize("name", sorted(op.name for op in OPS.values() if op.reference is not None))
+def test_every_op_has_a_route(name):
+    assert has_a_route(OPS[name]), f"{name} has no kernel for CUDA, and is not listed in HOST with a reason"
+
+
+def test_the_hosts_list_is_what_it_says():
+    for name, reason in HOST.items():
+        assert len(reason) > 20
+        assert not any(op == name and device == "cuda" for op, device, _ in kernels.FAST)
+
+
+def test_an_op_on_the_host_is_right_and_counted(cuda):
+    x = mg.tensor([3.0, 1.0, 2.0], device="cuda")
+    assert x.argsort().tolist() == [1, 2, 0]
+    assert cuda.host_ops == {"argsort": 1}
+    values, order = x.topk(2)
+    assert (values.tolist(), order.tolist()) == ([3.0, 2.0], [0, 2])
+    assert x[x > 1.5].tolist() == [3.0, 2.0]  # its shape depends on values
+    assert cuda.host_ops == {"argsort": 2, "take": 1}
+
+
+def test_a_dtype_without_a_kernel_is_computed_on_the_host(cuda):
+    x = mg.tensor(np.array([[1.0, 2.0]]), device="cuda")
+    np.testing.assert_allclose(x.softmax(-1).numpy(), x.cpu().softmax(-1).numpy(), rtol=1e-12)
+    assert cuda.host_ops == {"softmax": 1}
