@@ -253,6 +253,41 @@ def test_stepping_to_the_end_shows_autograds_gradients(page, traced):
 
 
 @browsing
+def test_an_address_can_name_a_step_a_search_and_a_theme(page, traced, tmp_path):
+    address = (tmp_path / "page.html").resolve().as_uri()
+    page._call("POST", "/url", {"url": f"{address}#step=3&theme=dark"})
+    assert page.run("return document.getElementById('position').textContent").startswith("3 of ")
+    assert page.run("return document.documentElement.classList.contains('dark')")
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    dark = page.run(ground)
+    page.run("document.getElementById('theme').click()")
+    assert page.run(ground) != dark
+    page._call("POST", "/url", {"url": f"{address}#search=layers.2+matmul&theme=light"})
+    assert "matmul" in page.run("return document.querySelector('#panel h2').textContent")
+    assert not page.run("return document.documentElement.classList.contains('dark')")
+
+
+@browsing
+def test_colours_are_readable_in_both_themes(page):
+    """Text and its ground differ by at least 4.5 to 1 (WCAG AA), in light and in dark."""
+    measure = """
+        const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        const light = colour => {
+          const [r, g, b] = colour.match(/\\d+/g).slice(0, 3).map(v => linear(v / 255));
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+        };
+        const ratio = (a, b) => Math.max(light(a) / light(b), light(b) / light(a));
+        const worst = [];
+        for (const dark of [false, true]) {
+          document.documentElement.classList.toggle("dark", dark);
+          for (const box of document.querySelectorAll(".box")) for (const text of box.querySelectorAll("text"))
+            worst.push(ratio(getComputedStyle(text).fill, getComputedStyle(box.querySelector("rect")).fill));
+        }
+        return Math.min(...worst);"""
+    assert page.run(measure) >= 4.5
+
+
+@browsing
 def test_keys_walk_and_no_name_becomes_markup(chrome, tmp_path):
     path = tmp_path / "hostile.html"
     path.write_text(hostile_graph().html(), encoding="utf-8")

@@ -384,10 +384,19 @@ $("next").onclick = () => go(step + 1);
 $("play").onclick = play;
 $("slider").oninput = e => go(+e.target.value);
 $("theme").onclick = () => document.documentElement.classList.toggle("dark");
-if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.classList.add("dark");
 $("player").hidden = !D.steps.length;
 $("slider").max = D.steps.length;
 $("position").textContent = `0 of ${D.steps.length}`;
 draw();
 fit();
+addEventListener("hashchange", arrive);
+new ResizeObserver(move).observe(stage);
+arrive();
+function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
+  const asked = new URLSearchParams(location.hash.slice(1)), words = asked.get("search");
+  const theme = asked.get("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  document.documentElement.classList.toggle("dark", theme === "dark");
+  if (words) { $("search").value = words; search(words); nextHit(1); }
+  if (asked.has("step")) go(Number(asked.get("step")) || 0);
+}
 })();
