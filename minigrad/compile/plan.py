@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from minigrad.compile import codegen, fusion
 from minigrad.compile.layout import Layout, covers
 from minigrad.compile.memory import ALIGN, place
 from minigrad.graph import Edge, Graph, Node
+from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
@@ -45,6 +47,7 @@ class Plan:
         self.calls = Calls()
         self.origins: list[str] = []  # of each call: the op that it computes
         self.values: dict[Edge, np.ndarray] = {}
+        self.alone = False  # does BLAS have to leave the threads to us?
         layout = Layout(graph)
         self._allocate(layout)
         self._bind(layout)
@@ -55,7 +58,7 @@ class Plan:
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
-        with self._running, np.errstate(all="ignore"):
+        with self._running, np.errstate(all="ignore"), blas.single() if self.alone else nullcontext():
             for buffer, given in zip(self.inputs, inputs, strict=True):
                 np.copyto(buffer, given)
             for function, arguments in self.program:
@@ -119,12 +122,19 @@ class Plan:
             self.calls.extend(calls)
         elif node.op == "put" and outputs[0] is inputs[0]:
             self.calls.add(_put_in_place, outputs[0], node.attrs["index"], *inputs[1:])
+        elif node.op == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
+            self.alone = True
         elif node.op in _UFUNCS:
             self.calls.add(_fill, _UFUNCS[node.op], outputs[0], *inputs)
         elif node.op == "sum":
             self.calls.add(np.add.reduce, inputs[0], node.attrs["dims"], None, outputs[0], node.attrs["keepdim"])
         else:
             self.calls.add(_by_reference, op, inputs, node.attrs, outputs)
+
+    def _product(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
+        from minigrad.kernels.numba import gemm
+
+        return gemm.product(self.calls, a, b, c)
 
     def _bind_view(self, node: Node, source: np.ndarray) -> None:
         view = OPS[node.op].evaluate([source], node.attrs)[0]
