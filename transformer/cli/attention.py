@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from minigrad import Tensor
 from minigrad.io import write_atomically
 from transformer import data, heatmaps, tasks
 from transformer.data import BEGIN, END, PAD, Tokenizer
@@ -56,6 +57,7 @@ def layers(task: tasks.PairsTask | tasks.TextTask, text: str) -> list[Layer]:
 
     Raises ValueError for an empty text.
     """
+    inputs: tuple[Tensor, ...]
     if isinstance(task, tasks.TextTask):
         inputs = (task.continuation(text),)
         source = written = labels(task.tokenizer, inputs[0].numpy()[0])
