@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numba
@@ -35,6 +36,7 @@ class Call(NamedTuple):
     address: int
     arguments: str
     rows: int
+    work: float
     number: int
 
 
@@ -67,7 +69,7 @@ def _bits(value: float) -> str:
 
 def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -> Call | None:
     """A call that machine code can make, compiled, or None."""
-    rows = 0
+    rows, work = 0, 0.0
     if function is threads.over_rows:
         kernel, count, work, *rest = arguments
         if count >= 2 and work >= SHARED:
@@ -87,10 +89,10 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -
         function.compile(signature)
     compiled = function.overloads[signature]
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    return Call(address, ", ".join(map(str, texts)), rows, number) if address else None
+    return Call(address, ", ".join(map(str, texts)), rows, work, number) if address else None
 
 
-def _text(calls: Sequence[Call]) -> str:
+def _text(name: str, calls: Sequence[Call]) -> str:
     """The segment as an LLVM function (thread, threads, state) -> 0, or 1 + the index of the call that failed."""
     lines: list[str] = []
     barriers, shared_before = 0, False
@@ -129,8 +131,7 @@ def _text(calls: Sequence[Call]) -> str:
         ]
     return "\n".join(
         [
-            team.DECLARATIONS,
-            "define i64 @segment(i64 %thread, i64 %threads, ptr %state) {",
+            f"define i64 @{name}(i64 %thread, i64 %threads, ptr %state) {{",
             "  %ret = alloca ptr",
             "  %exc = alloca ptr",
             "  %first = icmp eq i64 %thread, 0",
@@ -151,12 +152,15 @@ class Segment:
     A call that fails is made again from Python, whose exception says what is wrong.
     """
 
-    def __init__(self, calls: Sequence[Call], plan: Sequence[Any], work: int) -> None:
+    def __init__(self, calls: Sequence[Call], plan: Sequence[Any]) -> None:
         self.calls = list(calls)
         self._plan = plan
-        self._together = work >= TOGETHER
-        self._engine = team.load(_text(calls))
-        address = self._engine.get_function_address("segment")
+        self._together = sum(call.work for call in calls if call.rows) >= TOGETHER
+
+    def load(self, engine: Any, name: str) -> None:
+        """Take the compiled function `name`; the engine lives as long as the segment."""
+        self._engine = engine
+        address = engine.get_function_address(name)
         self._alone = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
         self._task = team.Task(address)
 
@@ -173,22 +177,17 @@ class Segment:
 def assemble(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[tuple[Callable[..., Any], Any]]:
     """The calls of a plan with runs of kernels joined into segments: (function, arguments) to be called in order."""
     made: list[tuple[Callable[..., Any], Any]] = []
-    run: list[Call] = []
-    work = 0
-
-    def close() -> None:
-        nonlocal run, work
-        if run:
-            made.append((Segment(run, calls, work), ()))
-        run, work = [], 0
-
-    for number, (function, arguments) in enumerate(calls):
-        lowered = lower(function, arguments, number)
-        if lowered is None:
-            close()
-            made.append((function, arguments))
+    segments: list[Segment] = []
+    lowered = [lower(function, arguments, number) for number, (function, arguments) in enumerate(calls)]
+    for native, run in groupby(range(len(calls)), lambda number: lowered[number] is not None):
+        if native:
+            segments.append(Segment([call for call in (lowered[number] for number in run) if call], calls))
+            made.append((segments[-1], ()))
         else:
-            run.append(lowered)
-            work += arguments[2] if lowered.rows else 0
-    close()
+            made += [calls[number] for number in run]
+    if segments:  # one module for all: making an engine takes longer than compiling a segment
+        texts = [_text(f"segment{i}", segment.calls) for i, segment in enumerate(segments)]
+        engine = team.load("\n".join([team.DECLARATIONS, *texts]))
+        for i, segment in enumerate(segments):
+            segment.load(engine, f"segment{i}")
     return made

@@ -331,7 +331,8 @@ def _backward(
 
 @kernel
 def _one_query(start, stop, query, key, value, mask, mask_at, scale, out, lse):
-    """Every array contiguous; key and value are read once, in order."""
+    """Every array contiguous; key and value are read once, in order, and not behind the last visible key, where the
+    room of a cache is not filled yet."""
     heads, t_key, d = query.shape[1], key.shape[2], key.shape[3]
     group = heads // key.shape[1]
     d_value = value.shape[3]
@@ -339,32 +340,40 @@ def _one_query(start, stop, query, key, value, mask, mask_at, scale, out, lse):
     for head in range(start, stop):
         b, h = head // heads, head % heads
         hk, mask_row = h // group, b * mask_at[0] + h * mask_at[1]
+        q, y = query[b, h, 0], out[b, h, 0]
+        end = t_key
+        while mask_at[3] and end > 0 and not mask[mask_row + end - 1]:
+            end -= 1
         peak = _LOW
-        for j in range(t_key):
+        for j in range(end):
+            k = key[b, hk, j]
             score = _ZERO
             for c in range(d):
-                score += query[b, h, 0, c] * key[b, hk, j, c]
+                score += q[c] * k[c]
             score *= scale
             if mask_at[3]:
                 score = score if mask[mask_row + j] else _LOW
             row[j] = score
             peak = score if score > peak or score != score else peak
         for c in range(d_value):
-            out[b, h, 0, c] = _ZERO
+            y[c] = _ZERO
         if peak == _LOW:
             lse[b, h, 0] = _LOW
             continue
+        weights = row[:end]
         total = _ZERO
-        for j in range(t_key):
-            e = exp(row[j] - peak)
-            row[j] = e
+        for j in range(weights.shape[0]):
+            e = exp(weights[j] - peak)
+            weights[j] = e
             total += e
         lse[b, h, 0] = log(total) + peak
-        for j in range(t_key):
-            weight = row[j] / total
+        share = _ONE / total
+        for j in range(weights.shape[0]):
+            weight = weights[j] * share
             if weight != _ZERO:
+                v = value[b, hk, j]
                 for c in range(d_value):
-                    out[b, h, 0, c] += weight * value[b, hk, j, c]
+                    y[c] += weight * v[c]
 
 
 # --- binding ----------------------------------------------------------------------------------------
