@@ -1,4 +1,8 @@
-"""`minigrad warmup`: compile every CPU kernel now, so that no first step waits for it."""
+"""`minigrad warmup`: compile every CPU kernel now, so that no first step waits for it.
+
+Kernels are compiled for the types that ops give them one by one, and for what compiled steps make of them: a training
+step and a decoding step of a small GPT, with the fused kernels that any GPT of that build needs.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,14 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     start = time.perf_counter()
-    jobs = list(kernels_to_compile())
+    jobs = [*kernels_to_compile(), *programs_to_compile()]
     with Progress(transient=True) as progress:
         task = progress.add_task("compiling", total=len(jobs))
         for name, compile_one in jobs:
             progress.update(task, description=f"compiling {name}")
             compile_one()
             progress.advance(task)
-    print(f"{len(jobs)} kernels are compiled and cached ({time.perf_counter() - start:.1f} s)")
+    print(f"the kernels of {len(jobs)} ops and steps are compiled and cached ({time.perf_counter() - start:.1f} s)")
     return 0
 
 
@@ -50,3 +54,66 @@ def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
                     kernels.run(op, narrow, attrs)
 
         yield name, compile_one
+
+
+def programs_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
+    """(name, a call that compiles a step and runs it)."""
+    yield "a training step", _train
+    yield "a decoding step", _decode
+
+
+def _train() -> None:
+    """One compiled step of a GPT block with AdamW."""
+    import minigrad as mg
+    from minigrad import functional, nn
+    from minigrad.compile import compile
+    from minigrad.optim import AdamW
+
+    tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
+    qkv, out, up, down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
+    modules: list[nn.Module] = [tokens, norm, head, qkv, out, up, down]
+    optimizer = AdamW([parameter for module in modules for parameter in module.parameters()])
+
+    def step(ids: mg.Tensor, targets: mg.Tensor) -> mg.Tensor:
+        optimizer.zero_grad()
+        x = tokens(ids)
+        heads = qkv(norm(x)).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
+        x = x + out(mixed.transpose(1, 2).reshape(2, 6, 8))
+        x = x + down(functional.gelu(up(norm(x))))
+        loss = functional.cross_entropy(head(norm(x)).view(-1, 11), targets.view(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    ids = mg.tensor(np.random.default_rng(0).integers(0, 11, (2, 6)))
+    compile(step)(ids, ids)
+
+
+def _decode() -> None:
+    """One compiled step of decoding with a cache."""
+    import minigrad as mg
+    from minigrad import functional, nn
+    from minigrad.compile import compile
+
+    tokens, norm, qkv, up, head = (
+        nn.Embedding(11, 8),
+        nn.LayerNorm(8),
+        nn.Linear(8, 24),
+        nn.Linear(8, 8),
+        nn.Linear(8, 11),
+    )
+    key, value = mg.zeros(1, 2, 6, 4), mg.zeros(1, 2, 6, 4)
+
+    def step(ids: mg.Tensor, position: mg.Tensor) -> mg.Tensor:
+        x = tokens(ids)
+        new = qkv(norm(x)).view(3, 2, 4)
+        key[:, :, position] = new[1]
+        value[:, :, position] = new[2]
+        visible = (mg.arange(6) <= position).view(1, 1, 1, 6)
+        mixed = functional.scaled_dot_product_attention(new[0].view(1, 2, 1, 4), key, value, attn_mask=visible)
+        x = x + functional.gelu(up(mixed.view(1, 1, 8)))
+        return head(norm(x)).argmax(-1)
+
+    with mg.no_grad():
+        compile(step)(mg.zeros(1, 1, dtype=mg.int64), mg.tensor(0))

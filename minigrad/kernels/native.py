@@ -23,6 +23,7 @@ import numpy as np
 from numba.core.registry import CPUDispatcher
 
 from minigrad.kernels import team, threads
+from minigrad.kernels.compiler import compile_all
 from minigrad.kernels.numba.twins import TWINS
 
 SHARED = 2_000  # work (about ns) from which a call is cut over the team's threads: ten barriers
@@ -31,13 +32,22 @@ _RETURNED_NONE = -2  # numba's status of a function without a result, as is 0; e
 
 
 class Call(NamedTuple):
-    """A compiled kernel with its arguments, and which call of the plan it is. rows 0: the first thread does it all."""
+    """A kernel with the types of its arguments and their values in LLVM's language, and which call of the plan it is.
+    rows 0: the first thread does it all."""
 
-    address: int
+    kernel: Any
+    types: tuple[Any, ...]
     arguments: str
     rows: int
     work: float
     number: int
+
+    @property
+    def address(self) -> int:
+        """Where its machine code begins."""
+        compiled = self.kernel.overloads[self.types]
+        address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+        return address
 
 
 def _argument(value: Any) -> str | None:
@@ -68,7 +78,7 @@ def _bits(value: float) -> str:
 
 
 def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -> Call | None:
-    """A call that machine code can make, compiled, or None."""
+    """A call as one that machine code can make, or None."""
     rows, work = 0, 0.0
     if function is threads.over_rows:
         kernel, count, work, *rest = arguments
@@ -84,12 +94,8 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -
     texts = [_argument(value) for value in (arguments[2:] if rows else arguments)]
     if any(text is None for text in texts):
         return None
-    signature = tuple(numba.typeof(value) for value in arguments)
-    if signature not in function.overloads:
-        function.compile(signature)
-    compiled = function.overloads[signature]
-    address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    return Call(address, ", ".join(map(str, texts)), rows, work, number) if address else None
+    types = tuple(numba.typeof(value) for value in arguments)
+    return Call(function, types, ", ".join(map(str, texts)), rows, work, number)
 
 
 def _text(name: str, calls: Sequence[Call]) -> str:
@@ -179,6 +185,7 @@ def assemble(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> lis
     made: list[tuple[Callable[..., Any], Any]] = []
     segments: list[Segment] = []
     lowered = [lower(function, arguments, number) for number, (function, arguments) in enumerate(calls)]
+    compile_all([(call.kernel, call.types) for call in lowered if call])
     for native, run in groupby(range(len(calls)), lambda number: lowered[number] is not None):
         if native:
             segments.append(Segment([call for call in (lowered[number] for number in run) if call], calls))

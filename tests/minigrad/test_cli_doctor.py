@@ -46,3 +46,11 @@ def test_warmup_runs_the_kernel(name, monkeypatch):
 
 def test_warmup_knows_every_cpu_kernel():
     assert {name for name, _ in warmup.kernels_to_compile()} == {name for name, d, _ in kernels.FAST if d == "cpu"}
+
+
+def test_warmup_compiles_what_only_plans_call():
+    from minigrad.kernels.numba import argmax, matvec, put, twins
+
+    for _, compile_one in warmup.programs_to_compile():
+        compile_one()
+    assert all(kernel.overloads for kernel in (argmax._rows, matvec._by_rows, put._write, twins._check_rows))
