@@ -110,8 +110,8 @@ def run(listing: Listing, folder: Path, budget: str) -> Iterator[Row]:
                 first = next(iter(CHECKS))
                 supervisor.submit([first])
                 told = supervisor.result(first).notes
-                row.role = told[0].partition(" as ")[2]
-                claims = [claim for claim, check in CHECKS.items() if row.role in check.roles]
+                row.roles = roles_in(told)
+                claims = [claim for claim, check in CHECKS.items() if {*row.roles} & {*check.roles}]
                 supervisor.submit(claims)
                 results = {claim: supervisor.result(claim) for claim in claims}
         except SpecificationError as error:

@@ -7,15 +7,18 @@ called, where its parameters are, what its masks mean. Each fact has its evidenc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
 
+from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved, describe
 from conformance.adapters.inference.parts import PartOf, components, is_whole, whole_model
 from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
+from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import NotProvided
 
@@ -34,6 +37,7 @@ class TorchModuleImplementation:
             raise Unresolved(f"{type(cls).__name__} is an instance; name the class, which is built in many sizes")
         self.name = cls.__name__
         self.unresolved: list[str] = []
+        self._by_themselves: dict[str, Resolution | None] = {}
         self.resolutions = {found.role: found for found in self._components(cls, role)}
         if not self.resolutions:
             whole = Resolution(cls, role)
@@ -43,7 +47,8 @@ class TorchModuleImplementation:
         """The components of a whole model that play a role, the first of each role; none of a class that is a part."""
         try:
             constructor = Constructor(cls)
-            model = whole_model(constructor, {"d_model": SIZES["d_model"], "n_heads": 1, "d_ff": SIZES["d_ff"]})
+            width = {"d_model": SIZES["d_model"], "d_ff": SIZES["d_ff"]}
+            model = whole_model(constructor, {**width, "n_heads": 1, "n_kv_heads": 1})
         except Exception:  # no model by itself; as a component it may have more to say
             return
         if not is_whole(constructor, model):
@@ -61,6 +66,12 @@ class TorchModuleImplementation:
             elif resolution.role not in found and role in (None, resolution.role):
                 found.add(resolution.role)
                 yield resolution
+        for name in MODELS:
+            if role in (None, name) and _takes_tokens(cls, name):
+                try:
+                    yield Resolution(cls, name)
+                except Exception as error:
+                    self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -80,7 +91,27 @@ class TorchModuleImplementation:
         """Raises NotProvided for other roles, and for options that the class has not."""
         if role not in self.resolutions:
             raise NotProvided(f"{self.name} plays the role {self.role}")
-        return self.resolutions[role].build(config)
+        try:
+            return self.resolutions[role].build(config)
+        except NotProvided:
+            alone = self._alone(role)
+            if alone is None:
+                raise
+            return alone.build(config)
+
+    def _alone(self, role: str) -> Resolution | None:
+        """The class of a whole model's component, constructed by itself: for sizes and options that the model refuses.
+
+        None for a class that is tested by itself, or cannot be constructed so.
+        """
+        if role not in self._by_themselves:
+            part = self.resolutions[role]
+            self._by_themselves[role] = None
+            if isinstance(part.constructor, PartOf):
+                with suppress(Exception):  # whatever it raises, it cannot be had
+                    found = Resolution(part.cls, role)
+                    self._by_themselves[role] = found if found.fits else None
+        return self._by_themselves[role]
 
     @property
     def notes(self) -> list[str]:
@@ -91,3 +122,12 @@ class TorchModuleImplementation:
         """The inference as text, a fact a line, component by component; then the components without a role."""
         told = [describe(f"{r.cls.__name__} as {r.role}", r.facts) for r in self.resolutions.values()]
         return "\n".join([*told, *(["no role was found for"] if self.unresolved else []), *self.unresolved])
+
+
+def _takes_tokens(cls: type[nn.Module], role: str) -> bool:
+    """Whether forward has the inputs of a whole model's role."""
+    try:
+        names = Call(cls, role).names
+    except Unresolved:
+        return False
+    return role != "cached_decoder_lm" or bool({"cache", "offset"} & set(names))

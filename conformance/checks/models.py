@@ -11,7 +11,7 @@ from conformance.checks.positions import pairings
 from conformance.checks.subjects import loaded, offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
-from conformance.protocol import ROLES, Array, Arrays, Subject
+from conformance.protocol import ROLES, Array, Arrays, NotProvided, Subject
 from conformance.reference.models import DecoderLM, EncoderDecoder
 from conformance.reference.positions import sinusoid
 
@@ -307,16 +307,20 @@ def lm_config(draw: Draw, **config: Any) -> dict[str, Any]:
     }
 
 
-def with_rope(impl: Any, draw: Draw, role: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with a pairing of RoPE that is provided, or without RoPE (as printed) where none is."""
-    return config if "rope" in config else offered(impl, role, config, rope=(*pairings(draw), None))
+def variant(impl: Any, draw: Draw, role: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration in what is provided of it: a pairing of RoPE, or none (as printed), where the configuration
+    says nothing; a head of its own where none is tied; key heads for every head where none can be shared."""
+    tied = config.get("tied", True)
+    rope = (config["rope"],) if "rope" in config else (*pairings(draw), None)
+    kv_heads = (config["n_kv_heads"], config["n_heads"])
+    return offered(impl, role, config, n_kv_heads=kv_heads, tied=(tied, not tied), rope=rope)
 
 
 def build_lm(
     impl: Any, draw: Draw, role: str = "decoder_lm", **config: Any
 ) -> tuple[Subject, Arrays, dict[str, Any], DecoderLM]:
     """A language model with random parameters, and the formulas of the same sizes and pairing."""
-    config = with_rope(impl, draw, role, lm_config(draw, **config))
+    config = variant(impl, draw, role, lm_config(draw, **config))
     subject, params = loaded(impl, draw, role, config)
     return subject, params, config, DecoderLM(config["n_heads"], config["n_kv_heads"], config["rope"])
 
@@ -328,8 +332,8 @@ def prompt(draw: Draw, low: int = 2, pin: int = 6) -> Array:
 @check("decoder-lm-formula", roles=("decoder_lm",), examples=5)
 def decoder_lm_formula(impl: Any, draw: Draw) -> Evidence:
     """Embedding (unscaled), N x [RMSNorm, causal GQA with RoPE, add, RMSNorm, SwiGLU, add], RMSNorm, tied head."""
-    variant = {"rope": None} if draw.bool("without RoPE, as printed") else {}
-    subject, p, config, formulas = build_lm(impl, draw, "decoder_lm", tied=draw.bool("tied", pin=True), **variant)
+    printed = {"rope": None} if draw.bool("without RoPE, as printed") else {}
+    subject, p, config, formulas = build_lm(impl, draw, "decoder_lm", tied=draw.bool("tied", pin=True), **printed)
     ids = prompt(draw)
     subject(ids=ids[:, :1])  # a mask or table cut for a short sequence must not stay
     expected = formulas.logits(p, ids)
@@ -376,6 +380,8 @@ def values_not_rotated(impl: Any, draw: Draw) -> Evidence:
 def tied_head(impl: Any, draw: Draw) -> Evidence:
     """Doubling the embedding of a token that the input lacks doubles its logit and changes no other."""
     subject, p, config, _ = build_lm(impl, draw)
+    if not config["tied"]:
+        raise NotProvided("its head has a matrix of its own")
     ids = prompt(draw) % 10
     before = subject(ids=ids)["out"]
     table = p["token_embedding.weight"].copy()
@@ -393,7 +399,7 @@ def tied_head(impl: Any, draw: Draw) -> Evidence:
 @check("decoder-lm-has-no-bias-and-no-cross-attention", roles=("decoder_lm",), examples=2)
 def decoder_lm_parameters(impl: Any, draw: Draw) -> Evidence:
     """Its parameters are embedding, q, k, v and output projections, gate, up, down, and one gain per norm."""
-    config = with_rope(impl, draw, "decoder_lm", lm_config(draw))
+    config = variant(impl, draw, "decoder_lm", lm_config(draw))
     subject = impl.build("decoder_lm", config)
     got = {name: a.shape for name, a in subject.params().items()}
     expected = ROLES["decoder_lm"].params(ROLES["decoder_lm"].settings(config))
@@ -405,6 +411,8 @@ def decoder_lm_limit(impl: Any, draw: Draw) -> Evidence:
     """max_len tokens pass, one more is refused."""
     limit = draw.int("max_len", 3, 9, 5)
     subject, _, config, _ = build_lm(impl, draw, max_len=limit)
+    if subject.attributes.get("longest") == "any":
+        raise NotProvided("its rotations need no table: it takes inputs of any length")
     fitting = subject(ids=np.ones((1, limit), np.int64))["out"]
     return all_of(
         same("shape at the limit", fitting.shape, (1, limit, config["vocab"])),
@@ -416,7 +424,7 @@ def decoder_lm_limit(impl: Any, draw: Draw) -> Evidence:
 def normal_start(impl: Any, draw: Draw) -> Evidence:
     """Every matrix starts from N(0, 0.02), the tied embedding among them; norm weights at 1."""
     config = {"vocab": 101, "d_model": 24, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "d_ff": 40}
-    config = with_rope(impl, draw, "decoder_lm", config)
+    config = variant(impl, draw, "decoder_lm", config)
     pieces = []
     for name, a in impl.build("decoder_lm", config).params().items():
         if a.ndim < 2:

@@ -8,7 +8,10 @@ and what they propose is confirmed by running the module against the documents' 
     calls       inputs by the names of forward's parameters; outputs by their shapes
     masks       which mask convention and shapes a module takes, by probing
     parameters  where the role's parameters are stored, by name and shape
+    stacks      the same for layers and whole models
     roles       which role a class plays
     subjects    the role's subject around the module
+    parts       the components of a whole model, constructed through it
+    positions, models   what is found out about those
     resolve     the whole inference of one class
 """

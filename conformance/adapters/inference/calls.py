@@ -29,20 +29,37 @@ INPUTS: dict[str, tuple[str, ...]] = {
 }
 """The protocol's input -> its names in forward, in the order in which meanings are tried."""
 
+_IDS = ("input_ids", "ids", "idx", "tokens", "token_ids", "x", "input", "inputs", "inp", "prompt")
+_LANGUAGE_MODEL = {"cache": INPUTS["cache"], "offset": INPUTS["offset"], "ids": _IDS}
+MODEL_INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "decoder_lm": _LANGUAGE_MODEL,
+    "cached_decoder_lm": _LANGUAGE_MODEL,
+    "encoder_decoder": {
+        "tgt": ("tgt", "trg", "target", "targets", "decoder_input_ids", "dec_input", "decoder_input", "tgt_ids", "y"),
+        "src": ("src", "source", "enc_input", "encoder_input", "src_ids", *_IDS),
+    },
+}
+"""The same for the roles of whole models."""
+
+_MAIN = {"decoder_lm": ("ids",), "cached_decoder_lm": ("ids",), "encoder_decoder": ("src", "tgt")}
+"""Role of a whole model -> the inputs that it cannot do without, in the order in which unknown names mean them."""
+
 WEIGHT_FLAGS = ("need_weights", "return_weights", "return_attention", "output_attentions", "return_attn", "need_attn")
 
 
 class Call:
     """How to call a module's forward: `names` maps the protocol's inputs to its parameters, `masks` those of masks.
 
-    Raises Unresolved when forward has a required parameter whose meaning is unknown.
+    role: that of a whole model; the calls of components are read alike. Raises Unresolved when forward has a required
+    parameter whose meaning is unknown, or no input.
     """
 
-    def __init__(self, cls: type[nn.Module]) -> None:
+    def __init__(self, cls: type[nn.Module], role: str = "") -> None:
         self.names: dict[str, str] = {}
         self.masks: list[str] = []
         self.constants: dict[str, Any] = {}
         self.optional: set[str] = set()
+        meanings = MODEL_INPUTS.get(role, INPUTS)
         unknown = []
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
         for parameter in parameters:
@@ -50,32 +67,39 @@ class Call:
             required = parameter.default is parameter.empty
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
-            meaning = next((m for m, names in INPUTS.items() if lower in names and m not in self.names), None)
+            meaning = next((m for m, names in meanings.items() if lower in names and m not in self.names), None)
             if "mask" in lower or lower in ("attn_bias", "attention_bias"):
                 self.masks.append(name)
                 if required:
                     self.constants[name] = None
             elif lower in WEIGHT_FLAGS:
                 self.constants[name] = True
-            elif lower == "average_attn_weights" or (lower in ("is_causal", "causal", "use_cache") and required):
+            elif lower == "average_attn_weights" or (lower in ("is_causal", "causal") and required):
                 self.constants[name] = False
+            elif lower == "use_cache" and (required or role == "cached_decoder_lm"):
+                self.constants[name] = role == "cached_decoder_lm"
             elif lower == "position_embeddings":  # the cosines and sines of no rotation
                 self.constants[name] = (torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
             elif meaning is not None:
                 self.names[meaning] = name
                 if not required:
                     self.optional.add(meaning)
+                elif meaning == "cache":
+                    self.constants[name] = None
             elif required:
                 unknown.append(name)
-        if "query" not in self.names and unknown:
-            self.names["query"] = unknown.pop(0)
-        if len(unknown) == 1 and "memory" not in self.names and "key" not in self.names:
-            self.names["memory"] = unknown.pop(0)
-        if unknown or "query" not in self.names:
+        main = _MAIN.get(role, ("query", "memory"))
+        for meaning in main:
+            taken = meaning in self.names or (meaning == "memory" and ("key" in self.names or len(unknown) > 1))
+            if unknown and not taken:
+                self.names[meaning] = unknown.pop(0)
+        needed = main if role else main[:1]
+        if unknown or not set(needed) <= set(self.names):
             missing = ", ".join(unknown) or "its input"
+            wanted = ", ".join(main) if role else "query, key, value (or x) and mask"
             raise Unresolved(
                 f"{cls.__name__}.forward needs {missing}, whose meaning is unknown: write a subclass whose forward "
-                "takes query, key, value (or x) and mask, or a class with build(role, config)"
+                f"takes {wanted}, or a class with build(role, config)"
             )
 
     @property
@@ -137,3 +161,23 @@ def weights_of(result: Any, module: nn.Module, shape: tuple[int, int, int, int])
         if tensor.shape == (b * heads, t_query, t_key):
             return tensor.reshape(shape)
     return None
+
+
+def cache_of(result: Any) -> Any:
+    """What a call gave to cache: under one of the names of caches, or the second of two results; else None."""
+    if isinstance(result, tuple) and not hasattr(result, "_fields"):
+        return result[1] if len(result) == 2 else None
+    named = (getattr(result, name, None) for name in INPUTS["cache"])
+    return next((cache for cache in named if cache is not None), None)
+
+
+def arrays_of(cache: Any) -> Iterator[Tensor]:
+    """The keys and values that a cache holds: its floating tensors of three axes or more, inside objects too."""
+    if isinstance(cache, Tensor):
+        if cache.ndim >= 3 and cache.is_floating_point():
+            yield cache
+    elif isinstance(cache, (tuple, list)):
+        for value in cache:
+            yield from arrays_of(value)
+    elif isinstance(cache, Mapping) or hasattr(cache, "__dict__"):
+        yield from arrays_of(list((cache if isinstance(cache, Mapping) else vars(cache)).values()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -50,6 +50,19 @@ Layout = dict[str, Place]
 def under(layout: Layout, prefix: str, name: str) -> Layout:
     """A child's layout as the parent sees it: parameters below `name`, stored below `prefix`."""
     return {f"{name}.{parameter}": place.under(prefix) for parameter, place in layout.items()}
+
+
+def numbered(layout: Layout, n_layers: int) -> Layout:
+    """The layout of a model with the numbers of its layers filled in."""
+    places: Layout = {}
+    for name, place in layout.items():
+        if "*" in name:
+            for i in map(str, range(n_layers)):
+                patterns = tuple(pattern.replace("*", i, 1) for pattern in place.patterns)
+                places[name.replace("*", i)] = replace(place, patterns=patterns)
+        else:
+            places[name] = place
+    return places
 
 
 def _matching(pattern: str, names: Mapping[str, Tensor]) -> list[str]:
@@ -268,9 +281,8 @@ def feed_forward_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[
     yield label, layout
 
 
-def swiglu_layouts(module: nn.Module, config: Config) -> Iterator[tuple[str, Layout]]:
+def swiglu_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[str, Layout]]:
     """Three matrices, or two with gate and up fused. Names decide which is the gate: w1, or one that says so."""
-    found = kernels(module, split=True)
     down = [k for k in found if k.tensor.shape[0] == config["d_model"]]
     rest = [k for k in found if k not in down]
     if len(down) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,11 +12,14 @@ from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.inference.probes import SIZES
 
-LAYERS, VOCABULARY = 2, SIZES["vocab"]
+LAYERS, VOCABULARY = SIZES["n_layers"], SIZES["vocab"]
 """How many layers and tokens a whole model is built with."""
 
 _PLAIN = (nn.Linear, nn.Dropout, nn.Identity, nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """Parts of torch's that play no role of their own."""
+
+_POSITIONS = re.compile(r"[Pp]osit|[Rr]otary|^R[oO]PE|PE$")
+"""Names of components that may play a role without parameters."""
 
 
 class PartOf:
@@ -48,8 +52,10 @@ class PartOf:
 
 def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Module:
     """The model, with few layers and tokens unless `values` says otherwise."""
+    vocab = values.get("vocab", VOCABULARY)
+    tables = {"vocab": vocab, "src_vocab": vocab, "tgt_vocab": vocab}
     model: nn.Module = constructor.make(
-        {"n_layers": LAYERS, "vocab": VOCABULARY, "max_len": SIZES["max_len"], "dropout": 0.0, **values}
+        {"n_layers": LAYERS, **tables, "max_len": SIZES["max_len"], "dropout": 0.0, **values}
     )
     return model
 
@@ -57,7 +63,7 @@ def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Modul
 def is_whole(constructor: Constructor, model: nn.Module) -> bool:
     """Whether it is a model rather than a component: it says how many tokens or layers, and embeds tokens."""
     embeds = any(isinstance(part, nn.Embedding) and part.num_embeddings == VOCABULARY for part in model.modules())
-    return embeds and bool({"vocab", "n_layers"} & constructor.known)
+    return embeds and bool({"vocab", "src_vocab", "n_layers"} & constructor.known)
 
 
 def components(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -65,7 +71,8 @@ def components(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     seen: set[type[nn.Module]] = set()
     found = []
     for path, part in model.named_modules():
-        plain = isinstance(part, _PLAIN) or not any(True for _ in part.parameters())
+        empty = not any(True for _ in part.parameters()) and not _POSITIONS.search(type(part).__name__)
+        plain = isinstance(part, _PLAIN) or empty
         if path and not plain and type(part) not in seen:
             seen.add(type(part))
             found.append((path, part))

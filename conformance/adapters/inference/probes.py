@@ -17,7 +17,10 @@ from conformance.adapters.inference.masks import ENCODINGS, SHAPES, Channel, pro
 from conformance.adapters.reference import REFERENCE
 from conformance.protocol import Arrays
 
-SIZES = {"d_model": 24, "n_heads": 4, "n_kv_heads": 2, "d_ff": 20, "d_k": 10, "max_len": 32, "vocab": 11}
+SIZES = {
+    **{"d_model": 24, "n_heads": 4, "n_kv_heads": 2, "d_ff": 20, "d_k": 10, "max_len": 32},
+    **{"vocab": 11, "src_vocab": 11, "tgt_vocab": 13, "n_layers": 2},
+}
 B, TQ, TK = 3, 5, 7
 FITS = 2e-5
 """A fit is equality with the formula to float32 rounding: largest error relative to the largest output."""

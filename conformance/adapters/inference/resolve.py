@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,20 @@ from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.inference.masks import Channel
+from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf
+from conformance.adapters.inference.positions import resolve_positions, resolve_rope
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, Probe, noise
-from conformance.adapters.inference.roles import SUPPORTED, is_norm, role_of, top_attentions
+from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, role_of
+from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
     Attention,
     CachedAttention,
+    CachedLanguageModel,
     Conventions,
     Embedding,
+    EncoderDecoder,
+    LanguageModel,
     ModuleSubject,
     Positions,
     Rope,
@@ -37,7 +42,6 @@ from conformance.adapters.inference.subjects import (
 from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from conformance.reference.attention import causal_mask
-from conformance.reference.positions import sinusoid
 
 MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "multi_head_attention": Attention,
@@ -53,6 +57,9 @@ MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "embedding": Embedding,
     "encoder_layer": TransformerLayer,
     "decoder_layer": TransformerLayer,
+    "decoder_lm": LanguageModel,
+    "cached_decoder_lm": CachedLanguageModel,
+    "encoder_decoder": EncoderDecoder,
 }
 
 _ACTIVATIONS = {"activation": ("relu", "gelu", "gelu_tanh", "silu")}
@@ -63,6 +70,9 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "layer_norm": {"eps": (1e-5, 1e-6, 1e-8, 1e-12)},
     "rms_norm": {"eps": (1e-6, 1e-5, 1e-8, 1e-12)},
     "rope": {"pairing": ("interleaved", "half")},
+    "decoder_lm": {"rope": ("interleaved", "half", None)},
+    "cached_decoder_lm": {"rope": ("interleaved", "half", None)},
+    "encoder_decoder": {"pad_id": (0, 1)},
 }
 """Options that a class may have fixed: the values that are tried."""
 
@@ -76,7 +86,7 @@ class Resolution:
 
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
     class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides. runs: whether
-    it could be run in its role at all.
+    it could be run in its role at all; fits: whether it equals the role's formula.
     """
 
     def __init__(
@@ -88,12 +98,13 @@ class Resolution:
         self.facts: list[Fact] = []
         self.fixed: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
-        self.runs = True
+        self.runs = self.fits = True
         self.role = role or ""
         self.constructor = constructor or Constructor(cls)
-        self.conventions = Conventions(Call(cls))
+        self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else ""))
         module = self.make({**SIZES, "bias": True})
-        self._settle_call(module)
+        if self.role not in MODELS:
+            self._settle_call(module)
         proposed = Fact("role", role, "as asked")
         if role is None:
             proposed = role_of(cls, self.constructor, self.conventions.call, module)
@@ -112,18 +123,22 @@ class Resolution:
 
     def _resolve(self) -> None:
         if self.role == "rope":
-            self._resolve_rope()
+            resolve_rope(self)
             return
         module = self.make(self.settings)
         probes.randomise(module)
-        {
+        resolvers: dict[type[ModuleSubject], Callable[[nn.Module], None]] = {
             Attention: self._resolve_attention,
             CachedAttention: self._resolve_cached,
             Tokenwise: self._resolve_tokenwise,
-            Positions: self._resolve_positions,
+            Positions: partial(resolve_positions, self),
             Embedding: self._resolve_embedding,
             TransformerLayer: self._resolve_layer,
-        }[MODULE_SUBJECTS[self.role]](module)
+            LanguageModel: partial(resolve_language_model, self),
+            CachedLanguageModel: partial(resolve_language_model, self),
+            EncoderDecoder: partial(resolve_encoder_decoder, self),
+        }
+        resolvers[MODULE_SUBJECTS[self.role]](module)
 
     def _settle_call(self, module: nn.Module) -> None:
         """Leave out an optional second input that the class refuses; fill a mask that it cannot do without."""
@@ -155,6 +170,8 @@ class Resolution:
         if "n_heads" in values and self.role != "self_attention":
             values["d_k"] = values["d_model"] // values["n_heads"]
         values["d_k"] = values["d_v"] = values.get("d_k", values.get("d_model"))
+        if "padding_idx" in values:
+            values["pad_id"] = values["padding_idx"]
         values["d_out"] = values["d_k"] if self.role == "self_attention" else values.get("d_model")
         keep = {
             k: v
@@ -173,10 +190,11 @@ class Resolution:
         if "d_k" in self.constructor.names and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
         for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
-            if settings.get(option, neutral) != neutral and option not in self.constructor.known:
+            named = "pad_id" if option == "padding_idx" else option
+            if settings.get(option, neutral) != neutral and named not in self.constructor.known:
                 raise NotProvided(f"{self.cls.__name__}'s constructor has no option for {option}")
         try:
-            subject = self._subject(settings, self.conventions)
+            subject = self.subject(settings, self.conventions)
         except Unresolved as error:
             if isinstance(self.constructor, PartOf):  # other parts of the model refuse these sizes
                 raise NotProvided(
@@ -187,7 +205,7 @@ class Resolution:
             raise NotProvided(f"{self.cls.__name__} has its own padding_idx, {subject.module.padding_idx}")
         return subject
 
-    def _subject(
+    def subject(
         self,
         settings: Mapping[str, Any],
         conventions: Conventions,
@@ -213,6 +231,8 @@ class Resolution:
         settings = {option: SIZES.get(option, default) for option, default in role.config.items()}
         if "bias" in settings:
             settings["bias"] = True
+        if "n_kv_heads" in settings and "n_kv_heads" not in known and self.role in MODELS:
+            settings["n_kv_heads"] = settings["n_heads"]
         if self.role == "self_attention" and "d_k" not in known:
             settings["d_k"] = settings["d_model"]
         if "d_ff" in settings:
@@ -228,7 +248,7 @@ class Resolution:
 
     # --- deciding by numbers ----------------------------------------------------------------------
 
-    def _fit(
+    def fit(
         self,
         layouts: Iterable[tuple[str, p.Layout]],
         inputs: Arrays,
@@ -259,7 +279,7 @@ class Resolution:
                 break
         self.runs = bool(np.isfinite(min(errors)))
         best = int(np.argmin(errors))
-        fits = errors[best] < FITS
+        self.fits = fits = errors[best] < FITS
         if not fits:
             best = min((i for i, trial in enumerate(trials) if trial[1] is trials[0][1]), key=lambda i: errors[i])
         label, layout, without, chosen = trials[best]
@@ -289,7 +309,7 @@ class Resolution:
             settings["bias"] = all(name in layout for name in whole)
         conventions = self.conventions.with_layout(layout, **without)
         try:
-            subject = self._subject(settings, conventions, chosen, random=True)
+            subject = self.subject(settings, conventions, chosen, random=True)
         except NotProvided:
             return float("inf")
         return probes.difference(subject, inputs, settings, mask)
@@ -308,7 +328,7 @@ class Resolution:
         mask = causal_mask(TQ) if causal else None
         has_norm = any(is_norm(child) for child in module.modules())
         layouts = list(p.attention_layouts(module, self.settings, output=self.role != "self_attention"))
-        fits = self._fit(layouts, inputs, mask, has_norm)
+        fits = self.fit(layouts, inputs, mask, has_norm)
         if not fits:
             self._report_scale(inputs, mask)
         self._probe_dropout(inputs, mask)
@@ -345,7 +365,7 @@ class Resolution:
         """Say so when the module would equal the formula with another scale of the scores."""
         settings = {**self.settings, "bias": all(n in self.conventions.layout for n in self._all_names())}
         try:
-            subject = self._subject(settings, self.conventions, random=True)
+            subject = self.subject(settings, self.conventions, random=True)
         except NotProvided:
             return
         d_head = self.settings.get("d_k", self.settings["d_model"] // self.settings.get("n_heads", 1))
@@ -396,27 +416,27 @@ class Resolution:
         """Checked one token at a time, where no mask is needed."""
         self._resolve_inputs(module)
         inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
-        self._fit(p.attention_layouts(module, self.settings), inputs)
+        self.fit(p.attention_layouts(module, self.settings), inputs)
 
     # --- networks and norms -----------------------------------------------------------------------
 
     def _resolve_tokenwise(self, module: nn.Module) -> None:
         layouts: dict[str, Iterable[tuple[str, p.Layout]]] = {
             "feed_forward": p.feed_forward_layouts(p.kernels(module, split=True), self.settings),
-            "swiglu": p.swiglu_layouts(module, self.settings),
+            "swiglu": p.swiglu_layouts(p.kernels(module, split=True), self.settings),
             "layer_norm": p.norm_layouts(module, True),
             "rms_norm": p.norm_layouts(module, False),
         }
         inside = any(is_norm(child) for child in module.modules() if child is not module)
         inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])) * (0.01 if self.role.endswith("norm") else 1.0)}
-        self._fit(layouts[self.role], inputs, has_norm=inside)
+        self.fit(layouts[self.role], inputs, has_norm=inside)
         self._probe_dropout(inputs)
 
     def _probe_dropout(self, inputs: Arrays, mask: Array | None = None) -> None:
         """Dropout of the output is no option of the role, which drops inside."""
         if "dropout" not in self.constructor.known or "dropout" not in self.settings:
             return
-        subject = self._subject({**self.settings, "dropout": 0.5}, self.conventions, random=True)
+        subject = self.subject({**self.settings, "dropout": 0.5}, self.conventions, random=True)
         subject.train()
         out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
         if (np.abs(out) < 1e-6).mean() > 0.2:
@@ -424,88 +444,7 @@ class Resolution:
             self.say("dropout", "on the output", "in training, numbers of the output are dropped")
 
     def _resolve_embedding(self, module: nn.Module) -> None:
-        self._fit([("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
-
-    # --- positions --------------------------------------------------------------------------------
-
-    def _resolve_positions(self, module: nn.Module) -> None:
-        call, d = self.conventions.call, SIZES["d_model"]
-        zeros, ones = torch.zeros(B, TQ, d), torch.ones(B, TQ, d)
-        with torch.no_grad():
-            results = [next(iter(probes.floats(call(module, {"query": x})))) for x in (zeros, ones)]
-        if results[0].shape != zeros.shape or torch.equal(results[0], results[1]):
-            self.conventions = replace(self.conventions, scale=None)
-            self.say("returns", "the codes alone", f"shape {tuple(results[0].shape)}, whatever the input")
-        else:
-            scale = float((results[1] - results[0]).mean())
-            rooted = abs(scale - d**0.5) < 1e-3
-            self.conventions = replace(self.conventions, scale=scale, rooted=rooted)
-            shown = "sqrt(d_model)" if rooted else f"{scale:.4g}"
-            self.say("returns", f"{shown} x + codes", "its answers to x = 0 and x = 1")
-            along = [float((results[0] - results[0].narrow(axis, 0, 1)).abs().max()) for axis in (0, 1)]
-            if along[1] == 0.0 < along[0]:
-                self._sequence_first(module)
-        if self.role == "learned_positions":
-            self._fit(p.table_layouts(module, self.settings), {"x": to_array(noise(B, TQ, d))})
-            return
-        codes = self._subject(self.settings, self.conventions)(x=np.zeros((1, TQ, d)))["out"][0]
-        errors = {
-            layout: float(abs(codes - sinusoid(np.arange(TQ), d, layout)).max()) for layout in ("interleaved", "half")
-        }
-        fits = min(errors.values()) < FITS
-        layout = min(errors, key=lambda name: errors[name]) if fits else "interleaved"
-        self.attributes["layout"] = layout
-        evidence = (
-            f"equals the formula to {errors[layout]:.0e}" if fits else f"neither fits (error {errors[layout]:.2g})"
-        )
-        self.say("pairs", layout, evidence)
-
-    def _sequence_first(self, module: nn.Module) -> None:
-        """Codes run along axis 0. That is sequence first, unless attention in the same file is batch first."""
-        for name, other in sorted(vars(self.cls_module()).items()):
-            if not (
-                isinstance(other, type) and issubclass(other, nn.Module) and other.__module__ == self.cls.__module__
-            ):
-                continue
-            if other is self.cls or "attention" not in name.lower():
-                continue
-            try:
-                sibling = Resolution(other)
-            except Exception:  # a sibling that cannot be resolved says nothing
-                continue
-            if sibling.conventions.batch_first:
-                self.say(
-                    "layout of inputs", "(B, T, d)", f"{name} of the same file takes it; the codes run along axis 0"
-                )
-                return
-        self.conventions = replace(self.conventions, batch_first=False)
-        self.say("layout of inputs", "(T, B, d)", "the codes run along axis 0")
-
-    def cls_module(self) -> Any:
-        return sys.modules.get(self.cls.__module__, SimpleNamespace())
-
-    def _resolve_rope(self) -> None:
-        x = to_array(noise(B, 2, TQ, 8))
-        self.settings = {"base": 10000.0, "pairing": "interleaved"}
-        best: tuple[float, int, str] | None = None
-        for axis, pairing in product((1, 2), ("interleaved", "half")):
-            trial = replace(self.conventions, heads_axis=axis)
-            settings = {**self.settings, "pairing": pairing}
-            error = probes.difference(self._subject(settings, trial), {"x": x}, settings)
-            if best is None or error < best[0]:
-                best = (error, axis, pairing)
-        assert best is not None
-        error, axis, pairing = best
-        evidence = (
-            f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
-        )
-        self.conventions = replace(self.conventions, heads_axis=axis)
-        if error < FITS:
-            self.fixed["pairing"] = pairing
-        if "base" not in self.constructor.known:
-            self.fixed["base"] = 10000.0
-        self.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)
-        self.say("pairing", pairing, evidence)
+        self.fit([("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
 
     # --- layers -----------------------------------------------------------------------------------
 
@@ -528,7 +467,7 @@ class Resolution:
         if causal:
             self.conventions = replace(self.conventions, causal=True)
             self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
-        self._fit(self._layer_layouts(module, decoder), inputs, causal_mask(TQ) if causal else None)
+        self.fit(layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
         if not decoder:
             cross = []
@@ -539,32 +478,6 @@ class Resolution:
         self.conventions = replace(self.conventions, channels=found)
         if cross:
             self.conventions = replace(self.conventions, memory_channels=self._channels(probe, cross, ("memory",)))
-
-    def _layer_layouts(self, module: nn.Module, decoder: bool) -> Iterable[tuple[str, p.Layout]]:
-        """The attention modules' layouts, the two matrices outside them, and the norms in order."""
-        attentions = top_attentions(module)
-        if decoder:
-            attentions.sort(key=lambda item: bool(re.search(r"cross|enc|src|inter|multihead|memory", item[0].lower())))
-        names = ("self_attn", "cross_attn")[: 2 if decoder else 1]
-        inside = tuple(f"{path}." for path, _ in attentions)
-        matrices = [k for k in p.kernels(module, split=True) if not k.pattern.startswith(inside)]
-        norms = [(path, child) for path, child in module.named_modules() if is_norm(child)]
-        if len(attentions) != len(names) or len(norms) != len(names) + 1:
-            return
-        base: p.Layout = {}
-        for i, (path, norm) in enumerate(norms):
-            layouts = list(p.norm_layouts(norm, True))
-            if not layouts:  # a norm without bias: no layer of the documents
-                return
-            base |= p.under(layouts[0][1], f"{path}.", f"norm{i + 1}")
-        for _, layout in p.feed_forward_layouts(matrices, self.settings):
-            base |= {f"feed_forward.{name}": place for name, place in layout.items()}
-        parts = [p.attention_layouts(child, self.settings) for _, child in attentions]
-        for together in zip(*parts, strict=False):
-            layout = dict(base)
-            for name, (path, _), (_, inner) in zip(names, attentions, together, strict=True):
-                layout |= p.under(inner, f"{path}.", name)
-            yield together[0][0], layout
 
 
 def _scaled(probe: Probe, factor: float) -> dict[str, torch.Tensor]:

@@ -14,6 +14,9 @@ from conformance.adapters.inference.parameters import attention_layouts, kernels
 from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.probes import SIZES, noise
 
+MODELS = ("decoder_lm", "cached_decoder_lm", "encoder_decoder")
+"""The roles of whole models, from token ids to logits."""
+
 SUPPORTED = (
     "multi_head_attention",
     "grouped_query_attention",
@@ -29,6 +32,7 @@ SUPPORTED = (
     "rope",
     "encoder_layer",
     "decoder_layer",
+    *MODELS,
 )
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conformance.adapters.inference.calls import Call, output_of, tensors_in, weights_of
+from conformance.adapters.inference.calls import Call, arrays_of, cache_of, output_of, tensors_in, weights_of
 from conformance.adapters.inference.masks import Channel, encode
-from conformance.adapters.inference.parameters import Layout
+from conformance.adapters.inference.parameters import Layout, numbered
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
 
@@ -55,7 +55,8 @@ class ModuleSubject(TorchSubject):
     def __init__(self, role: str, config: Mapping[str, Any], module: nn.Module, conventions: Conventions) -> None:
         stored = dict(module.named_parameters(remove_duplicate=False))
         settings = ROLES[role].settings(config)
-        places = {name: place.slot(stored, settings) for name, place in conventions.layout.items()}
+        layout = numbered(conventions.layout, settings.get("n_layers", 0))
+        places = {name: place.slot(stored, settings) for name, place in layout.items()}
         slots = {
             name: slot
             for name, slot in places.items()
@@ -74,7 +75,8 @@ class ModuleSubject(TorchSubject):
         with torch.no_grad():
             for name, slot in slots.items():
                 used = slot.read(stored, (slot.size(stored),)) if name in wanted else torch.zeros(slot.size(stored))
-                if name not in wanted or name.endswith(UNITS):
+                left_out = name not in wanted and name.endswith("bias")
+                if left_out or name.endswith(UNITS):
                     for piece, _ in slot.pieces:
                         stored[piece].zero_()
                     slot.write(stored, used + slot.offset)
@@ -187,15 +189,10 @@ class CachedAttention(Attention):
             given = {"query": self.swapped(chunk)} | ({} if cache is None else {"cache": cache})
             result = self.conventions.call(self.module, given)
             outs.append(self.swapped(output_of(result, tuple(self.swapped(chunk).shape))))
-            cache = _cache_of(result)
+            cache = cache_of(result)
+            if cache is None:
+                raise NotProvided("it returns no cache beside its output")
         return {"out": torch.cat(outs, dim=1)}
-
-
-def _cache_of(result: Any) -> Any:
-    """What a cached attention returns beside its output."""
-    if isinstance(result, tuple) and len(result) == 2:
-        return result[1]
-    raise NotProvided("its cache is not the second of two results")
 
 
 class Positions(ModuleSubject):
@@ -251,3 +248,45 @@ class TransformerLayer(ModuleSubject):
         given = {"query": self.swapped(x)} | ({} if memory is None else {"memory": self.swapped(memory)})
         out = output_of(self.conventions.call(self.module, given, masks), tuple(given["query"].shape))
         return {"out": self.swapped(out)}
+
+
+class LanguageModel(ModuleSubject):
+    """Decoder-only models, from token ids to logits."""
+
+    def forward(self, *args: Any, **inputs: Any) -> dict[str, Any]:
+        return {"out": self.logits(self.result(inputs["ids"], {}), inputs["ids"])}
+
+    def result(self, ids: Tensor, past: Mapping[str, Any]) -> Any:
+        """What the model returns for new tokens after `past` (a cache, or how many there were)."""
+        call = self.conventions.call
+        start = {"offset": 0} if "offset" in call.names and "offset" not in call.optional else {}
+        return call(self.module, {"ids": ids, **start, **past})
+
+    def logits(self, result: Any, ids: Tensor) -> Tensor:
+        return output_of(result, (*ids.shape, self.config["vocab"]))
+
+
+class CachedLanguageModel(LanguageModel):
+    """The same run through its cache: one that is handed on from call to call, or one inside, told where it stands."""
+
+    def forward(self, *args: Any, **inputs: Any) -> dict[str, Any]:
+        names, logits, start = self.conventions.call.names, [], 0
+        cache: Any = None
+        for chunk in inputs["ids"].split(list(inputs["chunks"]), dim=1):
+            past = {"offset": start} if "offset" in names else {}
+            result = self.result(chunk, past | ({} if cache is None else {"cache": cache}))
+            logits.append(self.logits(result, chunk))
+            start += chunk.shape[1]
+            cache = cache_of(result) if "cache" in names else None
+            if cache is None and "cache" in names:
+                raise NotProvided(f"{type(self.module).__name__} returns no cache")
+        held = {tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in arrays_of(cache)}
+        return {"out": torch.cat(logits, dim=1)} | ({"cache_bytes": sum(held.values())} if held else {})
+
+
+class EncoderDecoder(ModuleSubject):
+    """Models of two sides, from token ids to logits; padding and future are hidden inside."""
+
+    def forward(self, *, src: Tensor, tgt: Tensor) -> dict[str, Any]:
+        result = self.conventions.call(self.module, {"src": src, "tgt": tgt})
+        return {"out": output_of(result, (*tgt.shape, self.config["tgt_vocab"]))}

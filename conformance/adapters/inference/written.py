@@ -20,6 +20,7 @@ from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
+from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.inference.subjects import Conventions
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.torch_subject import TorchSubject
@@ -78,7 +79,7 @@ class _Stated(Resolution):
         if part.component:
             self.constructor = PartOf(whole, part.component)
             self.cls = type(self.constructor.make(SIZES))
-        call = Call(self.cls)
+        call = Call(self.cls, self.role if self.role in MODELS else "")
         call.names, call.masks, call.constants = dict(part.inputs), list(part.masks), dict(part.constants)
         self.conventions = Conventions(call, **part.conventions)
 

@@ -1,0 +1,46 @@
+"""What is found out about whole models, from token ids to logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from conformance.adapters.inference.probes import TK, TQ, B
+from conformance.adapters.inference.stacks import decoder_lm_layouts, encoder_decoder_layouts
+
+if TYPE_CHECKING:
+    from conformance.adapters.inference.resolve import Resolution
+
+
+def resolve_language_model(found: Resolution, module: nn.Module) -> None:
+    """Whether the head is tied, which pairing of RoPE, and whether the length is limited."""
+    cached = found.role == "cached_decoder_lm"
+    if "tied" in found.constructor.known:
+        found.settings["tied"] = False
+        module = found.make(found.settings)
+    layouts = list(decoder_lm_layouts(module, found.settings))
+    if "tied" not in found.constructor.known:
+        found.settings["tied"] = found.fixed["tied"] = not any("lm_head.weight" in layout for _, layout in layouts)
+        found.say("head", "tied" if found.fixed["tied"] else "of its own", "whether it is the token table's parameter")
+    ids = np.random.default_rng(1).integers(0, found.settings["vocab"], (B, TQ))
+    inputs: dict[str, Any] = {"ids": ids, "chunks": (1,) * TQ} if cached else {"ids": ids}
+    fits = found.fit(layouts, inputs)
+    if fits and found.fixed.get("rope") and not cached:
+        subject = found.subject(found.settings, found.conventions)
+        try:
+            subject(ids=np.ones((1, found.settings["max_len"] + 1), np.int64))
+        except Exception:
+            return
+        found.attributes["longest"] = "any"
+        found.say("longest input", "any", "rotations need no table, and max_len + 1 tokens pass")
+
+
+def resolve_encoder_decoder(found: Resolution, module: nn.Module) -> None:
+    """Which token is the padding."""
+    rng = np.random.default_rng(1)
+    sides = {"src": (found.settings["src_vocab"], TK), "tgt": (found.settings["tgt_vocab"], TQ)}
+    ids = {name: rng.integers(2, vocab, (B, length)) for name, (vocab, length) in sides.items()}
+    ids["src"][0, -2:] = ids["tgt"][1, -1:] = found.settings["pad_id"]
+    found.fit(encoder_decoder_layouts(module, found.settings), ids)

@@ -1,0 +1,95 @@
+"""What is found out about positional encodings and rotations."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from conformance.adapters.inference import parameters as p
+from conformance.adapters.inference import probes
+from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
+from conformance.adapters.torch_subject import to_array
+from conformance.reference.positions import sinusoid
+
+if TYPE_CHECKING:
+    from conformance.adapters.inference.resolve import Resolution
+
+
+def resolve_positions(found: Resolution, module: nn.Module) -> None:
+    """Codes that are added: alone or to a multiple of the input, and in which layout."""
+    call, d = found.conventions.call, SIZES["d_model"]
+    zeros, ones = torch.zeros(B, TQ, d), torch.ones(B, TQ, d)
+    with torch.no_grad():
+        results = [next(iter(probes.floats(call(module, {"query": x})))) for x in (zeros, ones)]
+    if results[0].shape != zeros.shape or torch.equal(results[0], results[1]):
+        found.conventions = replace(found.conventions, scale=None)
+        found.say("returns", "the codes alone", f"shape {tuple(results[0].shape)}, whatever the input")
+    else:
+        scale = float((results[1] - results[0]).mean())
+        rooted = abs(scale - d**0.5) < 1e-3
+        found.conventions = replace(found.conventions, scale=scale, rooted=rooted)
+        shown = "sqrt(d_model)" if rooted else f"{scale:.4g}"
+        found.say("returns", f"{shown} x + codes", "its answers to x = 0 and x = 1")
+        along = [float((results[0] - results[0].narrow(axis, 0, 1)).abs().max()) for axis in (0, 1)]
+        if along[1] == 0.0 < along[0]:
+            _sequence_first(found)
+    if found.role == "learned_positions":
+        found.fit(p.table_layouts(module, found.settings), {"x": to_array(noise(B, TQ, d))})
+        return
+    codes = found.subject(found.settings, found.conventions)(x=np.zeros((1, TQ, d)))["out"][0]
+    errors = {
+        layout: float(abs(codes - sinusoid(np.arange(TQ), d, layout)).max()) for layout in ("interleaved", "half")
+    }
+    fits = min(errors.values()) < FITS
+    layout = min(errors, key=lambda name: errors[name]) if fits else "interleaved"
+    found.attributes["layout"] = layout
+    evidence = f"equals the formula to {errors[layout]:.0e}" if fits else f"neither fits (error {errors[layout]:.2g})"
+    found.say("pairs", layout, evidence)
+
+
+def _sequence_first(found: Resolution) -> None:
+    """Codes run along axis 0. That is sequence first, unless attention in the same file is batch first."""
+    for name, other in sorted(vars(sys.modules.get(found.cls.__module__, SimpleNamespace())).items()):
+        if not (isinstance(other, type) and issubclass(other, nn.Module) and other.__module__ == found.cls.__module__):
+            continue
+        if other is found.cls or "attention" not in name.lower():
+            continue
+        try:
+            sibling = type(found)(other)
+        except Exception:  # a sibling that cannot be resolved says nothing
+            continue
+        if sibling.conventions.batch_first:
+            found.say("layout of inputs", "(B, T, d)", f"{name} of the same file takes it; the codes run along axis 0")
+            return
+    found.conventions = replace(found.conventions, batch_first=False)
+    found.say("layout of inputs", "(T, B, d)", "the codes run along axis 0")
+
+
+def resolve_rope(found: Resolution) -> None:
+    """Which features are paired, and where the axis of heads is."""
+    x = to_array(noise(B, 2, TQ, 8))
+    found.settings = {"base": 10000.0, "pairing": "interleaved"}
+    best: tuple[float, int, str] | None = None
+    for axis, pairing in product((1, 2), ("interleaved", "half")):
+        trial = replace(found.conventions, heads_axis=axis)
+        settings = {**found.settings, "pairing": pairing}
+        error = probes.difference(found.subject(settings, trial), {"x": x}, settings)
+        if best is None or error < best[0]:
+            best = (error, axis, pairing)
+    assert best is not None
+    error, axis, pairing = best
+    evidence = f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
+    found.conventions = replace(found.conventions, heads_axis=axis)
+    if error < FITS:
+        found.fixed["pairing"] = pairing
+    if "base" not in found.constructor.known:
+        found.fixed["base"] = 10000.0
+    found.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)
+    found.say("pairing", pairing, evidence)
