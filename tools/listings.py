@@ -4,6 +4,7 @@ FOLDER holds the tutorials as text files. Their fenced Python listings are cut o
 definitions of each are written to a temporary file, after those of the listings before it (which listings use), and
 every nn.Module class runs as `--impl file.py:Class`. Printed is a row for each class, and the smallest failing example
 of each claim that it breaks. Nothing of the documents is kept.
+Which defects the ledgers of the documents list is in `tools/listings.toml`; other ones, or fewer, are an error.
 """
 
 from __future__ import annotations
@@ -14,18 +15,26 @@ import hashlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import conformance.checks  # noqa: F401  (registers the checks)
 from conformance import catalogue
 from conformance.adapters import SpecificationError
+from conformance.adapters.inference.facts import roles_in
 from conformance.check import CHECKS
 from conformance.supervisor import Supervisor
 from conformance.verdict import BROKEN, Result, Verdict, fold
 
 _FENCE = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+KNOWN = Path(__file__).with_suffix(".toml")
+
+Key = tuple[str, int, str]
+"""A class: its document, the line of its listing, its name."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +51,28 @@ class Listing:
 class Row:
     """One class and what came of it: claims kept, claims broken, and how many failures follow from those.
 
-    role is empty when it could not be inferred; then `note` says why.
+    roles is empty when none could be inferred; then `note` says why, and `tested_in` names the class of the same
+    listing that it is a part of, if there is one.
     """
 
     document: str
     line: int
     name: str
-    role: str = ""
+    roles: tuple[str, ...] = ()
     note: str = ""
+    tested_in: str = ""
     passed: int = 0
     broken: list[Result] = field(default_factory=list)
     follow: int = 0
 
     @property
+    def key(self) -> Key:
+        return self.document, self.line, self.name
+
+    @property
     def verdict(self) -> str:
-        if not self.role:
-            return "no role"
+        if not self.roles:
+            return f"in {self.tested_in}" if self.tested_in else "no role"
         return "FAIL" if self.broken else "PASS"
 
 
@@ -99,8 +114,9 @@ def number_of(path: Path) -> str:
     return known.get(digest, path.stem)
 
 
-def run(listing: Listing, folder: Path, budget: str) -> Iterator[Row]:
+def run(listing: Listing, folder: Path, budget: str) -> list[Row]:
     """A row for each class of a listing, each in its own process."""
+    rows, parts = [], {}
     file = folder / f"listing_{listing.document}_{listing.line}.py"
     file.write_text(listing.source, encoding="utf-8")
     for name in listing.classes:
@@ -118,21 +134,51 @@ def run(listing: Listing, folder: Path, budget: str) -> Iterator[Row]:
             row.note = str(error).split(": ", 2)[-1]
         else:
             row.note = next((note.strip() for note in told if " fits" in note), "")
+            parts |= {part: name for part in listing.classes if any(f"({part})" in note for note in told)}
             row.passed = sum(result.verdict is Verdict.PASS for result in results.values())
             folded = fold(results, catalogue.load())
             row.broken = [result for result in folded.values() if result.verdict in BROKEN]
             row.follow = sum(result.verdict is Verdict.BLOCKED for result in folded.values())
-        yield row
+        rows.append(row)
+    for row in rows:
+        row.tested_in = parts.get(row.name, "")
+    return rows
 
 
-def table(rows: Sequence[Row]) -> str:
+@dataclass(frozen=True)
+class Defect:
+    """What the ledgers say of one class: their rows, and the claims that it must break."""
+
+    rows: tuple[str, ...] = ()
+    claims: frozenset[str] = frozenset()
+
+
+def known_defects(path: Path = KNOWN) -> dict[Key, Defect]:
+    found = tomllib.loads(path.read_text(encoding="utf-8"))["defect"]
+    return {(d["document"], d["line"], d["class"]): Defect(tuple(d["rows"]), frozenset(d["claims"])) for d in found}
+
+
+def surprises(rows: Sequence[Row], known: Mapping[Key, Defect]) -> Iterator[str]:
+    """Where the rows of the documents show other defects than the ledgers list."""
+    for row in rows:
+        broken, defect = {result.claim for result in row.broken}, known.get(row.key, Defect())
+        place = f"{row.document}:{row.line} {row.name}"
+        if broken and not defect.rows:
+            yield f"{place}: the ledgers list no defect, and it breaks {', '.join(sorted(broken))}"
+        for claim in sorted(defect.claims - broken):
+            yield f"{place}: it keeps {claim}, which the ledgers say it breaks ({', '.join(defect.rows)})"
+
+
+def table(rows: Sequence[Row], known: Mapping[Key, Defect]) -> str:
     """The rows as a Markdown table: no word of the documents but the names of their classes."""
-    lines = ["| document | listing at line | class | role | verdict | claims kept | claims broken |", "|---" * 7 + "|"]
+    names = ("document", "listing at line", "class", "roles", "verdict", "claims kept", "claims broken", "ledger rows")
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for row in rows:
         broken = ", ".join(result.claim for result in row.broken) or "-"
         broken += f" (and {row.follow} that follow)" if row.follow else ""
-        role = row.role or "-"
-        lines.append(f"| {row.document} | {row.line} | {row.name} | {role} | {row.verdict} | {row.passed} | {broken} |")
+        listed = ", ".join(known.get(row.key, Defect()).rows) or "-"
+        cells = (row.document, row.line, row.name, ", ".join(row.roles) or "-", row.verdict, row.passed, broken, listed)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -151,7 +197,7 @@ def details(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every class ran, whatever its verdict; 2 when the folder holds no listing."""
+    """Exit code 0; 1 when a listing of the documents has other defects than its ledger says; 2 when there is none."""
     parser = argparse.ArgumentParser(prog="python -m tools.listings", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder of the documents as text files")
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
@@ -169,18 +215,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{options.folder} holds no .txt or .md file with a ```python listing that defines an nn.Module")
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for listing in found for row in run(listing, Path(folder), options.budget)]
-    print(table(rows))
+    known = known_defects()
+    text = table(rows, known)
+    print(text)
     print(*details(rows), sep="\n")
     if options.markdown:
-        options.markdown.write_text(_page(table(rows)), encoding="utf-8")
-    return 0
+        options.markdown.write_text(_page(text), encoding="utf-8")
+    documents = {document for document, _, _ in known}
+    wrong = list(surprises([row for row in rows if row.document in documents], known))
+    print(*wrong, sep="\n", file=sys.stderr)
+    return int(bool(wrong))
 
 
 def _page(rows: str) -> str:
     return (
         "# The documents' listings, tested\n\n"
         "Every `nn.Module` class of the documents' Python listings, run as a subject without any code for it:\n"
-        "`python -m tools.listings FOLDER --markdown docs/listings.md`, where FOLDER holds the documents as text.\n\n"
+        "`python -m tools.listings FOLDER --markdown docs/listings.md`, where FOLDER holds the documents as text. A\n"
+        "whole model is tested in its own role and in those of its components. *Ledger rows* are what the documents'\n"
+        "ledgers list against a class ([`tools/listings.toml`](../tools/listings.toml)): a class without any must break\n"
+        "no claim, and every one of them must show; the program fails otherwise.\n\n"
         f"{rows}\n"
     )
 

@@ -27,6 +27,7 @@ from rich.progress import Progress
 import conformance.checks  # noqa: F401  (registers the checks)
 from conformance import catalogue
 from conformance.adapters import SpecificationError
+from conformance.adapters.inference.facts import roles_in
 from conformance.check import CHECKS
 from conformance.supervisor import Supervisor
 from conformance.verdict import BROKEN, Result, Verdict, fold
@@ -160,7 +161,7 @@ def run(subject: Subject, cache: Path, budget: str) -> Row:
             first = next(iter(CHECKS))
             supervisor.submit([first])
             told = supervisor.result(first).notes
-            row.roles = tuple(line.rpartition(" as ")[2] for line in told if " as " in line and line[0] != " ")
+            row.roles = roles_in(told)
             claims = [claim for claim, check in CHECKS.items() if not told or set(row.roles) & set(check.roles)]
             supervisor.submit([claim for claim in claims if claim != first])
             results = {claim: supervisor.result(claim) for claim in claims}

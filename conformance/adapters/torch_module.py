@@ -120,7 +120,7 @@ class TorchModuleImplementation:
 
     def describe(self) -> str:
         """The inference as text, a fact a line, component by component; then the components without a role."""
-        told = [describe(f"{r.cls.__name__} as {r.role}", r.facts) for r in self.resolutions.values()]
+        told = [describe(r.cls.__name__, r.role, r.facts) for r in self.resolutions.values()]
         return "\n".join([*told, *(["no role was found for"] if self.unresolved else []), *self.unresolved])
 
 

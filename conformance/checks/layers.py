@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.self_attention import usual_mask
 from conformance.checks.subjects import DIFFERENCES, loaded, offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
@@ -52,6 +53,16 @@ def layer_bound(subject: Subject, config: dict[str, Any], expected: Array) -> fl
     return tolerance(subject.dtype, length, max(float(np.abs(expected).max()), 1.0) * 4.0)
 
 
+def run(subject: Subject, x: Array, mask: Array | None = None) -> Array:
+    """The output of an encoder layer under a mask, or none."""
+    return subject(x=x, mask=mask)["out"]
+
+
+def widest(subject: Subject, x: Array) -> Array | None:
+    """No mask, or the causal one for a layer that never looks ahead."""
+    return usual_mask(lambda inputs: run(subject, inputs), x)
+
+
 def silenced(params: Arrays, *sublayers: str) -> Arrays:
     """The parameters with the named sublayers' last maps set to zero: they output nothing."""
     last = {"self_attn": "out_proj", "cross_attn": "out_proj", "feed_forward": "linear2"}
@@ -66,9 +77,18 @@ def _encoder_layer_formula(impl: Any, draw: Draw, norm_first: bool) -> Evidence:
     config = {**sizes(draw), "norm_first": norm_first}
     subject, p = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
-    mask = draw.mask("mask", (len(x), 1, x.shape[1], x.shape[1])) if draw.bool("masked", pin=True) else None
-    expected = formulas(config, subject).encoder_layer(p, x, mask)
-    return close("the layer's output", subject(x=x, mask=mask)["out"], expected, layer_bound(subject, config, expected))
+    mask = widest(subject, x)
+    if mask is None and draw.bool("masked", pin=True):
+        mask = draw.mask("mask", (len(x), 1, x.shape[1], x.shape[1]))
+    steps, pieces = formulas(config, subject), []
+    for what, params, inputs in (
+        ("the layer's output", p, x),
+        ("the output for tokens of zeros without attention", silenced(p, "self_attn"), np.zeros_like(x)),
+    ):
+        subject.load(params)
+        expected = steps.encoder_layer(params, inputs, mask)
+        pieces.append(close(what, run(subject, inputs, mask), expected, layer_bound(subject, config, expected)))
+    return all_of(*pieces)
 
 
 @check("post-norm-encoder-layer-formula", roles=("encoder_layer",))
@@ -85,16 +105,21 @@ def pre_norm_layer(impl: Any, draw: Draw) -> Evidence:
 
 @check("post-norm-output-is-normalised", roles=("encoder_layer",))
 def post_norm_output(impl: Any, draw: Draw) -> Evidence:
-    """With gain 1 and shift 0 of the last norm each output token has mean 0 and variance 1: the norm comes last."""
+    """With gain 1 and shift 0 of the last norm, as at the start, each output token has mean 0 and variance 1."""
     config = sizes(draw)
-    subject, p = loaded(impl, draw, "encoder_layer", config)
     width = config["d_model"]
+    fresh = impl.build("encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", config)
     subject.load({**p, "norm2.weight": np.ones(width), "norm2.bias": np.zeros(width)})
-    out = subject(x=10.0 * tokens(draw, width))["out"]
-    return all_of(
-        close("means", out.mean(-1), np.zeros(out.shape[:-1]), tolerance(subject.dtype, width, 4.0)),
-        close("variances", out.var(-1), np.ones(out.shape[:-1]), 1e-2, "v / (v + eps) of a variance above 1e-3"),
-    )
+    x, pieces = 10.0 * tokens(draw, width), []
+    for when, layer in (("at the start", fresh), ("with gain 1 and shift 0", subject)):
+        out = run(layer, x, widest(layer, x))
+        means, variances = out.mean(-1), out.var(-1)
+        pieces += [
+            close(f"means {when}", means, np.zeros(means.shape), tolerance(subject.dtype, width, 4.0)),
+            close(f"variances {when}", variances, np.ones(means.shape), 1e-2, "v / (v + eps) of a variance above 1e-3"),
+        ]
+    return all_of(*pieces)
 
 
 @check("residual-adds-the-sublayer", roles=("encoder_layer",))
@@ -105,9 +130,9 @@ def residual_adds(impl: Any, draw: Draw) -> Evidence:
     p = silenced(p, "feed_forward")
     subject.load(p)
     x, steps = tokens(draw, config["d_model"]), formulas(config, subject)
-    normed = steps.norm(part(p, "norm1"), x)
-    expected = steps.attention(part(p, "self_attn"), normed, normed, None)
-    return close("out - x", subject(x=x)["out"] - x, expected, layer_bound(subject, config, expected))
+    mask, normed = widest(subject, x), steps.norm(part(p, "norm1"), x)
+    expected = steps.attention(part(p, "self_attn"), normed, normed, mask)
+    return close("out - x", run(subject, x, mask) - x, expected, layer_bound(subject, config, expected))
 
 
 @check("pre-norm-layer-without-sublayers-is-the-identity", roles=("encoder_layer",))
@@ -117,7 +142,7 @@ def pre_norm_identity(impl: Any, draw: Draw) -> Evidence:
     subject, p = loaded(impl, draw, "encoder_layer", config)
     subject.load(silenced(p, "self_attn", "feed_forward"))
     x = tokens(draw, config["d_model"]).astype(subject.dtype)
-    return same("out", subject(x=x)["out"], x)
+    return same("out", run(subject, x, widest(subject, x)), x)
 
 
 @check("gradient-passes-the-skip-path", roles=("encoder_layer",), needs=("encoder_layer.vjp",), examples=0)
@@ -127,7 +152,8 @@ def skip_gradient(impl: Any, draw: Draw) -> Evidence:
     subject, p = loaded(impl, draw, "encoder_layer", config)
     subject.load(silenced(p, "self_attn", "feed_forward"))
     x, cotangent = draw.normal("x", (1, 2, 4)), draw.normal("cotangent", (1, 2, 4))
-    of_inputs, _ = subject.vjp({"x": x}, cotangent)
+    mask = widest(subject, x)
+    of_inputs, _ = subject.vjp({"x": x, **({} if mask is None else {"mask": mask})}, cotangent)
     return close("gradient of x", of_inputs["x"], cotangent, max(tolerance(subject.dtype, 8, 4.0), DIFFERENCES))
 
 
@@ -169,8 +195,9 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
     config = {"d_model": 12, "n_heads": 3, "d_ff": 7, "norm_first": True, "dropout": p}
     subject, _ = loaded(impl, draw, "encoder_layer", config)
     x = draw.normal("x", (8, 20, 12)).astype(subject.dtype)
+    mask = widest(subject, x)
     subject.train(True)
-    out = subject(x=x)["out"]
+    out = run(subject, x, mask)
     share, deviation = float((out == x).mean()), (p**2 * (1 - p**2) / x.size) ** 0.5
     return all_of(
         close("share of entries that equal x", share, p**2, 6 * deviation, "six standard deviations"),
@@ -184,11 +211,12 @@ def post_norm_dropout(impl: Any, draw: Draw) -> Evidence:
     config = {"d_model": 12, "n_heads": 3, "d_ff": 7, "dropout": 0.5}
     subject, p = loaded(impl, draw, "encoder_layer", config)
     x, pieces = draw.normal("x", (4, 5, 12)), []
+    mask = widest(subject, x)
     for constant, last in (("self_attn", "out_proj"), ("feed_forward", "linear2")):
         silent = silenced(p, "self_attn", "feed_forward")
         subject.load({**silent, f"{constant}.{last}.bias": np.full(12, 2.0)})
         subject.train(True)
-        difference = float(np.abs(subject(x=x)["out"] - subject(x=x)["out"]).max())
+        difference = float(np.abs(run(subject, x, mask) - run(subject, x, mask)).max())
         subject.train(False)
         pieces.append(true(f"passes differ by the dropped {constant}", difference > 1e-2, got=difference))
     return all_of(*pieces)
@@ -200,11 +228,12 @@ def layer_evaluation(impl: Any, draw: Draw) -> Evidence:
     config = either_norm(impl, draw, "encoder_layer", dropout=0.4)
     subject, p = loaded(impl, draw, "encoder_layer", config)
     x = tokens(draw, config["d_model"])
+    mask = widest(subject, x)
     subject.train(True)
-    subject(x=x)
+    run(subject, x, mask)
     subject.train(False)
-    expected = formulas(config, subject).encoder_layer(p, x)
-    return close("the layer's output", subject(x=x)["out"], expected, layer_bound(subject, config, expected))
+    expected = formulas(config, subject).encoder_layer(p, x, mask)
+    return close("the layer's output", run(subject, x, mask), expected, layer_bound(subject, config, expected))
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -281,7 +310,8 @@ def codes_show_order(impl: Any, draw: Draw) -> Evidence:
     x = tokens(draw, width)
     order = _order(draw, x.shape[1])
     code = positions(x=np.zeros((len(x), x.shape[1], width + width % 2)))["out"][..., :width]
-    out, permuted = layer(x=x + code)["out"], layer(x=x[:, order] + code)["out"]
+    mask = widest(layer, x)
+    out, permuted = run(layer, x + code, mask), run(layer, x[:, order] + code, mask)
     change = float(np.abs(permuted - out[:, order]).max())
     return true("change beyond the permutation", change > 1e-3, got=change)
 

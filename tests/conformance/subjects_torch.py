@@ -546,9 +546,10 @@ class CausalBlock(nn.Module):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(config.n_embd), nn.LayerNorm(config.n_embd)
         self.attn, self.mlp = FusedCausal(config), FourTimesWide(config)
+        self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
+        x = x + self.drop(self.attn(self.ln_1(x)))
         return x + self.mlp(self.ln_2(x))
 
 

@@ -121,9 +121,11 @@ class Constructor:
                     self.required.add(option)
             elif parameter.name not in NEUTRAL and parameter.default is parameter.empty:
                 unknown.append(parameter.name)
-        if unknown and len(required) <= 2 and unknown[0] in CONFIGS:
-            self.config_parameter = unknown.pop(0)
-            self.config_constructor = self._config_class(self.config_parameter)
+        config = next((name for name in unknown if name in CONFIGS), None)
+        if config is not None:
+            unknown.remove(config)
+            self.config_parameter = config
+            self.config_constructor = self._config_class(config)
         elif len(unknown) == 1 and "d_model" not in self.names and len(required) == 1:
             self.names["d_model"] = [unknown.pop()]
         if unknown:
@@ -141,7 +143,7 @@ class Constructor:
 
     def _config_class(self, name: str) -> Constructor | None:
         """The class of the config parameter, if it can be constructed by the same names: its annotation, or the config
-        class of the same file whose name begins like the class's (BertLayer: BertConfig)."""
+        class of the same file whose name begins like the class's (BertLayer: BertConfig), or the only one."""
         annotation = next(p.annotation for p in _parameters(self.cls) if p.name == name)
         scope = vars(sys.modules.get(self.cls.__module__, SimpleNamespace()))
         if isinstance(annotation, str):
@@ -154,6 +156,8 @@ class Constructor:
         alike = [
             name for name, value in configs.items() if inspect.isclass(value) and self.cls.__name__.startswith(name)
         ]
+        if not any(alike) and len(configs) == 1:
+            alike = list(configs)
         return Constructor(configs[max(alike, key=len)]) if any(alike) else None
 
     @property

@@ -25,6 +25,11 @@ class Fact:
     evidence: str
 
 
-def describe(name: str, facts: Iterable[Fact]) -> str:
-    """The facts as text: a line each, ``subject: value   (evidence)``."""
-    return "\n".join([name, *(f"  {fact.subject}: {fact.value}   ({fact.evidence})" for fact in facts)])
+def describe(name: str, role: str, facts: Iterable[Fact]) -> str:
+    """The facts of a class in a role as text: a line each, ``subject: value   (evidence)``."""
+    return "\n".join([f"{name} as {role}", *(f"  {fact.subject}: {fact.value}   ({fact.evidence})" for fact in facts)])
+
+
+def roles_in(notes: Iterable[str]) -> tuple[str, ...]:
+    """The roles that `describe` was called with, from its lines."""
+    return tuple(line.rpartition(" as ")[2] for line in notes if " as " in line and not line.startswith(" "))
