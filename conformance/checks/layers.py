@@ -37,9 +37,9 @@ def tokens(draw: Draw, width: int, name: str = "x", low: int = 2, pin: int = 5) 
 
 
 def formulas(config: dict[str, Any], subject: Subject) -> Layers:
-    """The formulas in the variant of the configuration, with the subject's activation."""
-    activation = subject.attributes.get("activation", "relu")
-    return Layers(config["n_heads"], config.get("norm_first", False), activation=activation)
+    """The formulas in the variant of the configuration, with the subject's activation and eps."""
+    said = {name: subject.attributes[name] for name in ("activation", "eps") if name in subject.attributes}
+    return Layers(config["n_heads"], config.get("norm_first", False), **said)
 
 
 def either_norm(impl: Any, draw: Draw, role: str, **options: Any) -> dict[str, Any]:

@@ -37,16 +37,17 @@ class Layers:
     """Layers and stacks with LayerNorm after (the documents') or before (`norm_first`) each sublayer.
 
     `drop` is applied to each sublayer's output before it is added to the residual. `activation` is the
-    feed-forward network's.
+    feed-forward network's, `eps` the norms'.
     """
 
     n_heads: int
     norm_first: bool = False
     drop: Callable[[Array], Array] = ff.unchanged
     activation: str = "relu"
+    eps: float = 1e-5
 
     def norm(self, p: Params, x: Array) -> Array:
-        return layer_norm(x, p["weight"], p["bias"])
+        return layer_norm(x, p["weight"], p["bias"], self.eps)
 
     def attention(self, p: Params, query: Array, memory: Array, mask: Array | None) -> Array:
         """Multi-head attention: queries from `query`, keys and values from `memory`."""

@@ -80,6 +80,8 @@ class Call:
                 self.constants[name] = role == "cached_decoder_lm"
             elif lower == "position_embeddings":  # the cosines and sines of no rotation
                 self.constants[name] = (torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
+            elif required and lower in ("cos", "sin", "freqs_cos", "freqs_sin"):
+                self.constants[name] = torch.full((1, 1, 1), float("cos" in lower))
             elif meaning is not None:
                 self.names[meaning] = name
                 if not required:

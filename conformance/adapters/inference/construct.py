@@ -82,10 +82,11 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "layer_idx": ("layer_idx", "layer_id", "layer_index"),
     "d_out": ("d_out", "out_dim", "output_dim", "dim_out"),
     "device": ("device",),
+    "parallel": ("parallel_residual", "use_parallel_residual"),
 }
 """The protocol's options (and a few of constructors only) -> their names in constructors."""
 
-FIXED = {"batch_first": True, "causal": False, "layer_idx": 0, "device": "cpu"}
+FIXED = {"batch_first": True, "causal": False, "layer_idx": 0, "device": "cpu", "parallel": False}
 _CONFIG = {"eps": 1e-5, "activation": "relu", "n_layers": 2, "vocab": 11}
 """What a constructor is given that needs it, and a bare config object has, besides the options that are asked for."""
 

@@ -62,7 +62,7 @@ def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Modul
 
 def is_whole(constructor: Constructor, model: nn.Module) -> bool:
     """Whether it is a model rather than a component: it says how many tokens or layers, and embeds tokens."""
-    embeds = any(isinstance(part, nn.Embedding) and part.num_embeddings == VOCABULARY for part in model.modules())
+    embeds = any(isinstance(part, nn.Embedding) for part in model.modules())
     return embeds and bool({"vocab", "src_vocab", "n_layers"} & constructor.known)
 
 

@@ -22,6 +22,9 @@ SIZES = {
     **{"vocab": 11, "src_vocab": 11, "tgt_vocab": 13, "n_layers": 2},
 }
 B, TQ, TK = 3, 5, 7
+NORM_EPS = (1e-5, 1e-6, 1e-8, 1e-12)
+"""The eps of norms that are tried."""
+
 FITS = 2e-5
 """A fit is equality with the formula to float32 rounding: largest error relative to the largest output."""
 
@@ -103,6 +106,19 @@ class Probe:
             name: noise(batch, length, SIZES["d_model"], seed=seeds.get(name, 1))
             for name, length in zip(names, lengths, strict=True)
         }
+
+
+def eps_of(norm: nn.Module, width: int) -> float | None:
+    """The eps of a LayerNorm, by how much it shrinks small inputs; None where it does not normalise."""
+    x = noise(4, width) * 1e-3
+    x = x - x.mean(-1, keepdim=True)
+    with torch.no_grad():
+        shift, small, large = (norm(y) for y in (torch.zeros_like(x), x, 1e6 * x))
+    shrunk = float(((small - shift) / (large - shift)).square().mean())
+    if not 0.0 < shrunk < 1.01:
+        return None
+    found = float(x.square().mean()) * (1.0 / shrunk - 1.0)
+    return min(NORM_EPS, key=lambda eps: abs(eps - found))
 
 
 def batch_axis(probe: Probe) -> tuple[bool, str]:

@@ -22,8 +22,8 @@ from conformance.adapters.inference.masks import Channel
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
-from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, Probe, noise
-from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, role_of
+from conformance.adapters.inference.probes import FITS, NORM_EPS, SIZES, TQ, B, Probe, noise
+from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
 from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
     Attention,
@@ -67,7 +67,7 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "feed_forward": _ACTIVATIONS,
     "encoder_layer": _ACTIVATIONS,
     "decoder_layer": _ACTIVATIONS,
-    "layer_norm": {"eps": (1e-5, 1e-6, 1e-8, 1e-12)},
+    "layer_norm": {"eps": NORM_EPS},
     "rms_norm": {"eps": (1e-6, 1e-5, 1e-8, 1e-12)},
     "rope": {"pairing": ("interleaved", "half")},
     "decoder_lm": {"rope": ("interleaved", "half", None)},
@@ -187,7 +187,7 @@ class Resolution:
         for option, value in self.fixed.items():
             if settings.get(option, value) != value:
                 raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
-        if "d_k" in self.constructor.names and settings.get("d_model", 0) % settings.get("n_heads", 1):
+        if "d_k" in self.constructor.known and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
         for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
             named = "pad_id" if option == "padding_idx" else option
@@ -467,6 +467,10 @@ class Resolution:
         if causal:
             self.conventions = replace(self.conventions, causal=True)
             self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
+        eps = {probes.eps_of(norm, SIZES["d_model"]) for _, norm in norms_in(module)} - {None}
+        if len(eps) == 1:
+            self.attributes["eps"] = eps.pop()
+            self.say("eps of the norms", self.attributes["eps"], "how much they shrink small inputs")
         self.fit(layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
         if not decoder:

@@ -41,6 +41,15 @@ def is_norm(module: nn.Module) -> bool:
     return type(module).__name__.lower().endswith("norm")
 
 
+def norms_in(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The norms inside, by path, leaving out those inside another of them."""
+    found: list[tuple[str, nn.Module]] = []
+    for path, child in module.named_modules():
+        if path and is_norm(child) and not any(path.startswith(f"{outer}.") for outer, _ in found):
+            found.append((path, child))
+    return found
+
+
 def is_attention(module: nn.Module) -> bool:
     """By its name, or because its matrices are queries, keys, values and an output."""
     name = type(module).__name__.lower()
@@ -50,7 +59,7 @@ def is_attention(module: nn.Module) -> bool:
 def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call, module: nn.Module) -> Fact:
     """The role as a Fact. Raises Unresolved when nothing fits."""
     matrices = [p for p in module.parameters() if p.ndim >= 2]
-    norms = [child for child in module.modules() if is_norm(child) and child is not module]
+    norms = norms_in(module)
     name = cls.__name__
     shared = constructor.config_parameter is not None or isinstance(constructor, PartOf)
     options = set() if shared else constructor.known

@@ -15,7 +15,7 @@ from torch import nn
 
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference.facts import Unresolved
-from conformance.adapters.inference.roles import is_norm, top_attentions
+from conformance.adapters.inference.roles import norms_in, top_attentions
 
 
 def layer_layouts(layer: nn.Module, config: p.Config, decoder: bool) -> Iterator[tuple[str, p.Layout]]:
@@ -136,7 +136,7 @@ def _heads(model: nn.Module, tokens: int) -> list[tuple[str, nn.Linear]]:
 def _norms(module: nn.Module, outside: str | tuple[str, ...] = ()) -> list[tuple[str, nn.Module]]:
     """The norms inside, but for those below the paths `outside`."""
     inside = tuple(f"{path}." for path in ((outside,) if isinstance(outside, str) else outside))
-    return [(path, child) for path, child in module.named_modules() if is_norm(child) and not path.startswith(inside)]
+    return [(path, norm) for path, norm in norms_in(module) if not path.startswith(inside)]
 
 
 def _outside(layer: nn.Module, attentions: Iterable[tuple[str, nn.Module]]) -> list[p.Kernel]:

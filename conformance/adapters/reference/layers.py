@@ -14,11 +14,12 @@ class LayerSubject(ReferenceSubject):
     """A subject whose formulas are the steps of `conformance.reference.layers.Layers`."""
 
     formulas: type[f.Layers] = f.Layers
-    attributes = {"activation": "relu"}
+    attributes = {"activation": "relu", "eps": 1e-5}
 
     def steps(self) -> f.Layers:
         drop = dropout_of(self) if "dropout" in self.config else f.ff.unchanged
-        return self.formulas(self.config["n_heads"], self.config["norm_first"], drop, self.attributes["activation"])
+        said = self.attributes
+        return self.formulas(self.config["n_heads"], self.config["norm_first"], drop, said["activation"], said["eps"])
 
 
 @reference("encoder_layer")
