@@ -101,14 +101,15 @@ _SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.
 
 
 def summary_lines(report: Report, height: int) -> list[str]:
-    """The summary in at most about `height` lines: counts, root causes in full as far as they fit, what is missing."""
+    """The summary in at most about `height` lines: counts, root causes in full as far as they fit, the most specific
+    first, and what is missing."""
     results = report.folded()
     blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
     lines = [*_notes_lines(report.notes, height // 3), _counts_line(results)]
     tail = [*_known_lines(results, blocked), *_missing_lines(results)]
     roots = [slug for slug, result in results.items() if result.verdict in _SHOWN_IN_FULL]
     left = []
-    for slug in sorted(roots, key=lambda slug: -blocked[slug]):
+    for slug in most_specific_first(roots):
         full = broken_lines(results[slug], report.catalogue.claims[slug], report.replay(slug), blocked[slug])
         if len(lines) + len(full) + len(tail) <= height:
             lines += full
@@ -121,6 +122,20 @@ def summary_lines(report: Report, height: int) -> list[str]:
             f"... and {len(left) - named} more: -rf lists them, --tb=short or --claims-report FILE.html shows all"
         )
     return [*lines, *tail]
+
+
+def most_specific_first(claims: Sequence[str]) -> list[str]:
+    """Claims that few mistakes break before those that many do: the first one says best what is wrong.
+
+    A formula fails with whatever is wrong in its component; the claim about the scale fails with the scale. Counted are
+    the mutants that name a claim.
+    """
+    if len(claims) < 2:
+        return list(claims)
+    from conformance.mutants import MUTANTS  # needs numpy, which the report of a run that passes does without
+
+    named = Counter(claim for mutant in MUTANTS.values() for claim in mutant.breaks)
+    return sorted(claims, key=lambda claim: named[claim])
 
 
 def _notes_lines(notes: Sequence[str], room: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Measure the suite: run the checks on implementations with one deliberate defect each (mutants).
 
-Every mutant must be killed by the check of each claim that it breaks. By default a mutant meets the checks of the
-claims that it breaks and of its role; with --full, every check.
+Every mutant must be killed by the check of each claim that it breaks. It meets every check that builds its role; the
+others cannot see it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from conformance.cli.tables import show_table
 from conformance.kills import ERROR, Row, broken_checks, matrix
 
 HELP = "run the checks on deliberately wrong implementations"
-EXAMPLES = """  conformance mutants                  every mutant against the checks of its role
+EXAMPLES = """  conformance mutants                  every mutant against every check that can see it
   conformance mutants Unscaled 'A*'    some, by name, published number or pattern
-  conformance mutants --full           every mutant against every check
   conformance mutants --table          the table of all mutants, not only of those that got away
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutants by name, published number or pattern")
-    parser.add_argument("--full", action="store_true", help="run every check on every mutant (tens of minutes)")
     parser.add_argument("--table", action="store_true", help="print a line for every mutant")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes to use (default 2)")
 
@@ -43,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     tested = [claim.slug for claim in load().tested() if claim.slug in CHECKS]
     broken = broken_checks(tested, arguments.processes)
-    rows = matrix(names, arguments.full, _Progress(len(names)), arguments.processes)
+    rows = matrix(names, _Progress(len(names)), arguments.processes)
     escaped = [row for row in rows if row.escaped]
     shown_rows = rows if arguments.table else escaped
     if shown_rows:

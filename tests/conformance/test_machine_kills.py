@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import conformance.checks  # noqa: F401 (registers them)
 from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS
-from conformance.kills import ERROR, KILLED, NOT_PROVIDED, SURVIVED, Row, checks_of, matrix, outcome, row_of
+from conformance.kills import ERROR, KILLED, NOT_PROVIDED, SURVIVED, Row, checks_of, matrix, outcome
 from conformance.mutants import MUTANTS
 from conformance.protocol import NotProvided
 
@@ -31,10 +29,10 @@ def test_the_outcomes_are_told_apart():
 
 def test_the_checks_of_broken_claims_come_first():
     mutant = MUTANTS["Unscaled"]
-    checks = checks_of(mutant, full=False)
+    checks = checks_of(mutant)
     assert checks[: len(mutant.breaks)] == list(mutant.breaks)
     assert all(mutant.role in CHECKS[claim].roles for claim in checks[len(mutant.breaks) :])
-    assert set(checks_of(mutant, full=True)) == set(CHECKS)
+    assert {claim for claim, check in CHECKS.items() if mutant.role in check.roles} <= set(checks)
 
 
 def test_a_row_tells_killers_from_escaped_claims():
@@ -44,29 +42,8 @@ def test_a_row_tells_killers_from_escaped_claims():
     assert Row("M", "A defect.", "", (), {"a": KILLED}).escaped != []
 
 
-def test_a_mutant_that_is_a_patch_holds_while_it_is_active(monkeypatch):
-    active = []
-
-    class Patch:
-        breaks, role, known_as, defect = (SCALED,), "attention", "", "It is not scaled."
-
-        @contextlib.contextmanager
-        def active(self):
-            active.append(True)
-            yield
-            active.pop()
-
-        def implementation(self):
-            assert active
-            return MUTANTS["Unscaled"].implementation()
-
-    monkeypatch.setitem(MUTANTS, "Patch", Patch())
-    assert row_of("Patch").escaped == []
-    assert not active
-
-
 def test_the_matrix_runs_in_processes_and_reports_progress():
     seen = []
-    rows = matrix(["Unscaled"], False, seen.append, processes=1)
+    rows = matrix(["Unscaled"], seen.append, processes=1)
     assert rows == seen
     assert rows[0].escaped == []
