@@ -139,8 +139,14 @@ def most_specific_first(claims: Sequence[str]) -> list[str]:
 
 
 def _notes_lines(notes: Sequence[str], room: int) -> list[str]:
-    more = [f"... and {len(notes) - room} more in --claims-report FILE.html"] if len(notes) > room else []
-    return [*notes[:room], *more]
+    """What the implementation said about itself; where there is no room for all, headings and doubts come first."""
+    chosen = list(notes)
+    if len(notes) > room:
+        heads = [i for i, note in enumerate(notes) if not note.startswith(" ")]
+        rest = [i for i, note in enumerate(notes) if note.startswith(" ")]
+        chosen = [notes[i] for i in sorted([*heads, *rest][:room])]
+    more = f"... and {len(notes) - room} more lines in --claims-report FILE.html"
+    return [*chosen, *([more] if len(notes) > room else [])]
 
 
 def _known_lines(results: Mapping[str, Result], blocked: Mapping[str, int]) -> list[str]:

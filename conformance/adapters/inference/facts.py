@@ -18,18 +18,29 @@ class Unresolved(SpecificationError):
 
 @dataclass(frozen=True)
 class Fact:
-    """One inferred property: `subject` is what it is about, `evidence` how it was found."""
+    """One inferred property: `subject` is what it is about, `evidence` how it was found.
+
+    doubtful: it is no convention of correct modules, and may be the mistake itself.
+    """
 
     subject: str
     value: Any
     evidence: str
+    doubtful: bool = False
+
+    def __str__(self) -> str:
+        return f"{DOUBT if self.doubtful else '  '}{self.subject}: {self.value}   ({self.evidence})"
+
+
+DOUBT = "! "
+"""How the line of a doubtful fact begins."""
 
 
 def describe(name: str, role: str, facts: Iterable[Fact]) -> str:
-    """The facts of a class in a role as text: a line each, ``subject: value   (evidence)``."""
-    return "\n".join([f"{name} as {role}", *(f"  {fact.subject}: {fact.value}   ({fact.evidence})" for fact in facts)])
+    """The facts of a class in a role as text: a line each, ``subject: value   (evidence)``, doubtful ones marked."""
+    return "\n".join([f"{name} as {role}", *map(str, facts)])
 
 
 def roles_in(notes: Iterable[str]) -> tuple[str, ...]:
     """The roles that `describe` was called with, from its lines."""
-    return tuple(line.rpartition(" as ")[2] for line in notes if " as " in line and not line.startswith(" "))
+    return tuple(line.rpartition(" as ")[2] for line in notes if " as " in line and line[0] not in " !")

@@ -51,7 +51,7 @@ def resolve_positions(found: Resolution, module: nn.Module) -> None:
     layout = min(errors, key=lambda name: errors[name]) if fits else "interleaved"
     found.attributes["layout"] = layout
     evidence = f"equals the formula to {errors[layout]:.0e}" if fits else f"neither fits (error {errors[layout]:.2g})"
-    found.say("pairs", layout, evidence)
+    found.say("pairs", layout, evidence, doubtful=not fits)
 
 
 def _sequence_first(found: Resolution) -> None:
@@ -92,4 +92,4 @@ def resolve_rope(found: Resolution) -> None:
     if "base" not in found.constructor.known:
         found.fixed["base"] = 10000.0
     found.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)
-    found.say("pairing", pairing, evidence)
+    found.say("pairing", pairing, evidence, doubtful=error >= FITS)

@@ -159,8 +159,8 @@ class Resolution:
                         return
                 call.constants[name] = None
 
-    def say(self, subject: str, value: Any, evidence: str) -> None:
-        self.facts.append(Fact(subject, value, evidence))
+    def say(self, subject: str, value: Any, evidence: str, doubtful: bool = False) -> None:
+        self.facts.append(Fact(subject, value, evidence, doubtful))
 
     # --- building ---------------------------------------------------------------------------------
 
@@ -286,9 +286,9 @@ class Resolution:
         self.conventions = self.conventions.with_layout(layout, **without)
         found = f"equals the formula to {errors[best]:.0e} with random parameters"
         evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
-        self.say("layout", label, evidence)
+        self.say("layout", label, evidence, doubtful=not fits)
         if not fits:  # no variant is excused: the claims about each of them apply, and fail
-            for option in variants | {"norm_first": None}:
+            for option in variants:
                 self.fixed.pop(option, None)
             return False
         for option, value in chosen.items():
@@ -375,7 +375,7 @@ class Resolution:
             (1 / d_head, "1/d_k"),
         ):
             if probes.difference(subject, inputs, settings, mask, scale * d_head**0.5) < FITS:
-                self.say("scale of the scores", name, "equals the formula with this scale")
+                self.say("scale of the scores", name, "equals the formula with this scale", doubtful=True)
 
     def _all_names(self) -> Iterable[str]:
         return ROLES[self.role].params({**self.settings, "bias": True})
@@ -386,7 +386,8 @@ class Resolution:
             hides = (
                 "a hidden key changes nothing" if channel.leak < 1e-3 else f"a hidden key leaks ({channel.leak:.2g})"
             )
-            self.say(f"mask {channel.parameter}", f"{channel.encoding}; {', '.join(channel.shapes)}", hides)
+            means = f"{channel.encoding}; {', '.join(channel.shapes)}"
+            self.say(f"mask {channel.parameter}", means, hides, doubtful=channel.leak >= 1e-3)
         for parameter in set(parameters) - {channel.parameter for channel in found}:
             self.say(f"mask {parameter}", "not used", "the module runs with no encoding of a mask in it")
         return found
