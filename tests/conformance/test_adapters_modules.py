@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from subjects_sequence_first import SequenceFirstPositions  # noqa: E402
-from subjects_torch import CORRECT, WRONG  # noqa: E402
+import torch_subjects.families  # noqa: E402, F401
 from torch import nn  # noqa: E402
+from torch_subjects import CORRECT, WRONG, specification  # noqa: E402
+from torch_subjects.sequence_first import SequenceFirstPositions  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import resolve  # noqa: E402
@@ -19,8 +18,6 @@ from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import BROKEN, Verdict  # noqa: E402
-
-RIGHT = {**CORRECT, "SequenceFirstPositions": SequenceFirstPositions}
 
 FACTS = {
     "HiddenMask": {"mask mask": "bool, True = hidden"},
@@ -55,10 +52,10 @@ def verdicts(implementation):
     return {check.claim: run_check(check, implementation, "quick") for check in checks}
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_module_is_inferred_and_breaks_no_claim(name):
-    implementation = TorchModuleImplementation(RIGHT[name])
-    assert implementation.role == RIGHT[name].role
+    implementation = TorchModuleImplementation(CORRECT[name])
+    assert implementation.role == CORRECT[name].role
     found = {fact.subject: str(fact.value) for fact in implementation.inference}
     for subject, value in FACTS.get(name, {}).items():
         assert found[subject].startswith(value), implementation.describe()
@@ -104,8 +101,7 @@ def test_the_role_can_be_named():
     assert TorchModuleImplementation(Mystery, "layer_norm").inference[0].evidence == "as asked"
     with pytest.raises(Unresolved, match="choose one of multi_head_attention"):
         TorchModuleImplementation(Mystery, "softmax")
-    file = Path(__file__).with_name("subjects_torch.py")
-    assert resolve(f"{file}:HandLayerNorm@layer_norm").inference[0].evidence == "as asked"
+    assert resolve(f"{specification('HandLayerNorm')}@layer_norm").inference[0].evidence == "as asked"
 
 
 class NeedsParts(nn.Module):

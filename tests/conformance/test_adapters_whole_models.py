@@ -7,9 +7,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch_subjects import models  # noqa: E402
 
+import conformance.checks  # noqa: E402, F401
 from conformance.adapters.torch_module import TorchModuleImplementation  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import BROKEN, Verdict  # noqa: E402
 
 
 class Layer(nn.Module):
@@ -57,3 +62,40 @@ def test_the_components_of_a_model_play_their_roles() -> None:
 def test_a_role_that_no_component_plays_is_not_provided() -> None:
     with pytest.raises(NotProvided):
         TorchModuleImplementation(GPT).build("swiglu", {"d_model": 6, "d_ff": 8})
+
+
+def verdicts(cls: type[nn.Module], *roles: str) -> dict[str, Verdict]:
+    implementation = TorchModuleImplementation(cls)
+    checks = [check for check in CHECKS.values() if {*roles} & {*check.roles}]
+    return {check.claim: run_check(check, implementation, "quick").verdict for check in checks}
+
+
+@pytest.mark.parametrize("cls", [models.LanguageModel, models.SteppedLanguageModel])
+def test_a_language_model_keeps_its_claims_with_and_without_its_cache(cls: type[nn.Module]) -> None:
+    found = verdicts(cls, "decoder_lm", "cached_decoder_lm")
+    assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
+    for claim in ("decoder-lm-formula", "decoder-lm-is-causal", "cached-steps-equal-the-full-pass"):
+        assert found[claim] is Verdict.PASS
+    handed_on = found["cache-holds-the-shared-heads-only"] is Verdict.PASS
+    assert handed_on == (cls is models.LanguageModel)
+
+
+def test_a_cache_that_forgets_is_seen() -> None:
+    found = verdicts(models.ForgetfulLanguageModel, "cached_decoder_lm")
+    assert found["cached-steps-equal-the-full-pass"] is Verdict.FAIL
+
+
+def test_an_encoder_decoder_keeps_its_claims() -> None:
+    found = verdicts(models.Translator, "encoder_decoder")
+    assert {claim for claim, verdict in found.items() if verdict is not Verdict.PASS} == set()
+
+
+def test_an_overwritten_padding_row_is_seen() -> None:
+    found = verdicts(models.OverwrittenPadding, "encoder_decoder")
+    assert {claim for claim, verdict in found.items() if verdict is not Verdict.PASS} == {"pad-row-starts-at-zero"}
+
+
+def test_the_class_alone_serves_where_the_model_has_no_option() -> None:
+    subject = TorchModuleImplementation(GPT).build("layer_norm", {"d_model": 5, "eps": 0.5})
+    x = np.ones((1, 1, 5)) * np.arange(5)
+    np.testing.assert_allclose(subject(x=x)["out"], (x - 2.0) / np.sqrt(2.0 + 0.5), atol=1e-5)

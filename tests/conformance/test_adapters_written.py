@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+import torch_subjects.families  # noqa: E402, F401
+from torch_subjects import specification  # noqa: E402
+from torch_subjects.models import Translator  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import SpecificationError, resolve  # noqa: E402
@@ -18,7 +22,8 @@ from conformance.verdict import Verdict  # noqa: E402
 
 pytest_plugins = ["pytester"]
 
-SUBJECTS = Path(__file__).parent / "subjects_torch.py"
+PER_HEAD = specification("FusedPerHead")
+TRANSLATOR = f"{inspect.getfile(Translator)}:Translator"
 
 
 @pytest.mark.parametrize(
@@ -29,12 +34,22 @@ SUBJECTS = Path(__file__).parent / "subjects_torch.py"
     ],
 )
 def test_a_written_adapter_gives_the_verdicts_of_the_inference(tmp_path, monkeypatch, name):
-    inferred = resolve(f"{SUBJECTS}:{name}")
+    same_verdicts(specification(name), tmp_path, monkeypatch, ())
+
+
+def test_a_written_adapter_of_a_whole_model(tmp_path, monkeypatch):
+    claims = ("encoder-decoder-formula", "layer-norm-formula", "decoder-layer-hides-the-future")
+    same_verdicts(TRANSLATOR, tmp_path, monkeypatch, claims)
+
+
+def same_verdicts(impl, tmp_path, monkeypatch, claims):
+    """The written adapter gives the verdicts of the inferred one on the claims, or on the first of its role."""
+    inferred = resolve(impl)
     path = tmp_path / "adapter.py"
-    path.write_text(source(inferred, f"{SUBJECTS}:{name}", path))
+    path.write_text(source(inferred, impl, path))
     monkeypatch.setattr(probes, "difference", None)  # whoever infers stumbles
     written = resolve(f"{path}:Adapter")
-    claims = [claim for claim, check in CHECKS.items() if {*inferred.roles} & {*check.roles}][:4]
+    claims = claims or [claim for claim, check in CHECKS.items() if {*inferred.roles} & {*check.roles}][:4]
     verdicts = {claim: run_check(CHECKS[claim], inferred, "quick").verdict for claim in claims}
     assert set(verdicts.values()) != {Verdict.NOT_PROVIDED}
     assert {claim: run_check(CHECKS[claim], written, "quick").verdict for claim in claims} == verdicts
@@ -42,7 +57,7 @@ def test_a_written_adapter_gives_the_verdicts_of_the_inference(tmp_path, monkeyp
 
 def test_the_option_writes_the_file(pytester):
     result = pytester.runpytest_inprocess(
-        *("-p", "no:cacheprovider", "--pyargs", "conformance", "--impl", f"{SUBJECTS}:FusedPerHead"),
+        *("-p", "no:cacheprovider", "--pyargs", "conformance", "--impl", PER_HEAD),
         *("--claims", "multi-head-formula", "--claims-adapter-out", "adapter.py"),
     )
     assert result.ret == pytest.ExitCode.OK
@@ -55,7 +70,7 @@ def test_the_option_writes_the_file(pytester):
     ("impl", "path", "sentence"),
     [
         ("reference", "adapter.py", "reference is no nn.Module, and needs no adapter"),
-        (f"{SUBJECTS}:FusedPerHead", "/no/such/adapter.py", "cannot be written: No such file or directory"),
+        (PER_HEAD, "/no/such/adapter.py", "cannot be written: No such file or directory"),
     ],
 )
 def test_what_cannot_be_written_is_one_sentence(pytester, impl, path, sentence):

@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
+from torch_subjects import correct
 
+
+@correct
 class SequenceFirstPositions(nn.Module):
     """(T, B, d), x + codes, dropout."""
 

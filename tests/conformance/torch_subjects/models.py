@@ -1,0 +1,159 @@
+"""Whole models from token ids: a decoder-only model with its cache in two forms, and an encoder-decoder."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from torch_subjects import merge, split
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class Attention(nn.Module):
+    """Grouped queries and rotated pairs side by side, behind `past` keys and values."""
+
+    def __init__(self, dim, n_heads, n_kv_heads):
+        super().__init__()
+        self.heads, self.kv_heads, self.width = n_heads, n_kv_heads, dim // n_heads
+        self.wq = nn.Linear(dim, n_heads * self.width, bias=False)
+        self.wk = nn.Linear(dim, n_kv_heads * self.width, bias=False)
+        self.wv = nn.Linear(dim, n_kv_heads * self.width, bias=False)
+        self.wo = nn.Linear(n_heads * self.width, dim, bias=False)
+
+    def rotated(self, x, start):
+        rates = 10000.0 ** (-torch.arange(0, self.width, 2) / self.width)
+        angles = torch.arange(start, start + x.shape[2])[:, None] * rates
+        turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.polar(torch.ones(()), angles)
+        return torch.view_as_real(turned).flatten(-2)
+
+    def forward(self, x, past=None):
+        start = 0 if past is None else past[0].shape[2]
+        q = self.rotated(split(self.wq(x), self.heads), start)
+        k = self.rotated(split(self.wk(x), self.kv_heads), start)
+        v = split(self.wv(x), self.kv_heads)
+        if past is not None:
+            k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+        visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(start)
+        return self.wo(merge(F.scaled_dot_product_attention(q, k, v, visible, enable_gqa=True))), (k, v)
+
+
+class Gated(nn.Module):
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, dim, n_heads, n_kv_heads, hidden):
+        super().__init__()
+        self.attention, self.feed_forward = Attention(dim, n_heads, n_kv_heads), Gated(dim, hidden)
+        self.attention_norm, self.ffn_norm = RMSNorm(dim), RMSNorm(dim)
+
+    def forward(self, x, past):
+        attended, past = self.attention(self.attention_norm(x), past)
+        x = x + attended
+        return x + self.feed_forward(self.ffn_norm(x)), past
+
+
+class LanguageModel(nn.Module):
+    """A head of its own; keys and values are handed from call to call."""
+
+    def __init__(self, vocab_size, dim, n_layers, n_heads, n_kv_heads, hidden_dim):
+        super().__init__()
+        self.tok_embeddings = nn.Embedding(vocab_size, dim)
+        self.layers = nn.ModuleList(Layer(dim, n_heads, n_kv_heads, hidden_dim) for _ in range(n_layers))
+        self.norm, self.output = RMSNorm(dim), nn.Linear(dim, vocab_size, bias=False)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, input_ids, past_key_values=None):
+        x, kept = self.tok_embeddings(input_ids), []
+        for layer, past in zip(self.layers, past_key_values or [None] * len(self.layers), strict=True):
+            x, past = layer(x, past)
+            kept.append(past)
+        return self.output(self.norm(x)), kept
+
+
+class ForgetfulLanguageModel(LanguageModel):
+    """The cache loses its first position at every call."""
+
+    def forward(self, input_ids, past_key_values=None):
+        logits, kept = super().forward(input_ids, past_key_values)
+        return logits, [(k[:, :, 1:], v[:, :, 1:]) for k, v in kept]
+
+
+class SteppedLanguageModel(LanguageModel):
+    """Keys and values stay inside; each call says where it starts."""
+
+    def forward(self, tokens, start_pos=0):
+        logits, self.kept = super().forward(tokens, self.kept if start_pos else None)
+        return logits
+
+
+class Translator(nn.Module):
+    """The documents' encoder-decoder around torch's stacks; both sides are masked inside."""
+
+    def __init__(
+        self, src_vocab_size, tgt_vocab_size, d_model, nhead, num_layers, dim_feedforward, dropout=0.1, pad_idx=0
+    ):
+        super().__init__()
+        sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward, "dropout": dropout}
+        self.pad_idx, self.scale = pad_idx, math.sqrt(d_model)
+        self.src_embed = nn.Embedding(src_vocab_size, d_model, pad_idx)
+        self.tgt_embed = nn.Embedding(tgt_vocab_size, d_model, pad_idx)
+        encoder = nn.TransformerEncoderLayer(**sizes, batch_first=True)
+        decoder = nn.TransformerDecoderLayer(**sizes, batch_first=True)
+        self.encoder = nn.TransformerEncoder(encoder, num_layers, nn.LayerNorm(d_model), enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(decoder, num_layers, nn.LayerNorm(d_model))
+        self.drop, self.generator = nn.Dropout(dropout), nn.Linear(d_model, tgt_vocab_size)
+        self.initialise()
+
+    def initialise(self):
+        for name, parameter in self.named_parameters():
+            matrices = parameter.chunk(3) if "in_proj" in name else [parameter]
+            for matrix in matrices if parameter.ndim > 1 else []:
+                nn.init.xavier_uniform_(matrix.data)
+            if "embed" in name:
+                parameter.data[self.pad_idx] = 0.0
+
+    def embedded(self, table, ids):
+        d = table.embedding_dim
+        angles = torch.arange(ids.shape[1])[:, None] * 10000.0 ** (-torch.arange(0, d, 2) / d)
+        return self.drop(table(ids) * self.scale + torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :d])
+
+    def forward(self, src, tgt):
+        blank, future = src == self.pad_idx, torch.ones(tgt.shape[1], tgt.shape[1], dtype=torch.bool).triu(1)
+        memory = self.encoder(self.embedded(self.src_embed, src), src_key_padding_mask=blank)
+        hidden = self.decoder(
+            self.embedded(self.tgt_embed, tgt),
+            memory,
+            tgt_mask=future,
+            tgt_key_padding_mask=tgt == self.pad_idx,
+            memory_key_padding_mask=blank,
+        )
+        return self.generator(hidden)
+
+
+class OverwrittenPadding(Translator):
+    """The row of the padding is initialised like any other."""
+
+    def initialise(self):
+        super().initialise()
+        for table in (self.src_embed, self.tgt_embed):
+            nn.init.xavier_uniform_(table.weight)
