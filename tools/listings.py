@@ -233,8 +233,8 @@ def _page(rows: str) -> str:
         "Every `nn.Module` class of the documents' Python listings, run as a subject without any code for it:\n"
         "`python -m tools.listings FOLDER --markdown docs/listings.md`, where FOLDER holds the documents as text. A\n"
         "whole model is tested in its own role and in those of its components. *Ledger rows* are what the documents'\n"
-        "ledgers list against a class ([`tools/listings.toml`](../tools/listings.toml)): a class without any must break\n"
-        "no claim, and every one of them must show; the program fails otherwise.\n\n"
+        "ledgers list against a class ([`tools/listings.toml`](../tools/listings.toml)): a class without any must\n"
+        "break no claim, and every one of them must show; the program fails otherwise.\n\n"
         f"{rows}\n"
     )
 

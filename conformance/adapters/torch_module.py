@@ -121,7 +121,8 @@ class TorchModuleImplementation:
     def describe(self) -> str:
         """The inference as text, a fact a line, component by component; then the components without a role."""
         told = [describe(r.cls.__name__, r.role, r.facts) for r in self.resolutions.values()]
-        return "\n".join([*told, *(["no role was found for"] if self.unresolved else []), *self.unresolved])
+        heading = [f"{len(self.unresolved)} without a role"] if self.unresolved else []
+        return "\n".join([*told, *heading, *self.unresolved])
 
 
 def _takes_tokens(cls: type[nn.Module], role: str) -> bool:

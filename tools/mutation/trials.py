@@ -8,8 +8,10 @@ killed most first, until one kills it.
 from __future__ import annotations
 
 import importlib.machinery
+import math
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
@@ -27,6 +29,9 @@ KILLED, BROKEN, STUCK, SURVIVED, UNREACHED = "killed", "does not run", "endless"
 MEMORY = 2 * 2**30
 """Bytes that a mutant may allocate beyond what is there when it starts."""
 
+ASLEEP = 20.0
+"""How many times the limit of its processor time a mutant may take by the clock."""
+
 _PRELOAD = ("numpy", "hypothesis", "torch")
 """What every mutant needs and no subject is part of; imported once."""
 
@@ -42,7 +47,8 @@ class Target:
 @dataclass
 class Baseline:
     """The unmutated file: for each check that passes, which lines of it run; the lines run while it is loaded; how
-    long everything took; and the target to mutate, with its role if it has one, which mutants must not change."""
+    much processor time everything took; and the target to mutate, with its role if it has one, which mutants must not
+    change."""
 
     target: Target
     reached: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -88,7 +94,11 @@ def baseline(target: Target) -> Baseline:
 
 
 def trials(mutants: Sequence[Mutation], base: Baseline, processes: int) -> Iterator[Trial]:
-    """The trial of each mutant as it ends, in any order."""
+    """The trial of each mutant as it ends, in any order.
+
+    A mutant is endless by the processor time that it uses, whatever else the machine does; one that sleeps by the
+    clock.
+    """
     limit = 15.0 + 4.0 * base.seconds
     kills: Counter[str] = Counter()
     waiting = list(reversed(mutants))
@@ -100,15 +110,17 @@ def trials(mutants: Sequence[Mutation], base: Baseline, processes: int) -> Itera
             if not checks:
                 yield Trial(mutation, UNREACHED)
                 continue
-            process, connection = _start(_run_mutant, base.target, mutation.source, checks)
-            running[connection] = (process, mutation, time.monotonic() + limit)
+            process, connection = _start(_run_mutant, base.target, mutation.source, checks, limit)
+            running[connection] = (process, mutation, time.monotonic() + ASLEEP * limit)
         for connection in wait(list(running), timeout=0.5):
             assert isinstance(connection, Connection)
             process, mutation, _ = running.pop(connection)
             try:
                 outcome, by = connection.recv()
             except EOFError:
-                outcome, by = BROKEN, "it ended its process"
+                process.join()
+                endless = process.exitcode == -signal.SIGXCPU
+                outcome, by = (STUCK, f"used more than {limit:.0f} s") if endless else (BROKEN, "it ended its process")
             process.join()
             kills[by] += outcome == KILLED
             yield Trial(mutation, outcome, by)
@@ -117,7 +129,7 @@ def trials(mutants: Sequence[Mutation], base: Baseline, processes: int) -> Itera
                 del running[connection]
                 process.kill()
                 process.join()
-                yield Trial(mutation, STUCK, f"took longer than {limit:.0f} s")
+                yield Trial(mutation, STUCK, f"took longer than {ASLEEP * limit:.0f} s")
 
 
 def _start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
@@ -136,7 +148,7 @@ def _start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
 
 def _run_baseline(target: Target, connection: Connection) -> None:
     _be_quiet()
-    started = time.perf_counter()
+    started = time.process_time()
     result = Baseline(target)
     with _Lines(target.file) as lines:
         try:
@@ -160,14 +172,14 @@ def _run_baseline(target: Target, connection: Connection) -> None:
                 result.failing.append(claim)
             lines.taken()
     result.loading = loading
-    result.seconds = time.perf_counter() - started
+    result.seconds = time.process_time() - started
     connection.send(result)
 
 
-def _run_mutant(target: Target, source: str, claims: Sequence[str], connection: Connection) -> None:
+def _run_mutant(target: Target, source: str, claims: Sequence[str], seconds: float, connection: Connection) -> None:
     _be_quiet()
     _compile_instead(target.file, source)
-    _limit_memory()
+    _limit(seconds)
     from conformance.kills import ERROR, outcome
     from conformance.kills import KILLED as CAUGHT
 
@@ -222,10 +234,14 @@ def _is_file(path: str | None, file: str) -> bool:
     return path is not None and os.path.realpath(path) == file
 
 
-def _limit_memory() -> None:
+def _limit(seconds: float) -> None:
+    """Limit memory, and the processor time from here on."""
     try:
         import resource
 
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        end = math.ceil(used.ru_utime + used.ru_stime + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (end, end + 1))
         with open("/proc/self/statm") as statm:
             mapped = int(statm.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

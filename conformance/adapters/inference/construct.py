@@ -157,7 +157,7 @@ class Constructor:
         alike = [
             name for name, value in configs.items() if inspect.isclass(value) and self.cls.__name__.startswith(name)
         ]
-        if not any(alike) and len(configs) == 1:
+        if not any(alike) and len(configs) == 1 and name == "config":
             alike = list(configs)
         return Constructor(configs[max(alike, key=len)]) if any(alike) else None
 

@@ -290,6 +290,8 @@ class Resolution:
         if not fits:  # no variant is excused: the claims about each of them apply, and fail
             for option in variants:
                 self.fixed.pop(option, None)
+            if not self.fixed.get("norm_first"):  # growth proves pre-norm; its absence proves nothing here
+                self.fixed.pop("norm_first", None)
             return False
         for option, value in chosen.items():
             if option not in ROLES[self.role].config:
