@@ -44,11 +44,12 @@ def optimise(graph: Graph) -> list[tuple[str, Graph]]:
 
 
 class Compiled:
-    """A function that replays plans: one for each combination of shapes, dtypes and other arguments. A plan is made
-    anew when a tensor that it captured was given other memory (`parameter.data = ...`)."""
+    """A function that replays plans: one for each combination of shapes, dtypes and other arguments, and of them those
+    `keep` that were used last, since each holds memory. A plan is made anew when a tensor that it captured was given
+    other memory (`parameter.data = ...`)."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], keep: int = 8) -> None:
+        self.function, self.keep = function, keep
         self.plans: dict[Any, tuple[Plan, list[tuple[str, Graph]]]] = {}
         self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
         self.__name__ = getattr(function, "__name__", "compiled")
@@ -64,12 +65,16 @@ class Compiled:
             others = repr(rebuild([None] * len(tensors)))
         metas = tuple([(t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors])
         key = (metas, others, state.grad_enabled)
-        found = self.plans.get(key)
+        found = self.plans.pop(key, None)
         if found is None or self._moved(key):
             traced = trace(self.function)(*arguments, **keywords)
             stages = optimise(traced)
-            found = self.plans[key] = (_plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages)
+            found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
             self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
+        self.plans[key] = found  # the last in order: the first is the one that was not used for longest
+        if len(self.plans) > self.keep:
+            oldest = next(iter(self.plans))
+            del self.plans[oldest], self._bound[oldest]
         plan, stages = found
         for generator, device in stages[0][1].generators.items():
             generator.move(device)
@@ -96,6 +101,12 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
     return DevicePlan(graph, on_device[:inputs])
 
 
-def compile(function: Callable[..., Any]) -> Compiled:
-    """`function` compiled: same results, faster from the second call of each shape on (see the module)."""
-    return Compiled(function)
+def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:
+    """`function` compiled: same results, faster from the second call of each shape on (see the module).
+
+    keep: for how many combinations of shapes, the last ones used, memory is held; others are compiled again. Raises
+    ValueError below 1.
+    """
+    if keep < 1:
+        raise ValueError(f"compile: keep must be at least 1 plan, got {keep}")
+    return Compiled(function, keep)

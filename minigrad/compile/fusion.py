@@ -103,39 +103,56 @@ def _serves(node: Node, members: list[Node]) -> bool:
 
 
 def groups(graph: Graph) -> dict[Node, int]:
-    """Which fused group each elementwise node belongs to."""
+    """Which fused group each elementwise node belongs to. Sets of groups are bit sets."""
     group: dict[Node, int] = {}
     members: list[list[Node]] = []
-    passed: dict[Node, int] = {}  # bit set: groups from which a path leads here through a node outside of them
+    before: list[int] = []  # for each group, all that must run before it, through other groups too
+    direct: dict[Node, int] = {}  # for each node outside of groups, those that it needs, not those before them
+
+    def needed(node: Node, joined: int | None) -> int:
+        """All groups but `joined` that must run before `node`."""
+        found = 0
+        for source in {edge[0] for edge in node.inputs if edge is not None}:
+            if source not in group:
+                found |= direct.get(source, 0)
+            elif group[source] != joined:
+                found |= 1 << group[source]
+        return found
+
+    def closed(found: int) -> int:
+        """These groups and all before them."""
+        rest = found
+        while rest:
+            last = rest.bit_length() - 1
+            rest ^= 1 << last
+            found |= before[last]
+        return found
+
     for node in graph.nodes:
-        reach = 0
-        for edge in node.inputs:
-            if edge is not None:
-                reach |= passed.get(edge[0], 0)
         joined = None
         if fusible(node):
             for edge in reversed(node.inputs):
                 candidate = None if edge is None else group.get(edge[0])
                 if candidate is None or members[candidate][0].outputs[0][0] != node.outputs[0][0]:
                     continue
-                outside = reach
-                for other in node.inputs:
-                    if other is not None and other[0] in group and group[other[0]] != candidate:
-                        outside |= 1 << group[other[0]]
-                if not outside >> candidate & 1 and _serves(node, members[candidate]):
+                if not closed(needed(node, candidate)) >> candidate & 1 and _serves(node, members[candidate]):
                     joined = candidate
                     break
             if joined is None and _serves(node, []):
                 joined = len(members)
                 members.append([])
-        for edge in node.inputs:
-            source = None if edge is None else group.get(edge[0])
-            if source is not None and source != joined:
-                reach |= 1 << source
-        passed[node] = reach
-        if joined is not None:
-            group[node] = joined
-            members[joined].append(node)
+                before.append(0)
+        if joined is None:
+            direct[node] = needed(node, None)
+            continue
+        group[node] = joined
+        members[joined].append(node)
+        new = closed(needed(node, joined)) & ~before[joined]
+        if new:
+            before[joined] |= new
+            for other, earlier in enumerate(before):
+                if earlier >> joined & 1:
+                    before[other] |= new
     return group
 
 

@@ -32,6 +32,27 @@ def test_compiled_equals_eager_on_random_programs(program, rows, columns, seed):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
+def test_groups_that_would_wait_for_each_other_are_not_fused():
+    """Both could grow: one by a node that needs the other, the other by a node that needs it in turn."""
+
+    def late(x, y):
+        a, b = x * 2.0, y * 3.0
+        b_after_a = b + a @ a
+        a_after_b = a + (b - 1.0) @ (b - 1.0)
+        return a_after_b, b_after_a
+
+    def through(x, y):
+        a, b = x * 2.0, y * 3.0
+        outside = b @ b
+        b_after_a = b + a @ a
+        return a + outside, b_after_a, b - outside
+
+    x, y = (mg.randn(4, 4) for _ in range(2))
+    for function in (late, through):
+        for got, want in zip(compile(function)(x, y), function(x, y), strict=True):
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5)
+
+
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(program=programs, rows=st.integers(1, 5), columns=st.integers(1, 7), seed=st.integers(0, 50))
 def test_every_pass_keeps_the_values(program, rows, columns, seed):
@@ -198,6 +219,22 @@ def test_another_shape_is_traced_anew():
     assert double(mg.ones(2, 3)).shape == (2, 3)
     assert double(mg.ones(2)).shape == (2,)
     assert len(double.plans) == 2
+
+
+def test_the_plans_used_last_are_kept():
+    traced = []
+
+    def double(x):
+        traced.append(len(x))
+        return x * 2.0
+
+    compiled = compile(double, keep=2)
+    for size in (1, 2, 1, 3, 1, 2):
+        np.testing.assert_array_equal(compiled(mg.ones(size)).numpy(), np.full(size, 2.0))
+        assert len(compiled.plans) <= 2
+    assert traced == [1, 2, 3, 2]  # 3 took the place of 2, which was used before 1
+    with pytest.raises(ValueError, match="at least 1 plan, got 0"):
+        compile(double, keep=0)
 
 
 def test_an_output_is_a_copy():
