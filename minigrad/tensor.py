@@ -289,10 +289,13 @@ class Tensor:
 
     # --- memory -------------------------------------------------------------------------------------
 
-    def to(self, *args: Any, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
+    def to(
+        self, *args: Any, dtype: np.dtype | None = None, device: str | None = None, non_blocking: Any = False
+    ) -> Tensor:
         """In another dtype or on another device: `t.to(float64)`, `t.to("cuda")`, `t.to(other)`.
 
-        Raises ValueError for a device that does not exist, CudaError where CUDA cannot be used.
+        non_blocking is taken for programs that say it; every copy is complete when this returns. Raises ValueError for
+        a device that does not exist, CudaError where CUDA cannot be used.
         """
         for argument in args:
             if isinstance(argument, Tensor):
@@ -523,11 +526,11 @@ class Tensor:
 
     # --- arithmetic and functions, elementwise ----------------------------------------------------------
 
-    def add(self, other: Any) -> Tensor:
-        return elementwise.add(self, other)
+    def add(self, other: Any, alpha: Any = 1) -> Tensor:
+        return elementwise.add(self, other if alpha == 1 else other * alpha)
 
-    def sub(self, other: Any) -> Tensor:
-        return elementwise.sub(self, other)
+    def sub(self, other: Any, alpha: Any = 1) -> Tensor:
+        return elementwise.sub(self, other if alpha == 1 else other * alpha)
 
     def mul(self, other: Any) -> Tensor:
         return elementwise.mul(self, other)
@@ -871,11 +874,11 @@ class Tensor:
     def ceil_(self) -> Tensor:
         return dispatch.write(self, elementwise.ceil(self))
 
-    def add_(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.add(self, other))
+    def add_(self, other: Any, alpha: Any = 1) -> Tensor:
+        return dispatch.write(self, self.add(other, alpha))
 
-    def sub_(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.sub(self, other))
+    def sub_(self, other: Any, alpha: Any = 1) -> Tensor:
+        return dispatch.write(self, self.sub(other, alpha))
 
     def mul_(self, other: Any) -> Tensor:
         return dispatch.write(self, elementwise.mul(self, other))

@@ -178,7 +178,9 @@ def _page(rows: str) -> str:
     return (
         "# The stand-in for torch, held to torch\n\n"
         "A file written for PyTorch runs on minigrad, unchanged, by `python -m minigrad.torch script.py`, or with\n"
-        "`import minigrad.torch as torch` for its `import torch`; what is missing raises an error that names it.\n\n"
+        "`import minigrad.torch as torch` for its `import torch`; what is missing raises an error that names it.\n"
+        "`nn.MultiheadAttention` and `nn.Transformer` with its parts are held to torch's, with every kind of mask and to\n"
+        "1e-9 in float64, by `tests/minigrad/test_torch_standin_transformer.py`.\n\n"
         "Every listing of the documents that uses torch, and two public GPT implementations, each run unchanged\n"
         "on torch and on `minigrad.torch` from the same weights, data and dropout masks:\n"
         "`python -m tools.standin FOLDER tools/programs/nanogpt.py tools/programs/mingpt.py --path MODELS "

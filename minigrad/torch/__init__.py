@@ -161,6 +161,36 @@ from minigrad.torch._creation import (
     zeros,
     zeros_like,
 )
+from minigrad.torch._functions import (
+    addcdiv,
+    addcmul,
+    addmm,
+    baddbmm,
+    bincount,
+    count_nonzero,
+    cumprod,
+    diag,
+    diagonal,
+    hstack,
+    isclose,
+    isin,
+    lerp,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    masked_select,
+    movedim,
+    nonzero,
+    swapaxes,
+    take_along_dim,
+    tile,
+    tril_indices,
+    triu_indices,
+    unique,
+    vstack,
+)
+from minigrad.torch._functions import give_methods as _give_methods
 from minigrad.torch._missing import missing as _missing
 from minigrad.version import __version__ as __version__
 
@@ -169,6 +199,7 @@ dtype, Size = np.dtype, tuple
 concat = concatenate = cat
 clip, absolute, negative, multiply, divide, subtract = clamp, abs, neg, mul, div, sub
 inference_mode = no_grad
+_give_methods()
 inf, nan, pi = np.inf, np.nan, np.pi
 
 

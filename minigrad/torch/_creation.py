@@ -10,13 +10,18 @@ from minigrad import dtypes
 from minigrad.device import CPU, Device
 
 
+def check_device(what: str, device: Any) -> None:
+    """Raise ValueError for any device but the CPU."""
+    if device is not None and Device(device).type != CPU:
+        raise ValueError(f"torch.{what}: there is no device {str(device)!r} here, only 'cpu'")
+
+
 def _here(function: Any) -> Any:
-    """`function` with torch's `device`. Raises ValueError for any but the CPU."""
+    """`function` with torch's `device` and `pin_memory`, which is ignored. Raises ValueError for any but the CPU."""
 
     @functools.wraps(function)
-    def call(*args: Any, device: str | None = None, **kwargs: Any) -> Any:
-        if device is not None and Device(device).type != CPU:
-            raise ValueError(f"torch.{function.__name__}: there is no device {str(device)!r} here, only 'cpu'")
+    def call(*args: Any, device: Any = None, pin_memory: bool = False, **kwargs: Any) -> Any:
+        check_device(function.__name__, device)
         return function(*args, **kwargs)
 
     return call

@@ -139,6 +139,54 @@ CALLS = {
     "causal": lambda t, x, ids: t.nn.functional.scaled_dot_product_attention(
         x[None, None], *[t.stack([x, x + 1]).reshape(1, 1, 4, 4)] * 2, is_causal=True
     ),
+    "new_zeros": lambda t, x, ids: x.new_zeros(2, 3),
+    "new_ones": lambda t, x, ids: x.new_ones((2, 3), dtype=t.long),
+    "new_full": lambda t, x, ids: ids.new_full((2,), 7, device="cpu"),
+    "new_empty": lambda t, x, ids: x.new_empty(2, 0),
+    "new_tensor": lambda t, x, ids: x.new_tensor([1, 2]),
+    "nonzero": lambda t, x, ids: t.nonzero(x > 0),
+    "nonzero as a tuple": lambda t, x, ids: x.nonzero(as_tuple=True)[1],
+    "masked_select": lambda t, x, ids: x.masked_select(x > 0) + t.masked_select(x, x[:1] > 0).sum(),
+    "unique": lambda t, x, ids: t.unique(t.tensor([[3, 1], [1, 2]]), return_counts=True)[1],
+    "unique inverse": lambda t, x, ids: t.tensor([[3, 1], [1, 2]]).unique(return_inverse=True)[1],
+    "bincount": lambda t, x, ids: t.bincount(ids, minlength=5),
+    "isin": lambda t, x, ids: t.isin(ids, t.tensor([1, 5])),
+    "isclose": lambda t, x, ids: t.isclose(x, x + 1e-9),
+    "logic": lambda t, x, ids: t.logical_and(x > 0, t.logical_not(x)).logical_or(x == 3).logical_xor(x < 0),
+    "count_nonzero": lambda t, x, ids: t.count_nonzero(x, dim=1),
+    "movedim": lambda t, x, ids: x[None].movedim(-1, 0) + t.movedim(x[:, None], (0, 2), (2, 0)),
+    "swapaxes": lambda t, x, ids: x.swapaxes(0, 1) + t.swapaxes(x, -1, 0),
+    "tile": lambda t, x, ids: t.tile(x, (2,)) + x.tile(1, 2),
+    "diagonal": lambda t, x, ids: t.diagonal(t.stack([x, x + 1]), 1, 1, 2),
+    "diagonal below": lambda t, x, ids: x.diagonal(-1),
+    "diag": lambda t, x, ids: t.diag(x[0], -1) @ t.diag(t.diag(x, 2), 3),
+    "hstack": lambda t, x, ids: t.hstack([x, x]) @ t.vstack([x[0], x, x, x, x[1]])[:, :2],
+    "tril_indices": lambda t, x, ids: t.tril_indices(3, 4, 1) + t.triu_indices(4, 4)[:, :9],
+    "addmm": lambda t, x, ids: t.addmm(x[0], x, t.diag(x[1]), beta=0.5, alpha=2),
+    "baddbmm": lambda t, x, ids: t.baddbmm(x[None, :, :2], x[None], x[None].mT, alpha=0.5),
+    "add with alpha": lambda t, x, ids: x.clone().add_(x, alpha=-0.5).sub(x, alpha=2),
+    "addcmul": lambda t, x, ids: x.clone().addcmul_(x, x, value=0.5).addcdiv_(x, x + 5, value=2.0),
+    "lerp": lambda t, x, ids: x.clone().lerp_(x * 2, 0.25) + t.lerp(x, x * 3, 0.5),
+    "cumprod": lambda t, x, ids: t.cumprod(x, dim=-1),
+    "take_along_dim": lambda t, x, ids: t.take_along_dim(x, x.argsort(-1)[:1], dim=1),
+    "index_fill": lambda t, x, ids: x.clone().index_fill_(1, ids, 9.0),
+    "index_add": lambda t, x, ids: x.clone().index_add_(1, ids, x[:, :2], alpha=2).index_add(0, ids - 1, x),
+    "type": lambda t, x, ids: x.type(t.float64).to(x.device, non_blocking=True),
+    "elu": lambda t, x, ids: t.nn.ELU(0.5)(x) + t.nn.functional.elu(x),
+    "glu": lambda t, x, ids: t.nn.GLU()(x) + t.nn.functional.glu(x, 1),
+    "softplus": lambda t, x, ids: t.nn.Softplus()(x) + t.nn.functional.logsigmoid(x) + t.nn.functional.relu6(x * 3),
+    "cosine_similarity": lambda t, x, ids: t.nn.functional.cosine_similarity(x, x + 1, dim=-1),
+    "layers on a device": lambda t, x, ids: t.cat(
+        [
+            layer(x).detach()
+            for layer in (
+                t.nn.LayerNorm(4, device="cpu", dtype=t.float32),
+                t.nn.RMSNorm(4, device=t.device("cpu")),
+                t.nn.BatchNorm1d(4, device="cpu"),
+            )
+        ]
+    ),
+    "from_pretrained": lambda t, x, ids: t.nn.Embedding.from_pretrained(x)(ids - 1),
     "grouped": lambda t, x, ids: t.nn.functional.scaled_dot_product_attention(
         t.stack([x, -x, x * 2, x + 1])[None], *[t.stack([x, x + 1])[None]] * 2, enable_gqa=True
     ),
@@ -188,8 +236,12 @@ def test_devices_read_like_torchs() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(AttributeError, match=r"no torch\.nn\.MultiheadAttention; torch\.nn has .*Linear"):
-        _ = standin.nn.MultiheadAttention
+    with pytest.raises(AttributeError, match=r"no torch\.nn\.Conv1d; torch\.nn has .*Linear"):
+        _ = standin.nn.Conv1d
+    with pytest.raises(AttributeError, match="no attribute 'lu_solve'"):
+        standin.ones(2).lu_solve()
+    with pytest.raises(NotImplementedError, match=r"nn\.Embedding\(max_norm=1"):
+        standin.nn.Embedding(3, 2, max_norm=1.0)
     with pytest.raises(AttributeError, match=r"no torch\.argmaxx; torch has argmax"):
         _ = standin.argmaxx
     with pytest.raises(NotImplementedError, match=r"nn\.CrossEntropyLoss\(weight="):
@@ -290,3 +342,23 @@ def test_the_tool_sees_differences() -> None:
 def test_the_documents_listings_give_torchs_numbers() -> None:
     told = run("-m", "tools.standin", os.environ["CONFORMANCE_DOCUMENTS"], "--limit", "280")
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_truncated_normal_numbers_stay_inside() -> None:
+    weight = standin.nn.init.trunc_normal_(standin.empty(2000), std=2.0, a=-1.0, b=3.0)
+    assert float(weight.min()) >= -1.0
+    assert 2.0 < float(weight.max()) <= 3.0
+    with pytest.raises(ValueError, match="a must be below b"):
+        standin.nn.init.trunc_normal_(weight, a=1.0, b=1.0)
+
+
+def test_parameters_in_a_list_are_the_modules() -> None:
+    state = {}
+    for side in (standin, torch):
+        module = side.nn.Module()
+        module.weights = side.nn.ParameterList([side.ones(2), side.nn.Parameter(side.zeros(3))])
+        module.weights.append(side.nn.Parameter(side.ones(1)))
+        assert [len(p) for p in module.weights] == [2, 3, 1]
+        assert len(module.weights[1]) == 3
+        state[side] = {name: p.tolist() for name, p in module.state_dict().items()}
+    assert state[standin] == state[torch]

@@ -41,6 +41,37 @@ def silu(input: _Tensor, inplace: bool = False) -> _Tensor:
     return _functional.silu(input)
 
 
+def elu(input: _Tensor, alpha: float = 1.0, inplace: bool = False) -> _Tensor:
+    """x above 0, alpha (exp(x) - 1) below. Raises NotImplementedError for inplace."""
+    _refuse("nn.functional.elu", ("inplace", inplace, False))
+    return minigrad.where(input > 0, input, input.clamp(max=0.0).expm1() * alpha)
+
+
+def glu(input: _Tensor, dim: int = -1) -> _Tensor:
+    """The first half of `dim` times the sigmoid of the second. Raises ValueError where the size is odd."""
+    if input.shape[dim] % 2:
+        raise ValueError(f"glu: dimension {dim} of {list(input.shape)} has no two halves")
+    first, second = input.chunk(2, dim)
+    return first * second.sigmoid()
+
+
+def logsigmoid(input: _Tensor) -> _Tensor:
+    """ln sigmoid(x)."""
+    return -softplus(-input)
+
+
+def relu6(input: _Tensor, inplace: bool = False) -> _Tensor:
+    """x clamped to [0, 6]. Raises NotImplementedError for inplace."""
+    _refuse("nn.functional.relu6", ("inplace", inplace, False))
+    return input.clamp(0.0, 6.0)
+
+
+def cosine_similarity(x1: _Tensor, x2: _Tensor, dim: int = 1, eps: float = 1e-8) -> _Tensor:
+    """x1 . x2 over the product of their lengths, each at least eps, along `dim`."""
+    lengths = x1.norm(dim).clamp(min=eps) * x2.norm(dim).clamp(min=eps)
+    return (x1 * x2).sum(dim) / lengths
+
+
 def dropout(input: _Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> _Tensor:
     """minigrad.functional.dropout. Raises NotImplementedError for inplace."""
     _refuse("nn.functional.dropout", ("inplace", inplace, False))
