@@ -71,11 +71,13 @@ class Layer(nn.Module):
         return f"norm_first={self.norm_first}"
 
 
-class EncoderLayer(Layer):
-    """Self-attention, then feed-forward, each inside a residual connection with LayerNorm.
+class PaperLayer(Layer):
+    """The layer of the paper: attention and a feed-forward network with biases, LayerNorm after each residual sum.
 
-    x ``(B, T, d_model)``, mask to ``(B, H, T, T)``; returns ``(B, T, d_model)``.
+    norm_first puts the norms before the sublayers instead; cross: with cross-attention.
     """
+
+    cross = False
 
     def __init__(
         self,
@@ -92,33 +94,25 @@ class EncoderLayer(Layer):
             lambda: nn.LayerNorm(d_model),
             dropout,
             norm_first,
+            MultiHeadAttention(d_model, n_heads, dropout=dropout) if self.cross else None,
         )
 
 
-class DecoderLayer(Layer):
+class EncoderLayer(PaperLayer):
+    """Self-attention, then feed-forward, each inside a residual connection with LayerNorm.
+
+    x ``(B, T, d_model)``, mask to ``(B, H, T, T)``; returns ``(B, T, d_model)``.
+    """
+
+
+class DecoderLayer(PaperLayer):
     """Self-attention, cross-attention to the encoder's output, feed-forward; residual and LayerNorm around each.
 
     x ``(B, Tt, d_model)``, memory ``(B, Ts, d_model)``, mask to ``(B, H, Tt, Tt)`` (causal), memory_mask to
     ``(B, H, Tt, Ts)``; returns ``(B, Tt, d_model)``. caches: of the self-attention and of the cross-attention.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        d_ff: int,
-        dropout: float = 0.1,
-        norm_first: bool = False,
-        activation: str = "relu",
-    ) -> None:
-        super().__init__(
-            MultiHeadAttention(d_model, n_heads, dropout=dropout),
-            FeedForward(d_model, d_ff, activation, dropout=dropout),
-            lambda: nn.LayerNorm(d_model),
-            dropout,
-            norm_first,
-            MultiHeadAttention(d_model, n_heads, dropout=dropout),
-        )
+    cross = True
 
     def forward(  # type: ignore[override]
         self,

@@ -13,13 +13,16 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor, nn
+from minigrad.functional import one_hot
 
 
 class MixtureOfExperts(nn.Module):
     """sum over the top_k experts e of p_e expert_e(x), p the router's softmax, renormalised over the chosen ones.
 
     x ``(..., d_model)`` to the same. expert: makes one network ``(n, d_model)`` to ``(n, d_model)``; each sees only the
-    tokens that were sent to it. Raises ValueError unless 1 <= top_k <= n_experts.
+    tokens that were sent to it. In a trace, whose shapes must not depend on values, each sees all tokens, and those
+    that were not sent to it count 0 times: the same numbers for n_experts / top_k times the work. Raises ValueError
+    unless 1 <= top_k <= n_experts.
     """
 
     def __init__(self, d_model: int, n_experts: int, top_k: int, expert: Callable[[], nn.Module]) -> None:
@@ -33,18 +36,32 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, x.shape[-1])
         probabilities, chosen = self.router(tokens).softmax(-1).topk(self.top_k, -1)
-        weights = probabilities / probabilities.sum(-1, keepdim=True)
+        gates = probabilities / probabilities.sum(-1, keepdim=True)
+        mixed = self._all(tokens, chosen, gates) if chosen.storage.abstract else self._sent(tokens, chosen, gates)
+        return mixed.reshape(x.shape)
+
+    def _sent(self, tokens: Tensor, chosen: Tensor, gates: Tensor) -> Tensor:
+        """Each expert on its own tokens: (token, choice) pairs sorted by expert, and the results sorted back."""
         assigned = chosen.numpy().reshape(-1)
-        order = np.argsort(assigned, kind="stable")  # the (token, choice) pairs, expert by expert
+        order = np.argsort(assigned, kind="stable")
         bounds = np.searchsorted(assigned[order], np.arange(len(self.experts) + 1))
         outputs = []
         for e, expert in enumerate(self.experts):
             rows = order[bounds[e] : bounds[e + 1]] // self.top_k
             if rows.size:
-                outputs.append(expert(tokens.index_select(0, mg.from_numpy(rows, x.device))))
-        back = mg.from_numpy(np.argsort(order, kind="stable"), x.device)
-        each = mg.cat(outputs, 0).index_select(0, back).reshape(-1, self.top_k, x.shape[-1])
-        return (each * weights.unsqueeze(-1)).sum(1).reshape(x.shape)
+                outputs.append(expert(tokens.index_select(0, mg.from_numpy(rows, tokens.device))))
+        back = mg.from_numpy(np.argsort(order, kind="stable"), tokens.device)
+        each = mg.cat(outputs, 0).index_select(0, back).reshape(*chosen.shape, tokens.shape[-1])
+        return (each * gates.unsqueeze(-1)).sum(1)
+
+    def _all(self, tokens: Tensor, chosen: Tensor, gates: Tensor) -> Tensor:
+        """Each expert on all tokens, times its gate, which is 0 for a token that did not choose it."""
+        none = mg.zeros(tokens.shape[0], len(self.experts), dtype=gates.dtype, device=gates.device)
+        every = none.scatter(1, chosen, gates)
+        mixed = mg.zeros_like(tokens)
+        for e, expert in enumerate(self.experts):
+            mixed = mixed + every[:, e : e + 1] * expert(tokens)
+        return mixed
 
     def extra_repr(self) -> str:
         return f"top_k={self.top_k}"
@@ -76,13 +93,10 @@ def load_balancing_loss(router_logits: Sequence[Tensor], top_k: int, real: Tenso
         raise ValueError("load_balancing_loss needs the router logits of at least one layer: see routing()")
     probabilities = mg.cat([logits.softmax(-1) for logits in router_logits], 0)
     n_experts = probabilities.shape[1]
-    chosen = probabilities.detach().topk(top_k, -1)[1].numpy()
-    counts = np.zeros(probabilities.shape)
-    np.put_along_axis(counts, chosen, 1.0, axis=1)
-    share = (
-        np.ones(len(counts)) if real is None else np.tile(real.numpy().reshape(-1), len(router_logits)).astype(float)
-    )
-    device = probabilities.device
-    weights = mg.from_numpy((share / share.sum())[:, None].astype(probabilities.dtype), device)
-    fractions = mg.from_numpy(counts.astype(probabilities.dtype), device)
-    return n_experts * ((fractions * weights).sum(0) * (probabilities * weights).sum(0)).sum()
+    choices = one_hot(probabilities.detach().topk(top_k, -1)[1], n_experts).sum(1).to(probabilities.dtype)
+    if real is None:
+        chosen, mean = choices.mean(0), probabilities.mean(0)
+    else:
+        counted = mg.cat([real.reshape(-1, 1)] * len(router_logits), 0).to(probabilities.dtype)
+        chosen, mean = ((counted * values).sum(0) / counted.sum() for values in (choices, probabilities))
+    return n_experts * (chosen * mean).sum()

@@ -300,6 +300,30 @@ def test_a_mixture_is_the_weighted_sum_of_the_chosen_experts(top_k):
             np.testing.assert_allclose(out[b, t], expected, **TIGHT)
 
 
+@pytest.mark.parametrize("top_k", [1, 2, 4])
+def test_a_compiled_mixture_gives_what_it_gives_eagerly_whatever_the_routing(top_k):
+    moe = mixture(top_k=top_k)
+
+    def step(x, real):
+        moe.zero_grad()
+        with routing(moe) as logits:
+            out = moe(x)
+        ((out * out).mean() + load_balancing_loss(logits, top_k, real)).backward()
+        return out
+
+    compiled = mg.compile.compile(step)
+    real = mg.tensor(np.arange(12).reshape(2, 6) % 5 != 3)
+    for seed in range(3):  # other tokens, other routes, one plan
+        x = given(2, 6, 3, seed=seed)
+        wanted = step(x, real).detach().numpy()
+        gradients = {name: parameter.grad for name, parameter in moe.named_parameters()}
+        np.testing.assert_allclose(compiled(x, real).detach().numpy(), wanted, **TIGHT)
+        for name, parameter in moe.named_parameters():
+            wanted = 0.0 if gradients[name] is None else gradients[name].numpy()
+            np.testing.assert_allclose(parameter.grad.numpy(), wanted, err_msg=name, **TIGHT)
+    assert len(compiled.plans) == 1
+
+
 def test_the_gradients_of_a_mixture_reach_router_and_experts():
     moe = mixture()
     x = given(5, 3, grad=True)

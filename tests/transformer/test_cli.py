@@ -24,7 +24,7 @@ TINY += ["--max-len", "32", "--steps", "3", "--no-compile"]
 def runs(tmp_path_factory):
     """A folder with short runs of two kinds of task."""
     folder = tmp_path_factory.mktemp("runs")
-    for task in ("reverse", "text"):
+    for task in ("reverse", "text", "masked"):
         assert main(["train", task, "--out", str(folder / task), *TINY]) == 0
     return folder
 
@@ -47,6 +47,45 @@ def test_one_command_learns_to_reverse_unseen_words(tmp_path, capsys):
     assert last["exact"] >= 0.99
     code, answers, _ = said(capsys, "translate", tmp_path, "abc", "xyq", "do", "--beams", 3)
     assert (code, answers.split()) == (0, ["cba", "qyx", "od"])
+
+
+def last_figures(folder, capsys, task, *settings):
+    """The last evaluation of a run of one command."""
+    assert said(capsys, "train", task, "--out", folder, *settings)[0] == 0
+    return json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
+
+
+SMALL = ["--d-model", 32, "--n-heads", 4, "--n-kv-heads", 2, "--n-layers", 1, "--d-ff", 64, "--warmup", 50]
+SMALL += ["--evaluate-every", 1000, "--save-every", 1000, "--no-compile"]  # compiling takes longer than these runs
+FREQUENCIES = 3.35  # nats a character, of a guess that knows how frequent each is; the most frequent is 15 % of them
+
+
+def test_one_command_trains_a_mixture_of_experts_that_stays_balanced(tmp_path, capsys):
+    settings = ["--lr", 1e-2, "--steps", 300, "--batch-size", 8, "--max-len", 32]
+    figures = last_figures(tmp_path, capsys, "mixture", *SMALL, *settings)
+    assert figures["held_out_loss"] < FREQUENCIES - 0.25
+    assert figures["busiest_expert"] < 0.4  # of 4
+    code, text, _ = said(capsys, "generate", tmp_path, "--prompt", "the ", "--max-new-tokens", 8, "--temperature", 0)
+    assert code == 0
+    assert len(text) == len("the ") + 8 + 1
+
+
+def test_one_command_trains_bert_on_hidden_tokens(tmp_path, capsys):
+    settings = ["--lr", 5e-3, "--steps", 400, "--batch-size", 32, "--max-len", 16]
+    figures = last_figures(tmp_path, capsys, "masked", *SMALL, *settings)
+    assert figures["held_out_loss"] < FREQUENCIES - 0.2
+    assert figures["masked_accuracy"] > 0.2
+
+
+def test_attention_makes_long_copies_possible(tmp_path, capsys):
+    """Without it all of the source must pass through one state (document 000 section 2.1)."""
+    settings = ["--size", 10, "--d-model", 48, "--max-len", 12, "--lr", 1e-2, "--warmup", 20, "--batch-size", 32]
+    settings += ["--steps", 300, "--evaluate-every", 1000, "--save-every", 1000, "--no-compile"]
+    accuracy = {
+        score: last_figures(tmp_path / score, capsys, "long-copy", "--score", score, *settings)["token_accuracy"]
+        for score in ("none", "dot")
+    }
+    assert accuracy["dot"] > 2 * accuracy["none"], accuracy
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -144,7 +183,7 @@ def test_every_task_has_settings_that_fit_it(task):
     again = made.batch(0)
     np.testing.assert_array_equal(batch.labels, again.labels)
     assert made.batch(1).labels.tolist() != batch.labels.tolist()
-    assert made.model(*batch.inputs).shape == (*batch.labels.shape, made.tokenizer.vocab)
+    assert made.model(*batch.inputs).shape == (*batch.labels.shape, made.tokenizer.vocab + (task == "masked"))
 
 
 def test_an_epoch_of_the_corpus_is_every_pair_once():
@@ -190,6 +229,15 @@ def test_generated_text_depends_on_the_seed_alone(runs, capsys):
     assert draw("--temperature", 0, "--seed", 4)[1] == greedy
     assert draw("--top-k", 1)[1] == greedy
     assert draw("--top-k", 10**6, "--top-p", 1, "--min-p", 0, "--seed", 3)[1] == text
+
+
+def test_a_stop_text_may_have_escapes_and_any_character(runs, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr("transformer.cli.stream_decode", lambda *args, stop: asked.append(stop) or iter(()))
+    texts = ["\\n\\n", "é\\t終", "C:\\\\dir\\q", "\\u00e9\\x41"]
+    assert said(capsys, "generate", runs / "text", *(part for text in texts for part in ("--stop", text)))[0] == 0
+    wanted = ["\n\n", "é\t終", "C:\\dir\\q", "éA"]
+    assert [bytes(token - 3 for token in stop).decode() for stop in asked[0]] == wanted  # byte b is token 3 + b
 
 
 def test_texts_are_answered_from_arguments_or_lines(runs, capsys, monkeypatch):
@@ -245,6 +293,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("train text --vocab 100", "at least 259 ids, got 100"),
         ("train text --dropout 1", "dropout must lie in [0, 1)"),
         ("train reverse --size 0", "size must be at least 1"),
+        ("train long-copy --score cosine", "score must be one of none, dot, general, additive, got 'cosine'"),
+        ("train masked --mask-rate 1", "mask_rate must lie in (0, 1), got 1.0"),
+        ("train mixture --experts-per-token 5", "between 1 and n_experts, 4, got 5"),
+        ("train mixture --balance -1", "balance must not be negative, got -1.0"),
+        ("generate {runs}/masked", "does not continue texts, it finds hidden tokens"),
         ("train translate --max-len 8 --vocab 259", "max_len must be"),
         ("train translate --target fr", "no language 'fr'"),
         ("generate {runs}/text --prompt=", "the prompt is empty"),
@@ -254,8 +307,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("generate {runs}/text --top-k 0", "top_k must be at least 1, got 0"),
         ("generate {runs}/text --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
         ("generate {runs}/text --min-p 2", "min_p must lie in [0, 1]"),
-        ("generate {runs}/reverse", "answers and does not continue: use translate"),
-        ("translate {runs}/text a", "continues texts and does not answer: use generate"),
+        ("generate {runs}/reverse", "does not continue texts, it answers: use translate"),
+        ("translate {runs}/text a", "does not answer, it continues texts: use generate"),
         ("translate {runs}/reverse a --beams 0", "--beams must be at least 1, got 0"),
         (
             "translate {runs}/reverse 012345678901234567890123456789012",

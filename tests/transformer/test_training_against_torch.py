@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from transformer import tasks
-from transformer.training import Trainer, TrainSettings
+from transformer.training import Batch, Trainer, TrainSettings
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -81,8 +81,8 @@ def compare(steps, tolerance):
     np.testing.assert_allclose(ours[:5], theirs[:5], rtol=1e-3)
     assert theirs[-1][0] < 0.8 * theirs[0][0]
     with torch.no_grad():
-        starts = np.arange(0, len(task.held_out) - SIZES.max_len, SIZES.max_len)
-        held_out_loss = loss_of(p, task.windows(task.held_out, starts)).item()
+        held_out = np.concatenate(list(task.side_by_side(SIZES.max_len + 1)))
+        held_out_loss = loss_of(p, Batch((held_out[:, :-1],), held_out[:, 1:])).item()
     assert task.evaluate()["held_out_loss"] == pytest.approx(held_out_loss, rel=tolerance)
 
 

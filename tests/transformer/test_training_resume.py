@@ -1,17 +1,18 @@
 """Checkpoints: training that stops and goes on, or is killed, ends with the bits of training that never stopped."""
 
+import contextlib
 import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import kernels
 from minigrad.io import FormatError, load_file
 from transformer import tasks
 from transformer.training import Trainer, TrainSettings, checkpoint
@@ -136,71 +137,83 @@ def test_an_unfinished_last_line_of_the_log_is_passed_over(tmp_path):
 
 # --- killed at random moments ---------------------------------------------------------------------
 
-CHILD = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {here!r})
-import test_training_resume as tests
-folder = Path(sys.argv[1])
-held = tests.trainer(folder, steps={steps}, compile=False, save_every=1)
-if (folder / tests.checkpoint.FILE).exists():
-    held.resume()
-save = held._save
-def told():
-    save()
-    print(held.step, flush=True)
-held._save = told
-print("ready", flush=True)
-held.run()
-print("finished", flush=True)
-"""
+PROCESSES = multiprocessing.get_context("forkserver")  # a child starts in no time, from a parent without threads
+PROCESSES.set_forkserver_preload(["transformer.tasks", "transformer.training"])
 
 
-def killed(folder, steps, saves, delay):
-    """Run a child until it has saved `saves` times and `delay` seconds more, then kill it.
+STEPS = 300
 
-    Returns the last step that it said it had saved, and whether it had come to its end.
+
+def hunted_trainer(folder):
+    """A trainer that goes on where the folder stands."""
+    held = trainer(folder, steps=STEPS, compile=False, save_every=1, log_every=20)
+    if (folder / checkpoint.FILE).exists():
+        held.resume()
+    return held
+
+
+def train_on(folder, told):
+    """Train from where the folder stands, telling each step that is saved."""
+    held = hunted_trainer(folder)
+    save = held._save
+
+    def tell():
+        save()
+        told.send(held.step)
+
+    held._save = tell
+    with kernels.use("reference"):  # a child would spend most of its life importing numba
+        held.run()
+
+
+def killed(folder, saves, delay):
+    """Let a child train until it has saved `saves` times and `delay` seconds more, then kill it.
+
+    Returns the last step that it said it had saved.
     """
-    code = CHILD.format(here=os.path.dirname(__file__), steps=steps)
-    child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
-    said = [child.stdout.readline() for _ in range(1 + saves)]
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    child = PROCESSES.Process(target=train_on, args=(folder, theirs))
+    child.start()
+    theirs.close()
+    said = [ours.recv() for _ in range(saves)]
     time.sleep(delay)
-    child.send_signal(signal.SIGKILL)
-    said = [line.strip() for line in [*said, *child.stdout]]
-    child.wait()
-    assert said[0] == "ready"
-    return max((int(word) for word in said if word.isdigit()), default=0), "finished" in said
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL  # it had not come to its end
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            said.append(ours.recv())
+    return max(said)
 
 
-def survive(tmp_path, kills, steps, longest):
-    """Kill a run again and again, at random moments, then let it finish: it must end as one that was never touched.
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """The folder of a run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("untouched")
+    with kernels.use("reference"):
+        hunted_trainer(folder).run()
+    return folder
 
-    Returns the step that it had reached by the last kill.
-    """
-    whole, hunted = tmp_path / "whole", tmp_path / "hunted"
-    trainer(whole, steps=steps, compile=False, save_every=1).run()
-    hunted.mkdir()
-    rng, saved = random.Random(0), 0
+
+def survive(hunted, untouched, kills, seed=0):
+    """Kill a run again and again, at random moments, then let it finish: it must end as one that was never touched."""
+    rng, saved = random.Random(seed), 0
     for _ in range(kills):
-        told, finished = killed(hunted, steps, rng.randint(1, 4), rng.uniform(0, longest))
-        saved = max(saved, told)
+        saved = max(saved, killed(hunted, rng.randint(1, 4), rng.uniform(0, 0.03)))
         assert content(hunted)[1]["step"] >= saved  # readable, and nothing that was saved is lost
-        if finished:
-            break
-    last = trainer(hunted, steps=steps, compile=False, save_every=1)
-    assert last.resume() >= saved
-    last.run()
-    assert_equal(whole, hunted)
+    last = hunted_trainer(hunted)
+    assert last.step >= saved
+    with kernels.use("reference"):
+        last.run()
+    assert_equal(untouched, hunted)
     assert not list(hunted.glob(".*"))
-    return saved
 
 
-def test_training_survives_kill_9(tmp_path):
-    assert survive(tmp_path, kills=2, steps=12, longest=0.05) >= 2
+def test_training_survives_kill_9(tmp_path, untouched):
+    survive(tmp_path, untouched, kills=3)
 
 
 @pytest.mark.deep
-def test_training_survives_many_kills(tmp_path):
-    for run in range(10):
-        (tmp_path / str(run)).mkdir()
-        assert survive(tmp_path / str(run), kills=20, steps=120, longest=0.05) >= 20
+@pytest.mark.parametrize("run", range(10))
+def test_training_survives_200_kills(tmp_path, untouched, run):
+    survive(tmp_path, untouched, kills=20, seed=run)

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ TRAIN_EXAMPLES = """examples:
   python -m transformer train reverse                       words backwards, in runs/reverse
   python -m transformer train translate --target zh --out runs/zh
   python -m transformer train text --steps 5000 --d-model 192 --vocab 512
+  python -m transformer train long-copy --score none        without attention, to compare
   python -m transformer train --config settings.toml        the same settings as a file: steps = 5000 ...
   python -m transformer train --resume runs/reverse         go on after a crash, exactly
 """
@@ -42,6 +44,7 @@ INSPECT_EXAMPLES = """examples:
   python -m transformer inspect runs/text
   python -m transformer inspect model.safetensors
 """
+_ESCAPE = re.compile(r"\\(?:[\\nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--top-p", type=float, metavar="X", help="draw from the best that together reach X")
     generate.add_argument("--min-p", type=float, metavar="X", help="draw from those above X times the best")
     generate.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="above 1: repeat less")
-    generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end after TEXT (repeatable)")
+    generate.add_argument("--stop", action="append", default=[], metavar="TEXT",
+                          help="end after TEXT, in which \\n is a line break (repeatable)")  # fmt: skip
     generate.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed draws the same text (0)")
 
     translate = command("translate", "answer with an encoder-decoder", TRANSLATE_EXAMPLES, _translate)
@@ -139,7 +143,9 @@ def _train(options: argparse.Namespace) -> None:
         "settings": dataclasses.asdict(settings),
         "tokenizer": task.tokenizer.to_json(),
     }
-    trainer = Trainer(task.model, task.batch, settings, folder, task.evaluate, pad_id=task.pad_id, notes=notes)
+    trainer = Trainer(
+        task.model, task.batch, settings, folder, task.evaluate, task.loss(settings.label_smoothing), task.pad_id, notes
+    )
     if options.resume is not None:
         print(f"resuming after {trainer.resume()} of {settings.steps} steps", file=sys.stderr)
     size = sum(parameter.numel() for parameter in task.model.parameters())
@@ -154,7 +160,7 @@ def _settings_of(notes: dict, path: Path) -> Settings:
     return collect(found.get("task"), found, {})
 
 
-def _load(path: Path) -> tasks.PairsTask | tasks.TextTask:
+def _load(path: Path) -> tasks.Task:
     """The task of a run with its trained model. Raises ValueError where the file cannot be used."""
     notes = checkpoint.notes(path)
     settings = _settings_of(notes, path)
@@ -182,16 +188,21 @@ def _generate(options: argparse.Namespace) -> None:
         )
     task = _load(options.checkpoint)
     if not isinstance(task, tasks.TextTask):
-        raise ValueError(f"{options.checkpoint} answers and does not continue: use translate")
+        raise ValueError(f"{options.checkpoint} does not continue texts, it {task.purpose}")
     ids = task.continuation(options.prompt)
     room = task.model.max_len + 1 - ids.shape[1]
     count = max(room, 1) if options.max_new_tokens is None else options.max_new_tokens
-    stop = [task.tokenizer.encode(text.encode().decode("unicode_escape")) for text in options.stop]
+    stop = [task.tokenizer.encode(_unescaped(text)) for text in options.stop]
     tokens = stream_decode(language_model(task.model, task.model.new_cache()), ids, count, choose, stop=stop)
     print(options.prompt, end="", flush=True)
     for text in _as_text(task.tokenizer, (int(token) for token in tokens)):
         print(text, end="", flush=True)
     print()
+
+
+def _unescaped(text: str) -> str:
+    """Escapes (a line break as a backslash and n, ...) as the characters that they mean; all others stay."""
+    return _ESCAPE.sub(lambda found: found[0].encode("ascii").decode("unicode_escape"), text)
 
 
 def _as_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterable[str]:
@@ -211,7 +222,7 @@ def _translate(options: argparse.Namespace) -> None:
         raise ValueError(f"--beams must be at least 1, got {options.beams}")
     task = _load(options.checkpoint)
     if not isinstance(task, tasks.PairsTask):
-        raise ValueError(f"{options.checkpoint} continues texts and does not answer: use generate")
+        raise ValueError(f"{options.checkpoint} does not answer, it {task.purpose}")
     texts = options.text or [line.rstrip("\n") for line in sys.stdin]
     for answer in task.answers(texts, options.beams):
         print(answer)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer.tasks import NAMES, TEXT, TRANSLATE, ModelSettings
+from transformer.tasks import LONG_COPY, MASKED, MIXTURE, NAMES, TEXT, TRANSLATE, ModelSettings
 from transformer.training import TrainSettings
 
 
@@ -30,10 +30,13 @@ _SMALL = {"d_model": 64, "d_ff": 128, "dropout": 0.0, "max_len": 32}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "copy": {**_SMALL, "steps": 1000, "lr": 2e-3},
     "reverse": {**_SMALL, "steps": 1500, "lr": 2e-3},
-    "sort": {**_SMALL, "steps": 1500, "lr": 2e-3},
+    "sort": {**_SMALL, "steps": 4000, "lr": 2e-3},
     "addition": {**_SMALL, "steps": 2500, "size": 3},
+    LONG_COPY: {"size": 30, "d_model": 96, "steps": 1000, "lr": 4e-3, "dropout": 0.0, "max_len": 32},
     TRANSLATE: {"steps": 2000, "vocab": 800, "max_len": 96, "batch_size": 32, "evaluate_every": 500},
     TEXT: {"steps": 1500, "lr": 2e-3, "dropout": 0.0, "batch_size": 16},
+    MASKED: {"steps": 2500, "lr": 2e-3, "dropout": 0.0, "batch_size": 64, "max_len": 32},
+    MIXTURE: {"steps": 1500, "lr": 2e-3, "dropout": 0.0, "batch_size": 16, "d_ff": 128},
 }
 
 HELP = {
@@ -64,6 +67,11 @@ HELP = {
     "size": "letters of a word, digits of a number (synthetic tasks)",
     "source": "language that is read: en, de or zh (translate)",
     "target": "language that is written (translate)",
+    "score": "how the decoder looks back: none, dot, general or additive (long-copy)",
+    "mask_rate": "share of tokens that are hidden (masked)",
+    "n_experts": "networks of a layer (mixture)",
+    "experts_per_token": "of them, how many each token goes through (mixture)",
+    "balance": "weight of the loss that keeps experts equally busy (mixture)",
 }
 
 

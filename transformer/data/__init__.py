@@ -1,7 +1,6 @@
 """Data: texts that ship, tasks that are made, and tokenizers."""
 
 from transformer.data.corpus import LANGUAGES, parallel, shakespeare
-from transformer.data.masking import mask_tokens
 from transformer.data.synthetic import TASKS, examples, is_held_out
 from transformer.data.tokenizer import BEGIN, END, PAD, Tokenizer, pad_batch, train_bpe
 
@@ -14,7 +13,6 @@ __all__ = [
     "Tokenizer",
     "examples",
     "is_held_out",
-    "mask_tokens",
     "pad_batch",
     "parallel",
     "shakespeare",
