@@ -279,6 +279,13 @@ class Windows:
         """What is minimised, summed over the labels."""
         return token_loss(self.pad_id, label_smoothing)
 
+    def read(self, text: str) -> Tensor:
+        """The text as ids ``(1, T)``. Raises ValueError for an empty one."""
+        ids = self.tokenizer.encode(text)
+        if not ids:
+            raise ValueError("the prompt is empty: give at least one character")
+        return mg.tensor([ids])
+
 
 class TextTask(Windows):
     """A decoder-only model of a text: the next token."""
@@ -310,13 +317,6 @@ class TextTask(Windows):
         nats, _ = measure(self.model, self._held_out_batches(), self.pad_id)
         size = len(self.tokenizer.decode(self.held_out).encode()) / len(self.held_out)
         return {"held_out_loss": nats, "bits_per_byte": nats / math.log(2) / size}
-
-    def continuation(self, prompt: str) -> Tensor:
-        """The prompt as ids ``(1, T)``. Raises ValueError for an empty one."""
-        ids = self.tokenizer.encode(prompt)
-        if not ids:
-            raise ValueError("the prompt is empty: give at least one character")
-        return mg.tensor([ids])
 
 
 class MixtureTask(TextTask):

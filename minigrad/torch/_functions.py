@@ -237,11 +237,6 @@ def type_(self: Tensor, dtype: Any) -> Tensor:
     return self.to(dtype)
 
 
-def cuda(self: Tensor, device: Any = None) -> Tensor:
-    """Raises ValueError: there is no such device."""
-    raise ValueError("Tensor.cuda: there is no device 'cuda' here, only 'cpu'")
-
-
 FUNCTIONS = (
     logical_not, logical_and, logical_or, logical_xor, isclose, count_nonzero, nonzero, masked_select, unique, bincount,
     movedim, swapaxes, tile, diagonal, diag, addmm, baddbmm, lerp, addcmul, addcdiv, cumprod, take_along_dim,
@@ -257,7 +252,6 @@ METHODS |= {
     "baddbmm": baddbmm,
     "swapdims": swapaxes,
     "type": type_,
-    "cuda": cuda,
     "short": lambda self: self.to(dtypes.int16),
     "nelement": Tensor.numel,
     "ndimension": Tensor.dim,

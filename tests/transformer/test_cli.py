@@ -107,6 +107,7 @@ def test_attention_of_every_layer_and_head(runs, capsys, tmp_path):
     rows = [line.split(" | ")[1].split() for line in printed.splitlines() if " | " in line]
     np.testing.assert_allclose([sum(map(float, row)) for row in rows], 1, atol=0.02)
     assert said(capsys, "attention", runs / "reverse", "abc", "-o", tmp_path / "a.svg")[0] == 0
+    assert "layers.0.self_attn, head 0" in said(capsys, "attention", runs / "masked", "abc")[1]
     picture = (tmp_path / "a.svg").read_text()
     assert picture.count("cross_attn, head") == 2
     assert picture.count("self_attn, head") == 4

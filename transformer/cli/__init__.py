@@ -189,7 +189,7 @@ def _generate(options: argparse.Namespace) -> None:
     task = _load(options.checkpoint)
     if not isinstance(task, tasks.TextTask):
         raise ValueError(f"{options.checkpoint} does not continue texts, it {task.purpose}")
-    ids = task.continuation(options.prompt)
+    ids = task.read(options.prompt)
     room = task.model.max_len + 1 - ids.shape[1]
     count = max(room, 1) if options.max_new_tokens is None else options.max_new_tokens
     stop = [task.tokenizer.encode(_unescaped(text)) for text in options.stop]

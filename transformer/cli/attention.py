@@ -31,11 +31,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="draw instead of printing")
 
 
-def show(task: tasks.PairsTask | tasks.TextTask, options: argparse.Namespace) -> None:
+def show(task: tasks.Task, options: argparse.Namespace) -> None:
     """Print or draw what `options` ask for. Raises ValueError where there is no such layer or head."""
     if options.output is not None and options.output.suffix.lower() != ".svg":
         raise ValueError(f"{options.output} does not end in .svg, the only format of attention pictures")
     every = layers(task, options.text)
+    if not every:
+        raise ValueError(f"{options.checkpoint} is a model without attention modules")
     chosen = [layer for layer in every if fnmatchcase(layer.path, options.layer)]
     if not chosen:
         paths = ", ".join(layer.path for layer in every)
@@ -52,14 +54,14 @@ def show(task: tasks.PairsTask | tasks.TextTask, options: argparse.Namespace) ->
             print(heatmaps.text(weights, layer.queries, layer.keys, options.numbers), end="\n\n")
 
 
-def layers(task: tasks.PairsTask | tasks.TextTask, text: str) -> list[Layer]:
+def layers(task: tasks.Task, text: str) -> list[Layer]:
     """The attention of every layer while the model reads `text`, and its answer if it is one that answers.
 
     Raises ValueError for an empty text.
     """
     inputs: tuple[Tensor, ...]
-    if isinstance(task, tasks.TextTask):
-        inputs = (task.continuation(text),)
+    if not isinstance(task, tasks.PairsTask):
+        inputs = (task.read(text),)
         source = written = labels(task.tokenizer, inputs[0].numpy()[0])
     else:
         (answer,) = task.answer_ids([text])
