@@ -208,3 +208,64 @@ def test_the_environment_chooses_the_simulated_driver(monkeypatch):
     monkeypatch.setenv("MINIGRAD_CUDA", "simulate")
     assert mg.ones(2, device="cuda").tolist() == [1, 1]
     assert minigrad.cuda.device_name() == "simulated"
+
+
+class CheckedBindings(FakeBindings):
+    """The fake's answers, after the real functions have taken the arguments: without a driver they go no further."""
+
+    def __init__(self, bindings):
+        super().__init__()
+        self.real = bindings
+        self.CUresult, self.CUdevice_attribute = bindings.CUresult, bindings.CUdevice_attribute
+        self.CUstream_flags, self.CUevent_flags = bindings.CUstream_flags, bindings.CUevent_flags
+        self.CUfunction_attribute = bindings.CUfunction_attribute
+        self.CUstreamCaptureMode = bindings.CUstreamCaptureMode
+        self.values |= {
+            "cuStreamCreate": (bindings.CUstream(77),), "cuEventCreate": (bindings.CUevent(78),),
+            "cuModuleLoadData": (bindings.CUmodule(79),), "cuModuleGetFunction": (bindings.CUfunction(80),),
+            "cuStreamEndCapture": (bindings.CUgraph(81),), "cuGraphInstantiate": (bindings.CUgraphExec(82),),
+            "cuDeviceGet": (bindings.CUdevice(0),), "cuDevicePrimaryCtxRetain": (bindings.CUcontext(83),),
+        }  # fmt: skip
+
+    def __getattr__(self, name):
+        answer = super().__getattr__(name)
+
+        def call(*arguments):
+            function = getattr(self.real, name)
+            with pytest.raises(RuntimeError, match="library"):  # a TypeError says something else
+                function(*arguments)
+            status, *values = answer(*arguments)
+            return (self.CUresult(int(status)), *values)
+
+        return call
+
+
+def test_the_real_functions_take_the_arguments(monkeypatch):
+    """Without libcuda the bindings convert all arguments before they find that there is none."""
+    bindings = pytest.importorskip("cuda.bindings.driver", reason="needs the extra [cuda]")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        pytest.skip("there is a driver here, which would carry the calls out: tests/gpu tries the real thing")
+    gpu = made(monkeypatch, CheckedBindings(bindings))
+    monkeypatch.setattr(compiler, "compile", lambda kernel, capability: SimpleNamespace(code=b"cubin", entry="entry"))
+    host = np.zeros(4, np.float32)
+    address = gpu.allocate(1024)
+    gpu.memory()
+    gpu.upload(address, host)
+    gpu.copy(address, address, 16)
+    gpu.download(host, address)
+    kernel = Kernel("k", lambda x, n: None, ("float32*", "int32"))
+    function = gpu.function(kernel)
+    gpu.begin_capture()
+    gpu.launch(function, (1, 1, 1), (32, 1, 1), 65536, gpu.pack(kernel.signature, [Pointer(address, 16), 4]))
+    graph = gpu.end_capture()
+    gpu.launch_graph(graph)
+    gpu.free_graph(graph)
+    gpu.elapsed(gpu.record(), gpu.record())
+    gpu.follow(1)
+    gpu.lead(2)
+    assert gpu.stream == 77
+    gpu.free(address)
