@@ -7,7 +7,7 @@ from typing import Any
 from minigrad import dtypes, random
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
-from minigrad.ops.attention import attention_weights
+from minigrad.ops.attention import attention_weights, checked
 from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
 from minigrad.ops.flash import flash_attention, visible
 from minigrad.ops.index import embedding, one_hot
@@ -16,7 +16,7 @@ from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
 from minigrad.ops.projection import linear_cross_entropy
-from minigrad.ops.shape import cat, filled, placed, transpose
+from minigrad.ops.shape import cat, filled, placed, repeat_interleave, transpose
 from minigrad.tensor import Tensor
 
 __all__ = [
@@ -193,21 +193,30 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(scale Q K^T over visible keys) V; see `minigrad.ops.attention`. A fully hidden row gives zeros.
+    """softmax(scale Q K^T over visible keys) V; see `minigrad.ops.flash`. A fully hidden row gives zeros.
 
     attn_mask bool (True = may attend) or additive floating; is_causal hides key j from query i where j - i > Tk - Tq
-    (aligned at the end, so that one query sees all cached keys); dropout_p drops attention weights.
+    (aligned at the end, so that one query sees all cached keys); dropout_p drops attention weights; enable_gqa: a head
+    of key and value serves as many consecutive heads of the query as there are more of those.
     """
-    if (attn_mask is not None and dtypes.is_floating(attn_mask.array.dtype)) or dropout_p:
-        factor = query.array.shape[-1] ** -0.5 if scale is None else scale
-        mask = attn_mask
-        if is_causal:
-            causal = placed(visible(query.array.shape[-2], key.array.shape[-2]), query.storage.device)
-            mask = causal if mask is None else mask & causal
-        if mask is not None and dtypes.is_floating(mask.array.dtype):
-            weights = softmax(matmul(query, key.transpose(-1, -2)) * factor + mask, -1)
-        else:
-            weights = attention_weights(query, key, mask, factor)
-        return matmul(dropout(weights, dropout_p), value)
-    return flash_attention(query, key, value, attn_mask, is_causal, scale)
+    shared = query.array.ndim > 2 and key.array.ndim > 2 and query.array.shape[-3] != key.array.shape[-3]
+    if shared and not enable_gqa:
+        checked(query, key, value, None)
+    additive = attn_mask is not None and dtypes.is_floating(attn_mask.array.dtype)
+    if not additive and dropout_p < 1.0:
+        return flash_attention(query, key, value, attn_mask, is_causal, scale, dropout=dropout_p)
+    if shared:
+        groups = query.array.shape[-3] // key.array.shape[-3]
+        key, value = repeat_interleave(key, groups, -3), repeat_interleave(value, groups, -3)
+    factor = query.array.shape[-1] ** -0.5 if scale is None else scale
+    mask = attn_mask
+    if is_causal:
+        causal = placed(visible(query.array.shape[-2], key.array.shape[-2]), query.storage.device)
+        mask = causal if mask is None else mask & causal
+    if mask is not None and dtypes.is_floating(mask.array.dtype):
+        weights = softmax(matmul(query, key.transpose(-1, -2)) * factor + mask, -1)
+    else:
+        weights = attention_weights(query, key, mask, factor)
+    return matmul(dropout(weights, dropout_p), value)

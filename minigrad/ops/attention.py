@@ -158,10 +158,16 @@ def attention(
     )
 
 
-def checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> list[Tensor]:
-    """The mask as a list of none or one. Raises ValueError for shapes that do not fit, TypeError for a mask."""
+def checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared_heads: bool = False) -> list[Tensor]:
+    """The mask as a list of none or one. shared_heads: a head of keys may serve several heads of queries.
+
+    Raises ValueError for shapes that do not fit, TypeError for a mask.
+    """
     q, k, v = query.array.shape, key.array.shape, value.array.shape
-    if len(q) < 2 or len(k) != len(q) or len(v) != len(q) or q[-1] != k[-1] or k[:-1] != v[:-1] or q[:-2] != k[:-2]:
+    fits = len(q) > 1 and len(q) == len(k) == len(v) and q[-1] == k[-1] and k[:-1] == v[:-1] and q[:-3] == k[:-3]
+    if fits and len(q) > 2 and q[-3] != k[-3]:
+        fits = shared_heads and k[-3] > 0 and q[-3] % k[-3] == 0
+    if not fits:
         raise ValueError(
             f"attention: query {list(q)}, key {list(k)}, value {list(v)} do not fit: expected (..., Tq, d_k), "
             "(..., Tk, d_k), (..., Tk, d_v) with equal leading dimensions"

@@ -141,9 +141,10 @@ def _forward(
             held = b * heads + hk
             _panels(keys_t, k, b * k_at[0] + hk * k_at[1], k_at[2], t_key, d, d_pad)
             _rows(values, 0, dv_pad, v, b * v_at[0] + hk * v_at[1], v_at[2], t_key, dv, _ONE)
-        if masked:
-            begin, limit = _visible(mask, b * mask_at[0] + h * mask_at[1], mask_at[2], t_key)
         n = min(BLOCK, t_query - r0)
+        if masked:
+            at = b * mask_at[0] + h * mask_at[1] + r0 * mask_at[2]
+            begin, limit = _visible(mask, at, mask_at[2], n, t_key)
         first = t_key - t_query + r0  # the position of the block's first query
         _rows(queries, 0, d_pad, q, b * q_at[0] + h * q_at[1] + r0 * q_at[2], q_at[2], n, d, scale * _LOG2E)
         mixed[:] = _ZERO
@@ -205,15 +206,30 @@ def _forward(
 
 
 @inline
-def _visible(mask, at, step, t_key):
-    """The range of keys outside of which a mask of keys alone hides everything."""
+def _visible(mask, at, step, rows, t_key):
+    """A range of keys outside of which the mask hides everything from `rows` queries, by panels where these differ."""
     begin, limit = 0, t_key
     if step == 0:
         while begin < limit and not mask[at + begin]:
             begin += 1
         while begin < limit and not mask[at + limit - 1]:
             limit -= 1
+        return begin, limit
+    while begin < limit and not _any(mask, at + begin, step, rows, min(PANEL, limit - begin)):
+        begin += PANEL
+    while begin < limit and not _any(mask, at + (limit - 1) // PANEL * PANEL, step, rows, (limit - 1) % PANEL + 1):
+        limit = (limit - 1) // PANEL * PANEL
     return begin, limit
+
+
+@inline
+def _any(mask, at, step, rows, columns):
+    found = False
+    for i in range(rows):
+        row = mask[at + i * step :][:columns]
+        for j in range(columns):
+            found |= row[j]
+    return found
 
 
 @inline
@@ -258,9 +274,10 @@ def _backward(
         d_values[:] = _ZERO
         for turn in range(group * -(-t_query // BLOCK)):
             h, r0 = hk * group + turn % group, turn // group * BLOCK
-            if masked:
-                begin, limit = _visible(mask, b * mask_at[0] + h * mask_at[1], mask_at[2], t_key)
             n = min(BLOCK, t_query - r0)
+            if masked:
+                at = b * mask_at[0] + h * mask_at[1] + r0 * mask_at[2]
+                begin, limit = _visible(mask, at, mask_at[2], n, t_key)
             first = t_key - t_query + r0
             _rows(queries, 0, d_pad, q, b * q_at[0] + h * q_at[1] + r0 * q_at[2], q_at[2], n, d, scale * _LOG2E)
             _rows(ups, 0, dv_pad, g, b * g_at[0] + h * g_at[1] + r0 * g_at[2], g_at[2], n, d_value, _ONE)
@@ -411,38 +428,36 @@ def _mask(calls: Calls, mask: Sequence[Array], t_key: int) -> tuple[Array, tuple
     return calls.contiguous(four).reshape(-1), (strides[0], strides[1], strides[2], 1)
 
 
-def _options(calls: Calls, inputs: Sequence[Array], rest: Sequence[Array], scale: float, causal: bool) -> Any:
+def _options(
+    calls: Calls, inputs: Sequence[Array], rest: Sequence[Array], scale: float, causal: bool, window: int = 0,
+    slopes: Sequence[float] = (), dropout: float = 0.0,
+) -> Any:  # fmt: skip
     """What both kernels are told: (shape, what is visible and how)."""
     query, key, value = (_four(array) for array in inputs)
     heads, (t_query, t_key) = query.shape[1], (query.shape[2], key.shape[2])
-    far = t_query + t_key
-    ahead, back = 0 if causal else far, far
-    mask, mask_at = _mask(calls, rest, t_key)
+    near = window - 1 if window else t_query + t_key
+    ahead, back = 0 if causal else near, near
+    mask, mask_at = _mask(calls, rest[: len(rest) - bool(dropout)], t_key)
     shape = (heads, heads // key.shape[1], t_query, t_key, query.shape[3], value.shape[3])
-    return shape, (
-        ahead,
-        back,
-        np.zeros(heads, np.float32),
-        mask,
-        mask_at,
-        _NO_KEY,
-        0,
-        _ONE,
-        np.float32(scale),
-    )
+    steep = np.asarray(slopes, np.float32) if slopes else np.zeros(heads, np.float32)
+    draw = rest[-1] if dropout else _NO_KEY
+    drops, keeps = math.ceil(float(np.float32(dropout)) * 2**24), np.float32(1.0 / (1.0 - dropout))
+    return shape, (ahead, back, steep, mask, mask_at, draw, drops, keeps, np.float32(scale))
 
 
-def flash_attention(
-    calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, scale: float, causal: bool
-) -> bool:
+def flash_attention(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **attributes: Any) -> bool:
     """(output, log-sum-exp); declines empty sequences and more than two leading dimensions."""
     query, key, value, *rest = inputs
     if not query.size or not key.size or not value.size or query.ndim > 4:
         return False
-    shape, options = _options(calls, (query, key, value), rest, scale, causal)
+    shape, options = _options(calls, (query, key, value), rest, **attributes)
     _, _, t_query, t_key, d, d_value = shape
     tasks, work = outputs[1].size // t_query, (d + d_value) * outputs[1].size * t_key * PAIR
-    if t_query == 1 and all(a.flags.c_contiguous for a in (query, key, value, outputs[0])):
+    if (
+        t_query == 1
+        and attributes.keys() <= {"scale", "causal"}
+        and all(a.flags.c_contiguous for a in (query, key, value, outputs[0]))
+    ):
         four, made = [_four(a) for a in (query, key, value)], (_four(outputs[0]), _four(outputs[1], 1))
         calls.over_rows(_one_query, tasks, work, *four, *options[3:5], options[-1], *made)
         return True
@@ -454,14 +469,12 @@ def flash_attention(
     return True
 
 
-def flash_attention_grad(
-    calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, scale: float, causal: bool
-) -> bool:
+def flash_attention_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **attributes: Any) -> bool:
     """(dQ, dK, dV); scores are computed again from the log-sum-exp."""
     g, query, key, value, result, lse, *rest = inputs
     if not query.size or not key.size or not value.size or query.ndim > 4:
         return False
-    shape, options = _options(calls, (query, key, value), rest, scale, causal)
+    shape, options = _options(calls, (query, key, value), rest, **attributes)
     read = [part for array in (g, query, key, value, result) for part in _flat(calls, array)]
     gradients, finishes = zip(*[_output(output) for output in outputs], strict=True)
     written = [part for array in gradients for part in _flat(calls, array)]

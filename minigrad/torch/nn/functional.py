@@ -141,13 +141,12 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ValueError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
     if is_causal and query.shape[-2] != key.shape[-2]:
         attn_mask = minigrad.ones(query.shape[-2], key.shape[-2]).bool().tril()
         is_causal = False
-    return _functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    return _functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+    )
 
 
 __getattr__ = _missing(__name__, globals())
