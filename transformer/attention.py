@@ -11,6 +11,7 @@ from typing import Any
 import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad.ops.attention import attention, attention_weights
+from minigrad.ops.flash import flash_attention
 from transformer.cache import LayerCache, MemoryCache
 from transformer.positions import RoPE
 
@@ -38,6 +39,28 @@ def scaled_dot_product(
     return mg.matmul(weights if dropout is None else dropout(weights), value), weights.detach()
 
 
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: nn.Dropout,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """`scaled_dot_product` of heads ``(B, H, T, d)``, where consecutive heads of queries may share a head of keys.
+
+    Weights are kept only where they are asked for, or where a bias needs them.
+    """
+    drop = dropout.p if dropout.training else 0.0
+    if not need_weights and bias is None and drop < 1.0:
+        return flash_attention(query, key, value, mask, scale=scale, dropout=drop, generator=dropout.generator), None
+    if query.ndim > 3 and query.shape[1] != key.shape[1]:
+        key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
+    return scaled_dot_product(query, key, value, mask, dropout, scale, bias)
+
+
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """``(B, T, n_heads * d_head)`` to ``(B, n_heads, T, d_head)``: head i owns columns i*d_head .. (i+1)*d_head."""
     return x.unflatten(-1, (n_heads, x.shape[-1] // n_heads)).transpose(1, 2)
@@ -63,7 +86,8 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, need_weights: bool = False) -> Any:
-        out, weights = scaled_dot_product(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask, self.dropout)
+        heads = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        out, weights = attend(*heads, mask, self.dropout, need_weights=need_weights)
         return (out, weights) if need_weights else out
 
 
@@ -133,9 +157,7 @@ class MultiHeadAttention(nn.Module):
             return (k if self.rope is None else self.rope(k, offset)), v
 
         k, v = project() if cache is None else cache.extend(project)
-        if self.n_kv_heads != self.n_heads:
-            k, v = (x.repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
-        out, weights = scaled_dot_product(q, k, v, mask, self.dropout, self.scale, bias)
+        out, weights = attend(q, k, v, mask, self.dropout, self.scale, bias, need_weights)
         out = self.out_proj(merge_heads(out))
         return (out, weights) if need_weights else out
 
