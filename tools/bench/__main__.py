@@ -16,7 +16,7 @@ from rich.table import Table
 from tools.bench import gpu, page, plot
 from tools.bench.timing import Result, machine, use_threads
 
-JOBS = ("train", "decode", "attention", "ops", "startup", "all")
+JOBS = ("train", "decode", "attention", "memory", "ops", "startup", "all")
 NAMES = {"train": ("tiny", "small", "nano", "mid", "documents"), "decode": ("tiny", "nano"), "gpu": tuple(gpu.ROWS)}
 
 
@@ -58,7 +58,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def measure(options: argparse.Namespace) -> list[Result]:
     """The comparisons of a job, or of all."""
-    from tools.bench import attention, decode, ops, startup, train
+    from tools.bench import attention, decode, memory, ops, startup, train
 
     wanted = JOBS[:-1] if options.job == "all" else (options.job,)
     results: list[Result] = []
@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace) -> list[Result]:
         elif job == "decode":
             results += decode.run(names, options.against, options.seconds)
         else:
-            module = {"attention": attention, "ops": ops, "startup": startup}[job]
+            module = {"attention": attention, "memory": memory, "ops": ops, "startup": startup}[job]
             results += module.run(options.against, options.seconds)
     return results
 
