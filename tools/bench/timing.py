@@ -45,11 +45,15 @@ class Result:
 TURN = 4  # calls of a contender in a row, the first of them untimed: its threads awake, the other's asleep again
 
 
+SETTLE = 0.01  # seconds after which a library's idle threads have gone to sleep (measured: 5 to 10 ms)
+
+
 def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5) -> dict[str, list[float]]:
     """Milliseconds of each contender's calls, in turns (A A A A B B B B A A A A ...).
 
     A library's idle threads spin for some milliseconds after its work and slow down whoever comes next (measured: a
-    small step took up to twice as long right after torch's). So every turn begins with a call that is not timed.
+    small step took up to twice as long right after torch's, and 4 ms later still 1.6 times). So every turn begins with
+    a pause and a call that is not timed.
     """
     for run in contenders.values():
         run()
@@ -59,6 +63,7 @@ def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, lea
     try:
         while time.perf_counter() < end or min(len(t) for t in times.values()) < least:
             for name, run in contenders.items():
+                time.sleep(SETTLE)
                 run()
                 for _ in range(TURN - 1):
                     start = time.perf_counter()
