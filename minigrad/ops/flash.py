@@ -175,15 +175,15 @@ def _grad_steps(
 
 
 def _samples(rng: np.random.Generator) -> Iterable[Sample]:
-    for inputs, attrs in plain.attention_op.samples(rng):  # type: ignore[misc]
-        for causal in (False, True):
-            yield inputs, {**attrs, "causal": causal}
     query, key, value = (rng.standard_normal(shape) for shape in ((2, 4, 3, 6), (2, 2, 5, 6), (2, 2, 5, 7)))
     draw, attrs = np.array([3, 5]), {"scale": 6**-0.5, "causal": True}
     yield (query, key, value), {**attrs, "window": 2}
     yield (query, key, value), {**attrs, "causal": False, "slopes": (0.5, 0.25, 0.125, 0.0625)}
     yield (query, key, value, draw), {**attrs, "dropout": 0.4}
     yield (query, key, value, rng.random((2, 1, 1, 5)) < 0.7, draw), {**attrs, "dropout": 0.4}
+    for inputs, attrs in plain.attention_op.samples(rng):  # type: ignore[misc]
+        for causal in (False, True):
+            yield inputs, {**attrs, "causal": causal}
 
 
 def _pairs(query: Meta, key: Meta, causal: bool, window: int = 0, **_: Any) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -180,12 +181,13 @@ def _grad_of_weights(
 
 
 def flash_attention(
-    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, scale: float, causal: bool
-) -> bool:
+    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, scale: float, causal: bool,
+    **further: Any,
+) -> bool:  # fmt: skip
     """(output, log-sum-exp). Key heads may be fewer than query heads, if they divide them (four dimensions)."""
     query, key, value, *mask = inputs
     out, lse = outputs
-    if not query.size or not key.size or not value.size:
+    if further or not query.size or not key.size or not value.size:  # windows, ALiBi, dropout: by the decomposition
         return False
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
@@ -246,11 +248,12 @@ def _decode(
 
 
 def flash_attention_grad(
-    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, scale: float, causal: bool
-) -> bool:
+    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, scale: float, causal: bool,
+    **further: Any,
+) -> bool:  # fmt: skip
     """(dQ, dK, dV); scores are computed again from the log-sum-exp. Heads as in `flash_attention`."""
     g, query, key, value, result, lse, *mask = inputs
-    if not query.size or not key.size or not value.size:
+    if further or not query.size or not key.size or not value.size:  # windows, ALiBi, dropout: by the decomposition
         return False
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
