@@ -40,11 +40,11 @@ Step = tuple[str, tuple[int, ...]]  # an op and its operands: below the number o
 
 
 class Operand(NamedTuple):
-    """An input or output: its dtype's name and where its elements are; for an input that is a number, the number."""
+    """An input or output: its dtype's name and where its elements are; for an input that is a number, its text."""
 
     dtype: str
     access: Access
-    number: float | int | bool | None = None
+    number: str | None = None  # "-0.0" and "0.0" are equal as numbers
 
 
 class Form(NamedTuple):
@@ -125,12 +125,10 @@ def _compute(form: Form) -> list[str]:
 
 
 def _number(operand: Operand) -> str:
-    if operand.dtype == "bool":
-        return repr(bool(operand.number))
-    if operand.dtype.startswith("int") or operand.dtype.startswith("uint"):
-        return repr(int(operand.number or 0))
-    kind = "float64" if operand.dtype == "float64" else "float32"
-    return f'{kind}("{float(operand.number or 0)!r}")'
+    """The constant's text: of a floating dtype, a number that is not a literal of Python's float64."""
+    if operand.dtype in ("float32", "float64", *HALVES):
+        return f'{"float64" if operand.dtype == "float64" else "float32"}("{operand.number}")'
+    return str(operand.number)
 
 
 def _loop(form: Form, arguments: Sequence[str], groups: int) -> list[str]:

@@ -13,13 +13,14 @@ import numpy as np
 
 from minigrad.kernels.cuda import elementwise
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel
-from minigrad.kernels.cuda.softmax import gather_normaliser
+from minigrad.kernels.cuda.softmax import UNROLL, gather_normaliser
 from minigrad.kernels.cuda.teams import WARP, sums
 
 ZERO, ONE, NAN = float32(0), float32(1), float32("nan")
 SHORT = 4096  # up to so many classes a row is a small block's
 FEW, MANY = 128, 1024  # threads of a block
-CHUNK = 4096  # elements of a row that a block of the derivative computes
+THREADS = 256  # of a block of the derivative
+CHUNK = 4096  # elements of a row that such a block computes
 _NOTHING = -(2**62)  # an id that no target has
 
 
@@ -39,10 +40,17 @@ def _make(threads: int) -> Kernel:
         peak, total = gathered(logits, start, classes, shared)
         log_total = math.log(total)
         spread = ZERO
-        for j in range(cuda.threadIdx.x, classes, threads):
-            value = logits[start + j] - peak - log_total
-            log_probs[start + j] = value
-            spread += value
+        values = cuda.local.array(UNROLL, float32)
+        for first in range(cuda.threadIdx.x, classes, UNROLL * threads):
+            for k in range(UNROLL):  # loads before stores, which might be to the same memory
+                j = first + k * threads
+                values[k] = logits[start + j] if j < classes else ZERO
+            for k in range(UNROLL):
+                j = first + k * threads
+                if j < classes:
+                    value = values[k] - peak - log_total
+                    log_probs[start + j] = value
+                    spread += value
         spread = added(spread, shared)
         if cuda.threadIdx.x == 0:
             target = targets[row]
@@ -79,7 +87,7 @@ def _mean(each, targets, result, scale, rows, ignored, mean):
 @kernel(
     "float32*, float32*, int64*, float32*, float32*, int32, int32, int64, float32, int32",
     name="cross_entropy_grad",
-    threads=256,
+    threads=THREADS,
 )
 def _backward(g, log_probs, targets, scale, result, classes, chunks, ignored, smoothing, single):
     """A block a chunk of a row."""
@@ -87,15 +95,20 @@ def _backward(g, log_probs, targets, scale, result, classes, chunks, ignored, sm
     start = int64(row) * classes
     target = targets[row]
     last = min((chunk + 1) * CHUNK, classes)
-    if target == ignored:
-        for j in range(chunk * CHUNK + cuda.threadIdx.x, last, 256):
-            result[start + j] = ZERO
-    else:
-        weight = (g[0] if single else g[row]) * scale[0]
-        share = smoothing / float32(classes)
-        for j in range(chunk * CHUNK + cuda.threadIdx.x, last, 256):
-            value = math.exp(log_probs[start + j]) - share
-            result[start + j] = (value - (ONE - smoothing) if j == target else value) * weight
+    ignoring = target == ignored
+    weight = ZERO if ignoring else (g[0] if single else g[row]) * scale[0]
+    share = smoothing / float32(classes)
+    values = cuda.local.array(UNROLL, float32)
+    for first in range(chunk * CHUNK + cuda.threadIdx.x, last, UNROLL * THREADS):
+        for k in range(UNROLL):
+            j = first + k * THREADS
+            values[k] = log_probs[start + j] if j < last else ZERO
+        for k in range(UNROLL):
+            j = first + k * THREADS
+            if j < last:
+                value = math.exp(values[k]) - share
+                value = value - (ONE - smoothing) if j == target else value
+                result[start + j] = ZERO if ignoring else value * weight
 
 
 def _ids(calls: Any, targets: Any) -> Any:
@@ -146,7 +159,7 @@ def cross_entropy_grad(
     calls.launch(_mean, 1, MANY, log_probs, targets, unused, scale, rows, ignored, reduction == "mean")
     chunks = -(-classes // CHUNK)
     calls.launch(
-        _backward, rows * chunks, 256, g, log_probs, targets, scale, outputs[0], classes, chunks, ignored,
+        _backward, rows * chunks, THREADS, g, log_probs, targets, scale, outputs[0], classes, chunks, ignored,
         label_smoothing, reduction != "none",
     )  # fmt: skip
     return True

@@ -5,14 +5,17 @@ Copies, casts, fills and fused groups are elementwise, too. Halves are computed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigrad.kernels.cuda import codegen
 from minigrad.kernels.cuda.codegen import DENSE, SINGLE, THREADS, VECTOR, Access, Form, Operand, Step, Strided
 from minigrad.kernels.cuda.expressions import TABLES
+from minigrad.kernels.cuda.language import Kernel
 from minigrad.kernels.cuda.layout import LARGEST, broadcast_strides, collapse, dense_strides, divisor, element_strides
 
 Array = Any  # a DeviceArray, or a numpy scalar array for a number that is known when the call is bound
@@ -23,6 +26,33 @@ WORDS: dict[int, np.dtype[Any]] = {
     8: np.dtype("int64"),
 }  # moved as bits
 _ALIGNED = 16  # bytes that a vector of float32 is loaded by
+_PLANS = 8192  # launches remembered: most of a program's are made again and again
+
+
+class Laid(NamedTuple):
+    """All that a launch depends on of an operand: where its elements lie from its pointer on (in elements), or, of a
+    number, its text."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int = 0
+    aligned: bool = True
+    number: str | None = None
+
+
+def _laid(array: Array) -> Laid:
+    if isinstance(array, np.ndarray):
+        return Laid(array.dtype, (), (), number=repr(array.item()))
+    return Laid(array.dtype, array.shape, element_strides(array), 0, array.pointer % _ALIGNED == 0)
+
+
+class Launch(NamedTuple):
+    """A kernel, its blocks, and the numbers that follow the pointers."""
+
+    kernel: Kernel
+    blocks: int
+    numbers: tuple[int, ...]
 
 
 def launch(
@@ -33,78 +63,85 @@ def launch(
     kept says which value each output is: below the number of inputs an input, else a step. False for arrays too large
     to be counted in 32 bits.
     """
-    shape = outputs[0].shape
-    if not outputs[0].size:
-        return True
-    arrays = [array for array in (*outputs, *inputs) if not isinstance(array, np.ndarray)]
-    strides = [element_strides(array) for array in outputs]
-    strides += [broadcast_strides(array, shape) for array in inputs if not isinstance(array, np.ndarray)]
-    return _launch(calls, body, inputs, outputs, kept, arrays, shape, strides, [0] * len(arrays))
+    return _launch(calls, body, inputs, outputs, kept, [_laid(x) for x in inputs], [_laid(y) for y in outputs])
 
 
 def _launch(
     calls: Any, body: Sequence[Step], inputs: Sequence[Array], outputs: Sequence[Any], kept: Sequence[int],
-    arrays: Sequence[Any], shape: Sequence[int], strides: Sequence[Sequence[int]], starts: Sequence[int],
+    inputs_laid: Sequence[Laid], outputs_laid: Sequence[Laid],
 ) -> bool:  # fmt: skip
-    """The same with the strides (in elements) and first elements of `arrays` given: outputs, then inputs in memory."""
-    dims = collapse(shape, strides)
-    total = int(np.prod(dims.sizes, dtype=np.int64))
-    if total > LARGEST - THREADS * VECTOR or any(array.extent // array.itemsize > LARGEST for array in arrays):
+    if not outputs[0].size:
+        return True
+    plan = _planned(tuple(body), tuple(kept), tuple(inputs_laid), tuple(outputs_laid))
+    if plan is None:
         return False
+    arrays = [array for array in (*outputs, *inputs) if not isinstance(array, np.ndarray)]
+    calls.launch(plan.kernel, plan.blocks, THREADS, *arrays, *plan.numbers)
+    return True
+
+
+@lru_cache(maxsize=_PLANS)
+def _planned(
+    body: tuple[Step, ...], kept: tuple[int, ...], inputs: tuple[Laid, ...], outputs: tuple[Laid, ...]
+) -> Launch | None:
+    """The launch for operands that lie so, or None where 32 bits do not count them."""
+    shape = outputs[0].shape
+    arrays = [x for x in (*outputs, *inputs) if x.number is None]
+    dims = collapse(shape, [broadcast_strides(x.shape, x.strides, shape) for x in arrays])
+    total = math.prod(dims.sizes)
+    if total > LARGEST - THREADS * VECTOR or max(map(_reach, arrays)) > LARGEST:
+        return None
     dense = dense_strides(dims.sizes)
     groups: dict[tuple[int, tuple[int, ...]], int] = {}
     accesses: list[Access] = []
-    for steps, start in zip(dims.strides, starts, strict=True):
-        if start == 0 and steps == dense:
+    for x, steps in zip(arrays, dims.strides, strict=True):
+        if x.start == 0 and steps == dense:
             accesses.append(DENSE)
-        elif not any(steps) and start == 0:
+        elif x.start == 0 and not any(steps):
             accesses.append(SINGLE)
         else:
             inner = steps[-1] if steps[-1] in (0, 1) else "any"
-            accesses.append(Strided(groups.setdefault((start, steps), len(groups)), inner))
-    flat = iter(accesses)
-    wide = all(_in_vectors(*layout) for layout in zip(arrays, accesses, dims.strides, starts, strict=True))
-    wide = wide and (dims.sizes[-1] % VECTOR == 0 or len(dims.sizes) == 1)
+            accesses.append(Strided(groups.setdefault((x.start, steps), len(groups)), inner))
+    wide = dims.sizes[-1] % VECTOR == 0 or len(dims.sizes) == 1
+    wide = wide and all(map(_in_vectors, arrays, accesses, dims.strides))
+    operands = iter([Operand(x.dtype.name, access) for x, access in zip(arrays, accesses, strict=True)])
     form = Form(
-        tuple(body),
-        outputs=tuple([Operand(array.dtype.name, next(flat)) for array in outputs]),
-        inputs=tuple(
-            [
-                Operand(array.dtype.name, SINGLE, array.item())
-                if isinstance(array, np.ndarray)
-                else Operand(array.dtype.name, next(flat))
-                for array in inputs
-            ]
-        ),
-        kept=tuple(kept),
+        body,
+        outputs=tuple([next(operands) for _ in outputs]),
+        inputs=tuple([next(operands) if x.number is None else Operand(x.dtype.name, SINGLE, x.number) for x in inputs]),
+        kept=kept,
         dims=len(dims.sizes) if groups else 1,
         width=VECTOR if wide and total >= VECTOR else 1,
     )
     numbers = [number for size in dims.sizes[1:] for number in divisor(size)] if groups else []
     for start, steps in groups:
         numbers += [start, *steps]
-    threads = -(-total // form.width)
-    calls.launch(codegen.made(form), -(-threads // THREADS), THREADS, *arrays, total, *numbers)
-    return True
+    blocks = -(-total // (form.width * THREADS))
+    return Launch(codegen.made(form), blocks, (total, *numbers))
 
 
-def _in_vectors(array: Any, access: Access, steps: Sequence[int], start: int) -> bool:
+def _reach(x: Laid) -> int:
+    """How far from its pointer an element may lie."""
+    return x.start + sum((size - 1) * abs(step) for size, step in zip(x.shape, x.strides, strict=True))
+
+
+def _in_vectors(x: Laid, access: Access, steps: Sequence[int]) -> bool:
     """May a thread take four neighbouring elements: float32 from aligned memory at once, anything else one by one."""
-    if array.dtype.name != "float32" or access == SINGLE:
-        return True
-    if isinstance(access, Strided) and access.inner != 1:
+    if x.dtype.name != "float32" or access == SINGLE or (isinstance(access, Strided) and access.inner != 1):
         return True
     outer = steps[:-1] if isinstance(access, Strided) else ()
-    return array.pointer % _ALIGNED == 0 and start % VECTOR == 0 and all(step % VECTOR == 0 for step in outer)
+    return x.aligned and x.start % VECTOR == 0 and all(step % VECTOR == 0 for step in outer)
 
 
 # --- ops ----------------------------------------------------------------------------------------------
 
 
 def _binder(name: str) -> Callable[..., bool]:
+    bodies = tuple(((name, tuple(range(count))),) for count in range(4))
+
     def bind(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         count = len(inputs)
-        return launch(calls, [(name, tuple(range(count)))], inputs, outputs, [count])
+        return launch(calls, bodies[count], inputs, outputs, (count,))
 
     bind.__name__ = bind.__qualname__ = name
     return bind
@@ -149,12 +186,14 @@ def copy(calls: Any, target: Any, source: Any) -> None:
     Arrays too large to be counted in 32 bits are copied in parts.
     """
     word = WORDS[target.itemsize]
-    if not launch(calls, (), [source.view(word)], [target.view(word)], [0]):
-        cut = next(d for d, size in enumerate(target.shape) if size > 1)
-        half = target.shape[cut] // 2
-        for part in (slice(None, half), slice(half, None)):
-            index = (slice(None),) * cut + (part,)
-            copy(calls, target[index], source[index])
+    if launch(calls, (), [source.view(word)], [target.view(word)], [0]):
+        return
+    source = source.through(lambda array: np.broadcast_to(array, target.shape))
+    cut = next(d for d, size in enumerate(target.shape) if size > 1)
+    half = target.shape[cut] // 2
+    for part in (slice(None, half), slice(half, None)):
+        index = (slice(None),) * cut + (part,)
+        copy(calls, target[index], source[index])
 
 
 def fill(calls: Any, target: Any, value: float) -> None:
@@ -165,11 +204,8 @@ def fill(calls: Any, target: Any, value: float) -> None:
 
 def flip(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dims: Sequence[int]) -> bool:
     """Read backwards: from the last element on, by negative strides."""
-    (x,), (y,) = inputs, outputs
-    if not y.size:
-        return True
-    steps = element_strides(x)
-    start = sum((x.shape[d] - 1) * steps[d] for d in dims)
-    back = [-step if d in dims else step for d, step in enumerate(steps)]
-    x, y = x.view(WORDS[x.itemsize]), y.view(WORDS[y.itemsize])
-    return _launch(calls, (), [x], [y], [0], [y, x], x.shape, [element_strides(y), back], [0, start])
+    x, y = inputs[0].view(WORDS[inputs[0].itemsize]), outputs[0].view(WORDS[outputs[0].itemsize])
+    laid = _laid(x)
+    start = sum((x.shape[d] - 1) * laid.strides[d] for d in dims)
+    back = tuple(-step if d in dims else step for d, step in enumerate(laid.strides))
+    return _launch(calls, (), [x], [y], [0], [laid._replace(strides=back, start=start)], [_laid(y)])

@@ -20,15 +20,15 @@ class Dims(NamedTuple):
 
 def element_strides(array: Any) -> tuple[int, ...]:
     """The strides of an array in elements."""
-    return tuple(stride // array.itemsize for stride in array.strides)
+    size = array.itemsize
+    return tuple([stride // size for stride in array.strides])
 
 
-def broadcast_strides(array: Any, shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides in elements with which `array`, broadcast to `shape`, is read: 0 where it repeats."""
-    extra = len(shape) - len(array.shape)
-    return (0,) * extra + tuple(
-        0 if size == 1 else stride for size, stride in zip(array.shape, element_strides(array), strict=True)
-    )
+def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
+    """The strides with which an array of `shape` and `strides` is read as one of shape `target`: 0 where it repeats."""
+    extra = len(target) - len(shape)
+    steps = [0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
+    return (*[0] * extra, *steps) if extra >= 0 else tuple(steps[-extra:])
 
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Dims:

@@ -13,26 +13,46 @@ from minigrad.kernels.cuda.rows import TEAMS, Team, block_row, grid_for, team_fo
 from minigrad.kernels.cuda.teams import WARP, maxima, sums
 
 ZERO, LEAST = float32(0), float32("-inf")
+UNROLL = 4  # loads of a thread that are under way together
+
+
+@device
+def rescaled(total, peak, higher):
+    """(a sum of e^(x - peak) as one of e^(x - higher), what to take from x for it): of nothing but -inf, 0 and 0."""
+    shift = ZERO if higher == LEAST else higher
+    return total * math.exp(peak - shift), shift
 
 
 def gather_normaliser(threads: int) -> Callable[..., Any]:
     """A device function (x, start, n, shared) -> (peak, total) of x[start : start + n], by a block that reads it once.
 
-    Every thread keeps a maximum and a sum of exponentials that are scaled anew when the maximum grows.
+    Every thread keeps a maximum and a sum of exponentials that are scaled anew for every four elements. NaN, and
+    infinity as a maximum, make the total NaN; nothing but -inf makes it 0, and its logarithm -inf.
     """
     largest, added = maxima(threads), sums(threads)
 
     @device
     def gathered(x, start, n, shared):
         peak, total = LEAST, ZERO
-        for j in range(cuda.threadIdx.x, n, threads):
+        j = cuda.threadIdx.x
+        while j + 3 * threads < n:
+            at = start + j
+            p, q, r, s = x[at], x[at + threads], x[at + 2 * threads], x[at + 3 * threads]
+            higher = maximum(peak, maximum(maximum(p, q), maximum(r, s)))
+            total, shift = rescaled(total, peak, higher)
+            total += math.exp(p - shift) + math.exp(q - shift) + (math.exp(r - shift) + math.exp(s - shift))
+            peak = higher
+            j += 4 * threads
+        while j < n:
             value = x[start + j]
             higher = maximum(peak, value)
-            if higher > LEAST or higher != higher:
-                total = total * math.exp(peak - higher) + math.exp(value - higher)
+            total, shift = rescaled(total, peak, higher)
+            total += math.exp(value - shift)
             peak = higher
+            j += threads
         highest = largest(peak, shared)
-        return highest, added(ZERO if peak == LEAST else total * math.exp(peak - highest), shared)
+        total, _ = rescaled(total, peak, highest)
+        return highest, added(total, shared)
 
     return gathered
 
@@ -55,8 +75,15 @@ def _make(team: Team, log: bool) -> Kernel:
             shared = cuda.shared.array(WARP, float32)
             start = int64(cuda.blockIdx.x) * n
             peak, total = gathered(x, start, n, shared)
-            for j in range(cuda.threadIdx.x, n, threads):
-                y[start + j] = result(x[start + j], peak, total)
+            values = cuda.local.array(UNROLL, float32)
+            for first in range(cuda.threadIdx.x, n, UNROLL * threads):
+                for k in range(UNROLL):  # loads before stores, which might be to the same memory
+                    j = first + k * threads
+                    values[k] = x[start + j] if j < n else ZERO
+                for k in range(UNROLL):
+                    j = first + k * threads
+                    if j < n:
+                        y[start + j] = result(values[k], peak, total)
 
         return softmax_loop
 

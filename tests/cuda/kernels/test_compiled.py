@@ -51,7 +51,7 @@ def layouts():
     x, y = Operand("float32", DENSE), (Operand("float32", DENSE),)
     yield Form(two, (x, x), y, (3,), 1, 4)
     yield Form(two, (x, Operand("float32", SINGLE)), y, (3,), 1, 4)
-    yield Form(two, (x, Operand("float32", SINGLE, 0.5)), y, (3,), 1, 4)
+    yield Form(two, (x, Operand("float32", SINGLE, "0.5")), y, (3,), 1, 4)
     yield Form(two, (x, Operand("float32", Strided(0, 1))), y, (3,), 2, 4)
     yield Form(two, (x, Operand("float32", Strided(0, 0))), y, (2, 3), 2, 4)._replace(outputs=y * 2)
     yield Form(two, (Operand("float32", Strided(0, 1)), Operand("float32", Strided(1, "any"))), y, (3,), 4, 1)
