@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -111,3 +114,45 @@ def test_a_step_asks_nothing_of_the_driver_once_it_is_warm(cuda):
     assert after["allocate"] == before["allocate"]
     assert after.get("synchronize", 0) == before.get("synchronize", 0)  # no hidden waiting either
     assert after["launch"] > before["launch"]
+
+
+VIEWS_OF_UNREADABLE_MEMORY = """
+import mmap
+import numpy as np
+import minigrad.functional
+from minigrad.kernels.cuda import execute
+from minigrad.kernels.cuda.memory import DeviceArray, Memory
+from minigrad.ops.registry import OPS
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+address = libc.mmap(None, 1 << 20, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)  # no right to read or write
+memory = Memory(address, 1 << 20, None, lambda memory: None)
+count = 0
+for op in OPS.values():
+    if op.view:
+        for (x,), attrs in op.samples(np.random.default_rng(0)):
+            array = DeviceArray(memory, address, x.shape, x.dtype)
+            view, wanted = execute.view(op, array, attrs), op.evaluate([x], attrs)[0]
+            assert (view.shape, view.strides) == (wanted.shape, wanted.strides), op
+            if wanted.size:
+                offset = wanted.__array_interface__["data"][0] - x.__array_interface__["data"][0]
+                assert view.pointer - address == offset, op
+            count += 1
+matrix = DeviceArray(memory, address, (3, 4), np.dtype("float32"))
+try:
+    matrix.transpose(1, 0).reshape(12)
+except ValueError:
+    count += 1
+print(count)
+"""
+
+
+def test_views_are_made_without_reading():
+    """On a GPU the host cannot read: here the memory forbids it, and reading would end the process."""
+    if not hasattr(os, "fork"):
+        pytest.skip("memory without rights is made by mmap")
+    done = subprocess.run([sys.executable, "-c", VIEWS_OF_UNREADABLE_MEMORY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 12
