@@ -23,6 +23,10 @@ class Batch(NamedTuple):
     inputs: tuple[Tensor, ...]
     labels: Tensor
 
+    def to(self, device: str) -> Batch:
+        """The batch on another device."""
+        return Batch(tuple(tensor.to(device) for tensor in self.inputs), self.labels.to(device))
+
 
 LossSum = Callable[[nn.Module, Batch], Tensor]  # the sum over the labels that count, a scalar
 
@@ -115,11 +119,12 @@ class Updater:
         self._float32_step = compile(self._step) if compile_step else self._step
 
     def update(self, batch: Batch) -> tuple[float, float]:
-        """One step. Raises ValueError for a batch in which nothing is to be predicted."""
+        """One step, where the model is. Raises ValueError for a batch in which nothing is to be predicted."""
         count = int((batch.labels != self.pad_id).sum())
         if not count:
             raise ValueError("a batch needs at least one label that is not padding")
-        pieces, tokens = split(batch, self.accumulate), mg.tensor(float(count), device=batch.labels.device)
+        device = self.optimizer.param_groups[0]["params"][0].device
+        pieces, tokens = split(batch.to(device), self.accumulate), mg.tensor(float(count), device=device)
         loss, norm = self._half_step(pieces, tokens) if self.masters else self._float32_step(pieces, tokens)
         return loss.item(), norm.item()
 

@@ -11,6 +11,7 @@ from minigrad import kernels, nn
 from minigrad.compile import compile
 from minigrad.optim import SGD, AdamW
 from minigrad.optim.lr_scheduler import LambdaLR
+from transformer import training
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +94,14 @@ def test_a_trained_state_goes_from_one_device_to_the_other(cuda):
     assert all(not value.is_cuda for state in again.state.values() for value in state.values())
     for name, parameter in here.named_parameters():
         np.testing.assert_array_equal(parameter.detach().numpy(), there.state_dict()[name].numpy())
+
+
+def test_a_trainers_step_moves_its_batch_to_the_model(cuda):
+    def updated(device):
+        mg.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5)).to(device)
+        updater = training.Updater(model, lambda groups: SGD(groups, lr=0.1), training.token_loss(0), 0, accumulate=2)
+        ids = mg.tensor([[1, 2, 3], [4, 0, 0]])
+        return [updater.update(training.Batch((ids,), ids)) for _ in range(3)]
+
+    np.testing.assert_allclose(updated("cuda"), updated("cpu"), rtol=1e-5)
