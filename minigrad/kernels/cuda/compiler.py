@@ -63,7 +63,11 @@ def compile(kernel: Kernel, capability: Capability) -> Binary:
 
 @dataclass(frozen=True)
 class Report:
-    """What compiling a kernel shows. float64: lines of PTX with double arithmetic, calls: to functions not inlined."""
+    """What compiling a kernel shows, with lines of PTX for proof.
+
+    float64: double arithmetic; calls: of functions that were not inlined; local: threads' arrays that lie in memory,
+    since an index of them is not known when compiling.
+    """
 
     name: str
     registers: int
@@ -71,6 +75,7 @@ class Report:
     shared: int
     float64: tuple[str, ...]
     calls: tuple[str, ...]
+    local: tuple[str, ...]
 
 
 def report(kernel: Kernel, capability: Capability = (9, 0)) -> Report:
@@ -83,7 +88,8 @@ def report(kernel: Kernel, capability: Capability = (9, 0)) -> Report:
     lines = [line.strip() for line in text.splitlines()]
     doubles = tuple(line for line in lines if re.search(r"\.f64\b", line))
     calls = tuple(line for line in lines if re.match(r"(@%p\d+ )?call", line))
-    return Report(kernel.name, made.registers, made.spills, made.shared, doubles, calls)
+    local = tuple(line for line in lines if ".local" in line)
+    return Report(kernel.name, made.registers, made.spills, made.shared, doubles, calls, local)
 
 
 def ptx(kernel: Kernel, capability: Capability) -> str:

@@ -48,7 +48,7 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
 
     @kernel(
         ", ".join([POINTER[dtype]] * 3 + ["uint8*", POINTER[dtype]] + ["float32*"] * 3) + ", int32" * 23 + ", float32",
-        name=f"decode_attention_{dtype}_{lanes}" + ("" if vector else "_ragged") + ("" if keys == KEYS else f"_{keys}"),
+        name=f"decode_attention_{dtype}_{lanes}x{keys}" + ("" if vector else "_ragged"),
         threads=THREADS,
         registers=96,
     )

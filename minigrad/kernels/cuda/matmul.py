@@ -201,7 +201,7 @@ _BOUNDS = {
     ("float32", LARGE): (255, 1),
     ("float32", SMALL): (168, 3),
     ("half", LARGE): (128, 2),
-    ("half", SMALL): (128, 4),
+    ("half", SMALL): (168, 3),
 }
 
 
@@ -339,7 +339,7 @@ def simple_kernel(dtype: str, tile: int) -> Kernel:
         f"{POINTER[dtype]}, {POINTER[dtype]}, {POINTER[dtype]}, {'int32, ' * 15}int32",
         name=f"matmul_simple_{dtype}_{tile}",
         threads=threads,
-        registers=128,
+        registers=168,
     )
     def matmul_simple(
         a, b, c, m, n, k, a_row, a_k, b_column, b_k, c_row, c_column, inner, a_outer, a_inner, b_outer, b_inner,

@@ -24,7 +24,7 @@ SPLITS = (1, 2, 4, 8, 16, 32)
 # The model by which tilings are chosen, in cycles of a multiprocessor. A wave is what all of them compute at once.
 _MACS = {"float32": 200.0, "bfloat16": 600.0, "float16": 600.0}  # multiply-adds a cycle that mma.sync comes to
 _SHARE = {LARGE: 1.0, SMALL: 0.75}  # of it that a tiling reaches: small tiles read more for each multiply-add
-_RESIDENT = {("float32", LARGE): 1, ("float32", SMALL): 3, ("half", LARGE): 2, ("half", SMALL): 4}  # blocks an SM
+_RESIDENT = {("float32", LARGE): 1, ("float32", SMALL): 3, ("half", LARGE): 2, ("half", SMALL): 3}  # blocks an SM
 _START = 1500.0  # filling the pipeline and writing the tile
 _LAUNCH = 3000.0  # a second kernel
 _BYTES = 2600.0  # of memory traffic a cycle, of the whole device

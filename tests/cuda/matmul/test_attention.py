@@ -1,0 +1,193 @@
+"""Attention on the device against the exact reference: hidden keys, rows that see none, shared heads, ragged sizes."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from simulated_ops import bound, heads_inside
+
+from minigrad.kernels.cuda import attention, decode_attention, flash
+from minigrad.kernels.cuda.attention import flash_attention, flash_attention_grad
+from minigrad.kernels.cuda.flash import Shape
+from minigrad.ops.flash import _flash, _flash_grad
+
+BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype("float32")
+CLOSE = {FLOAT32: 2e-6, BFLOAT16: 1.5e-2}
+
+
+class Case:
+    """Inputs of attention, and the exact results, in float64."""
+
+    def __init__(self, t_query, t_key, d, d_value=None, *, heads=1, group=1, mask=None, causal=False, dtype=FLOAT32):
+        rng = np.random.default_rng(t_query + 7 * t_key + 31 * d)
+        d_value = d if d_value is None else d_value
+
+        def normal(*shape):
+            return rng.standard_normal(shape).astype(dtype)
+
+        self.query, self.g = normal(2, heads, t_query, d), normal(2, heads, t_query, d_value)
+        self.key, self.value = normal(2, heads // group, t_key, d), normal(2, heads // group, t_key, d_value)
+        self.attrs = {"scale": d**-0.5, "causal": causal}
+        self.mask = []
+        if mask == "padding":
+            lengths = np.array([t_key, t_key // 2]).reshape(2, 1, 1, 1)
+            self.mask = [np.arange(t_key) < lengths]
+        elif mask == "any":
+            shown = rng.random((2, 1, t_query, t_key)) < 0.5
+            shown[0, 0, 1] = False  # a query that sees nothing
+            self.mask = [shown]
+        self.dtype = dtype
+        wide = [x.astype(np.float64) for x in (self.query, self.key, self.value, self.g)]
+        query, key, value, g = wide[0], wide[1].repeat(group, 1), wide[2].repeat(group, 1), wide[3]
+        with np.errstate(divide="ignore"):
+            self.out, self.lse = _flash(query, key, value, *self.mask, **self.attrs)
+        grads = _flash_grad(g, query, key, value, self.out, self.lse, *self.mask, **self.attrs)
+        self.grads = [
+            grads[0],
+            *(x.reshape(2, heads // group, group, *x.shape[2:]).sum(2) for x in grads[1:]),
+        ]
+
+    def forward(self, **how):
+        outputs = [(self.out.shape, self.dtype), (self.lse.shape, FLOAT32)]
+        inputs = [self.query, self.key, self.value, *self.mask]
+        return bound(flash_attention, inputs, outputs, **self.attrs, **how)
+
+    def backward(self, **how):
+        outputs = [(x.shape, self.dtype) for x in (self.query, self.key, self.value)]
+        lse = self.lse.astype(np.float32)
+        inputs = [self.g, self.query, self.key, self.value, self.out.astype(self.dtype), lse, *self.mask]
+        return bound(flash_attention_grad, inputs, outputs, **self.attrs, **how)
+
+    def check(self, seed=None, **how):
+        """Both directions; returns the names of the kernels."""
+        (out, lse), names = self.forward(seed=seed, **how)
+        self.close(out, self.out)
+        np.testing.assert_allclose(lse, self.lse, rtol=1e-5, atol=1e-5 if self.dtype == FLOAT32 else 2e-2)
+        grads, more = self.backward(seed=seed, **how)
+        for grad, exact in zip(grads, self.grads, strict=True):
+            self.close(grad, exact)
+        return names + more
+
+    def close(self, found, exact):
+        assert np.abs(found.astype(np.float64) - exact).max() <= CLOSE[self.dtype] * np.abs(exact).max()
+
+
+@pytest.fixture
+def tiles(monkeypatch):
+    """Use one cut of the work for every kernel, whatever the size."""
+
+    def use(shape):
+        for name in ("forward_shape", "grad_query_shape", "grad_key_shape"):
+            monkeypatch.setattr(flash, name, lambda *_: shape)
+
+    return use
+
+
+# --- flash ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "padding", "any"])
+def test_float32(tiles, causal, mask):
+    tiles(Shape(1, 16, 2))
+    names = Case(18, 20, 32, causal=causal, mask=mask).check(seed=1)
+    assert [name.split("_float32")[0] for name in names] == ["flash_forward", "flash_grad_query", "flash_grad_key"]
+
+
+@pytest.mark.parametrize(("t_query", "t_key"), [(20, 6), (6, 37)])
+def test_causal_is_aligned_at_the_end(tiles, t_query, t_key):
+    """With more queries than keys the first queries see nothing."""
+    tiles(Shape(2, 16, 1))
+    case = Case(t_query, t_key, 32, causal=True)
+    case.check(seed=2)
+    assert (np.isneginf(case.lse).sum() == 2 * max(t_query - t_key, 0)).all()
+
+
+def test_several_warps_and_threads_in_any_order(tiles):
+    tiles(Shape(2, 16, 2))
+    case = Case(18, 19, 32, causal=True)
+    first, second = (case.forward(seed=seed)[0] + case.backward(seed=seed)[0] for seed in (None, 9))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+    case.close(first[0], case.out)
+
+
+def test_no_races(tiles):
+    tiles(Shape(2, 16, 2))
+    case = Case(18, 17, 32, causal=True)
+    case.forward(seed=3, races=True)
+    case.backward(seed=3, races=True)
+
+
+def test_query_heads_share_key_heads(tiles):
+    tiles(Shape(1, 16, 2))
+    Case(17, 9, 32, heads=4, group=2, causal=True, mask="any").check(seed=4)
+
+
+@pytest.mark.parametrize(("d", "d_value"), [(6, 7), (24, 40)])
+def test_sizes_of_heads_are_filled_up(tiles, d, d_value):
+    tiles(Shape(1, 16, 2))
+    names = Case(9, 10, d, d_value).check(seed=5)
+    assert all(("ragged" in name) == (d == 6) for name in names)
+
+
+def test_head_size_128(tiles):
+    tiles(Shape(1, 16, 1))
+    (out, _), names = Case(5, 6, 128).forward(seed=6)
+    assert "_128_" in names[0]
+    Case(5, 6, 128).close(out, Case(5, 6, 128).out)
+
+
+@pytest.mark.parametrize("d", [32, 64])
+def test_halves(tiles, d):
+    tiles(Shape(1, 32, 2))
+    Case(18, 35, d, causal=True, mask="padding", dtype=BFLOAT16).check(seed=7)
+
+
+def test_heads_inside_of_rows_are_read_and_written_where_they_are():
+    case = Case(9, 9, 32, heads=2, causal=True)
+    inputs = [np.ascontiguousarray(heads_inside(x)) for x in (case.query, case.key, case.value)]
+    outputs = [((2, 9, 2, 32), FLOAT32), (case.lse.shape, FLOAT32)]
+    (out, _), names = bound(
+        flash_attention, inputs, outputs, layouts=[heads_inside] * 3, out_layouts=[heads_inside], **case.attrs
+    )
+    assert len(names) == 1  # no copies
+    case.close(out, case.out)
+
+
+def test_head_sizes_beyond_the_tiles_go_by_the_weights():
+    names = Case(5, 4, 130, causal=True, mask="any").check()
+    assert not any(name.startswith("flash") for name in names)
+    assert any(name.startswith("attention_weights") for name in names)
+
+
+# --- few queries ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("t_query", "d", "mask", "causal"), [(1, 32, "padding", False), (3, 20, "any", True)])
+def test_few_queries_over_one_block_of_keys(t_query, d, mask, causal):
+    case = Case(t_query, 21, d, mask=mask, causal=causal)
+    (out, lse), names = case.forward(seed=8)
+    assert [name.split("_float32")[0] for name in names] == ["decode_attention"]
+    case.close(out, case.out)
+    np.testing.assert_allclose(lse, case.lse, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+@pytest.mark.parametrize("group", [1, 2])
+def test_keys_are_split_over_blocks_and_put_together(monkeypatch, dtype, group):
+    keys = 32
+    split = decode_attention.split_kernel
+    monkeypatch.setattr(decode_attention, "KEYS", keys)
+    monkeypatch.setattr(decode_attention, "split_kernel", lambda *how: split(*how, keys))
+    case = Case(1, 75, 40, heads=2, group=group, mask="padding", dtype=dtype)
+    (out, lse), names = case.forward(seed=9)
+    assert [name.split("_")[1] for name in names] == ["attention", "combine"]
+    case.close(out, case.out)
+    np.testing.assert_allclose(lse, case.lse, rtol=1e-5, atol=1e-5 if dtype == FLOAT32 else 1e-2)
+
+
+def test_empty_sequences_are_declined():
+    class Empty:
+        size = 0
+
+    assert not attention.flash_attention([], [Empty()] * 3, [Empty()] * 2, scale=1.0, causal=False)
