@@ -12,12 +12,11 @@ import numpy as np
 
 from minigrad.kernels.cuda.language import device, float32
 
-ZERO, ONE, TWO, HALF = float32(0), float32(1), float32(2), float32(0.5)
-INFINITY, NAN = float32(np.inf), float32(np.nan)
+ZERO, ONE, HALF = float32(0), float32(1), float32(0.5)
+INFINITY = float32(np.inf)
 SQRT_HALF = float32(np.sqrt(0.5))
 TANH_SCALE, TANH_CUBIC = float32(np.sqrt(2 / np.pi)), float32(0.044715)
-WHOLE = float32(2.0**52)  # no float of this size or more has a fraction, in float32 nor in float64
-WHOLE_FLOAT32 = float32(2.0**23)
+WHOLE_FLOAT32, WHOLE_FLOAT64 = float32(2.0**23), float32(2.0**52)  # no number of that size or more has a fraction
 
 
 @device
@@ -72,7 +71,7 @@ def round_float32(x):
 @device
 def round_float64(x):
     size = math.fabs(x)
-    return math.copysign((size + WHOLE) - WHOLE, x) if size < WHOLE else x
+    return math.copysign((size + WHOLE_FLOAT64) - WHOLE_FLOAT64, x) if size < WHOLE_FLOAT64 else x
 
 
 @device

@@ -1,7 +1,7 @@
 """Layer norm, RMS norm and their derivatives over the last dimension; rows in registers where they fit.
 
-The weight's (and bias's) gradient is summed over rows: a team of threads takes every so-many-th row, keeps the sums
-of its columns in registers, and writes them once; a column reduction adds the teams' sums in their order.
+The weight's (and bias's) gradient is summed over rows: each of at most `MOST_TEAMS` teams takes rows in turn, keeps the
+sums of its columns in registers, and writes them once; a column reduction adds the teams' sums in their order.
 """
 
 from __future__ import annotations

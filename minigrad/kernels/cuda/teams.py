@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minigrad.kernels.cuda.expressions import maximum, minimum
+from minigrad.kernels.cuda.expressions import maximum
 from minigrad.kernels.cuda.language import cuda, device, float32
 
 WARP = 32
@@ -63,6 +63,3 @@ def sums(threads: int) -> Callable[..., Any]:
 def maxima(threads: int) -> Callable[..., Any]:
     """A `reducer` of the largest float32; NaN wins."""
     return reducer(maximum, float32("-inf"), threads)
-
-
-__all__ = ["ALL", "WARP", "maxima", "maximum", "minimum", "plus", "reducer", "sums", "times"]
