@@ -209,7 +209,7 @@ def flash_attention(
             _decode(calls, q, k, v, shown, target, heights, sizes, len(mask), vector, scale, causal)
         else:
             width = next(s for s in HEAD_SIZES if s >= size)
-            shape = flash.forward_shape(dtype, width, t_query)
+            shape = flash.forward_shape(dtype, width, t_query, vector)
             calls.launch(
                 flash.forward_kernel(dtype, width, vector, shape), (-(-t_query // shape.rows), heads, batches),
                 shape.threads, q, k, v, shown, target, heights, t_query, t_key, d_key, d_value, heads, group, *sizes,

@@ -55,9 +55,9 @@ class Shape(NamedTuple):
 SHORT = Shape(1, 16, 2)  # up to 16 own rows: more warps would have nothing to do
 
 
-def forward_shape(dtype: str, size: int, t_query: int) -> Shape:
+def forward_shape(dtype: str, size: int, t_query: int, vector: bool = True) -> Shape:
     """For head sizes filled up to `size`; wider tiles would need more registers than there are."""
-    return SHORT if t_query <= SHORT.rows else Shape(4, 32 if dtype == "float32" else 64, 2)
+    return SHORT if t_query <= SHORT.rows else Shape(4, 64 if vector and dtype != "float32" else 32, 2)
 
 
 def grad_query_shape(dtype: str, size: int, t_query: int) -> Shape:

@@ -23,7 +23,8 @@ def tiled(dtype, tiling, *layout, out=None):
 
 
 def attending(factory, dtype, size, vector=True):
-    return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096)
+    more = (vector,) if factory is flash.forward_kernel else ()
+    return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096, *more)
 
 
 # (factory, arguments): kernels are made when they are tested
