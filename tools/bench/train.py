@@ -39,6 +39,7 @@ class Job:
     optimizer: str = "AdamW"
     settings: tuple[tuple[str, Any], ...] = (("lr", 1e-3),)
     clip: float | None = None
+    source: int = 0  # of the tokens, those that an encoder sees and the rest of the model does not
 
 
 def gpt(size: Size) -> Job:
@@ -73,7 +74,16 @@ def documents(size: EncoderDecoder) -> Job:
     settings = (("lr", 1e-4), ("betas", (0.9, 0.98)), ("eps", 1e-9))
     scores = size.source**2 + size.target**2 // 2 + size.source * size.target
     attention = 4 * size.batch * scores * size.d_model * size.n_layers
-    return Job(build, batch, size.batch * (size.source + size.target), attention, "Adam", settings, 1.0)
+    return Job(
+        build,
+        batch,
+        size.batch * (size.source + size.target),
+        attention,
+        "Adam",
+        settings,
+        1.0,
+        size.batch * size.source,
+    )
 
 
 JOBS = {**{name: gpt(size) for name, size in SIZES.items()}, "documents": documents(EncoderDecoder())}
@@ -148,9 +158,13 @@ def weights_of(job: Job) -> dict[str, np.ndarray]:
 
 
 def flops(job: Job, weights: dict[str, np.ndarray]) -> float:
-    """Model FLOPs of a step: 6 for each token and weight (tables that are only looked up excepted), and attention's."""
-    size = sum(value.size for name, value in weights.items() if not name.startswith(("tokens", "positions")))
-    return 6.0 * size * job.tokens + 3.0 * job.attention
+    """Model FLOPs of a step: 6 for each weight and token that it meets (tables that are only looked up excepted), and
+    attention's."""
+    total = 3.0 * job.attention
+    for name, value in weights.items():
+        if not name.startswith(("tokens", "positions")):
+            total += 6.0 * value.size * (job.source if name.startswith("encoder") else job.tokens - job.source)
+    return total
 
 
 def run(names: Sequence[str], against: Sequence[str], seconds: float) -> list[Result]:
