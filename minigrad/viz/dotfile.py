@@ -7,12 +7,15 @@ one that it belongs to.
 
 from __future__ import annotations
 
+import math
+
 from minigrad.viz import style
 from minigrad.viz.metrics import BOLD, MARGIN, width
 from minigrad.viz.picture import Arrow, Box, Cluster, Picture
 
 PAD_X, PAD_Y = 7.0, 5.0
 STACK = 5.0  # a folded block is drawn as a stack of sheets that shows this much
+DIGIT = 0.55  # the width of a digit in Helvetica, in font sizes
 MANY = 150  # boxes from which on the layout is asked to hurry
 
 
@@ -49,8 +52,8 @@ def drawn(picture: Picture) -> list[Arrow]:
     ]  # fmt: skip
 
 
-def dot(picture: Picture) -> str:
-    """The same picture gives the same text."""
+def dot(picture: Picture, layout: bool = False) -> str:
+    """The same picture gives the same text. layout: only for sizes and places, titles may be replaced by others."""
     hurry = " nslimit=2; nslimit1=2; mclimit=0.3; maxiter=200;" if len(picture.boxes) > MANY else ""
     lines = [
         "digraph {",
@@ -58,30 +61,36 @@ def dot(picture: Picture) -> str:
         f"fontsize={style.FRAME * BOLD * MARGIN:.3g};{hurry}",
         f'  node [shape=box, style="filled,rounded", fixedsize=true, fontname="{style.FONT}", fontsize=9];',
         f'  edge [fontname="{style.FONT}", fontsize=8, arrowsize=0.55, penwidth=0.9];',
-        *_members(picture, picture.top, "  "),
+        *_members(picture, picture.top, "  ", layout),
     ]
     for number, arrow in enumerate(drawn(picture)):
         lines.append("  " + _edge(arrow, number))
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _members(picture: Picture, ids: list[str], indent: str) -> list[str]:
+def _members(picture: Picture, ids: list[str], indent: str, layout: bool) -> list[str]:
     lines = []
     for id in ids:
         if id in picture.clusters:
-            lines += _cluster(picture, picture.clusters[id], indent)
+            lines += _cluster(picture, picture.clusters[id], indent, layout)
         else:
             lines.append(indent + _box(picture.boxes[id]))
     return lines
 
 
-def _cluster(picture: Picture, cluster: Cluster, indent: str) -> list[str]:
+def _cluster(picture: Picture, cluster: Cluster, indent: str, layout: bool) -> list[str]:
     stroke, fill = style.frame(cluster.side)
+    title = _as_wide(cluster.title) if layout and not cluster.title.isascii() else cluster.title
     head = (
-        f"{indent}subgraph cluster_{cluster.id} {{ id={cluster.id}; label={quote(cluster.title)}; labeljust=l; "
+        f"{indent}subgraph cluster_{cluster.id} {{ id={cluster.id}; label={quote(title)}; labeljust=l; "
         f'style="rounded,filled"; color="{stroke}"; fillcolor="{fill}"; margin=7;'
     )
-    return [head, *_members(picture, cluster.members, indent + "  "), indent + "}"]
+    return [head, *_members(picture, cluster.members, indent + "  ", layout), indent + "}"]
+
+
+def _as_wide(title: str) -> str:
+    """Digits that take a title's width: without fonts graphviz knows how wide Latin letters are, and no others."""
+    return "0" * math.ceil(width(title, style.FRAME, bold=True) / (DIGIT * style.FRAME * BOLD))
 
 
 def _box(box: Box) -> str:

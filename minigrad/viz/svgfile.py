@@ -25,7 +25,7 @@ def svg(picture: Picture) -> str:
     """The drawing. Raises LayoutError where there is no graphviz or it fails; needs none for an empty picture."""
     if not picture.boxes:
         return _document(160, 30, ['<text class="line" x="16" y="19">an empty graph</text>'])
-    layout = place(dot(picture))
+    layout = place(dot(picture, layout=True))
     if _runs_leftwards(picture, layout):
         layout = layout.mirrored()
     arrows = [(arrow, layout.curves.get(f"e{i}")) for i, arrow in enumerate(drawn(picture))]

@@ -100,7 +100,7 @@ def test_without_a_gpu_the_cuda_mode_is_refused_in_one_sentence(monkeypatch):
     "claim",
     [
         "layer-norm-formula",
-        "rms-norm-has-one-gain-per-feature",
+        "rms-norm-formula",
         "clipping-uses-one-norm-over-all-parameters",
         "sgd-subtracts-the-rate-times-the-gradient",
     ],
