@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tools.bench import page, plot, timing
+from tools.bench.memory import Peak
 from tools.bench.timing import Result
 
 
@@ -49,6 +50,12 @@ def test_the_picture_is_svg_with_a_bar_for_each_comparison():
     bars = [e for e in root.iter() if e.tag.endswith("rect")]
     assert len(bars) == 3
     assert [b.get("fill") for b in bars] == ["#b4482f", "#9a9a9a", "#2f7d4f"]
+
+
+def test_the_picture_shows_peaks_of_memory_too():
+    results = [Peak("memory", "torch", ratio, 1.0, 1.0, 0.0) for ratio in (0.5, 2.0)]
+    root = ElementTree.fromstring(plot.svg(results))
+    assert [e.get("fill") for e in root.iter() if e.tag.endswith("rect")] == ["#b4482f", "#2f7d4f"]
 
 
 def test_the_page_keeps_what_is_around_its_results(tmp_path):

@@ -119,12 +119,16 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module="torch")
     use_threads(options.threads)
     console = Console()
-    console.width = max(console.width, 150)
+    console.width = max(console.width, 220)
     if options.breakdown:
         show_breakdown(options, console)
         return 0
     results = measure(options)
     described = machine()
+    if options.json:
+        print(json.dumps([result.row() for result in results], indent=2))
+    else:
+        show(results, described, console)
     if options.plot:
         options.plot.write_text(
             plot.svg(results, f"{described['processor']}, {options.threads} threads"), encoding="utf-8"
@@ -132,10 +136,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.page:
         command = "python -m tools.bench " + shlex.join(sys.argv[1:] if arguments is None else arguments)
         page.write(options.page, page.section(results, described, command))
-    if options.json:
-        print(json.dumps([result.row() for result in results], indent=2))
-    else:
-        show(results, described, console)
     return 0
 
 

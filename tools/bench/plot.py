@@ -9,7 +9,7 @@ from html import escape
 from tools.bench.timing import Result
 
 _ROW, _LEFT, _WIDTH, _TOP = 24, 330, 560, 40
-_COLOURS = {"faster": "#2f7d4f", "noise": "#9a9a9a", "slower": "#b4482f"}
+_COLOURS = {"faster": "#2f7d4f", "noise": "#9a9a9a", "slower": "#b4482f", "less": "#2f7d4f", "more": "#b4482f"}
 
 
 def svg(results: Sequence[Result], caption: str = "") -> str:
