@@ -1,4 +1,4 @@
-"""Tensor: an array, its storage, and the node that made it. Every method is one line that calls an op.
+"""Tensor: an array, its storage, and the node that made it. The ops that are its methods stand in `minigrad.methods`.
 
 `array` is the numpy view; `storage` is shared by all views of one memory and carries the version counter that
 in-place changes advance. Only ops, kernels and this file touch `array`.
@@ -6,7 +6,7 @@ in-place changes advance. Only ops, kernels and this file touch `array`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,10 @@ from minigrad.device import CPU, Device, resolve
 from minigrad.graph import Node, state
 
 if TYPE_CHECKING:
+    from minigrad.methods import Methods
     from minigrad.random import Generator
+else:
+    Methods = object  # they need Tensor: taken over at the end of this file
 
 
 class Storage:
@@ -41,7 +44,7 @@ _fresh = partial(object.__new__, Storage)  # Storage(), in a quarter of the time
 LITERAL = Storage()  # of every number that a program writes: x * 2
 
 
-class Tensor:
+class Tensor(Methods):
     """An n-dimensional array that remembers how it was made.
 
     base, seen: a view's base tensor, and the storage version at which `node` was true for it.
@@ -72,25 +75,31 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype:
+        """The element type, numpy's: see `minigrad.dtypes`."""
         return self.array.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return self.array.ndim
 
     @property
     def device(self) -> Device:
+        """Where it lives: "cpu" or "cuda:0"."""
         return CPU if self.storage.device == "cpu" else Device(self.storage.device)
 
     @property
     def is_cuda(self) -> Any:
+        """Does it live on a GPU?"""
         return self.storage.device != "cpu"
 
     def dim(self) -> int:
+        """The number of dimensions."""
         return self.array.ndim
 
     def size(self, dim: int | None = None) -> Any:
@@ -98,9 +107,11 @@ class Tensor:
         return self.array.shape if dim is None else self.array.shape[rules.normalise_dim(dim, self.array.ndim)]
 
     def numel(self) -> int:
+        """The number of elements."""
         return self.array.size
 
     def element_size(self) -> int:
+        """Bytes of one element."""
         return self.array.itemsize
 
     def stride(self) -> tuple[int, ...]:
@@ -108,9 +119,11 @@ class Tensor:
         return tuple(stride // self.array.itemsize for stride in self.array.strides)
 
     def is_contiguous(self) -> bool:
+        """Do the elements lie in row-major order without gaps?"""
         return self.array.flags.c_contiguous
 
     def is_floating_point(self) -> bool:
+        """Is the dtype float16, bfloat16, float32 or float64?"""
         return dtypes.is_floating(self.array.dtype)
 
     def __len__(self) -> int:
@@ -142,6 +155,7 @@ class Tensor:
         return self._values("item()").item()
 
     def tolist(self) -> Any:
+        """The values as nested lists of Python numbers; a number for a tensor without dimensions."""
         return self._values("tolist()").tolist()
 
     def numpy(self) -> np.ndarray:
@@ -195,7 +209,13 @@ class Tensor:
             notes += ", requires_grad=True" if self.is_leaf else f", made_by={dispatch.edge_of(self)[0].op}"
         return f"tensor({text}{notes})"
 
-    __hash__ = object.__hash__
+    def __eq__(self, other: Any) -> Any:
+        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    __hash__ = object.__hash__  # tensors are told apart by identity, though == compares values
 
     # --- gradients ----------------------------------------------------------------------------------
 
@@ -308,33 +328,43 @@ class Tensor:
         return moved if dtype is None else elementwise.cast(moved, dtype=dtype)
 
     def cpu(self) -> Tensor:
+        """On the CPU."""
         return self.to("cpu")
 
     def cuda(self) -> Tensor:
+        """On the GPU. Raises CudaError where CUDA cannot be used."""
         return self.to("cuda")
 
     def float(self) -> Tensor:
+        """As float32."""
         return elementwise.cast(self, dtype=dtypes.float32)
 
     def double(self) -> Tensor:
+        """As float64."""
         return elementwise.cast(self, dtype=dtypes.float64)
 
     def half(self) -> Tensor:
+        """As float16."""
         return elementwise.cast(self, dtype=dtypes.float16)
 
     def bfloat16(self) -> Tensor:
+        """As bfloat16."""
         return elementwise.cast(self, dtype=dtypes.bfloat16)
 
     def long(self) -> Tensor:
+        """As int64."""
         return elementwise.cast(self, dtype=dtypes.int64)
 
     def int(self) -> Tensor:
+        """As int32."""
         return elementwise.cast(self, dtype=dtypes.int32)
 
     def bool(self) -> Tensor:
+        """True where an element is not zero."""
         return self != 0 if self.array.dtype != dtypes.bool_ else self
 
     def type_as(self, other: Tensor) -> Tensor:
+        """In the dtype of `other`."""
         return elementwise.cast(self, dtype=other.array.dtype)
 
     def __reduce__(self) -> Any:
@@ -378,9 +408,11 @@ class Tensor:
         return dispatch.write(self, shape.clone(shape.broadcast_to(value, self.array.shape)))
 
     def fill_(self, value: Any) -> Tensor:
+        """`value` everywhere."""
         return self.copy_(value)
 
     def zero_(self) -> Tensor:
+        """0 everywhere."""
         return self.copy_(0)
 
     def normal_(self, mean: Any = 0.0, std: Any = 1.0, generator: Generator | None = None) -> Tensor:
@@ -393,375 +425,35 @@ class Tensor:
         drawn = random.rand(*self.array.shape, generator=generator, device=self.storage.device)
         return self.copy_(drawn * (high - low) + low)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        indexing.setitem(self, index, value)
-
-    # --- operators --------------------------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> Tensor:
-        return elementwise.add(self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return elementwise.add(other, self)
-
-    def __iadd__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.add(self, other))
-
-    def __sub__(self, other: Any) -> Tensor:
-        return elementwise.sub(self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return elementwise.sub(other, self)
-
-    def __isub__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.sub(self, other))
-
-    def __mul__(self, other: Any) -> Tensor:
-        return elementwise.mul(self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return elementwise.mul(other, self)
-
-    def __imul__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.mul(self, other))
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return elementwise.div(self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return elementwise.div(other, self)
-
-    def __itruediv__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.div(self, other))
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return elementwise.floor_divide(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return elementwise.floor_divide(other, self)
-
-    def __ifloordiv__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.floor_divide(self, other))
-
-    def __mod__(self, other: Any) -> Tensor:
-        return elementwise.remainder(self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return elementwise.remainder(other, self)
-
-    def __imod__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.remainder(self, other))
-
-    def __pow__(self, other: Any) -> Tensor:
-        return elementwise.pow(self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return elementwise.pow(other, self)
-
-    def __ipow__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.pow(self, other))
-
-    def __and__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_and(self, other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_and(other, self)
-
-    def __iand__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.bitwise_and(self, other))
-
-    def __or__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_or(self, other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_or(other, self)
-
-    def __ior__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.bitwise_or(self, other))
-
-    def __xor__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_xor(self, other)
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_xor(other, self)
-
-    def __ixor__(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.bitwise_xor(self, other))
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return matmul.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return matmul.matmul(other, self)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return elementwise.lt(self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return elementwise.le(self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return elementwise.gt(self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return elementwise.ge(self, other)
-
-    def __eq__(self, other: Any) -> Any:
-        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
-
-    def __ne__(self, other: Any) -> Any:
-        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
-
-    def __neg__(self) -> Tensor:
-        return elementwise.neg(self)
-
-    def __abs__(self) -> Tensor:
-        return elementwise.abs(self)
-
-    def __invert__(self) -> Tensor:
-        return elementwise.bitwise_not(self)
-
-    def __getitem__(self, index: Any) -> Tensor:
-        return indexing.getitem(self, index)
-
-    # --- arithmetic and functions, elementwise ----------------------------------------------------------
+    # --- methods with arguments of their own ----------------------------------------------------------
 
     def add(self, other: Any, alpha: Any = 1) -> Tensor:
+        """a + alpha b, with broadcasting."""
         return elementwise.add(self, other if alpha == 1 else other * alpha)
 
     def sub(self, other: Any, alpha: Any = 1) -> Tensor:
+        """a - alpha b, with broadcasting."""
         return elementwise.sub(self, other if alpha == 1 else other * alpha)
 
-    def mul(self, other: Any) -> Tensor:
-        return elementwise.mul(self, other)
+    def add_(self, other: Any, alpha: Any = 1) -> Tensor:
+        """`add` in place."""
+        return dispatch.write(self, self.add(other, alpha))
 
-    def div(self, other: Any) -> Tensor:
-        return elementwise.div(self, other)
-
-    def pow(self, other: Any) -> Tensor:
-        return elementwise.pow(self, other)
-
-    def maximum(self, other: Any) -> Tensor:
-        return elementwise.maximum(self, other)
-
-    def minimum(self, other: Any) -> Tensor:
-        return elementwise.minimum(self, other)
-
-    def remainder(self, other: Any) -> Tensor:
-        return elementwise.remainder(self, other)
-
-    def eq(self, other: Any) -> Tensor:
-        return elementwise.eq(self, other)
-
-    def ne(self, other: Any) -> Tensor:
-        return elementwise.ne(self, other)
-
-    def lt(self, other: Any) -> Tensor:
-        return elementwise.lt(self, other)
-
-    def le(self, other: Any) -> Tensor:
-        return elementwise.le(self, other)
-
-    def gt(self, other: Any) -> Tensor:
-        return elementwise.gt(self, other)
-
-    def ge(self, other: Any) -> Tensor:
-        return elementwise.ge(self, other)
-
-    def isnan(self) -> Tensor:
-        return elementwise.isnan(self)
-
-    def isinf(self) -> Tensor:
-        return elementwise.isinf(self)
-
-    def isfinite(self) -> Tensor:
-        return elementwise.isfinite(self)
-
-    def neg(self) -> Tensor:
-        return elementwise.neg(self)
-
-    def abs(self) -> Tensor:
-        return elementwise.abs(self)
-
-    def sign(self) -> Tensor:
-        return elementwise.sign(self)
-
-    def floor(self) -> Tensor:
-        return elementwise.floor(self)
-
-    def ceil(self) -> Tensor:
-        return elementwise.ceil(self)
-
-    def round(self) -> Tensor:
-        return elementwise.round(self)
-
-    def exp(self) -> Tensor:
-        return elementwise.exp(self)
-
-    def expm1(self) -> Tensor:
-        return elementwise.expm1(self)
-
-    def log(self) -> Tensor:
-        return elementwise.log(self)
-
-    def log1p(self) -> Tensor:
-        return elementwise.log1p(self)
-
-    def log2(self) -> Tensor:
-        return elementwise.log2(self)
-
-    def log10(self) -> Tensor:
-        return elementwise.log10(self)
-
-    def sqrt(self) -> Tensor:
-        return elementwise.sqrt(self)
-
-    def rsqrt(self) -> Tensor:
-        return elementwise.rsqrt(self)
-
-    def reciprocal(self) -> Tensor:
-        return elementwise.reciprocal(self)
-
-    def square(self) -> Tensor:
-        return elementwise.square(self)
-
-    def sin(self) -> Tensor:
-        return elementwise.sin(self)
-
-    def cos(self) -> Tensor:
-        return elementwise.cos(self)
-
-    def tanh(self) -> Tensor:
-        return elementwise.tanh(self)
-
-    def sigmoid(self) -> Tensor:
-        return elementwise.sigmoid(self)
-
-    def erf(self) -> Tensor:
-        return elementwise.erf(self)
-
-    def relu(self) -> Tensor:
-        return elementwise.relu(self)
-
-    def masked_fill(self, mask: Any, value: Any) -> Tensor:
-        return elementwise.masked_fill(self, mask, value)
-
-    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        return elementwise.clamp(self, min, max)
+    def sub_(self, other: Any, alpha: Any = 1) -> Tensor:
+        """`sub` in place."""
+        return dispatch.write(self, self.sub(other, alpha))
 
     def where(self, condition: Any, other: Any) -> Tensor:
+        """This tensor where `condition` (bool) holds, else `other`; all broadcast."""
         return elementwise.where(condition, self, other)
 
-    # --- products ---------------------------------------------------------------------------------------
-
-    def matmul(self, other: Tensor) -> Tensor:
-        return matmul.matmul(self, other)
-
-    def outer(self, other: Tensor) -> Tensor:
-        return matmul.outer(self, other)
-
-    def dot(self, other: Tensor) -> Tensor:
-        return matmul.dot(self, other)
-
-    # --- reductions, scans, sorting ---------------------------------------------------------------------
-
-    def sum(self, dim: Any = None, keepdim: Any = False, dtype: np.dtype | None = None) -> Tensor:
-        return reduce.sum(self, dim, keepdim, dtype)
-
-    def mean(self, dim: Any = None, keepdim: Any = False, dtype: np.dtype | None = None) -> Tensor:
-        return reduce.mean(self, dim, keepdim, dtype)
-
-    def var(self, dim: Any = None, keepdim: Any = False, unbiased: Any = True, correction: Any = None) -> Tensor:
-        return reduce.var(self, dim, keepdim, unbiased, correction)
-
-    def std(self, dim: Any = None, keepdim: Any = False, unbiased: Any = True, correction: Any = None) -> Tensor:
-        return reduce.std(self, dim, keepdim, unbiased, correction)
-
-    def prod(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.prod(self, dim, keepdim)
-
-    def amax(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.amax(self, dim, keepdim)
-
-    def amin(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.amin(self, dim, keepdim)
-
-    def all(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.all(self, dim, keepdim)
-
-    def any(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.any(self, dim, keepdim)
-
-    def equal(self, other: Tensor) -> Any:
-        return reduce.equal(self, other)
-
-    def allclose(self, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False) -> Any:
-        return reduce.allclose(self, other, rtol, atol, equal_nan)
-
-    def norm(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.norm(self, dim, keepdim)
-
-    def max(self, dim: Any = None, keepdim: Any = False) -> Any:
-        return reduce.max(self, dim, keepdim)
-
-    def min(self, dim: Any = None, keepdim: Any = False) -> Any:
-        return reduce.min(self, dim, keepdim)
-
-    def argmax(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.argmax(self, dim, keepdim)
-
-    def argmin(self, dim: Any = None, keepdim: Any = False) -> Tensor:
-        return reduce.argmin(self, dim, keepdim)
-
-    def cumsum(self, dim: Any) -> Tensor:
-        return reduce.cumsum(self, dim)
-
-    def argsort(self, dim: Any = -1, descending: Any = False) -> Tensor:
-        return reduce.argsort(self, dim, descending)
-
-    def sort(self, dim: Any = -1, descending: Any = False) -> tuple[Tensor, Tensor]:
-        return reduce.sort(self, dim, descending)
-
-    def topk(self, k: Any, dim: Any = -1, largest: Any = True) -> tuple[Tensor, Tensor]:
-        return reduce.topk(self, k, dim, largest)
-
-    def softmax(self, dim: Any, dtype: np.dtype | None = None) -> Tensor:
-        return normalise.softmax(self, dim, dtype)
-
-    def log_softmax(self, dim: Any, dtype: np.dtype | None = None) -> Tensor:
-        return normalise.log_softmax(self, dim, dtype)
-
-    def logsumexp(self, dim: Any, keepdim: Any = False) -> Tensor:
-        return normalise.logsumexp(self, dim, keepdim)
-
-    # --- shape ------------------------------------------------------------------------------------------
-
-    def reshape(self, *shape_: Any) -> Tensor:
-        return shape.reshape(self, *shape_)
-
-    def view(self, *shape_: Any) -> Tensor:
-        return shape.view(self, *shape_)
-
-    def permute(self, *dims: Any) -> Tensor:
-        return shape.permute(self, *dims)
-
-    def expand(self, *sizes: Any) -> Tensor:
-        return shape.expand(self, *sizes)
-
-    def repeat(self, *sizes: Any) -> Tensor:
-        return shape.repeat(self, *sizes)
-
-    def flip(self, *dims: Any) -> Tensor:
-        return shape.flip(self, *dims)
-
     def view_as(self, other: Tensor) -> Tensor:
+        """A view in the shape of `other`."""
         return shape.view(self, other.array.shape)
 
     def expand_as(self, other: Tensor) -> Tensor:
+        """Expanded to the shape of `other`."""
         return shape.expand(self, other.array.shape)
-
-    def transpose(self, dim0: Any, dim1: Any) -> Tensor:
-        return shape.transpose(self, dim0, dim1)
 
     def t(self) -> Tensor:
         """A matrix transposed; a vector as it is. Raises ValueError for more dimensions."""
@@ -771,135 +463,13 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:
+        """The dimensions in reverse order."""
         return shape.permute(self, *reversed(range(self.array.ndim)))
 
     @property
     def mT(self) -> Tensor:
+        """Matrices transposed: the last two dimensions exchanged."""
         return shape.transpose(self, -1, -2)
-
-    def unsqueeze(self, dim: Any) -> Tensor:
-        return shape.unsqueeze(self, dim)
-
-    def squeeze(self, dim: Any = None) -> Tensor:
-        return shape.squeeze(self, dim)
-
-    def flatten(self, start_dim: Any = 0, end_dim: Any = -1) -> Tensor:
-        return shape.flatten(self, start_dim, end_dim)
-
-    def unflatten(self, dim: Any, sizes: Sequence[Any]) -> Tensor:
-        return shape.unflatten(self, dim, sizes)
-
-    def roll(self, shifts: Any, dims: Any = None) -> Tensor:
-        return shape.roll(self, shifts, dims)
-
-    def narrow(self, dim: Any, start: Any, length: Any) -> Tensor:
-        return shape.narrow(self, dim, start, length)
-
-    def split(self, size: Any, dim: Any = 0) -> tuple[Tensor, ...]:
-        return shape.split(self, size, dim)
-
-    def chunk(self, chunks: Any, dim: Any = 0) -> tuple[Tensor, ...]:
-        return shape.chunk(self, chunks, dim)
-
-    def unbind(self, dim: Any = 0) -> tuple[Tensor, ...]:
-        return shape.unbind(self, dim)
-
-    def repeat_interleave(self, repeats: Any, dim: Any = None) -> Tensor:
-        return shape.repeat_interleave(self, repeats, dim)
-
-    def tril(self, diagonal: Any = 0) -> Tensor:
-        return shape.tril(self, diagonal)
-
-    def triu(self, diagonal: Any = 0) -> Tensor:
-        return shape.triu(self, diagonal)
-
-    def detach(self) -> Tensor:
-        return shape.detach(self)
-
-    def clone(self) -> Tensor:
-        return shape.clone(self)
-
-    def contiguous(self) -> Tensor:
-        return shape.contiguous(self)
-
-    def multinomial(self, num_samples: Any, replacement: Any = False, generator: Generator | None = None) -> Tensor:
-        return random.multinomial(self, num_samples, replacement, generator)
-
-    # --- gathering and scattering -----------------------------------------------------------------------
-
-    def gather(self, dim: Any, index: Tensor) -> Tensor:
-        return indexing.gather(self, dim, index)
-
-    def scatter(self, dim: Any, index: Tensor, src: Any) -> Tensor:
-        return indexing.scatter(self, dim, index, src)
-
-    def scatter_add(self, dim: Any, index: Tensor, src: Tensor) -> Tensor:
-        return indexing.scatter_add(self, dim, index, src)
-
-    def index_select(self, dim: Any, index: Tensor) -> Tensor:
-        return indexing.index_select(self, dim, index)
-
-    # --- in place: the op's result, written back --------------------------------------------------------
-
-    def exp_(self) -> Tensor:
-        return dispatch.write(self, elementwise.exp(self))
-
-    def log_(self) -> Tensor:
-        return dispatch.write(self, elementwise.log(self))
-
-    def sqrt_(self) -> Tensor:
-        return dispatch.write(self, elementwise.sqrt(self))
-
-    def tanh_(self) -> Tensor:
-        return dispatch.write(self, elementwise.tanh(self))
-
-    def sigmoid_(self) -> Tensor:
-        return dispatch.write(self, elementwise.sigmoid(self))
-
-    def relu_(self) -> Tensor:
-        return dispatch.write(self, elementwise.relu(self))
-
-    def neg_(self) -> Tensor:
-        return dispatch.write(self, elementwise.neg(self))
-
-    def abs_(self) -> Tensor:
-        return dispatch.write(self, elementwise.abs(self))
-
-    def round_(self) -> Tensor:
-        return dispatch.write(self, elementwise.round(self))
-
-    def floor_(self) -> Tensor:
-        return dispatch.write(self, elementwise.floor(self))
-
-    def ceil_(self) -> Tensor:
-        return dispatch.write(self, elementwise.ceil(self))
-
-    def add_(self, other: Any, alpha: Any = 1) -> Tensor:
-        return dispatch.write(self, self.add(other, alpha))
-
-    def sub_(self, other: Any, alpha: Any = 1) -> Tensor:
-        return dispatch.write(self, self.sub(other, alpha))
-
-    def mul_(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.mul(self, other))
-
-    def div_(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.div(self, other))
-
-    def pow_(self, other: Any) -> Tensor:
-        return dispatch.write(self, elementwise.pow(self, other))
-
-    def masked_fill_(self, mask: Any, value: Any) -> Tensor:
-        return dispatch.write(self, self.masked_fill(mask, value))
-
-    def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
-        return dispatch.write(self, self.clamp(min, max))
-
-    def scatter_(self, dim: Any, index: Tensor, src: Any) -> Tensor:
-        return dispatch.write(self, self.scatter(dim, index, src))
-
-    def scatter_add_(self, dim: Any, index: Tensor, src: Tensor) -> Tensor:
-        return dispatch.write(self, self.scatter_add(dim, index, src))
 
 
 def _rebuild(kind: type[Tensor], array: np.ndarray, needs_grad: Any, device: str = "cpu") -> Tensor:
@@ -915,6 +485,9 @@ def _made(kind: type[Tensor], array: np.ndarray, needs_grad: Any, device: str) -
 
 OPERANDS = (Tensor, bool, int, float, np.ndarray, np.number, np.bool_)
 
-from minigrad import autograd, dispatch, random  # noqa: E402  (they need Tensor)
-from minigrad.ops import elementwise, matmul, normalise, reduce, rules, shape  # noqa: E402
-from minigrad.ops import index as indexing  # noqa: E402
+from minigrad import autograd, dispatch, methods, random  # noqa: E402  (they need Tensor)
+from minigrad.ops import elementwise, rules, shape  # noqa: E402
+
+for _name, _method in vars(methods.Methods).items():
+    if _name not in vars(Tensor):
+        setattr(Tensor, _name, _method)

@@ -139,103 +139,6 @@ def off_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.uniform(0.3, 2.0, shape) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
 
 
-# --- arithmetic -------------------------------------------------------------------------------------
-
-
-def _arithmetic(name: str, reference: Callable[..., Array], vjp: Any, formula: str, draw: Any = anywhere) -> Op:
-    return op(
-        name,
-        reference,
-        vjp,
-        shape=rules.elementwise,
-        flops=rules.per_element(1),
-        samples=two(draw),
-        formula=formula,
-    )
-
-
-add_op = _arithmetic("add", lambda a, b: np.add(a, b), {"a": lambda g: g, "b": lambda g: g}, "a + b")
-sub_op = _arithmetic("sub", lambda a, b: np.subtract(a, b), {"a": lambda g: g, "b": lambda g: -g}, "a - b")
-mul_op = _arithmetic("mul", lambda a, b: np.multiply(a, b), {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, "a b")
-
-
-div_op = _arithmetic(
-    "div",
-    lambda a, b: np.true_divide(a, b),
-    {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b},
-    "a / b",
-    off_zero,
-)
-
-
-def _pow_base(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return g * b * a ** where(b == 0, 0.0, b - 1)  # no pole at a = 0 where b = 0
-
-
-def _pow_exponent(g: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    return g * where((a == 0) & (b >= 0), 0.0, out * log(a))
-
-
-pow_op = _arithmetic("pow", lambda a, b: np.power(a, b), {"a": _pow_base, "b": _pow_exponent}, "a^b", positive)
-
-
-def _share(chosen: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Where `chosen` holds the gradient passes; at a tie each side gets half."""
-
-    def rule(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return g * (cast(chosen(a, b), dtype=g.array.dtype) + 0.5 * cast(a == b, dtype=g.array.dtype))
-
-    return rule
-
-
-maximum_op = _arithmetic(
-    "maximum",
-    lambda a, b: np.maximum(a, b),
-    {"a": _share(lambda a, b: a > b), "b": _share(lambda a, b: b > a)},
-    "max(a, b)",
-)
-minimum_op = _arithmetic(
-    "minimum",
-    lambda a, b: np.minimum(a, b),
-    {"a": _share(lambda a, b: a < b), "b": _share(lambda a, b: b < a)},
-    "min(a, b)",
-)
-
-
-def _whole(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    def reference(a: Array, b: Array) -> Array:
-        if b.dtype.kind in "iu" and not b.all():
-            raise ZeroDivisionError("integer division by zero")
-        return function(a, b)
-
-    return reference
-
-
-floor_divide_op = op(
-    "floor_divide",
-    _whole(np.floor_divide),
-    shape=rules.elementwise,
-    flops=rules.per_element(1),
-    samples=two(off_zero),
-    formula="floor(a / b)",
-    differentiable=False,
-)
-remainder_op = op(
-    "remainder",
-    _whole(np.remainder),
-    {"a": lambda g: g, "b": lambda g, a, b: -g * (a // b)},
-    shape=rules.elementwise,
-    flops=rules.per_element(1),
-    samples=two(off_zero),
-    formula="a - b floor(a / b)",
-)
-
-add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)
-div, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
-maximum, minimum = _binary(maximum_op), _binary(minimum_op)
-floor_divide, remainder = _binary(floor_divide_op, accepts=NUMBERS), _binary(remainder_op, accepts=NUMBERS)
-
-
 # --- comparison and logic ---------------------------------------------------------------------------
 
 
@@ -293,8 +196,8 @@ def bitwise_not(x: Tensor) -> Tensor:
     return bitwise_not_op(x)
 
 
-def _test(name: str, function: Callable[[Array], Array], formula: str) -> Op:
-    return op(
+def _test(name: str, function: Callable[[Array], Array], formula: str) -> Callable[[Any], Tensor]:
+    primitive = op(
         name,
         lambda x: function(x),
         shape=rules.boolean,
@@ -303,10 +206,114 @@ def _test(name: str, function: Callable[[Array], Array], formula: str) -> Op:
         differentiable=False,
     )
 
+    def call(x: Any) -> Tensor:
+        return primitive(as_operand(x))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Elementwise: {formula}? (bool)"
+    return call
+
 
 isnan = _test("isnan", np.isnan, "x is NaN")
 isinf = _test("isinf", np.isinf, "x is infinite")
 isfinite = _test("isfinite", np.isfinite, "x is finite")
+
+
+# --- arithmetic -------------------------------------------------------------------------------------
+
+
+def _arithmetic(name: str, reference: Callable[..., Array], vjp: Any, formula: str, draw: Any = anywhere) -> Op:
+    return op(
+        name,
+        reference,
+        vjp,
+        shape=rules.elementwise,
+        flops=rules.per_element(1),
+        samples=two(draw),
+        formula=formula,
+    )
+
+
+add_op = _arithmetic("add", lambda a, b: np.add(a, b), {"a": lambda g: g, "b": lambda g: g}, "a + b")
+sub_op = _arithmetic("sub", lambda a, b: np.subtract(a, b), {"a": lambda g: g, "b": lambda g: -g}, "a - b")
+mul_op = _arithmetic("mul", lambda a, b: np.multiply(a, b), {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, "a b")
+
+
+div_op = _arithmetic(
+    "div",
+    lambda a, b: np.true_divide(a, b),
+    {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b},
+    "a / b",
+    off_zero,
+)
+
+
+def _pow_base(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return g * b * a ** where(b == 0, 0.0, b - 1)  # no pole at a = 0 where b = 0
+
+
+def _pow_exponent(g: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    return g * where((a == 0) & (b >= 0), 0.0, out * log(a))
+
+
+pow_op = _arithmetic("pow", lambda a, b: np.power(a, b), {"a": _pow_base, "b": _pow_exponent}, "a^b", positive)
+
+
+def _share(chosen: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Where `chosen` holds the gradient passes; at a tie each side gets half."""
+
+    def rule(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return g * (cast(chosen(a, b), dtype=g.array.dtype) + 0.5 * cast(a == b, dtype=g.array.dtype))
+
+    return rule
+
+
+maximum_op = _arithmetic(
+    "maximum",
+    lambda a, b: np.maximum(a, b),
+    {"a": _share(gt), "b": _share(lt)},
+    "max(a, b)",
+)
+minimum_op = _arithmetic(
+    "minimum",
+    lambda a, b: np.minimum(a, b),
+    {"a": _share(lt), "b": _share(gt)},
+    "min(a, b)",
+)
+
+
+def _whole(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    def reference(a: Array, b: Array) -> Array:
+        if b.dtype.kind in "iu" and not b.all():
+            raise ZeroDivisionError("integer division by zero")
+        return function(a, b)
+
+    return reference
+
+
+floor_divide_op = op(
+    "floor_divide",
+    _whole(np.floor_divide),
+    shape=rules.elementwise,
+    flops=rules.per_element(1),
+    samples=two(off_zero),
+    formula="floor(a / b)",
+    differentiable=False,
+)
+remainder_op = op(
+    "remainder",
+    _whole(np.remainder),
+    {"a": lambda g: g, "b": lambda g, a, b: -g * (a // b)},
+    shape=rules.elementwise,
+    flops=rules.per_element(1),
+    samples=two(off_zero),
+    formula="a - b floor(a / b)",
+)
+
+add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)
+div, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
+maximum, minimum = _binary(maximum_op), _binary(minimum_op)
+floor_divide, remainder = _binary(floor_divide_op, accepts=NUMBERS), _binary(remainder_op, accepts=NUMBERS)
 
 
 # --- one operand ------------------------------------------------------------------------------------
@@ -418,9 +425,11 @@ def _erf(x: Array) -> Array:
     return np.array(flat, np.float64).reshape(x.shape).astype(x.dtype)
 
 
-erf = _function(
-    "erf", _erf, lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-x * x)), "2/sqrt(pi) integral_0^x e^(-t^2) dt", flops=20
-)
+def _erf_vjp(g: Tensor, x: Tensor) -> Tensor:
+    return g * (_TWO_OVER_SQRT_PI * exp(-x * x))
+
+
+erf = _function("erf", _erf, _erf_vjp, "2/sqrt(pi) integral_0^x e^(-t^2) dt", flops=20)
 
 relu_op = op(
     "relu",

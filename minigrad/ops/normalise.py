@@ -89,10 +89,14 @@ def _log_softmax_steps(x: Tensor, *, dim: int) -> Tensor:
     return shifted - log(sum(exp(shifted), dim, keepdim=True))
 
 
+def _log_softmax_vjp(g: Tensor, out: Tensor, dim: int) -> Tensor:
+    return g - exp(out) * sum(g, dim, keepdim=True)
+
+
 log_softmax_op = op(
     "log_softmax",
     _log_softmax,
-    {"x": lambda g, out, dim: g - exp(out) * sum(g, dim, keepdim=True)},
+    {"x": _log_softmax_vjp},
     decomposition=_log_softmax_steps,
     shape=rules.like_first,
     flops=rules.per_element(15),

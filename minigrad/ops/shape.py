@@ -241,10 +241,15 @@ def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
 
 # --- copies -----------------------------------------------------------------------------------------
 
-clone = op(
+clone_op = op(
     "clone", lambda x: np.array(x, order="C"), {"x": lambda g: g}, shape=rules.like_first,
     samples=_cases(((2, 3), {}), ((0,), {})), formula="a copy of x", exact_dtype=True,
 )  # fmt: skip
+
+
+def clone(x: Tensor) -> Tensor:
+    """A copy, in row-major order."""
+    return clone_op(x)
 
 
 to_device_op: Op = op(
