@@ -14,6 +14,7 @@ import argparse
 import importlib.util
 import random
 import sys
+import tempfile
 import time
 import tomllib
 from collections import Counter
@@ -116,20 +117,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
     started = time.perf_counter()
-    try:
-        target, name = target_of(options.target, options.impl)
-        mutants = mutations(Path(target.file).read_text(encoding="utf-8"), name)
-        base = t.baseline(target)
-    except ValueError as error:
-        print(f"mutate: {error}", file=sys.stderr)
-        return 2
-    if options.sample and options.sample < len(mutants):
-        mutants = random.Random(0).sample(mutants, options.sample)
-    for note in base.notes:
-        console.print(note, markup=False, highlight=False)
-    console.print(f"{len(base.reached)} checks pass on it, {len(base.failing)} fail: {', '.join(base.failing)}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            target, name = target_of(options.target, options.impl)
+            mutants = mutations(Path(target.file).read_text(encoding="utf-8"), name)
+            base = t.baseline(target, Path(folder))
+        except ValueError as error:
+            print(f"mutate: {error}", file=sys.stderr)
+            return 2
+        if options.sample and options.sample < len(mutants):
+            mutants = random.Random(0).sample(mutants, options.sample)
+        for note in base.notes:
+            console.print(note, markup=False, highlight=False)
+        console.print(f"{len(base.reached)} checks pass on it, {len(base.failing)} fail: {', '.join(base.failing)}")
+        found = measure(mutants, base, options.processes, console)
     reasons = explanations(options.explained)
-    found = measure(mutants, base, options.processes, console)
     text = report(found, reasons)
     print(text)
     print(f"in {time.perf_counter() - started:.0f} s", file=sys.stderr)

@@ -55,7 +55,7 @@ def test_trials_kill_wrong_programs_and_leave_equal_ones(tmp_path: Path) -> None
     file = tmp_path / "mine.py"
     file.write_text(SOFTMAX)
     target, name = mutate.target_of(f"{file}:Mine", "")
-    base = t.baseline(target)
+    base = t.baseline(target, tmp_path)
     assert base.reached
     assert not base.failing
     chosen = [m for m in mutations(SOFTMAX, name) if "np.exp(shifted) * np.exp" in m.after or "unused" in m.before]
@@ -65,3 +65,37 @@ def test_trials_kill_wrong_programs_and_leave_equal_ones(tmp_path: Path) -> None
     text = mutate.report(list(found.values()), {})
     assert "Survivors:" in text
     assert "unused = (1 - 2)" in text
+
+
+ATTENTION = """
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, query, key, value, mask=None):
+        def split(x):
+            return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
+
+        q, k, v = split(self.query(query)), split(self.key(key)), split(self.value(value))
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_a_mask_turned_around_is_not_read_as_a_convention(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    file = tmp_path / "attention.py"
+    file.write_text(ATTENTION)
+    target, name = mutate.target_of(f"{file}:Attention", "")
+    base = t.baseline(target, tmp_path)
+    assert "mask mask: bool, True = may attend" in "\n".join(base.notes)
+    masking = [m for m in mutations(ATTENTION, name) if "masked_fill" in m.before]
+    chosen = [m for m in masking if "mask != 0" in m.after or "masked_fill" not in m.after]
+    assert len(chosen) > 2
+    assert all(trial.dead for trial in t.trials(chosen, base, 1))

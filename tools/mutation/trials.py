@@ -2,7 +2,8 @@
 
 The file is mutated where Python compiles it, so that nothing is written and packages, relative imports and our own
 modules work alike. A mutant meets the checks that run its line in the unmutated file and pass there, those that have
-killed most first, until one kills it.
+killed most first, until one kills it. An nn.Module is inferred once, unmutated, and its mutants meet the adapter that
+was written then: a mask turned around must not pass as a convention of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -47,8 +49,8 @@ class Target:
 @dataclass
 class Baseline:
     """The unmutated file: for each check that passes, which lines of it run; the lines run while it is loaded; how
-    much processor time everything took; and the target to mutate, with its role if it has one, which mutants must not
-    change."""
+    much processor time everything took; and the target to mutate: the adapter where one was inferred, as `notes` say.
+    """
 
     target: Target
     reached: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -78,18 +80,31 @@ class Trial:
         return self.outcome in (KILLED, BROKEN, STUCK)
 
 
-def baseline(target: Target) -> Baseline:
-    """Run every check on the unmutated file. Raises ValueError, with the reason, when it cannot be loaded."""
-    process, connection = _start(_run_baseline, target)
+def baseline(target: Target, folder: Path) -> Baseline:
+    """Run every check on the unmutated file, through the adapter that is written to `folder` if it is inferred.
+
+    Raises ValueError, with the reason, when it cannot be loaded.
+    """
+    adapter = folder / "adapter.py"
+    notes = _sent(_run_inference, target, adapter)
+    if adapter.is_file():
+        target = Target(target.file, f"{adapter}:Adapter")
+    found: Baseline = _sent(_run_baseline, target)
+    found.notes = notes
+    return found
+
+
+def _sent(function: Any, target: Target, *arguments: Any) -> Any:
+    """What `function` sends from a process of its own. Raises ValueError when that is an error, or nothing."""
+    process, connection = _start(function, target, *arguments)
     try:
         found = connection.recv()
     except EOFError:
-        found = "its process died"
+        found = ValueError("its process died")
     finally:
         process.join()
-    if isinstance(found, str):
+    if isinstance(found, ValueError):
         raise ValueError(f"{target.impl} cannot be measured: {found}")
-    assert isinstance(found, Baseline)
     return found
 
 
@@ -146,6 +161,22 @@ def _start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
 # --- in the process of a mutant ---------------------------------------------------------------------
 
 
+def _run_inference(target: Target, adapter: Path, connection: Connection) -> None:
+    """Send what was inferred, a line each, and write it as an adapter; an empty list where nothing was."""
+    _be_quiet()
+    try:
+        implementation, _ = _load(target)
+    except Exception as error:
+        connection.send(ValueError(str(error)))
+        return
+    notes = [str(note) for note in getattr(implementation, "notes", ())]
+    if notes:
+        from conformance.adapters.inference.written import source
+
+        adapter.write_text(source(implementation, target.impl, adapter), encoding="utf-8")
+    connection.send(notes)
+
+
 def _run_baseline(target: Target, connection: Connection) -> None:
     _be_quiet()
     started = time.process_time()
@@ -154,12 +185,8 @@ def _run_baseline(target: Target, connection: Connection) -> None:
         try:
             implementation, checks = _load(target)
         except Exception as error:
-            connection.send(str(error))
+            connection.send(ValueError(str(error)))
             return
-        result.notes = [str(note) for note in getattr(implementation, "notes", ())]
-        roles = getattr(implementation, "roles", ())
-        if len(roles) == 1 and "@" not in target.impl:
-            result.target = Target(target.file, f"{target.impl}@{roles[0]}")
         loading = lines.taken()
         from conformance.kills import SURVIVED as PASSES
         from conformance.kills import outcome
