@@ -4,7 +4,8 @@ It reads one JSON object a line from its standard input and answers one a line o
 `{"impl", "load_seconds", "folders"}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
 `{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. `{"adapter": path}` asks for the source of an
 inferred adapter: `{"source"}` or `{"refused": sentence}`. What the implementation prints goes to standard error. A
-step that takes longer than its seconds writes where it stands to standard error and ends the process.
+step that takes too long writes where it stands to standard error and ends the process: seconds are of processor time,
+which a busy machine does not use up; one that sleeps is ended by the clock, after ASLEEP times as many.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+ASLEEP = 4.0
+"""How many times the limit of its processor time a step may take by the clock."""
 
 MEMORY = 4 * 2**30
 """Bytes that an implementation may allocate beyond what its import took, where the system can limit it."""
@@ -24,6 +31,7 @@ MEMORY = 4 * 2**30
 
 def main() -> None:
     requests, answers = _take_standard_streams()
+    faulthandler.register(signal.SIGPROF, chain=True)  # writes where every thread stands; then the signal ends us
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     first = json.loads(requests.readline())
     implementation = _load(first["impl"], first["load_seconds"], first["folders"], answers)
@@ -40,12 +48,11 @@ def main() -> None:
             _answer(answers, _adapter(implementation, first["impl"], request["adapter"]))
             continue
         claim = request["claim"]
-        faulthandler.dump_traceback_later(request["seconds"], exit=True)
-        if claim in CHECKS:
-            result = run_check(CHECKS[claim], implementation, request["budget"], request["seed"])
-        else:
-            result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
-        faulthandler.cancel_dump_traceback_later()
+        with _limited_time(request["seconds"]):
+            if claim in CHECKS:
+                result = run_check(CHECKS[claim], implementation, request["budget"], request["seed"])
+            else:
+                result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
         new = [note for note in map(str, getattr(implementation, "notes", ())) if note not in told]
         told.update(new)
         _answer(answers, {**result.to_json(), "notes": new})
@@ -63,6 +70,18 @@ def _adapter(implementation: Any, impl: str, path: str) -> dict[str, str]:
         return {"source": source(implementation, impl, Path(path))}
     except SpecificationError as error:
         return {"refused": str(error)}
+
+
+@contextmanager
+def _limited_time(seconds: float) -> Iterator[None]:
+    """End this process when the block takes too long."""
+    faulthandler.dump_traceback_later(ASLEEP * seconds, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _take_standard_streams() -> tuple[IO[str], IO[str]]:
@@ -84,14 +103,12 @@ def _load(impl: str, seconds: float, folders: list[str], answers: IO[str]) -> An
 
     if not parse(impl).is_built_in:
         _forget_own_folder()
-    faulthandler.dump_traceback_later(seconds, exit=True)
     try:
-        implementation = resolve(impl, folders)
+        with _limited_time(seconds):
+            implementation = resolve(impl, folders)
     except SpecificationError as error:
         _answer(answers, {"refused": str(error)})
         return None
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     _limit_memory(impl)
     _answer(answers, {"ready": str(getattr(implementation, "name", impl))})
     return implementation

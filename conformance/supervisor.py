@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import selectors
 import signal
 import subprocess
@@ -23,13 +24,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from conformance.adapters import SpecificationError, parse
+from conformance.host import ASLEEP
 from conformance.verdict import Result, Verdict
 
 LOAD_SECONDS = 60.0
-"""How long importing and constructing an implementation may take."""
+"""How much processor time importing and constructing an implementation may take."""
 
-CLAIM_SECONDS = {"quick": 30.0, "default": 30.0, "deep": 300.0}
-"""How long one claim may take, by budget; includes compiling kernels on first use."""
+CLAIM_SECONDS = {"quick": 60.0, "default": 60.0, "deep": 300.0}
+"""How much processor time one claim may take, by budget; includes compiling kernels on first use (10 s at most)."""
 
 GRACE, START_SECONDS = 5.0, 60.0
 """A child ends itself when its time is over; after this much more it is killed. The first answer also waits for Python
@@ -87,17 +89,18 @@ class _Child:
         self.name: str = started["ready"]
 
     def ask(self, message: dict[str, Any], seconds: float, grace: float | None = None) -> dict[str, Any]:
-        """Send a message and wait `seconds` for its answer, and `grace` (GRACE) for the child to end. Raises _Died."""
+        """Send a message and wait for its answer, which may take `seconds` of processor time, or ASLEEP times that by
+        the clock and `grace` (GRACE) for the child to end. Raises _Died."""
         assert self.process.stdin is not None
         self.log.seek(0, os.SEEK_END)
         start = self.log.tell()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
-        line = self._read_line(seconds + (GRACE if grace is None else grace))
+        line = self._read_line(ASLEEP * seconds + (GRACE if grace is None else grace))
         if line is None:
             self._kill()
-            raise _Died(f"took longer than {seconds:g} s", timed_out=True)
+            raise _Died(f"took longer than {ASLEEP * seconds:g} s", timed_out=True)
         if line:
             answer: dict[str, Any] = json.loads(line)
             return answer
@@ -138,8 +141,10 @@ class _Child:
 def _death(code: int, log: str, seconds: float) -> _Died:
     """How a process ended, from its exit code and what it wrote to standard error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    if code == -signal.SIGPROF:
+        return _Died(f"used more than {seconds:g} s of processor time{_where(log)}", timed_out=True)
     if any(line.startswith("Timeout (") for line in lines):
-        return _Died(f"took longer than {seconds:g} s{_where(log)}", timed_out=True)
+        return _Died(f"took longer than {ASLEEP * seconds:g} s{_where(log)}", timed_out=True)
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -153,7 +158,7 @@ def _death(code: int, log: str, seconds: float) -> _Died:
 
 def _where(log: str) -> str:
     """The innermost line of a traceback that faulthandler wrote for the main thread."""
-    current = log.rsplit("Thread 0x", 1)[-1]
+    current = re.split("[Tt]hread 0x", log)[-1]
     for line in current.splitlines():
         if line.strip().startswith("File ") and "/lib/python" not in line and "-packages" not in line:
             return f" at {line.strip()}"
@@ -285,7 +290,7 @@ class Supervisor:
             self._deaths += 1
             self._timeouts += death.timed_out
             if self._timeouts >= MAX_TIMEOUTS:
-                self._gave_up = f"not run: {self._timeouts} claims before it took longer than {self.claim_seconds:g} s"
+                self._gave_up = f"not run: {self._timeouts} claims before it took too long"
             elif self._deaths >= MAX_DEATHS:
                 self._gave_up = f"not run: {self._deaths} claims before it ended the process"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -91,6 +92,23 @@ class Hangs(Correct):
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         while True:
             time.sleep(0.01)
+
+
+class Spins(Correct):
+    """It never returns, and works at it."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        while True:
+            pass
+
+
+class SpinsBeside(Correct):
+    """It waits for a thread that never ends."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        thread = threading.Thread(target=Spins().build, args=(role, config), daemon=True)
+        thread.start()
+        thread.join()
 
 
 class Dies(Correct):
