@@ -95,9 +95,10 @@ class TorchModuleImplementation:
             return self.resolutions[role].build(config)
         except NotProvided:
             alone = self._alone(role)
-            if alone is None:
-                raise
-            return alone.build(config)
+            if alone is not None:
+                with suppress(Unresolved):  # its own constructor refuses these sizes as well
+                    return alone.build(config)
+            raise
 
     def _alone(self, role: str) -> Resolution | None:
         """The class of a whole model's component, constructed by itself: for sizes and options that the model refuses.

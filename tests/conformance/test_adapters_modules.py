@@ -33,6 +33,7 @@ FACTS = {
     "HalfSplitPositions": {"returns": "the codes alone", "pairs": "half"},
     "SequenceFirstPositions": {"layout of inputs": "(T, B, d)"},
     "RotaryEmbedding": {"pairing": "half"},
+    "RotaryTables": {"pairing": "half", "layout of inputs": "(B, H, T, d)"},
     "FourTimesWide": {"activation": "gelu_tanh", "dropout": "on the output"},
     "CausalBlock": {"norm": "before each sublayer", "causal": "True"},
     "NormedInput": {"layout": "fused in blocks, its norm taken out"},
@@ -131,6 +132,10 @@ class Raises(UnreadableNames):
         raise RuntimeError("broken on purpose")
 
 
+class RotaryTablesAlone(CORRECT["RotaryTables"]):
+    """No function of this file rotates by them."""
+
+
 @pytest.mark.parametrize(
     ("cls", "says"),
     [
@@ -138,6 +143,7 @@ class Raises(UnreadableNames):
         (UnreadableCall, "forward needs"),
         (UnreadableNames, "names its layers"),
         (Raises, "broken on purpose"),
+        (RotaryTablesAlone, "no function of"),
         (nn.Identity, "plays none of the roles"),
     ],
 )

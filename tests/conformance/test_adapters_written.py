@@ -30,7 +30,7 @@ TRANSLATOR = f"{inspect.getfile(Translator)}:Translator"
     "name",
     [
         *("HiddenMask", "SequenceFirst", "EinsumKernels", "PostNormInside", "FusedCausal", "RMSNormMinusOne"),
-        *("HalfSplitPositions", "RotaryEmbedding", "PreNormDecoderBlock", "CachedHeads", "Unscaled"),
+        *("HalfSplitPositions", "RotaryEmbedding", "RotaryTables", "PreNormDecoderBlock", "CachedHeads", "Unscaled"),
     ],
 )
 def test_a_written_adapter_gives_the_verdicts_of_the_inference(tmp_path, monkeypatch, name):

@@ -41,6 +41,9 @@ MODEL_INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The same for the roles of whole models."""
 
+_POSITIONS = ("position_ids", "positions", "pos_ids")
+"""The names of a parameter without which rotary positions cannot be had: (B, T) integers."""
+
 _MAIN = {"decoder_lm": ("ids",), "cached_decoder_lm": ("ids",), "encoder_decoder": ("src", "tgt")}
 """Role of a whole model -> the inputs that it cannot do without, in the order in which unknown names mean them."""
 
@@ -80,6 +83,8 @@ class Call:
                 self.constants[name] = role == "cached_decoder_lm"
             elif lower == "position_embeddings":  # the cosines and sines of no rotation
                 self.constants[name] = (torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
+            elif required and lower in _POSITIONS:
+                self.names["positions"] = name
             elif required and lower in ("cos", "sin", "freqs_cos", "freqs_sin"):
                 self.constants[name] = torch.full((1, 1, 1), float("cos" in lower))
             elif meaning is not None:

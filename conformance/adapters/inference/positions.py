@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import replace
 from itertools import product
+from math import isfinite
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from torch import nn
 
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
+from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
 from conformance.adapters.torch_subject import to_array
 from conformance.reference.positions import sinusoid
@@ -76,6 +79,8 @@ def resolve_rope(found: Resolution) -> None:
     """Which features are paired, and where the axis of heads is."""
     x = to_array(noise(B, 2, TQ, 8))
     found.settings = {"base": 10000.0, "pairing": "interleaved"}
+    if "positions" in found.conventions.call.names:
+        found.conventions = replace(found.conventions, rotation=_rotation_of(found.cls))
     best: tuple[float, int, str] | None = None
     for axis, pairing in product((1, 2), ("interleaved", "half")):
         trial = replace(found.conventions, heads_axis=axis)
@@ -87,9 +92,24 @@ def resolve_rope(found: Resolution) -> None:
     error, axis, pairing = best
     evidence = f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
     found.conventions = replace(found.conventions, heads_axis=axis)
-    if error < FITS:
+    found.runs, found.fits = isfinite(error), error < FITS
+    if found.fits:
         found.fixed["pairing"] = pairing
     if "base" not in found.constructor.known:
         found.fixed["base"] = 10000.0
     found.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)
-    found.say("pairing", pairing, evidence, doubtful=error >= FITS)
+    found.say("pairing", pairing, evidence, doubtful=not found.fits)
+
+
+def _rotation_of(cls: type[nn.Module]) -> str:
+    """The name of the function beside a class of cosine and sine tables that rotates (queries, keys) by them.
+
+    Raises Unresolved when its file has none.
+    """
+    for name, value in vars(sys.modules[cls.__module__]).items():
+        if inspect.isfunction(value) and {"cos", "sin"} <= set(inspect.signature(value).parameters):
+            return name
+    raise Unresolved(
+        f"{cls.__name__} takes positions, and its file has no function of (queries, keys, cos, sin) that rotates by "
+        "what it returns: write a subclass whose forward takes x and returns it rotated"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -25,8 +26,9 @@ class Conventions:
     batch_first: False for (T, B, d). causal: built in. channels: mask parameters, `memory_channels` those of
     cross-attention. bare: norms inside are taken out; residual: the module adds its input. scale: what a positional
     encoding multiplies its input by (1), or None when it returns the codes alone; rooted: that is sqrt(d_model), at any
-    width. heads_axis: rotary input is
-    (B, H, T, d) when 1, (B, T, H, d) when 2.
+    width. heads_axis: rotary input is (B, H, T, d) when 1, (B, T, H, d) when 2; rotation: the name of the
+    function, in the class's file, that rotates by the cosines and sines which the module returns, or None when the
+    module rotates.
     """
 
     call: Call
@@ -40,6 +42,7 @@ class Conventions:
     scale: float | None = 1.0
     rooted: bool = False
     heads_axis: int = 1
+    rotation: str | None = None
 
     def with_layout(self, layout: Layout, bare: bool = False, residual: bool = False) -> Conventions:
         return replace(self, layout=layout, bare=bare, residual=residual)
@@ -212,7 +215,9 @@ class Positions(ModuleSubject):
 class Rope(TorchSubject):
     """Rotary positions: (x), or (queries, keys) of which the first is taken; with an offset where there is one.
 
-    The width is that of the input, so the module is made at the first call with each width.
+    A module that returns tables of cosines and sines for (x, positions) has a function beside it that rotates by them,
+    `conventions.rotation`. The width is that of the input, so the module is made at the first call with
+    each width.
     """
 
     def __init__(self, config: Mapping[str, Any], make: Callable[[int], nn.Module], conventions: Conventions) -> None:
@@ -226,13 +231,20 @@ class Rope(TorchSubject):
         if width not in self.modules:
             self.modules[width] = self.make(width)
         module = self.modules[width]
-        if offset and "offset" not in call.names:
+        if offset and not {"offset", "positions"} & set(call.names):
             raise NotProvided(f"{type(module).__name__} has no offset argument")
         turned = x.transpose(1, 2) if self.conventions.heads_axis == 2 else x
         given: dict[str, Any] = {name: turned for name in ("query", "key") if name in call.names}
         if "offset" in call.names:
             given["offset"] = offset
-        out = output_of(call(module, given), tuple(turned.shape))
+        if "positions" in call.names:
+            given["positions"] = torch.arange(offset, offset + x.shape[-2]).expand(len(x), -1)
+        result = call(module, given)
+        if self.conventions.rotation is not None:
+            rotate = getattr(sys.modules[type(module).__module__], self.conventions.rotation)
+            cosines, sines = result
+            result = rotate(turned, turned, cos=cosines, sin=sines)
+        out = output_of(result, tuple(turned.shape))
         return {"out": out.transpose(1, 2) if self.conventions.heads_axis == 2 else out}
 
 

@@ -128,3 +128,28 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, q, k, start_pos=0):
         return self.turn(q, start_pos), self.turn(k, start_pos)
+
+
+@correct
+class RotaryTables(nn.Module):
+    """Cosines and sines of given positions; `rotate_by_tables`, beside it, turns queries and keys by them."""
+
+    role = "rope"
+
+    def __init__(self, dim, theta=10000.0):
+        super().__init__()
+        self.register_buffer("rates", theta ** -(torch.arange(0, dim, 2) / dim))
+
+    def forward(self, x, position_ids):
+        angles = torch.cat([position_ids[..., None] * self.rates] * 2, -1)
+        return angles.cos(), angles.sin()
+
+
+def rotate_by_tables(q, k, cos, sin):
+    """Queries and keys (B, H, T, d), their pairs (i, i + d/2) turned by tables (B, T, d)."""
+
+    def turn(x):
+        a, b = x.chunk(2, -1)
+        return x * cos[:, None] + torch.cat([-b, a], -1) * sin[:, None]
+
+    return turn(q), turn(k)
