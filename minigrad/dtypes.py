@@ -75,13 +75,19 @@ def largest(dtype: np.dtype) -> float:
 def scalar(value: Any, dtype: np.dtype, exact: bool = False) -> np.ndarray:
     """A Python number as a zero-dimensional array. A float too large for `dtype` is infinite there.
 
-    Raises OverflowError for an integer out of range, and if `exact` for a finite float out of range.
+    Raises OverflowError for a value that an integer type does not hold (infinity and NaN too), and if `exact` for a
+    finite float out of range.
     """
     if isinstance(value, float) and is_floating(dtype) and abs(value) > largest(dtype):
         if exact and not math.isinf(value):
             raise OverflowError(f"{value:g} is beyond the largest {name(dtype)}, {largest(dtype):g}: use float('inf')")
         value = math.copysign(math.inf, value)
-    return np.array(value, dtype)
+    try:
+        return np.array(value, dtype)
+    except (OverflowError, ValueError):
+        raise OverflowError(
+            f"{value} is out of range for {name(dtype)}: convert the tensor with .to(dtype) first"
+        ) from None
 
 
 def name(dtype: np.dtype) -> str:

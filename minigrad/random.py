@@ -199,9 +199,11 @@ def randperm(n: int, generator: Generator | None = None, device: str = "cpu") ->
 
 
 def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
-    """1 with probability `p`, elementwise, else 0, in the dtype of `p`."""
+    """1 with probability `p`, elementwise, else 0, in the dtype of `p`. Raises ValueError for p outside [0, 1]."""
     from minigrad.ops import elementwise as e
 
+    if p.storage.device == "cpu" and not p.storage.abstract and not ((p.array >= 0) & (p.array <= 1)).all():
+        raise ValueError("bernoulli: probabilities must lie in [0, 1]")
     return e.cast(rand(*p.array.shape, generator=generator, device=p.storage.device) < p, dtype=p.array.dtype)
 
 

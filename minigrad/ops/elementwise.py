@@ -351,8 +351,11 @@ neg_op = op(
 
 
 def neg(x: Any) -> Tensor:
-    """-x; the dtype stays."""
-    return neg_op(as_operand(x))
+    """-x; the dtype stays. Raises TypeError for booleans."""
+    x = as_operand(x)
+    if x.array.dtype.kind == "b":
+        raise TypeError("neg is not defined for bool: use ~ for the logical not, or convert it first")
+    return neg_op(x)
 
 
 abs_op = op(
@@ -406,7 +409,23 @@ rsqrt = _function(
     "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, out: g * (-0.5 * out * out * out), "x^(-1/2)", positive, flops=2
 )
 reciprocal = _function("reciprocal", lambda x: 1 / x, lambda g, out: -g * out * out, "1 / x", off_zero)
-square = _function("square", lambda x: np.square(x), lambda g, x: g * (2 * x), "x^2")
+square_op = op(
+    "square",
+    lambda x: np.square(x),
+    {"x": lambda g, x: g * (2 * x)},
+    shape=rules.like_first,
+    flops=rules.per_element(1),
+    samples=one(anywhere),
+    formula="x^2",
+)
+
+
+def square(x: Any) -> Tensor:
+    """x^2; the dtype stays, booleans become int64."""
+    x = as_operand(x)
+    return square_op(x if x.array.dtype.kind != "b" else cast(x, dtype=dtypes.int64))
+
+
 sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10)
 cos = _function("cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10)
 tanh = _function("tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10)
@@ -443,8 +462,11 @@ relu_op = op(
 
 
 def relu(x: Any) -> Tensor:
-    """max(x, 0); the derivative at 0 is 0."""
-    return relu_op(as_operand(x))
+    """max(x, 0); the derivative at 0 is 0. Raises TypeError for booleans."""
+    x = as_operand(x)
+    if x.array.dtype.kind == "b":
+        raise TypeError("relu is not defined for bool: convert it first")
+    return relu_op(x)
 
 
 # --- casts, choice, limits --------------------------------------------------------------------------
@@ -487,27 +509,48 @@ where_op = op(
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """`a` where `condition` (bool) holds, else `b`; all broadcast. Raises TypeError for another kind of condition."""
+    """`a` where `condition` (bool) holds, else `b`; all broadcast.
+
+    Raises TypeError for another kind of condition, ValueError where shapes do not broadcast.
+    """
     condition = as_operand(condition)
     if condition.array.dtype != dtypes.bool_:
         raise TypeError(f"where: the condition must be bool, got {dtypes.name(condition.array.dtype)}")
-    a, b = pair(a, b)
-    return where_op(condition, a, b)
+    return _choose("where", condition, *pair(a, b))
+
+
+def _choose(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Raises ValueError where shapes do not broadcast."""
+    try:
+        return where_op(condition, a, b)
+    except ValueError:
+        shapes = ", ".join(str(list(x.array.shape)) for x in (condition, a, b))
+        raise ValueError(
+            f"{name}: shapes {shapes} do not broadcast: from the last dimension backwards, sizes must be equal or 1"
+        ) from None
 
 
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """`value` where `mask` is True, else `x`; the dtype of `x` stays. Raises TypeError for a mask that is not bool."""
+    """`value` where `mask` is True, else `x`; the dtype of `x` stays.
+
+    Raises TypeError for a mask that is not bool, OverflowError for a value that this dtype does not hold.
+    """
     mask = as_operand(mask)
     if mask.array.dtype != dtypes.bool_:
         raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
     filler = value if isinstance(value, Tensor) else Tensor(dtypes.scalar(value, x.array.dtype, exact=True), LITERAL)
-    return where_op(mask, cast(filler, dtype=x.array.dtype), x)
+    return _choose("masked_fill", mask, cast(filler, dtype=x.array.dtype), x)
 
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`x` limited to [min, max]; the gradient passes inside the limits, bounds included."""
+    """`x` limited to [min, max]; the gradient passes inside the limits, bounds included.
+
+    Raises ValueError without a bound, and for a number that is NaN as a bound.
+    """
     if min is None and max is None:
         raise ValueError("clamp needs min, max, or both")
+    if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):
+        raise ValueError(f"clamp: NaN is no bound, got min {min} and max {max}")
     if min is not None:
         x = where(x < min, min, x)
     return x if max is None else where(x > max, max, x)

@@ -79,9 +79,10 @@ def _as_index_tensor(item: Any) -> Any:
         one_integer = tensor.array.ndim == 0 and tensor.array.dtype != dtypes.bool_
         return int(tensor.array) if one_integer and _readable(tensor) else tensor
     if isinstance(item, slice):
-        if item.step is not None and int(item.step) <= 0:
+        if item.step is not None and rules.integer(item.step, "a slice's step") <= 0:
             raise ValueError("a slice's step must be positive: use .flip(dim) to reverse")
-        return ("slice", *(None if v is None else int(v) for v in (item.start, item.stop, item.step)))
+        bounds = (item.start, item.stop, item.step)
+        return ("slice", *[None if v is None else rules.integer(v, "a bound of a slice") for v in bounds])
     if item is None or item is Ellipsis:
         return item
     if isinstance(item, bool | np.bool_):  # a mask without dimensions
@@ -268,7 +269,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     except IndexError as error:
         raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
     except ValueError as error:
-        if "broadcast" not in str(error) and "expand" not in str(error):
+        if not any(word in str(error) for word in ("broadcast", "expand", "cannot assign")):
             raise
         raise ValueError(
             f"assigning to a part of a tensor of shape {list(x.array.shape)}: a value of shape "
@@ -335,13 +336,18 @@ def _check_index(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor | No
             f"{name}: the index {list(index.array.shape)} must not be larger than the tensor {list(x.array.shape)}"
             f"{source}, but along dimension {dim} of the tensor"
         )
-    if index.array.size and _readable(index):
-        low, high = int(index.array.min()), int(index.array.max())
-        if low < 0 or high >= x.array.shape[dim]:
-            raise IndexError(
-                f"{name}: index {low if low < 0 else high} is out of range for dimension {dim} "
-                f"of size {x.array.shape[dim]}"
-            )
+    if _readable(index):
+        _check_range(name, x, dim, index)
+
+
+def _check_range(name: str, x: Tensor, dim: int, index: Tensor) -> None:
+    """Raise IndexError for an index outside 0 .. size - 1 of `dim`: numpy would count it from the end."""
+    if not index.array.size:
+        return
+    size = x.array.shape[dim] if x.array.ndim else 1
+    low, high = int(index.array.min()), int(index.array.max())
+    if low < 0 or high >= size:
+        raise IndexError(f"{name}: index {low if low < 0 else high} is out of range for dimension {dim} of size {size}")
 
 
 def _scatter_add_zeros(src: Array, index: Array, *, dim: int, shape: tuple[int, ...]) -> Array:
@@ -376,8 +382,19 @@ def scatter_add_zeros(src: Tensor, index: Tensor, *, dim: int, shape: tuple[int,
 
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices of `x` at `index` ``(n,)`` along `dim`, a copy."""
-    return getitem(x, (slice(None),) * normalise_dim(dim, x.array.ndim) + (index,))
+    """The slices of `x` at `index` ``(n,)`` along `dim`, a copy.
+
+    Raises IndexError for an index outside 0 to size - 1, ValueError for an index that is no vector of integers.
+    """
+    if index.array.ndim > 1 or dtypes.category(index.array.dtype) != 1:
+        raise ValueError(
+            f"index_select: the index must be a vector of integers, got {dtypes.name(index.array.dtype)}"
+            f"{list(index.array.shape)}"
+        )
+    d = normalise_dim(dim, x.array.ndim)
+    if x.array.ndim and _readable(index):
+        _check_range("index_select", x, d, index)
+    return getitem(x, (slice(None),) * d + (reshape(index, -1),))
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:

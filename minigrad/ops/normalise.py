@@ -74,7 +74,8 @@ softmax_grad_op: Op = op(
 def softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
     """e^x / sum e^x along `dim`, shifted by the maximum so that it cannot overflow. A row of -inf gives NaN."""
     x = floating(x if dtype is None else cast(x, dtype=dtype))
-    return softmax_op(x, dim=normalise_dim(dim, x.array.ndim)) if x.array.ndim else x * 0.0 + 1.0
+    d = normalise_dim(dim, x.array.ndim)
+    return softmax_op(x, dim=d) if x.array.ndim else x * 0.0 + 1.0
 
 
 def _log_softmax(x: Array, *, dim: int) -> Array:
@@ -108,7 +109,8 @@ log_softmax_op = op(
 def log_softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
     """ln softmax along `dim`, without underflow."""
     x = floating(x if dtype is None else cast(x, dtype=dtype))
-    return log_softmax_op(x, dim=normalise_dim(dim, x.array.ndim)) if x.array.ndim else x * 0.0
+    d = normalise_dim(dim, x.array.ndim)
+    return log_softmax_op(x, dim=d) if x.array.ndim else x * 0.0
 
 
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:

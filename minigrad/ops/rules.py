@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -53,8 +54,23 @@ def unbroadcast(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return gradient.sum(axis=(*range(extra), *repeated), keepdims=True).reshape(shape)
 
 
+def integer(value: Any, what: str) -> int:
+    """A size, dimension or position as an int. Raises TypeError for floats and all else that is no integer."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, got {value!r} ({type(value).__name__})") from None
+
+
+def several(value: Any) -> TypeGuard[Sequence[int]]:
+    """Is it a sequence, an array, a generator... of numbers, not one number?"""
+    return hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
+
+
 def normalise_dim(dim: int, ndim: int) -> int:
-    """A dimension in 0..ndim-1. Raises IndexError with the valid range."""
+    """A dimension in 0..ndim-1. Raises IndexError with the valid range, TypeError for what is no integer."""
+    if dim.__class__ is not int:
+        dim = integer(dim, "a dimension")
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
         raise IndexError(f"dimension {dim} is out of range for a tensor of {ndim} dimensions ({-limit} to {limit - 1})")
@@ -65,10 +81,10 @@ def normalise_dims(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...
     """Sorted dimensions; None and () mean all. Raises IndexError out of range, ValueError for a repeated one."""
     if dim is None:
         return tuple(range(ndim))
-    dims = [dim] if isinstance(dim, int | np.integer) else list(dim)
+    dims: list[Any] = list(dim) if several(dim) else [dim]
     if not dims:
         return tuple(range(ndim))
-    normal = sorted(normalise_dim(int(d), ndim) for d in dims)
+    normal = sorted(normalise_dim(d, ndim) for d in dims)
     if len(set(normal)) != len(normal):
         raise ValueError(f"dimension repeated in {tuple(dims)}")
     return tuple(normal) if ndim else ()

@@ -51,7 +51,7 @@ reshape_op: Op = _view(
 
 def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
     """A shape whose one -1 is filled in. Raises ValueError with both sizes when they do not fit."""
-    shape = [int(n) for n in given]
+    shape = [rules.integer(n, "a size") for n in given]
     known = 1
     for n in shape:
         known *= n if n != -1 else 1
@@ -63,10 +63,10 @@ def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
 
 
 def flatten_arguments(values: tuple[Any, ...]) -> tuple[int, ...]:
-    """Sizes or dims given one by one or as one sequence."""
-    if len(values) == 1 and not isinstance(values[0], int | np.integer):
+    """Sizes or dims given one by one or as one sequence. Raises TypeError for what is no integer."""
+    if len(values) == 1 and rules.several(values[0]):
         values = tuple(values[0])
-    return tuple(int(v) for v in values)
+    return tuple([value if value.__class__ is int else rules.integer(value, "a size") for value in values])
 
 
 def reshape(x: Tensor, *shape: Any) -> Tensor:
@@ -150,7 +150,8 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Drop dimensions of size 1 (all of them, or those of `dim` that have it)."""
-    dims = range(x.array.ndim) if dim is None else rules.normalise_dims(dim, x.array.ndim)
+    n = x.array.ndim
+    dims = range(n) if dim is None else [normalise_dim(d, n) for d in flatten_arguments((dim,))]
     return reshape_op(x, shape=tuple(n for i, n in enumerate(x.array.shape) if not (i in dims and n == 1)))
 
 
@@ -164,8 +165,8 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Split one dimension into several."""
-    i = normalise_dim(dim, x.array.ndim)
+    """Split one dimension into several. Raises ValueError where the sizes do not fit."""
+    i = _axis("unflatten", x, dim)
     new = resolve_shape(tuple(sizes), x.array.shape[i], (x.array.shape[i],))
     return reshape_op(x, shape=x.array.shape[:i] + new + x.array.shape[i + 1 :])
 
@@ -306,7 +307,7 @@ def contiguous(x: Tensor) -> Tensor:
 
 flip_op: Op = op(
     "flip",
-    lambda x, *, dims: np.ascontiguousarray(np.flip(x, dims)),
+    lambda x, *, dims: np.array(np.flip(x, dims), order="C"),
     {"x": lambda g, dims: flip_op(g, dims=dims)},
     shape=rules.like_first,
     samples=_cases(((2, 3), {"dims": (1,)}), ((2, 3), {"dims": (0, 1)})),
@@ -321,17 +322,36 @@ def flip(x: Tensor, *dims: Any) -> Tensor:
     return flip_op(x, dims=rules.normalise_dims(given, x.array.ndim) if given else ())
 
 
-def roll(x: Tensor, shifts: int, dims: int | None = None) -> Tensor:
-    """Shift elements along a dimension (or in the flattened tensor); what leaves at the end comes in at the start."""
-    if dims is None:
-        return reshape(roll(reshape(x, -1), shifts, 0), x.array.shape)
-    d = normalise_dim(dims, x.array.ndim)
+def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
+    """Shift elements along dimensions (or in the flattened tensor); what leaves at the end comes in at the start.
+
+    Raises ValueError unless there is a shift for each dimension.
+    """
+    if dims is None and not rules.several(shifts):
+        return reshape(_rolled(reshape(x, -1), shifts, 0), x.array.shape)
+    each, along = flatten_arguments((shifts,)), () if dims is None else flatten_arguments((dims,))
+    if len(each) != len(along):
+        raise ValueError(f"roll: {len(each)} shifts for {len(along)} dimensions: give one for each")
+    for shift, dim in zip(each, along, strict=True):
+        x = _rolled(x, shift, dim)
+    return x
+
+
+def _rolled(x: Tensor, shift: Any, dim: int) -> Tensor:
+    d = _axis("roll", x, dim)
     n = x.array.shape[d]
-    cut = -shifts % n if n else 0
+    cut = -rules.integer(shift, "a shift") % n if n else 0
     return cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
 
 
 # --- joins and parts --------------------------------------------------------------------------------
+
+
+def _axis(name: str, x: Tensor, dim: int) -> int:
+    """A dimension that `x` has. Raises ValueError for a tensor without dimensions, IndexError out of range."""
+    if not x.array.ndim:
+        raise ValueError(f"{name}: a tensor without dimensions has no dimension {dim}: use .reshape(1) first")
+    return normalise_dim(dim, x.array.ndim)
 
 
 def _cat_shape(metas: Sequence[Meta], *, dim: int) -> list[Meta]:
@@ -369,7 +389,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         raise ValueError("cat: expected at least one tensor")
-    d = normalise_dim(dim, tensors[0].array.ndim)
+    d = _axis("cat", tensors[0], dim)
     rest = [t.array.shape[:d] + t.array.shape[d + 1 :] for t in tensors]
     if any(r != rest[0] or t.array.ndim != tensors[0].array.ndim for r, t in zip(rest, tensors, strict=True)):
         raise ValueError(
@@ -392,33 +412,47 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """`length` elements from `start` along `dim`, a view."""
-    d = normalise_dim(dim, x.array.ndim)
+    """`length` elements from `start` (negative: from the end) along `dim`, a view. Raises IndexError out of range."""
+    d = _axis("narrow", x, dim)
+    n = x.array.shape[d]
+    first = start + n if start < 0 else start
+    if not (0 <= first <= n and 0 <= length <= n - first):
+        raise IndexError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {n}")
+    return _part(x, d, first, length)
+
+
+def _part(x: Tensor, d: int, start: int, length: int) -> Tensor:
     return x[(slice(None),) * d + (slice(start, start + length),)]
 
 
 def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of `x` of `size` elements each along `dim` (the last may be smaller), or of the given sizes."""
-    d = normalise_dim(dim, x.array.ndim)
+    """Views of `x` of `size` elements each along `dim` (the last may be smaller), or of the given sizes.
+
+    Raises ValueError for a size that is not positive, and for sizes that are negative or do not add up.
+    """
+    d = _axis("split", x, dim)
     n = x.array.shape[d]
-    if isinstance(size, int):
+    if not rules.several(size):
+        size = rules.integer(size, "split: the size")
         if size <= 0:
             raise ValueError(f"split: the size must be positive, got {size}")
         sizes = [min(size, n - start) for start in range(0, n, size)] or [0]
     else:
-        sizes = list(size)
-        if sum(sizes) != n:
-            raise ValueError(f"split: sizes {sizes} add up to {sum(sizes)}, dimension {dim} has {n}")
+        sizes = list(flatten_arguments((size,)))
+        if sum(sizes) != n or any(part < 0 for part in sizes):
+            raise ValueError(
+                f"split: sizes {sizes} must not be negative and add up to {n}, the size of dimension {dim}"
+            )
     starts = np.cumsum([0, *sizes])
-    return tuple(narrow(x, d, int(start), length) for start, length in zip(starts, sizes, strict=False))
+    return tuple(_part(x, d, int(start), length) for start, length in zip(starts, sizes, strict=False))
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
     if chunks <= 0:
         raise ValueError(f"chunk: the number of chunks must be positive, got {chunks}")
-    n = x.array.shape[normalise_dim(dim, x.array.ndim)]
-    return split(x, max(-(-n // chunks), 1), dim)
+    n = x.array.shape[_axis("chunk", x, dim)]
+    return split(x, max(-(-n // chunks), 1), dim) if n else split(x, [0] * chunks, dim)
 
 
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -435,6 +469,8 @@ def repeat(x: Tensor, *sizes: Any) -> Tensor:
     extra = len(given) - x.array.ndim
     if extra < 0:
         raise ValueError(f"repeat: {len(given)} sizes for a tensor of {x.array.ndim} dimensions; give at least as many")
+    if any(count < 0 for count in given):
+        raise ValueError(f"repeat: the counts must not be negative, got {list(given)}")
     shape = (1,) * extra + x.array.shape
     doubled = tuple(n for size in shape for n in (1, size))
     wide = tuple(n for count, size in zip(given, shape, strict=True) for n in (count, size))
@@ -446,9 +482,14 @@ def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) 
     """Each element `repeats` times in a row (a number, or a tensor of counts) along `dim` (flattened if None)."""
     if dim is None:
         x, dim = flatten(x), 0
-    d = normalise_dim(dim, x.array.ndim)
+    d = _axis("repeat_interleave", x, dim)
     shape = x.array.shape
     if isinstance(repeats, Tensor):
+        if repeats.array.shape not in ((), (1,), (shape[d],)):
+            raise ValueError(
+                f"repeat_interleave: counts of shape {list(repeats.array.shape)} do not fit dimension {dim} of size "
+                f"{shape[d]}: give one count, or one for each element"
+            )
         return x.index_select(d, placed(np.repeat(np.arange(shape[d]), repeats.numpy()), x.storage.device))
     if repeats < 0:
         raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")

@@ -169,3 +169,10 @@ def test_half_reductions_do_not_overflow_on_the_way() -> None:
     assert x.var().item() == 0
     assert (x.logsumexp(0) > 100).item()
     assert x.norm().item() == pytest.approx(100 * 1000**0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [mg.int64, mg.int8, mg.uint8, mg.bool])
+def test_the_square_of_integers_is_an_integer(dtype: np.dtype) -> None:
+    got = mg.tensor([1, 3, 0]).to(dtype).square()
+    assert got.dtype == (mg.int64 if dtype == mg.bool else dtype)
+    assert got.tolist() == ([1, 1, 0] if dtype == mg.bool else [1, 9, 0])
