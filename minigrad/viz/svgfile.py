@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from html import escape
 from itertools import pairwise
+from math import inf
 
 from minigrad.viz import style
 from minigrad.viz.dotfile import PAD_Y, STACK, dot, drawn
@@ -34,7 +36,7 @@ def svg(picture: Picture) -> str:
     for arrow, curve in sorted(arrows, key=lambda pair: pair[0].kind not in faint):
         if curve is not None:
             parts.append(_arrow(arrow, curve))
-    seen = [point for _, curve in arrows if curve is not None for point in _along(curve)]
+    seen = sorted((y, x) for _, curve in arrows if curve is not None for x, y in _along(curve))
     parts += [_frame_title(picture.clusters[id], layout, seen) for id in picture.clusters if id in layout.clusters]
     parts += [_box(box, layout) for box in picture.boxes.values()]
     legend, tall = _legend(picture, {arrow.kind for arrow, _ in arrows}, layout)
@@ -113,11 +115,13 @@ def _frame(cluster: Cluster, layout: Layout) -> str:
     )
 
 
-def _frame_title(cluster: Cluster, layout: Layout, arrows: list[Point]) -> str:
-    """At the left, right or middle of the frame, where the fewest arrows pass, on a halo of the frame's colour."""
+def _frame_title(cluster: Cluster, layout: Layout, seen: list[Point]) -> str:
+    """At the left, right or middle of the frame, where the fewest arrows pass, on a halo of the frame's colour.
+
+    seen: sorted (y, x) of points on arrows."""
     x, y, w, _ = layout.clusters[cluster.id]
     long = width(cluster.title, style.FRAME, bold=True)
-    crossing = [px for px, py in arrows if y + 1 < py < y + 18]
+    crossing = [px for _, px in seen[bisect(seen, (y + 1, inf)) : bisect(seen, (y + 18, -inf))]]
     places = (x + 8, x + w - 8 - long, x + (w - long) / 2)
     at = min(places, key=lambda left: sum(left - 4 < px < left + long + 4 for px in crossing))
     text = f'x="{at:.1f}" y="{y + 13:.1f}">{escape(cluster.title)}</text>'

@@ -73,6 +73,18 @@ def test_in_place_changes_and_views_follow_the_memory():
     assert [node.op for node in graph] == ["input", "mul", "select", "add_", "sum"]
 
 
+def test_large_tensors_are_initialised_with_numbers_that_repeat():
+    torch.manual_seed(0)
+    with foreign.QuickDraws():
+        weight = torch.nn.Linear(300, 300).weight
+        window = torch.zeros(600, 600).t().normal_()  # not contiguous: drawn as ever
+    values = weight.detach().flatten()
+    assert values[: 300 * 300 - (1 << 16)].equal(values[1 << 16 :])
+    assert values.abs().max() <= 300**-0.5
+    assert len(values.unique()) > 60_000
+    assert len(window.unique()) > 300_000
+
+
 def test_a_torch_file_renders_from_the_command_line(tmp_path, capsys):
     (tmp_path / "theirs.py").write_text("import torch\nclass Net(torch.nn.Linear):\n    pass\n")
     spec = f"{tmp_path}/theirs.py:Net(3, 2)"

