@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.compile.epilogue import fuse_epilogues
 from minigrad.compile.fusion import fuse_elementwise
 from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
 from minigrad.compile.plan import Plan
@@ -98,7 +99,7 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
         return Plan(graph)
     from minigrad.compile.device_plan import DevicePlan
 
-    return DevicePlan(graph, on_device[:inputs])
+    return DevicePlan(fuse_epilogues(graph), on_device[:inputs])
 
 
 def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:

@@ -158,7 +158,7 @@ class DevicePlan:
             self._bind_move(node, edges[0])
         elif op.view:
             self._bind_view(node, self._on_device(edges[0]))
-        elif node.op == "fused":
+        elif node.op in ("fused", "fused_matmul"):
             inputs = [self.values[e] if e[0].op == "literal" else self._on_device(e) for e in edges]
             execute.bind(self.calls, op, inputs, self._outputs(node), node.attrs)
         elif node.op == "join":

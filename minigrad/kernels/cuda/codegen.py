@@ -88,21 +88,32 @@ def made(form: Form) -> Kernel:
     steps = [name for g in range(groups) for name in (f"o{g}", *(f"t{g}_{d}" for d in range(form.dims)))]
     arguments = [name for name, _ in arrays] + ["n", *sizes, *steps]
     types = [pointer(o.dtype) for _, o in arrays] + ["int32"] * (1 + len(sizes) + len(steps))
-    text = "\n".join([*_compute(form), "", "", *_loop(form, arguments, groups), ""])
+    text = "\n".join([*compute_text(form), "", "", *_loop(form, arguments, groups), ""])
     name = "fused_" + hashlib.sha256(f"{types} {text}".encode()).hexdigest()[:16]
     if name in KERNELS:
         return KERNELS[name]
-    file = f"<minigrad kernel {name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope = {**_SCOPE, "__name__": __name__}
-    exec(compile(text, file, "exec"), scope)
+    scope = executed(text, name)
     dtypes = [operand.dtype for operand in (*form.inputs, *form.outputs)]
     large = "math.sin" in text or "math.cos" in text  # libdevice reduces their huge arguments in double precision
     double = large or "float64" in dtypes or "float64" in text
     return kernel(", ".join(types), name=name, threads=THREADS, float64=double)(scope["fused"])
 
 
-def _compute(form: Form) -> list[str]:
+def executed(text: str, name: str) -> dict[str, Any]:
+    """What a kernel's text defines; tracebacks show its lines."""
+    file = f"<minigrad kernel {name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope = {**_SCOPE, "__name__": __name__}
+    exec(compile(text, file, "exec"), scope)
+    return scope
+
+
+def typed(body: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps of a fused node as this module takes them: its casts are to float32."""
+    return tuple(("cast:float32" if name == "cast" else name, operands) for name, operands in body)
+
+
+def compute_text(form: Form) -> list[str]:
     """The function of one element: operands to kept values."""
     names, dtypes, lines = [], [], []
     for i, operand in enumerate(form.inputs):

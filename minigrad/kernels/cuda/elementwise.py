@@ -176,8 +176,7 @@ def fused(
     calls: Any, inputs: Sequence[Array], outputs: Sequence[Any], *, body: Sequence[Step], kept: Sequence[int]
 ) -> bool:
     """A group of steps in one pass (see `minigrad.compile.fusion`); inputs may be numpy numbers."""
-    steps = [("cast:float32" if name == "cast" else name, operands) for name, operands in body]
-    return launch(calls, steps, inputs, outputs, kept)
+    return launch(calls, codegen.typed(body), inputs, outputs, kept)
 
 
 def copy(calls: Any, target: Any, source: Any) -> None:

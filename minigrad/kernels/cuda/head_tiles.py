@@ -33,7 +33,7 @@ from minigrad.kernels.cuda.intrinsics import (
     rolled,
 )
 from minigrad.kernels.cuda.language import cuda, device, float32, int32
-from minigrad.kernels.cuda.tiles import CHUNK, HALVES, MMA, NOTHING, PACK, ZERO, high_part, low_part
+from minigrad.kernels.cuda.tiles import CHUNK, HALVES, MMA, NOTHING, PACK, ZERO, high_part, low_part, unrolled
 
 HEAD_SIZES = (32, 64, 128)  # what tiles are made for; others are filled up with zeros
 
@@ -102,24 +102,6 @@ def copier_of_rows(dtype: str, rows: int, size: int, threads: int, vector: bool)
             step(shared, at, source, base, line, row, rows_end, width, cuda.threadIdx.x + u * threads)
 
     return start
-
-
-def unrolled(step: Any, count: int) -> Any:
-    """The device function (i, *arguments) that calls step(i, *arguments) to step(i + count - 1, *arguments).
-
-    Unlike a loop it is unrolled whatever its length: arrays that are indexed by i can lie in registers.
-    """
-    if count == 1:
-        return step
-    half = count // 2
-    first, second = unrolled(step, half), unrolled(step, count - half)
-
-    @device
-    def both(i, *arguments):
-        first(i, *arguments)
-        second(i + half, *arguments)
-
-    return both
 
 
 # --- scores ---------------------------------------------------------------------------------------------

@@ -380,7 +380,8 @@ def _mma(rows: Any, columns: Any, unpack: Callable[[np.ndarray], np.ndarray], de
             for j in range(width):
                 b[columns[i] + j, _GROUP] = values[:, 4 + i, j]
         c[_C_ROWS, _C_COLUMNS] = np.array([lane[6:] for lane in given], np.float64)
-        d = truncated(a @ b + c)[_C_ROWS, _C_COLUMNS]
+        with np.errstate(invalid="ignore", over="ignore"):
+            d = truncated(a @ b + c)[_C_ROWS, _C_COLUMNS]
         return {lane: tuple(d[lane]) for lane in lanes}
 
     return multiply

@@ -7,7 +7,8 @@ float32, tensor cores (`tiled_kernel`, `_tf32_multiply`)
     Each float32 is the sum of two tf32 (11 bits each); a b = hi hi + hi lo + lo hi leaves out less than 2^-21 |a b|: as
     exact as a float32 product chain. Tensor cores round sums towards zero, which over a long k would drift: so each
     tile of depth 16 is summed from zero and added to the accumulators by an ordinary rounded addition (4 additions for
-    6 mma, hidden under them). An infinity gives NaN here, since its low part is inf - inf.
+    6 mma, hidden under them). An infinity, or a number that rounds to one, has no low part (inf - inf): a result that
+    is not finite is computed again by float32 multiply-adds, so infinities and NaN are what float32 makes them.
     128 x 128 tiles, 8 warps of 64 x 32, depth 16. A tile of depth 16 is 2 * 128 * 128 * 16 = 524,288 useful FLOPs for
     16 KB read: 32 FLOPs a byte; L2 delivers about 5.5 TB/s, so tensor cores (495 TFLOP/s dense tf32 by wgmma, about 60%
     of that by mma.sync, a third of it useful: about 100 TFLOP/s; cores without them: 67) are the limit, not memory.
@@ -16,7 +17,8 @@ float32, tensor cores (`tiled_kernel`, `_tf32_multiply`)
     (registers: 64 accumulators, 48 fragments). 64 x 64 tiles of 4 warps (24 KB, 3 blocks an SM) where 128 x 128 would
     leave SMs idle (132 of them).
 halves, tensor cores (`tiled_kernel`, `_half_multiply`)
-    mma m16n8k16 with float32 accumulators, 128 x 128 tiles, depth 32, 3 stages of 16 KB; 126 registers: 2 blocks an SM.
+    mma m16n8k16 with float32 accumulators, 128 x 128 tiles, depth 32, 3 stages of 16 KB; 126 registers: 2 blocks an SM
+    (half as many where an operand's lines are not aligned).
 any strides, small shapes (`simple_kernel`)
     One multiply-add at a time on 4 x 4 registers; 64 x 64 or 32 x 32 tiles. Reads operands of any strides.
 
@@ -33,6 +35,8 @@ from minigrad.kernels.cuda.intrinsics import (
     copy_async_commit,
     load4,
     mma_tf32,
+    opaque,
+    rolled,
     store2,
     store_bits,
 )
@@ -51,6 +55,7 @@ from minigrad.kernels.cuda.tiles import (
     low_part,
     operand_a,
     operand_b,
+    unrolled,
 )
 
 STAGES = 3  # tiles in shared memory: one that is read, two on their way
@@ -188,6 +193,11 @@ class Tiling(NamedTuple):
         return 32 * self.warps_m * self.warps_n
 
     @property
+    def fragments(self) -> tuple[int, int]:
+        """How many results of an mma (16 x 8) a warp's part is high and wide."""
+        return self.m // self.warps_m // 16, self.n // self.warps_n // 8
+
+    @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a launch: STAGES tiles of each operand, of 64 bytes of depth."""
         return STAGES * 64 * (self.m + self.n)
@@ -205,19 +215,14 @@ _BOUNDS = {
 }
 
 
-@cache
-def tiled_kernel(
-    dtype: str, tiling: Tiling, a_deep: bool, b_deep: bool, a_vector: bool, b_vector: bool, out: str
-) -> Kernel:
-    """The kernel for one layout of the operands (see `minigrad.kernels.cuda.tiles`) and dtype `out` of the result.
-
-    Launch: grid (tiles of C, batches, chunks of k), `tiling.threads`, `tiling.shared_bytes`. A chunk is a multiple of
-    the depth of a tile; chunk z of k goes to c + z * c_part.
+def accumulator(dtype: str, tiling: Tiling, a_deep: bool, b_deep: bool, a_vector: bool, b_vector: bool) -> Any:
+    """The device function that a block calls to add up its tile of C, depth `first` to `end`, in registers:
+    (a, a_base, a_line, b, b_base, b_line, m, n, row, column, first, end, total); `total` is what `results_of` reads.
     """
     bm, bn, warps_m, warps_n = tiling
     threads = tiling.threads
     warp_m, warp_n = bm // warps_m, bn // warps_n
-    tiles_i, tiles_j = warp_m // 16, warp_n // 8
+    tiles_i, tiles_j = tiling.fragments
     depth = DEPTH[dtype]
     stage_a, stage_b = bm * depth, bn * depth
     first_b = STAGES * stage_a
@@ -227,34 +232,15 @@ def tiled_kernel(
         multiply = _tf32_multiply(bm, bn, tiles_i, tiles_j, a_deep, b_deep)
     else:
         multiply = _half_multiply(dtype, bm, bn, tiles_i, tiles_j, a_deep, b_deep)
-    store = store_pair(out)
     wait = COPY_ASYNC_WAIT[STAGES - 2]
-    registers, blocks = _BOUNDS.get(("float32" if dtype == "float32" else "half", tiling), (255, 0))
-    layout = "".join("wd"[deep] + "14"[vector] for deep, vector in ((a_deep, a_vector), (b_deep, b_vector)))
 
-    @kernel(
-        f"{POINTER[dtype]}, {POINTER[dtype]}, {POINTER[out]}, {_SIZES}",
-        name=f"matmul_{dtype}_{bm}x{bn}_{layout}" + ("" if out == dtype else f"_to_{out}"),
-        threads=threads,
-        blocks=blocks,
-        registers=registers,
-    )
-    def matmul_tiled(
-        a, b, c, m, n, k, a_line, b_line, c_line, inner, a_outer, a_inner, b_outer, b_inner, c_outer, c_inner, chunk,
-        c_part, paired,
-    ):  # fmt: skip
+    @device
+    def accumulate(a, a_base, a_line, b, b_base, b_line, m, n, row, column, first, end, total):
         shared = cuda.shared.array(0, element)
-        total = cuda.local.array((tiles_i, tiles_j, 4), float32)
         lane = cuda.threadIdx.x & 31
         warp = cuda.threadIdx.x >> 5
         row_w = warp // warps_n * warp_m
         column_w = warp % warps_n * warp_n
-        tile_m, tile_n = tile_of(cuda.blockIdx.x, (m + bm - 1) // bm, (n + bn - 1) // bn)
-        row, column = tile_m * bm, tile_n * bn
-        a_base = batch_of(cuda.blockIdx.y, inner, a_outer, a_inner)
-        b_base = batch_of(cuda.blockIdx.y, inner, b_outer, b_inner)
-        first = cuda.blockIdx.z * chunk
-        end = min(k, first + chunk)
         count = (end - first + depth - 1) // depth
         for i in range(tiles_i):
             for j in range(tiles_j):
@@ -281,15 +267,131 @@ def tiled_kernel(
             now += 1
             if now == STAGES:
                 now = 0
-        base = batch_of(cuda.blockIdx.y, inner, c_outer, c_inner) + cuda.blockIdx.z * c_part
-        for i in range(tiles_i):
-            for j in range(tiles_j):
-                x = column + column_w + 8 * j + ((lane & 3) << 1)
-                for half in range(2):
-                    y = row + row_w + 16 * i + (lane >> 2) + 8 * half
-                    if y < m and x < n:
-                        at = base + y * c_line + x
-                        store(c, at, total[i, j, 2 * half], total[i, j, 2 * half + 1], x + 1 < n, paired != 0)
+
+    return accumulate
+
+
+def results_of(dtype: str, tiling: Tiling, a_deep: bool, b_deep: bool, put: Any) -> Any:
+    """The device function that hands a thread's results on, two neighbours at a time:
+    (a, a_base, a_line, b, b_base, b_line, m, n, row, column, first, end, total, *where) calls
+    put(y, x, C[y, x], C[y, x + 1], whether x + 1 < n, *where).
+    """
+    warps_n = tiling.warps_n
+    warp_m, warp_n = tiling.m // tiling.warps_m, tiling.n // warps_n
+    tiles_i, tiles_j = tiling.fragments
+    pairs = tiles_i * tiles_j * 2
+    if pairs > 32:
+        raise ValueError(f"a thread's {pairs} pairs of results do not fit into the bits of a register")
+    split = dtype == "float32"
+
+    @device
+    def again(a, a_base, a_line, b, b_base, b_line, y, x, first, end):
+        """One result, a multiply-add at a time."""
+        total = ZERO
+        for s in range(first, end):
+            left = a[a_base + y * a_line + s if a_deep else a_base + s * a_line + y]
+            right = b[b_base + x * b_line + s if b_deep else b_base + s * b_line + x]
+            total += left * right
+        return total
+
+    @device
+    def place(pair, y0, x0):
+        """Where in C a pair of results lies: fragment (i, j), upper or lower half."""
+        return y0 + 16 * (pair // (2 * tiles_j)) + 8 * (pair & 1), x0 + 8 * ((pair >> 1) % tiles_j)
+
+    @device
+    def put_pair(pair, m, n, y0, x0, total, *where):
+        y, x = place(pair, y0, x0)
+        if y < m and x < n:
+            i, j, q = pair // (2 * tiles_j), (pair >> 1) % tiles_j, (pair & 1) << 1
+            put(y, x, total[i, j, q], total[i, j, q + 1], x + 1 < n, *where)
+
+    put_all = unrolled(put_pair, pairs)
+
+    @device
+    def results(a, a_base, a_line, b, b_base, b_line, m, n, row, column, first, end, total, *where):
+        lane = cuda.threadIdx.x & 31
+        warp = cuda.threadIdx.x >> 5
+        y0 = row + warp // warps_n * warp_m + (lane >> 2)
+        x0 = column + warp % warps_n * warp_n + ((lane & 3) << 1)
+        put_all(0, m, n, y0, x0, total, *where)
+        if split:
+            strange = int32(0)  # a bit for each pair that is not finite
+            for i in range(tiles_i):
+                for j in range(tiles_j):
+                    for half in range(2):
+                        one, two = total[i, j, 2 * half], total[i, j, 2 * half + 1]
+                        if (one - one) + (two - two) != ZERO:
+                            strange |= int32(1) << int32((i * tiles_j + j) * 2 + half)
+            if strange != 0:
+                for pair in range(opaque(pairs)):
+                    rolled()
+                    y, x = place(pair, y0, x0)
+                    if (strange >> pair) & 1 and y < m and x < n:
+                        one = again(a, a_base, a_line, b, b_base, b_line, y, x, first, end)
+                        two = again(a, a_base, a_line, b, b_base, b_line, y, min(x + 1, n - 1), first, end)
+                        put(y, x, one, two, x + 1 < n, *where)
+
+    return results
+
+
+def bounds_of(dtype: str, tiling: Tiling, vector: bool) -> tuple[int, int]:
+    """Registers that a thread may have, and blocks that are meant to share a multiprocessor."""
+    if dtype != "float32" and not vector:  # halves that come one by one take more indices
+        return 255, 65536 // (256 * tiling.threads)
+    return _BOUNDS.get(("float32" if dtype == "float32" else "half", tiling), (255, 0))
+
+
+def layout_name(a_deep: bool, b_deep: bool, a_vector: bool, b_vector: bool) -> str:
+    """Of each operand: deep or wide, copied 4 or 1 elements (of 4 bytes) at a time."""
+    return "".join("wd"[deep] + "14"[vector] for deep, vector in ((a_deep, a_vector), (b_deep, b_vector)))
+
+
+@cache
+def tiled_kernel(
+    dtype: str, tiling: Tiling, a_deep: bool, b_deep: bool, a_vector: bool, b_vector: bool, out: str
+) -> Kernel:
+    """The kernel for one layout of the operands (see `minigrad.kernels.cuda.tiles`) and dtype `out` of the result.
+
+    Launch: grid (tiles of C, batches, chunks of k), `tiling.threads`, `tiling.shared_bytes`. A chunk is a multiple of
+    the depth of a tile; chunk z of k goes to c + z * c_part.
+    """
+    bm, bn = tiling.m, tiling.n
+    fragments = (*tiling.fragments, 4)
+    accumulate = accumulator(dtype, tiling, a_deep, b_deep, a_vector, b_vector)
+    store = store_pair(out)
+    registers, blocks = bounds_of(dtype, tiling, a_vector and b_vector)
+
+    @device
+    def put(y, x, one, two, both, c, base, c_line, paired):
+        store(c, base + y * c_line + x, one, two, both, paired != 0)
+
+    results = results_of(dtype, tiling, a_deep, b_deep, put)
+    layout = layout_name(a_deep, b_deep, a_vector, b_vector)
+
+    @kernel(
+        f"{POINTER[dtype]}, {POINTER[dtype]}, {POINTER[out]}, {_SIZES}",
+        name=f"matmul_{dtype}_{bm}x{bn}_{layout}" + ("" if out == dtype else f"_to_{out}"),
+        threads=tiling.threads,
+        blocks=blocks,
+        registers=registers,
+    )
+    def matmul_tiled(
+        a, b, c, m, n, k, a_line, b_line, c_line, inner, a_outer, a_inner, b_outer, b_inner, c_outer, c_inner, chunk,
+        c_part, paired,
+    ):  # fmt: skip
+        total = cuda.local.array(fragments, float32)
+        tile_m, tile_n = tile_of(cuda.blockIdx.x, (m + bm - 1) // bm, (n + bn - 1) // bn)
+        row, column = tile_m * bm, tile_n * bn
+        a_base = batch_of(cuda.blockIdx.y, inner, a_outer, a_inner)
+        b_base = batch_of(cuda.blockIdx.y, inner, b_outer, b_inner)
+        c_base = batch_of(cuda.blockIdx.y, inner, c_outer, c_inner) + cuda.blockIdx.z * c_part
+        first = cuda.blockIdx.z * chunk
+        end = min(k, first + chunk)
+        accumulate(a, a_base, a_line, b, b_base, b_line, m, n, row, column, first, end, total)
+        results(
+            a, a_base, a_line, b, b_base, b_line, m, n, row, column, first, end, total, c, c_base, c_line, paired,
+        )  # fmt: skip
 
     return matmul_tiled
 

@@ -75,6 +75,18 @@ class Problem(NamedTuple):
         a, b, c = self.a, self.b, self.c
         return self.inner, a.outer, a.inner, b.outer, b.inner, c.outer, c.inner
 
+    @property
+    def layout(self) -> tuple[bool, bool, bool, bool]:
+        """As the tiled kernels take it: is each operand's depth contiguous, are its lines aligned? (See `readable`.)"""
+        a_line, b_line, _ = self.lines
+        return self.a.column == 1, self.b.row == 1, self.a.aligned(a_line), self.b.aligned(b_line)
+
+    @property
+    def lines(self) -> tuple[int, int, int]:
+        """How far apart the lines of A and B lie, of which elements are contiguous, and the rows of C."""
+        a, b = self.a, self.b
+        return a.row if a.column == 1 else a.column, b.column if b.row == 1 else b.row, self.c.row
+
     def exchanged(self) -> Problem:
         """The transpose: C^T = B^T A^T."""
         return self._replace(
@@ -93,51 +105,76 @@ def product(calls: DeviceCalls, a: DeviceArray, b: DeviceArray, c: DeviceArray) 
 
     The leading dimensions of a and b broadcast to those of c.
     """
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if not c.size:
         return
-    if k == 0:
+    if not a.shape[-1]:
         zeros = c if c.is_contiguous else calls.scratch(c.shape, c.dtype)
         nothing = calls.scratch((1,), np.dtype("float32"))
         calls.launch(sum_parts(c.dtype.name), -(-c.size // 256), 256, nothing, zeros, 0, c.size)
         if zeros is not c:
             calls.copy(c, zeros)
         return
+    found = described(a, b, c)
+    if found is not None:
+        _dispatch(calls, found[0])
+        return
+    dims = len(c.shape) - 2
+    axis = next(i for i, size in enumerate(c.shape[:-2]) if size > 1)
+    for part in (slice(None, c.shape[axis] // 2), slice(c.shape[axis] // 2, None)):
+        product(calls, _part(a, axis, part, dims), _part(b, axis, part, dims), _part(c, axis, part, dims))
+
+
+def described(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, others: Sequence[DeviceArray] = ()
+) -> tuple[Problem, list[Matrices]] | None:
+    """The product with two batch dimensions, and other arrays that broadcast to c beside it.
+
+    Batches that share B and follow each other are more rows. None for more batches than a launch may have.
+    """
     batch = c.shape[:-2]
-    sizes, strides = _collapsed(batch, [_batch_strides(x, len(batch)) for x in (a, b, c)])
-    if len(sizes) > 2:
-        for i in range(batch[0]):
-            product(calls, _at(a, i, len(batch)), _at(b, i, len(batch)), c[i])
-        return
+    arrays = [a, b, c, *(x.through(lambda whole: np.broadcast_to(whole, c.shape)) for x in others)]
+    sizes, strides = _collapsed(batch, [_batch_strides(x, len(batch)) for x in arrays])
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    rows, columns = (list(x) for x in zip(*map(_matrix_strides, arrays), strict=True))
+    if sizes and strides[1][-1] == 0:
+        if m == 1:  # the rows are the batches
+            rows = [steps[-1] for steps in strides]
+        if all(steps[-1] == m * row for i, (steps, row) in enumerate(zip(strides, rows, strict=True)) if i != 1):
+            m, sizes, strides = m * sizes[-1], sizes[:-1], [steps[:-1] for steps in strides]
+            rows[1] = _matrix_strides(b)[0]
     count = int(np.prod(sizes, dtype=np.int64))
-    if count > GRID:  # more than a launch may have: halves of the first dimension that counts
-        axis = next(i for i, size in enumerate(batch) if size > 1)
-        for part in (slice(None, batch[axis] // 2), slice(batch[axis] // 2, None)):
-            product(
-                calls,
-                _part(a, axis, part, len(batch)),
-                _part(b, axis, part, len(batch)),
-                _part(c, axis, part, len(batch)),
-            )
-        return
-    sizes = (1,) * (2 - len(sizes)) + sizes
-    padded = [(0,) * (2 - len(s)) + s for s in strides]
-    left, right, result = (Matrices(x, *s, *_matrix_strides(x)) for x, s in zip((a, b, c), padded, strict=True))
-    _dispatch(calls, Problem(left, right, result, m, n, k, count, sizes[1]))
+    if len(sizes) > 2 or count > GRID:
+        return None
+    padded = [(0,) * (2 - len(steps)) + steps for steps in strides]
+    left, right, result, *more = (
+        Matrices(x, steps[0], steps[1], row, column)
+        for x, steps, row, column in zip(arrays, padded, rows, columns, strict=True)
+    )
+    return Problem(left, right, result, m, n, k, count, sizes[-1] if sizes else 1), more
+
+
+def route(problem: Problem) -> str:
+    """Which kernels compute a product: "few rows", "few columns", "small", "tiled", or "large" of any strides."""
+    m, n, k = problem.m, problem.n, problem.k
+    if m > ROWS[-1] and n <= ROWS[-1]:
+        return "few columns"
+    if m <= ROWS[-1] and n * k >= 1024 and (problem.b.row == 1 or problem.b.column == 1):
+        return "few rows"
+    if max(m, n) <= 32 or k < 8 or m * n * k < 32**3:
+        return "small"
+    return "tiled" if problem.c.column == 1 or problem.c.row == 1 else "large"
 
 
 def _dispatch(calls: DeviceCalls, problem: Problem) -> None:
-    if problem.m > ROWS[-1] and problem.n <= ROWS[-1]:
-        problem = problem.exchanged()
-    m, n, k = problem.m, problem.n, problem.k
-    if m <= ROWS[-1] and n * k >= 1024 and (problem.b.row == 1 or problem.b.column == 1):
+    way = route(problem)
+    if way == "few columns":
+        _dispatch(calls, problem.exchanged())
+    elif way == "few rows":
         _few_rows(calls, problem)
-    elif max(m, n) <= 32 or k < 8 or m * n * k < 32**3:
-        _simple(calls, problem, 32)
-    elif problem.c.column == 1 or problem.c.row == 1:
+    elif way == "tiled":
         _tiled(calls, problem if problem.c.column == 1 else problem.exchanged())
     else:
-        _simple(calls, problem, 64)
+        _simple(calls, problem, 32 if way == "small" else 64)
 
 
 # --- few rows -------------------------------------------------------------------------------------------
@@ -183,26 +220,28 @@ def _simple(calls: DeviceCalls, problem: Problem, tile: int) -> None:
     )  # fmt: skip
 
 
-def _tiled(calls: DeviceCalls, problem: Problem) -> None:
-    """Tensor cores: an operand without contiguous rows or columns is copied first."""
-    outer = problem.batches // problem.inner
-    m, n, k, batches = problem.m, problem.n, problem.k, problem.batches
+def readable(calls: DeviceCalls, problem: Problem) -> Problem:
+    """The problem with copies of the operands that have neither contiguous rows nor contiguous columns."""
+    outer, inner = problem.batches // problem.inner, problem.inner
     if problem.a.column != 1 and problem.a.row != 1:
-        problem = problem._replace(a=_dense(calls, problem.a, outer, problem.inner, m, k))
+        problem = problem._replace(a=_dense(calls, problem.a, outer, inner, problem.m, problem.k))
     if problem.b.column != 1 and problem.b.row != 1:
-        problem = problem._replace(b=_dense(calls, problem.b, outer, problem.inner, k, n))
-    a, b = problem.a, problem.b
-    a_deep, b_deep = a.column == 1, b.row == 1
-    a_line, b_line = a.row if a_deep else a.column, b.column if b_deep else b.row
-    dtype = problem.dtype
+        problem = problem._replace(b=_dense(calls, problem.b, outer, inner, problem.k, problem.n))
+    return problem
+
+
+def _tiled(calls: DeviceCalls, problem: Problem) -> None:
+    """Tensor cores."""
+    problem = readable(calls, problem)
+    m, n, k, batches, dtype = problem.m, problem.n, problem.k, problem.batches, problem.dtype
     tiling, splits = choose(dtype, m, n, k, batches, calls.runtime.driver.processors)
     chunk = -(-k // (splits * DEPTH[dtype])) * DEPTH[dtype]
     splits = -(-k // chunk)
     out, c, finish = _parts(calls, problem, splits)
-    kernel = tiled_kernel(dtype, tiling, a_deep, b_deep, a.aligned(a_line), b.aligned(b_line), out)
+    target = problem._replace(c=c)
     calls.launch(
-        kernel, (-(-m // tiling.m) * -(-n // tiling.n), batches, splits), tiling.threads,
-        a.array, b.array, c.array, m, n, k, a_line, b_line, c.row, *problem._replace(c=c).batch_strides,
+        tiled_kernel(dtype, tiling, *problem.layout, out), (-(-m // tiling.m) * -(-n // tiling.n), batches, splits),
+        tiling.threads, problem.a.array, problem.b.array, c.array, m, n, k, *target.lines, *target.batch_strides,
         chunk, batches * m * n, c.paired(batches * m * n if splits > 1 else 0), shared=tiling.shared_bytes,
     )  # fmt: skip
     finish()
@@ -288,13 +327,6 @@ def _collapsed(sizes: tuple[int, ...], strides: list[tuple[int, ...]]) -> tuple[
         else:
             kept.append((size, steps))
     return tuple(size for size, _ in kept), [tuple(steps[i] for _, steps in kept) for i in range(len(strides))]
-
-
-def _at(x: DeviceArray, i: int, dims: int) -> DeviceArray:
-    """x without the first of `dims` leading dimensions of the result, at place i of it."""
-    if x.ndim - 2 < dims:
-        return x
-    return x[i if x.shape[0] > 1 else 0]
 
 
 def _part(x: DeviceArray, axis: int, part: slice, dims: int) -> DeviceArray:

@@ -37,6 +37,7 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("cross_entropy cross_entropy_grad", _HALVES),
     ),
     "products": (("matmul", _FLOATS),),
+    "epilogue": (("fused_matmul", ("float32",)),),
     "projection": (("linear_cross_entropy linear_cross_entropy_grad", ("float32",)),),
     "attention": (("attention attention_grad flash_attention flash_attention_grad", _FLOATS),),
 }

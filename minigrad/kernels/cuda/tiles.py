@@ -188,6 +188,24 @@ def copier(dtype: str, rows: int, threads: int, is_deep: bool, vector: bool) -> 
     return start
 
 
+def unrolled(step: Any, count: int) -> Any:
+    """The device function (i, *arguments) that calls step(i, *arguments) to step(i + count - 1, *arguments).
+
+    Unlike a loop it is unrolled whatever its length: arrays that are indexed by i can lie in registers.
+    """
+    if count == 1:
+        return step
+    half = count // 2
+    first, second = unrolled(step, half), unrolled(step, count - half)
+
+    @device
+    def both(i, *arguments):
+        first(i, *arguments)
+        second(i + half, *arguments)
+
+    return both
+
+
 # --- into registers -------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,34 @@ def test_not_a_number_stays_and_touches_its_row_and_column_only(tiled):
     assert np.isfinite(np.delete(c, 3, 0)).all()
 
 
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("views", [(None, None), (swapped, swapped)])
+def test_numbers_beyond_the_finite_give_what_float32_gives(tiled, views, splits):
+    """Infinities of both signs, NaN, the largest float (its nearest tf32 is infinite); denormals in steps of 2^-136."""
+    tiled(TINY, splits)
+    rng = np.random.default_rng(15)
+    k = 20 if splits == 1 else 256
+    a, b = normal(rng, *((k, 35) if views[0] else (35, k))), normal(rng, *((33, k) if views[1] else (k, 33)))
+    largest, tiny = np.finfo(np.float32).max, np.float32(2.0**-130)
+    left, right = (seen(x, view) for x, view in zip((a, b), views, strict=True))
+    left[0, 3], left[1, 4], left[2, 5], left[3, :7] = np.inf, -np.inf, np.nan, (np.inf, *[0] * 5, -np.inf)
+    left[4], left[4, 6], left[5] = 0, largest, 0
+    left[5, 7], left[6], left[34, 2] = tiny, 1, np.inf
+    right[8, 0], right[9, 1:3] = np.inf, (np.nan, -np.inf)
+    right[:, 5], right[6, 5], right[:, 6], right[7, 6] = 0, 1, 0, 3
+    right[6, 7], right[:, 8], right[9, 8], right[3, 9] = 0.5, 0, largest, 0  # 0 times an infinity
+    with np.errstate(invalid="ignore", over="ignore"):
+        found, exact, terms, _ = product_of(a, b, layouts=views, seed=1)
+        expected = exact.astype(np.float32)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    error = np.abs(found[finite].astype(np.float64) - exact[finite])
+    assert (error <= k * 2.0**-24 * terms[finite] + 1e-44).all()  # as a chain of float32 additions
+    assert found[4, 5] == largest
+    assert found[5, 6] == 3 * tiny
+    assert np.isinf(found[34, 32])
+
+
 # --- any strides, small shapes --------------------------------------------------------------------------
 
 
