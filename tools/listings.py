@@ -163,8 +163,8 @@ def surprises(rows: Sequence[Row], known: Mapping[Key, Defect]) -> Iterator[str]
     for row in rows:
         broken, defect = {result.claim for result in row.broken}, known.get(row.key, Defect())
         place = f"{row.document}:{row.line} {row.name}"
-        if broken and not defect.rows:
-            yield f"{place}: the ledgers list no defect, and it breaks {', '.join(sorted(broken))}"
+        for claim in sorted(broken - defect.claims):
+            yield f"{place}: it breaks {claim}, of which the ledgers say nothing"
         for claim in sorted(defect.claims - broken):
             yield f"{place}: it keeps {claim}, which the ledgers say it breaks ({', '.join(defect.rows)})"
 
@@ -233,8 +233,8 @@ def _page(rows: str) -> str:
         "Every `nn.Module` class of the documents' Python listings, run as a subject without any code for it:\n"
         "`python -m tools.listings FOLDER --markdown docs/listings.md`, where FOLDER holds the documents as text. A\n"
         "whole model is tested in its own role and in those of its components. *Ledger rows* are what the documents'\n"
-        "ledgers list against a class ([`tools/listings.toml`](../tools/listings.toml)): a class without any must\n"
-        "break no claim, and every one of them must show; the program fails otherwise.\n\n"
+        "ledgers list against a class, with the claims that it then breaks\n"
+        "([`tools/listings.toml`](../tools/listings.toml)): those and no other, or the program fails.\n\n"
         f"{rows}\n"
     )
 

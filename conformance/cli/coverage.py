@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     from conformance.verifications import VERIFICATIONS
 
     catalogue = load()
+    broken = {claim for mutant in MUTANTS.values() for claim in mutant.breaks}
     covered = covered_rows(catalogue, {*CHECKS, *VERIFICATIONS})
     show_table(["document", "title", "rows", "cited", "testable", "covered", "claims"], by_document(catalogue, covered))
     show_table(
@@ -40,9 +41,11 @@ def run(arguments: argparse.Namespace) -> int:
     )
     testable = [row for row in catalogue.rows() if row not in catalogue.untestable()]
     print(f"{len(covered)} of {len(testable)} testable statements covered ({len(catalogue.rows())} statements in all)")
+    print(rows_per_claim(catalogue))
+    idle = [slug for slug in CHECKS if slug not in broken]
+    print(f"{len(CHECKS)} checks and {len(MUTANTS)} mutants; {len(idle)} checks have none that they must kill")
     for claim, rows in explained(catalogue, covered).items():
         print(f"not tested: {', '.join(rows)} ({claim.slug}: {' '.join(claim.why.split())})")
-    broken = {claim for mutant in MUTANTS.values() for claim in mutant.breaks}
     problems = [*lint(catalogue, CHECKS, VERIFICATIONS), *missing(catalogue, covered, CHECKS, broken)]
     for problem in problems:
         print(f"catalogue: {problem}", file=sys.stderr)
@@ -60,6 +63,18 @@ def explained(catalogue: Catalogue, covered: Collection[str]) -> dict[Claim, lis
     settled = {*covered, *catalogue.untestable()}
     rows = {c: [r for r in c.sources if r not in settled] for c in catalogue.claims.values() if c.why}
     return {claim: left for claim, left in rows.items() if left}
+
+
+def rows_per_claim(catalogue: Catalogue) -> str:
+    """How many statements a claim joins, in a sentence."""
+    claims = catalogue.claims.values()
+    most = max(claims, key=lambda claim: len(claim.sources))
+    mean = sum(len(claim.sources) for claim in claims) / len(claims)
+    merged = sum(bool(claim.merged_because) for claim in claims)
+    return (
+        f"{mean:.1f} statements a claim, at most {len(most.sources)} ({most.slug}); "
+        f"{merged} claims join statements that the ledgers keep apart, and say why"
+    )
 
 
 def missing(

@@ -100,5 +100,7 @@ def test_a_defect_that_no_ledger_lists_and_one_that_is_missing_are_told():
     broken = [Result(claim, Verdict.FAIL)]
     known = {key: listings.Defect(("000-001",), frozenset({claim}))}
     assert not list(listings.surprises([listings.Row(*key, broken=broken)], known))
-    assert "the ledgers list no defect" in next(listings.surprises([listings.Row(*key, broken=broken)], {}))
+    assert f"it breaks {claim}, of which" in next(listings.surprises([listings.Row(*key, broken=broken)], {}))
+    more = [*broken, Result("another-claim", Verdict.FAIL)]
+    assert "it breaks another-claim, of which" in next(listings.surprises([listings.Row(*key, broken=more)], known))
     assert "(000-001)" in next(listings.surprises([listings.Row(*key)], known))
