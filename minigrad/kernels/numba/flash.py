@@ -1,9 +1,10 @@
 """Flash attention: scores live only for a block of queries and a chunk of keys, hidden parts of the square are skipped.
 
-A head's keys and values are copied once into padded rows and transposed panels, so that every product runs in
-whole register tiles (`minigrad.kernels.numba.tile`); softmax runs online over the chunks, in powers of two. One thread
-takes whole heads in the backward pass (query heads that share a key head stay together), blocks of queries in the
-forward pass: nobody waits for anybody, and results do not depend on the number of threads.
+A block of queries stands side by side in vectors and the keys follow each other, so that softmax goes down columns
+(`minigrad.kernels.numba.columns`, in powers of two, online over the chunks) and products run in register tiles
+(`minigrad.kernels.numba.tile`). One thread takes whole heads in the backward pass (query heads that share a key head
+stay together), blocks of queries in the forward pass: nobody waits for anybody, and results do not depend on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -15,27 +16,35 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba.columns import turn, weigh, weigh_back
 from minigrad.kernels.numba.jit import inline, kernel
-from minigrad.kernels.numba.math import as_float, exp, exp2, log
+from minigrad.kernels.numba.math import exp, log
 from minigrad.kernels.numba.philox import AT_ONCE, draw
 from minigrad.kernels.numba.tile import LANES, ROWS, multiply
 
 Array = np.ndarray
 BLOCK = 64  # queries at a time
-PANEL = 64  # keys of a transposed panel
 CHUNK, CHUNK_BACK = 256, 128  # keys whose scores are held at a time, forward and backward
-STEP = 64  # scores of a row are gone through in multiples of it
 PAIR = 0.02  # nanoseconds of one multiplication and addition, about
-_SKEW = 16  # rows of scores lie this much further apart, or all would fall into the same lines of the cache
 
-_LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
 _ZERO, _ONE, _LOW, _HIGH = np.float32(0), np.float32(1), np.float32(-np.inf), np.float32(np.inf)
-LOG2E, LN2 = math.log2(math.e), math.log(2)
-_LOG2E, _LN2 = np.float32(LOG2E), np.float32(LN2)
+_LOG2E, _LN2 = np.float32(math.log2(math.e)), np.float32(math.log(2))
 _NO_MASK, _NO_KEY = np.zeros(1, np.bool_), np.zeros(2, np.int64)
 
 
 # --- copies -----------------------------------------------------------------------------------------
+
+
+@inline
+def _padded(n):
+    """`n` elements in whole vectors."""
+    return -(-n // LANES) * LANES
+
+
+@inline
+def _pitch(t_query):
+    """From one key's scores to the next one's: an odd number of vectors, or columns meet in few lines of the cache."""
+    return min(BLOCK, _padded(t_query)) | LANES
 
 
 @inline
@@ -48,64 +57,88 @@ def _rows(target, t0, t_step, source, s0, s_step, count, columns, factor):
 
 
 @inline
-def _panels(target, source, s0, s_step, count, columns, padded):
-    """Rows transposed, PANEL at a time: row j, column c goes to panel j // PANEL, row c, column j % PANEL."""
-    for p in range(0, count, PANEL):
-        width = min(PANEL, count - p)
-        for j in range(width):
-            to, of = target[p * padded + j :], source[s0 + (p + j) * s_step :][:columns]
-            for c in range(columns):
-                to[c * PANEL] = of[c]
+def _transposed(target, pitch, source, s0, s_step, count, columns, factor):
+    """`count` rows of `columns` elements times `factor` as columns: row i, column c goes to c * pitch + i."""
+    whole = columns // LANES * LANES
+    for i in range(0, count, LANES):
+        for c in range(0, whole, LANES):
+            turn(target, c * pitch + i, pitch, source, s0 + i * s_step + c, s_step, min(LANES, count - i), factor)
+    for i in range(count if whole < columns else 0):
+        to, of = target[whole * pitch + i :], source[s0 + i * s_step + whole :][: columns - whole]
+        for c in range(columns - whole):
+            to[c * pitch] = of[c] * factor
 
 
-# --- a row of scores --------------------------------------------------------------------------------
-
-
-@inline
-def _clear(scores, at, width, low, high):
-    """Hide a row's scores outside of low .. high, up to whole vectors, and zero the rest; the range to go through.
-
-    Loops over whole vectors have no remainder, which would be computed element by element.
-    """
-    row = scores[at : at + -(-width // STEP) * STEP]
-    if low >= high:
-        row[:] = _ZERO
-        return 0, 0
-    begin, end = low // STEP * STEP, -(-high // STEP) * STEP
-    row[:begin] = _ZERO
-    row[begin:low] = _LOW
-    row[high:end] = _LOW
-    row[end:] = _ZERO
-    return begin, end
+# --- a chunk of scores: key j of the chunk in row j, queries side by side -----------------------------
+#
+# `first`: the position of the block's first query, counted from the chunk's first key; query i stands at first + i and
+# sees the keys first + i - back .. first + i + ahead. Products and softmax go through keys in multiples of ROWS, so
+# that whatever a tile reads has been computed.
 
 
 @inline
-def _shade(line, distance, slope, masked, seen):
-    """Subtract slope * |distance - j| from the keys j of a row, hide those that are not `seen`."""
+def _score(scores, pitch, keys, at, step, d, queries_t, width, n, first, ahead, back):
+    """Products of the chunk's keys with the queries; those that nobody may see stay as they are."""
+    for j in range(0, width, ROWS):
+        low = max(j - ahead - first, 0) // LANES * LANES
+        high = min(j + ROWS + back - first, n)
+        if low < high:
+            multiply(scores, j * pitch + low, pitch, keys, at + j * step, step, 1, queries_t, low, pitch,
+                     min(ROWS, width - j), _padded(high - low), d, False)  # fmt: skip
+
+
+@inline
+def _range(lane, width, first, ahead, back):
+    """The keys that LANES queries from `lane` on may see, in whole tiles."""
+    low = max(first + lane - back, 0) // ROWS * ROWS
+    return low, min(-(-(first + lane + LANES + ahead) // ROWS) * ROWS, width)
+
+
+@inline
+def _hide(scores, pitch, width, n, first, ahead, back, slope, mask, mask_at, at):
+    """Subtract slope * distance from the scores, and set those of hidden keys to minus infinity."""
+    lanes = _padded(n)
     if slope != _ZERO:
-        for j in range(len(line)):
-            line[j] -= slope * np.float32(abs(distance - j))
-    if masked:
-        for j in range(len(line)):
-            line[j] = line[j] if seen[j] else _LOW
+        for j in range(width):
+            line = scores[j * pitch :][:lanes]
+            for i in range(lanes):
+                line[i] -= slope * np.float32(abs(first + i - j))
+    shared = mask_at[3] > 0 and mask_at[2] == 0  # one row of the mask is for all queries
+    for j in range(width):
+        low, high = min(max(j - ahead - first, 0), lanes), max(min(j + back - first + 1, lanes), 0)
+        if shared and not mask[at + j]:
+            low = lanes
+        scores[j * pitch :][:low] = _LOW
+        scores[j * pitch :][high:lanes] = _LOW
+    if mask_at[2] > 0:
+        for i in range(n):
+            seen = mask[at + i * mask_at[2] :][:width]
+            column = scores[i:]
+            for j in range(width):
+                if not seen[j]:
+                    column[j * pitch] = _LOW
 
 
 @inline
-def _peak(bits):
-    """The largest of a row, NaN above all: floats in the order of integers, a maximum that vectorises."""
-    highest = _LEAST
-    for j in range(len(bits)):
-        word = bits[j]
-        highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
-    return as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
+def _draw(kept, pitch, width, n, first, ahead, back, index, step, key, drops, keeps, words):
+    """The factors of dropout of every key that a query may see: that of the first key and query is number `index` of
+    the draw `key`, and a query further is `step` more."""
+    for i in range(n):
+        low, high = max(first + i - back, 0), min(first + i + ahead + 1, width)
+        if low < high:
+            number = index + i * step + low
+            block = number // 4
+            draw(words, key[0], key[1] + block, (number + high - low + 3) // 4 - block)
+            drawn, column = words[number - 4 * block :][: high - low], kept[low * pitch + i :]
+            for j in range(high - low):
+                column[j * pitch] = keeps if np.int64(drawn[j] >> np.uint32(8)) >= drops else _ZERO
 
 
 @inline
-def _drop(words, index, count, key):
-    """The words of the elements index .. index + count of the draw `key`; where in `words` the first one stands."""
-    first = index // 4
-    draw(words, key[0], key[1] + first, (index + count + 3) // 4 - first)
-    return index - 4 * first
+def _scale(scores, kept, count):
+    line, factors = scores[:count], kept[:count]
+    for i in range(count):
+        line[i] *= factors[i]
 
 
 # --- forward ----------------------------------------------------------------------------------------
@@ -121,93 +154,69 @@ def _forward(
     Query i of position p = i + Tk - Tq sees the keys p - back .. p + ahead. drops: words below it drop an element.
     """
     heads, group, t_query, t_key, d, dv = shape
-    d_pad, dv_pad, t_pad = -(-d // LANES) * LANES, -(-dv // LANES) * LANES, -(-t_key // PANEL) * PANEL
+    pitch, dv_pad, chunk = _pitch(t_query), _padded(dv), min(CHUNK, t_key)
     blocks = -(-t_query // BLOCK)
-    stride = min(CHUNK, t_pad) + _SKEW
-    keys_t, values = np.zeros(t_pad * d_pad, np.float32), np.zeros(t_pad * dv_pad, np.float32)
-    queries, mixed = np.zeros(BLOCK * d_pad, np.float32), np.zeros(BLOCK * dv_pad, np.float32)
-    scores, peaks, totals = (
-        np.zeros(BLOCK * stride, np.float32),
-        np.empty(BLOCK, np.float32),
-        np.empty(BLOCK, np.float32),
-    )
-    bits, words = scores.view(np.int32), np.empty(stride + 8 * AT_ONCE, np.uint32)
+    values, queries_t = np.zeros(t_key * dv_pad, np.float32), np.zeros(d * pitch, np.float32)
+    mixed, scores = np.empty(pitch * dv_pad, np.float32), np.zeros(chunk * pitch, np.float32)
+    peaks, totals, factors = np.empty(pitch, np.float32), np.empty(pitch, np.float32), np.empty(pitch, np.float32)
+    kept = np.zeros(chunk * pitch if drops else 0, np.float32)
+    words = np.empty(chunk + 8 * AT_ONCE, np.uint32)
     masked, held = mask_at[3] > 0, -1
     begin, limit = 0, t_key
     for task in range(start, stop):
         b, h, r0 = task // (blocks * heads), task // blocks % heads, task % blocks * BLOCK
         hk = h // group
+        at_key = b * k_at[0] + hk * k_at[1]
         if held != b * heads + hk:
             held = b * heads + hk
-            _panels(keys_t, k, b * k_at[0] + hk * k_at[1], k_at[2], t_key, d, d_pad)
             _rows(values, 0, dv_pad, v, b * v_at[0] + hk * v_at[1], v_at[2], t_key, dv, _ONE)
         n = min(BLOCK, t_query - r0)
+        at_mask = b * mask_at[0] + h * mask_at[1] + r0 * mask_at[2]
         if masked:
-            at = b * mask_at[0] + h * mask_at[1] + r0 * mask_at[2]
-            begin, limit = _visible(mask, at, mask_at[2], n, t_key)
-        first = t_key - t_query + r0  # the position of the block's first query
-        _rows(queries, 0, d_pad, q, b * q_at[0] + h * q_at[1] + r0 * q_at[2], q_at[2], n, d, scale * _LOG2E)
-        mixed[:] = _ZERO
+            begin, limit = _visible(mask, at_mask, mask_at[2], n, t_key)
+        position = t_key - t_query + r0  # of the block's first query
+        _transposed(queries_t, pitch, q, b * q_at[0] + h * q_at[1] + r0 * q_at[2], q_at[2], n, d, scale * _LOG2E)
         totals[:] = _ZERO
         peaks[:] = _LOW
-        slope = slopes[h] * _LOG2E
-        c0 = max(begin, first - back) // PANEL * PANEL
-        end = min(limit, first + n + ahead)
+        slope, more = slopes[h] * _LOG2E, False
+        c0 = max(begin, position - back)
+        end = min(limit, position + n + ahead)
         while c0 < end:
-            width = min(CHUNK, end - c0)
-            _score(scores, stride, queries, d_pad, keys_t, c0, width, n, first, ahead, back)
-            for i in range(n):
-                low = max(begin, first + i - back, c0) - c0
-                high = min(limit, first + i + ahead + 1, c0 + width) - c0
-                if low < high and (masked or slope != _ZERO):
-                    at = b * mask_at[0] + h * mask_at[1] + (r0 + i) * mask_at[2] + c0 + low
-                    _shade(scores[i * stride :][low:high], first + i - c0 - low, slope, masked, mask[at:])
-                low, high = _clear(scores, i * stride, width, low, high)
-                if low >= high:
-                    continue
-                line, row = scores[i * stride :][low:high], bits[i * stride :][low:high]
-                before, peak = peaks[i], _peak(row)
-                peak = before if before > peak else peak
-                if peak == _LOW:  # nothing is visible so far
-                    line[:] = _ZERO
-                    continue
-                total = _ZERO
-                for j in range(high - low):
-                    e = exp2(line[j] - peak)
-                    line[j] = e
-                    total += e
-                if before != peak:
-                    factor = exp2(before - peak)
-                    totals[i] *= factor
+            width, first = min(chunk, end - c0), position - c0
+            _score(scores, pitch, k, at_key + c0 * k_at[2], k_at[2], d, queries_t, width, n, first, ahead, back)
+            _hide(scores, pitch, width, n, first, ahead, back, slope, mask, mask_at, at_mask + c0)
+            for lane in range(0, n, LANES):
+                low, high = _range(lane, width, first, ahead, back)
+                weigh(scores, peaks, totals, factors, pitch, low, high, lane)
+            if drops:
+                index = ((b * heads + h) * t_query + r0) * t_key + c0
+                _draw(kept, pitch, width, n, first, ahead, back, index, t_key, key, drops, keeps, words)
+                _scale(scores, kept, width * pitch)
+            if more:
+                for i in range(n):
                     of = mixed[i * dv_pad :][:dv_pad]
                     for c in range(dv_pad):
-                        of[c] *= factor
-                    peaks[i] = peak
-                totals[i] += total
-                if drops:
-                    index = ((b * heads + h) * t_query + r0 + i) * t_key + c0 + low
-                    drawn = words[_drop(words, index, high - low, key) :]
-                    for j in range(high - low):
-                        line[j] = line[j] * keeps if np.int64(drawn[j] >> np.uint32(8)) >= drops else _ZERO
+                        of[c] *= factors[i]
             for i in range(0, n, ROWS):
-                low = max(begin, first + i - back, c0)
-                high = min(limit, first + i + ROWS + ahead, c0 + width)
-                if low < high:
-                    multiply(mixed, i * dv_pad, dv_pad, scores, i * stride + low - c0, stride, 1,
-                             values, low * dv_pad, dv_pad, ROWS, dv_pad, high - low, True)  # fmt: skip
+                low, high = max(first + i - back, 0), min(first + i + ROWS + ahead, width)
+                multiply(mixed, i * dv_pad, dv_pad, scores, low * pitch + i, 1, pitch,
+                         values, (c0 + low) * dv_pad, dv_pad, min(ROWS, n - i), dv_pad, high - low, more)  # fmt: skip
             c0 += width
+            more = True
+        ends = lse[(b * heads + h) * t_query + r0 :][:n]
         for i in range(n):
-            total = totals[i]
-            at = b * out_at[0] + h * out_at[1] + (r0 + i) * out_at[2]
-            _rows(out, at, 0, mixed, i * dv_pad, 0, 1, dv, _ONE / total if total != _ZERO else _ZERO)
-            lse[(b * heads + h) * t_query + r0 + i] = (
-                np.float32(log(total) + peaks[i] * LN2) if total != _ZERO else _LOW
-            )
+            ends[i] = log(totals[i]) + peaks[i] * _LN2
+        for i in range(n):
+            total, at = totals[i], b * out_at[0] + h * out_at[1] + (r0 + i) * out_at[2]
+            if total != _ZERO:
+                _rows(out, at, 0, mixed, i * dv_pad, 0, 1, dv, _ONE / total)
+            else:
+                out[at : at + dv] = _ZERO
 
 
 @inline
 def _visible(mask, at, step, rows, t_key):
-    """A range of keys outside of which the mask hides everything from `rows` queries, by panels where these differ."""
+    """A range of keys outside of which the mask hides everything from `rows` queries, by chunks where these differ."""
     begin, limit = 0, t_key
     if step == 0:
         while begin < limit and not mask[at + begin]:
@@ -215,10 +224,10 @@ def _visible(mask, at, step, rows, t_key):
         while begin < limit and not mask[at + limit - 1]:
             limit -= 1
         return begin, limit
-    while begin < limit and not _any(mask, at + begin, step, rows, min(PANEL, limit - begin)):
-        begin += PANEL
-    while begin < limit and not _any(mask, at + (limit - 1) // PANEL * PANEL, step, rows, (limit - 1) % PANEL + 1):
-        limit = (limit - 1) // PANEL * PANEL
+    while begin < limit and not _any(mask, at + begin, step, rows, min(BLOCK, limit - begin)):
+        begin += BLOCK
+    while begin < limit and not _any(mask, at + (limit - 1) // BLOCK * BLOCK, step, rows, (limit - 1) % BLOCK + 1):
+        limit = (limit - 1) // BLOCK * BLOCK
     return begin, limit
 
 
@@ -232,19 +241,6 @@ def _any(mask, at, step, rows, columns):
     return found
 
 
-@inline
-def _score(scores, stride, queries, d, keys_t, c0, width, n, first, ahead, back):
-    """Products of the queries with the chunk's keys; tiles that nobody may see stay as they are."""
-    for p in range(0, width, PANEL):
-        key = c0 + p
-        low = max(key - ahead - first, 0) // ROWS * ROWS
-        high = min(n, key + PANEL + back - first)
-        for i in range(low, high, ROWS):
-            columns = min(width - p, first + i + ROWS + ahead - key, PANEL)
-            multiply(scores, i * stride + p, stride, queries, i * d, d, 1, keys_t, key * d, PANEL,
-                     ROWS, -(-columns // LANES) * LANES, d, False)  # fmt: skip
-
-
 # --- backward ---------------------------------------------------------------------------------------
 
 
@@ -255,32 +251,36 @@ def _backward(
 ):  # fmt: skip
     """Tasks are (batch, key head); the rest as in `_forward`."""
     heads, group, t_query, t_key, d, d_value = shape
-    d_pad, dv_pad, t_pad = -(-d // LANES) * LANES, -(-d_value // LANES) * LANES, -(-t_key // PANEL) * PANEL
-    stride = min(CHUNK_BACK, t_pad) + _SKEW
-    keys, keys_t = np.zeros(t_pad * d_pad, np.float32), np.zeros(t_pad * d_pad, np.float32)
-    values_t = np.zeros(t_pad * dv_pad, np.float32)
-    d_keys, d_values = np.empty(t_pad * d_pad, np.float32), np.empty(t_pad * dv_pad, np.float32)
-    queries, d_queries = np.zeros(BLOCK * d_pad, np.float32), np.zeros(BLOCK * d_pad, np.float32)
-    ups, inner = np.zeros(BLOCK * dv_pad, np.float32), np.empty(BLOCK, np.float32)
-    scores, slants = np.zeros(BLOCK * stride, np.float32), np.zeros(BLOCK * stride, np.float32)
-    words = np.empty(stride + 8 * AT_ONCE, np.uint32)
+    pitch, d_pad, dv_pad = _pitch(t_query), _padded(d), _padded(d_value)
+    chunk = min(CHUNK_BACK, t_key)
+    keys = np.zeros(t_key * d_pad, np.float32)
+    d_keys, d_values = np.empty(t_key * d_pad, np.float32), np.empty(t_key * dv_pad, np.float32)
+    queries, ups = np.zeros(pitch * d_pad, np.float32), np.zeros(pitch * dv_pad, np.float32)
+    queries_t, ups_t = np.zeros(pitch * d, np.float32), np.zeros(pitch * d_value, np.float32)
+    d_queries = np.empty(pitch * d_pad, np.float32)
+    inner, bases = np.zeros(pitch, np.float32), np.zeros(pitch, np.float32)
+    scores, slants = np.zeros(chunk * pitch, np.float32), np.zeros(chunk * pitch, np.float32)
+    kept = np.zeros(chunk * pitch if drops else 0, np.float32)
+    words = np.empty(chunk + 8 * AT_ONCE, np.uint32)
     masked, begin, limit = mask_at[3] > 0, 0, t_key
     for task in range(start, stop):
         b, hk = task // (heads // group), task % (heads // group)
-        _panels(keys_t, k, b * k_at[0] + hk * k_at[1], k_at[2], t_key, d, d_pad)
-        _panels(values_t, v, b * v_at[0] + hk * v_at[1], v_at[2], t_key, d_value, dv_pad)
-        _rows(keys, 0, d_pad, k, b * k_at[0] + hk * k_at[1], k_at[2], t_key, d, _ONE)
+        at_key, at_value = b * k_at[0] + hk * k_at[1], b * v_at[0] + hk * v_at[1]
+        _rows(keys, 0, d_pad, k, at_key, k_at[2], t_key, d, _ONE)
         d_keys[:] = _ZERO
         d_values[:] = _ZERO
-        for turn in range(group * -(-t_query // BLOCK)):
-            h, r0 = hk * group + turn % group, turn // group * BLOCK
+        for visit in range(group * -(-t_query // BLOCK)):
+            h, r0 = hk * group + visit % group, visit // group * BLOCK
             n = min(BLOCK, t_query - r0)
+            at_mask = b * mask_at[0] + h * mask_at[1] + r0 * mask_at[2]
             if masked:
-                at = b * mask_at[0] + h * mask_at[1] + r0 * mask_at[2]
-                begin, limit = _visible(mask, at, mask_at[2], n, t_key)
-            first = t_key - t_query + r0
-            _rows(queries, 0, d_pad, q, b * q_at[0] + h * q_at[1] + r0 * q_at[2], q_at[2], n, d, scale * _LOG2E)
-            _rows(ups, 0, dv_pad, g, b * g_at[0] + h * g_at[1] + r0 * g_at[2], g_at[2], n, d_value, _ONE)
+                begin, limit = _visible(mask, at_mask, mask_at[2], n, t_key)
+            position = t_key - t_query + r0
+            at, at_up = b * q_at[0] + h * q_at[1] + r0 * q_at[2], b * g_at[0] + h * g_at[1] + r0 * g_at[2]
+            _rows(queries, 0, d_pad, q, at, q_at[2], n, d, scale * _LOG2E)
+            _rows(ups, 0, dv_pad, g, at_up, g_at[2], n, d_value, _ONE)
+            _transposed(queries_t, pitch, queries, 0, d_pad, n, d, _ONE)
+            _transposed(ups_t, pitch, ups, 0, dv_pad, n, d_value, _ONE)
             for i in range(n):
                 up = ups[i * dv_pad :][:d_value]
                 of = result[b * result_at[0] + h * result_at[1] + (r0 + i) * result_at[2] :][:d_value]
@@ -288,57 +288,43 @@ def _backward(
                 for c in range(d_value):
                     total += up[c] * of[c]
                 inner[i] = total
-            d_queries[:] = _ZERO
-            slope = slopes[h] * _LOG2E
-            c0 = max(begin, first - back) // PANEL * PANEL
-            end = min(limit, first + n + ahead)
+                base = lse[(b * heads + h) * t_query + r0 + i]
+                bases[i] = _HIGH if base == _LOW else base * _LOG2E
+            slope, more = slopes[h] * _LOG2E, False
+            c0 = max(begin, position - back)
+            end = min(limit, position + n + ahead)
             while c0 < end:
-                width = min(CHUNK_BACK, end - c0)
-                _score(scores, stride, queries, d_pad, keys_t, c0, width, n, first, ahead, back)
-                _score(slants, stride, ups, dv_pad, values_t, c0, width, n, first, ahead, back)
-                for i in range(n):
-                    low = max(begin, first + i - back, c0) - c0
-                    high = min(limit, first + i + ahead + 1, c0 + width) - c0
-                    if low < high and (masked or slope != _ZERO):
-                        at = b * mask_at[0] + h * mask_at[1] + (r0 + i) * mask_at[2] + c0 + low
-                        _shade(scores[i * stride :][low:high], first + i - c0 - low, slope, masked, mask[at:])
-                    _clear(slants, i * stride, width, low, high)
-                    low, high = _clear(scores, i * stride, width, low, high)
-                    if low >= high:
-                        continue
-                    line, slant = scores[i * stride :][low:high], slants[i * stride :][low:high]
-                    peak = np.float32(lse[(b * heads + h) * t_query + r0 + i] * LOG2E)
-                    peak = _HIGH if peak == _LOW else peak
-                    mean = inner[i]
-                    if drops:
-                        index = ((b * heads + h) * t_query + r0 + i) * t_key + c0 + low
-                        drawn = words[_drop(words, index, high - low, key) :]
-                        for j in range(high - low):
-                            p = exp2(line[j] - peak)
-                            kept = keeps if np.int64(drawn[j] >> np.uint32(8)) >= drops else _ZERO
-                            line[j] = p * kept
-                            slant[j] = p * (slant[j] * kept - mean) if p != _ZERO else _ZERO
-                    else:
-                        for j in range(high - low):
-                            p = exp2(line[j] - peak)
-                            line[j] = p
-                            slant[j] = p * (slant[j] - mean) if p != _ZERO else _ZERO
+                width, first = min(chunk, end - c0), position - c0
+                _score(scores, pitch, k, at_key + c0 * k_at[2], k_at[2], d, queries_t, width, n, first, ahead, back)
+                _score(slants, pitch, v, at_value + c0 * v_at[2], v_at[2], d_value, ups_t, width, n, first, ahead, back)
+                _hide(scores, pitch, width, n, first, ahead, back, slope, mask, mask_at, at_mask + c0)
+                if drops:
+                    index = ((b * heads + h) * t_query + r0) * t_key + c0
+                    _draw(kept, pitch, width, n, first, ahead, back, index, t_key, key, drops, keeps, words)
+                    _scale(slants, kept, width * pitch)
+                for lane in range(0, n, LANES):
+                    low, high = _range(lane, width, first, ahead, back)
+                    weigh_back(scores, slants, bases, inner, pitch, low, high, lane)
+                if drops:
+                    _scale(scores, kept, width * pitch)
                 for j in range(0, width, ROWS):
-                    low = max(c0 + j - ahead - first, 0)
-                    high = min(c0 + j + ROWS + back - first, n)
+                    low, high = max(j - ahead - first, 0), min(j + ROWS + back - first, n)
                     if low < high:
-                        multiply(d_values, (c0 + j) * dv_pad, dv_pad, scores, low * stride + j, 1, stride,
-                                 ups, low * dv_pad, dv_pad, ROWS, dv_pad, high - low, True)  # fmt: skip
-                        multiply(d_keys, (c0 + j) * d_pad, d_pad, slants, low * stride + j, 1, stride,
-                                 queries, low * d_pad, d_pad, ROWS, d_pad, high - low, True)  # fmt: skip
+                        tall = min(ROWS, width - j)
+                        multiply(d_values, (c0 + j) * dv_pad, dv_pad, scores, j * pitch + low, pitch, 1,
+                                 ups, low * dv_pad, dv_pad, tall, dv_pad, high - low, True)  # fmt: skip
+                        multiply(d_keys, (c0 + j) * d_pad, d_pad, slants, j * pitch + low, pitch, 1,
+                                 queries, low * d_pad, d_pad, tall, d_pad, high - low, True)  # fmt: skip
                 for i in range(0, n, ROWS):
-                    low = max(begin, first + i - back, c0)
-                    high = min(limit, first + i + ROWS + ahead, c0 + width)
-                    if low < high:
-                        multiply(d_queries, i * d_pad, d_pad, slants, i * stride + low - c0, stride, 1,
-                                 keys, low * d_pad, d_pad, ROWS, d_pad, high - low, True)  # fmt: skip
+                    low, high = max(first + i - back, 0), min(first + i + ROWS + ahead, width)
+                    multiply(d_queries, i * d_pad, d_pad, slants, low * pitch + i, 1, pitch,
+                             keys, (c0 + low) * d_pad, d_pad, min(ROWS, n - i), d_pad, high - low, more)  # fmt: skip
                 c0 += width
-            _rows(dq, b * dq_at[0] + h * dq_at[1] + r0 * dq_at[2], dq_at[2], d_queries, 0, d_pad, n, d, scale)
+                more = True
+            at = b * dq_at[0] + h * dq_at[1] + r0 * dq_at[2]
+            if not more:
+                d_queries[:] = _ZERO
+            _rows(dq, at, dq_at[2], d_queries, 0, d_pad, n, d, scale)
         _rows(dk, b * dk_at[0] + hk * dk_at[1], dk_at[2], d_keys, 0, d_pad, t_key, d, _LN2)
         _rows(dv, b * dv_at[0] + hk * dv_at[1], dv_at[2], d_values, 0, dv_pad, t_key, d_value, _ONE)
 

@@ -56,24 +56,6 @@ def exp(x):
     return _INF if x > _HIGHEST else y
 
 
-_MAGIC, _MAGIC_BITS, _LEAST_POWER = np.float32(12582912), np.int32(0x4B400000 - 127), np.float32(-126)
-_D1, _D2, _D3 = np.float32(6.9314694405e-1), np.float32(2.4022120237e-1), np.float32(5.5507134646e-2)
-_D4, _D5 = np.float32(9.6755418926e-3), np.float32(1.3276471291e-3)
-
-
-@inline
-def exp2(x):
-    """2^x for x below 128, relative error 1.3e-7; 0 below -126 (no denormals), NaN stays.
-
-    x = k + r with |r| <= 1/2; adding 1.5 2^23 rounds to k and leaves its bits at the end of the sum.
-    """
-    shifted = x + _MAGIC
-    r = x - (shifted - _MAGIC)
-    p = ((((_D5 * r + _D4) * r + _D3) * r + _D2) * r + _D1) * r + _ONE
-    y = p * as_float((as_int(shifted) - _MAGIC_BITS) << _MANTISSA)
-    return _ZERO if x < _LEAST_POWER else y
-
-
 @inline
 def sigmoid(x):
     """1 / (1 + e^-x)."""

@@ -1,13 +1,14 @@
 """Matrix products whose result stays in registers: the innermost loop of attention.
 
 LLVM's vectoriser does not keep a block of results in registers over a loop, so this one is written in its own language:
-a tile of `ROWS` x `LANES` results is loaded, `count` outer products are added to it, and it is stored. What is not
-known (the order of memory of the left factor) is a stride, so one loop serves A B and A^T B; the right factor has its
-rows in order. Nothing is packed and nothing is checked: callers pad to whole tiles.
+a tile of a few rows and vectors of results is loaded, `count` outer products are added to it, and it is stored. What is
+not known (the order of memory of the left factor) is a stride, so one loop serves A B and A^T B; the right factor has
+its rows in order. Nothing is packed and nothing is checked: callers pad columns to whole vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.binding
@@ -17,91 +18,121 @@ from numba.extending import intrinsic
 
 from minigrad.kernels.numba.jit import inline
 
-LANES = 16  # columns are padded to a multiple of it
-ROWS = 4  # rows are padded to a multiple of it
+LANES = 16  # elements of a vector: columns are padded to a multiple of it
 TURN = 2  # outer products in a turn of the loop
-# Columns of a tile in vectors of LANES: as many results as the registers hold (32 of 512 bits, or 16 of 256 bits).
-WIDE = 4 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 1
+ROWS = 8  # of a narrow tile; rows are worth cutting into multiples of it
+# Tiles of 4 x 4, 8 x 2 and 8 x 1 vectors fill the 32 registers of 512 bits; with 16 of 256 bits 4 x 1 has to do.
+_MANY = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 
-_FLOAT, _INT, _VECTOR = ir.FloatType(), ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
-_SPLAT = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+FLOAT, INT, VECTOR = ir.FloatType(), ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+_FIRST = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
 
 
-def _tile(vectors: int) -> Any:
-    """The tile of `vectors` * LANES columns; see `multiply` for the arguments."""
+def place(context: Any, builder: ir.IRBuilder, kind: Any, array: Any, offset: Any) -> Any:
+    """The address of an element of a flat array."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
+
+
+def load(builder: ir.IRBuilder, pointer: Any) -> Any:
+    """The vector at any address."""
+    loaded = builder.load(builder.bitcast(pointer, VECTOR.as_pointer()))
+    loaded.align = 4
+    return loaded
+
+
+def store(builder: ir.IRBuilder, vector: Any, pointer: Any) -> None:
+    builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer())).align = 4
+
+
+def splat(builder: ir.IRBuilder, number: Any) -> Any:
+    """A vector of one number."""
+    undefined = ir.Constant(VECTOR, ir.Undefined)
+    return builder.shuffle_vector(builder.insert_element(undefined, number, ir.IntType(32)(0)), undefined, _FIRST)
+
+
+def rows_of(builder: ir.IRBuilder, there: Any, rows: int) -> list[Any]:
+    """The numbers of `rows` rows of which only the first `there` exist: the last one stands for those that do not."""
+    last = builder.sub(there, INT(1))
+    return [builder.select(builder.icmp_signed("<", INT(i), last), INT(i), last) for i in range(rows)]
+
+
+def loop(
+    builder: ir.IRBuilder, begin: Any, end: Any, turn: int, state: Sequence[Any],
+    step: Callable[[Any, int, list[Any]], list[Any]],
+) -> list[Any]:  # fmt: skip
+    """`state` after step(k, k's place in the turn, state) for k = begin .. end: first `turn` of them at a time."""
+
+    def part(begin: Any, end: Any, turn: int, state: Sequence[Any]) -> list[Any]:
+        before, body, after = builder.block, builder.append_basic_block("turn"), builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed("<", begin, end), body, after)
+        builder.position_at_end(body)
+        k, held = builder.phi(INT), [builder.phi(value.type) for value in state]
+        new: list[Any] = list(held)
+        for number in range(turn):
+            new = step(builder.add(k, INT(number)), number, new)
+        following = builder.add(k, INT(turn))
+        builder.cbranch(builder.icmp_signed("<", following, end), body, after)
+        builder.position_at_end(after)
+        results = [builder.phi(value.type) for value in state]
+        for phis, first in (([k, *held], [begin, *state]), (results, state)):
+            for phi, start in zip(phis, first, strict=True):
+                phi.add_incoming(start, before)
+        for phi, value in zip([k, *held, *results], [following, *new, *new], strict=True):
+            phi.add_incoming(value, body)
+        return results
+
+    end = builder.select(builder.icmp_signed("<", end, begin), begin, end)
+    most = builder.add(begin, builder.and_(builder.sub(end, begin), INT(-turn)))
+    state = part(begin, most, turn, state)
+    return state if turn == 1 else part(most, end, 1, state)
+
+
+def _tile(rows: int, vectors: int) -> Any:
+    """The tile of up to `rows` rows, `vectors` * LANES columns; see `multiply` for the arguments.
+
+    Where there are fewer rows the last one is computed again in place of those that are missing.
+    """
 
     @intrinsic
     def tile(typing: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, am: Any, ak: Any, b: Any, bi: Any, bs: Any,
-             count: Any, add: Any) -> Any:  # fmt: skip
+             there: Any, count: Any, add: Any) -> Any:  # fmt: skip
         at = types.intp
-        return types.void(c, at, at, a, at, at, at, b, at, at, at, types.boolean), _build
+        return types.void(c, at, at, a, at, at, at, b, at, at, at, at, types.boolean), _build
 
     def _build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        c, ci, cs, a, ai, am, ak, b, bi, bs, count, add = arguments
+        c, ci, cs, a, ai, am, ak, b, bi, bs, there, count, add = arguments
+        c, a, b = (
+            place(context, builder, signature.args[which], array, offset)
+            for which, array, offset in ((0, c, ci), (3, a, ai), (7, b, bi))
+        )
+        row = rows_of(builder, there, rows)
+        lefts = [builder.mul(am, number) for number in row]
+        starts = [builder.gep(c, [builder.mul(cs, number)]) for number in row]
+        places = [builder.gep(start, [INT(LANES * j)]) for start in starts for j in range(vectors)]
+        zero = ir.Constant(VECTOR, [0.0] * LANES)
 
-        def memory(which: int, array: Any, offset: Any) -> Any:
-            return builder.gep(context.make_array(signature.args[which])(context, builder, array).data, [offset])
-
-        def load(pointer: Any) -> Any:
-            loaded = builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()))
-            loaded.align = 4
-            return loaded
-
-        def times(stride: Any, number: int) -> Any:
-            return builder.mul(stride, _INT(number))
-
-        c, a, b = memory(0, c, ci), memory(3, a, ai), memory(7, b, bi)
-        places = [
-            builder.gep(builder.gep(c, [times(cs, i)]), [_INT(LANES * j)]) for i in range(ROWS) for j in range(vectors)
-        ]
-        zero = ir.Constant(_VECTOR, [0.0] * LANES)
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-
-        def outer_product(k: Any, sums: list[Any]) -> list[Any]:
-            row, column = builder.gep(b, [builder.mul(k, bs)]), builder.gep(a, [builder.mul(k, ak)])
-            right = [load(builder.gep(row, [_INT(LANES * j)])) for j in range(vectors)]
+        def outer_product(k: Any, _: int, sums: list[Any]) -> list[Any]:
+            line, column = builder.gep(b, [builder.mul(k, bs)]), builder.gep(a, [builder.mul(k, ak)])
+            right = [load(builder, builder.gep(line, [INT(LANES * j)])) for j in range(vectors)]
             new: list[Any] = []
-            for i in range(ROWS):
-                element = builder.load(builder.gep(column, [times(am, i)]))
-                left = builder.insert_element(undefined, element, ir.IntType(32)(0))
-                left = builder.shuffle_vector(left, undefined, _SPLAT)
+            for offset in lefts:
+                left = splat(builder, builder.load(builder.gep(column, [offset])))
                 for j in range(vectors):
                     product = builder.fmul(left, right[j], flags=("contract",))
                     new.append(builder.fadd(sums[len(new)], product, flags=("contract",)))
             return new
 
-        def add_up(begin: Any, end: Any, steps: int, sums: list[Any]) -> list[Any]:
-            """`sums` and the outer products begin .. end, `steps` of them in each turn of a loop."""
-            before, loop, after = builder.block, builder.append_basic_block("turn"), builder.append_basic_block("after")
-            builder.cbranch(builder.icmp_signed("<", begin, end), loop, after)
-            builder.position_at_end(loop)
-            k, held = builder.phi(_INT), [builder.phi(_VECTOR) for _ in sums]
-            new: list[Any] = list(held)
-            for step in range(steps):
-                new = outer_product(builder.add(k, _INT(step)), new)
-            following = builder.add(k, _INT(steps))
-            builder.cbranch(builder.icmp_signed("<", following, end), loop, after)
-            builder.position_at_end(after)
-            results = [builder.phi(_VECTOR) for _ in sums]
-            for phis, first in (([k, *held], [begin, *sums]), (results, sums)):
-                for phi, start in zip(phis, first, strict=True):
-                    phi.add_incoming(start, before)
-            for phi, value in zip([k, *held, *results], [following, *new, *new], strict=True):
-                phi.add_incoming(value, loop)
-            return results
-
-        most = builder.and_(count, _INT(-TURN))
-        results = [builder.select(add, load(place), zero) for place in places]
-        results = add_up(_INT(0), most, TURN, results)
-        results = add_up(most, count, 1, results)
-        for place, result in zip(places, results, strict=True):
-            builder.store(result, builder.bitcast(place, _VECTOR.as_pointer())).align = 4
+        results = [builder.select(add, load(builder, where), zero) for where in places]
+        results = loop(builder, INT(0), count, TURN, results, outer_product)
+        for where, result in zip(places, results, strict=True):
+            store(builder, result, where)
         return context.get_dummy_value()
 
     return tile
 
 
-_one, _wide = _tile(1), _tile(WIDE)
+_four, _two = (_tile(4, 4), _tile(ROWS, 2)) if _MANY else (_tile(4, 1), _tile(4, 1))
+_one, _TALL = (_tile(ROWS, 1), ROWS) if _MANY else (_tile(4, 1), 4)
 
 
 @inline
@@ -109,13 +140,18 @@ def multiply(c, ci, cs, a, ai, am, ak, b, bi, bs, rows, columns, count, add):
     """c = a b, or c += a b if `add`, for `rows` x `columns` results and a sum of `count` products.
 
     Arrays are flat; the element (i, k) of a stands at ai + i am + k ak, the others at ci + i cs + j and bi + k bs + j.
-    Rows come in multiples of ROWS, columns of LANES.
+    Columns come in multiples of LANES. No count, or less, means no products.
     """
-    for i in range(0, rows, ROWS):
-        j = 0
-        while j + WIDE * LANES <= columns:
-            _wide(c, ci + i * cs + j, cs, a, ai + i * am, am, ak, b, bi + j, bs, count, add)
-            j += WIDE * LANES
-        while j < columns:
-            _one(c, ci + i * cs + j, cs, a, ai + i * am, am, ak, b, bi + j, bs, count, add)
-            j += LANES
+    j = 0
+    while _MANY and j + 4 * LANES <= columns:
+        for i in range(0, rows, 4):
+            _four(c, ci + i * cs + j, cs, a, ai + i * am, am, ak, b, bi + j, bs, min(4, rows - i), count, add)
+        j += 4 * LANES
+    while _MANY and j + 2 * LANES <= columns:
+        for i in range(0, rows, ROWS):
+            _two(c, ci + i * cs + j, cs, a, ai + i * am, am, ak, b, bi + j, bs, min(ROWS, rows - i), count, add)
+        j += 2 * LANES
+    while j < columns:
+        for i in range(0, rows, _TALL):
+            _one(c, ci + i * cs + j, cs, a, ai + i * am, am, ak, b, bi + j, bs, min(_TALL, rows - i), count, add)
+        j += LANES
