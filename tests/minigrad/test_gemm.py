@@ -1,4 +1,4 @@
-"""Products by the BLAS library's own function: every layout, batch and split against numpy; what it declines."""
+"""Products in a plan, by our tiles and by the BLAS library: every layout, batch and split against numpy."""
 
 from itertools import pairwise
 
@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import minigrad as mg
 from minigrad.compile import compile
-from minigrad.kernels import blas, threads
+from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm
 
+needs_tiles = pytest.mark.skipif(not gemm.SERVED, reason="tiles are for 512-bit vectors")
 needs_sgemm = pytest.mark.skipif(not gemm.address(), reason="numpy bundles no OpenBLAS with 64-bit integers here")
 
 
@@ -21,6 +22,63 @@ def laid(shape, turned, rng):
     if not turned:
         return rng.standard_normal(shape).astype(np.float32)
     return rng.standard_normal((*shape[:-2], shape[-1], shape[-2])).astype(np.float32).swapaxes(-1, -2)
+
+
+def run(calls, split=1):
+    """The one call of a product, cut into ranges as threads would cut it."""
+    [(_, (kernel, rows, _, *rest))] = calls
+    bounds = [rows * i // split for i in range(split + 1)]
+    with blas.single():
+        for start, stop in pairwise(bounds):
+            if start < stop:
+                kernel(start, stop, *rest)
+
+
+@needs_tiles
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    sizes=st.tuples(st.integers(16, 90), st.integers(1, 90) | st.integers(500, 1100), st.integers(16, 150)),
+    turned=st.tuples(st.booleans(), st.booleans()),
+    count=st.integers(1, 6),
+    split=st.integers(1, 3),
+)
+def test_tiles_equal_numpy_and_do_not_depend_on_the_threads(sizes, turned, count, split):
+    m, k, n = sizes
+    rng = np.random.default_rng(m * k + n)
+    a, b = laid((m, k), turned[0], rng), laid((k, n), turned[1], rng)
+    got = []
+    for blocks in (count, 1):
+        calls, c = Calls(), np.full((m + 1, n + 3), np.nan, np.float32)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gemm, "get_num_threads", lambda blocks=blocks: blocks)
+            assert gemm.product(calls, a, b, c[:m, :n])
+        run(calls, split)
+        assert np.isnan(c[m:]).all()
+        assert np.isnan(c[:, n:]).all()
+        got.append(c[:m, :n])
+    np.testing.assert_allclose(got[0], np.matmul(a, b), rtol=1e-5, atol=1e-5 * k**0.5)
+    np.testing.assert_array_equal(got[0], got[1])
+
+
+@needs_tiles
+@pytest.mark.parametrize("width", [1024, 2048])
+def test_rows_that_crowd_one_place_of_the_cache(width):
+    rng = np.random.default_rng(width)
+    a, b = laid((30, width), False, rng)[:, 7:907], laid((900, 40), True, rng)
+    calls, c = Calls(), np.full((30, 40), np.nan, np.float32)
+    assert gemm.product(calls, a, b, c)
+    run(calls)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-4)
+
+
+@needs_tiles
+def test_tiles_keep_nan_and_infinity_where_they_belong():
+    a, b = np.ones((20, 30), np.float32), np.ones((30, 40), np.float32)
+    a[3, 5], b[7, 11] = np.nan, np.inf
+    calls, c = Calls(), np.empty((20, 40), np.float32)
+    assert gemm.product(calls, a, b, c)
+    run(calls)
+    np.testing.assert_array_equal(c, a @ b)
 
 
 @needs_sgemm
@@ -38,17 +96,10 @@ def test_products_equal_numpys(sizes, turned, batch, split):
     want = np.matmul(a, b)
     got = np.full(want.shape, np.nan, np.float32)
     calls = Calls()
-    assert gemm.product(calls, a, b, got)
-    [(function, arguments)] = calls
-    if function is threads.over_rows:
-        kernel, rows, _, *rest = arguments
-    else:
-        kernel, (_, rows, *rest) = function, arguments
-    with blas.single():
-        bounds = [rows * i // split for i in range(split + 1)]
-        for start, stop in pairwise(bounds):
-            if start < stop:
-                kernel(start, stop, *rest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gemm, "SERVED", False)
+        assert gemm.product(calls, a, b, got)
+    run(calls, split)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * k**0.5)
 
 
@@ -83,6 +134,7 @@ def test_a_plan_without_the_library_computes_the_same(monkeypatch):
     rng = np.random.default_rng(0)
     a, b = (mg.tensor(rng.standard_normal((33, 33)), dtype=mg.float32) for _ in range(2))
     with_it = compile(lambda a, b: a @ b)(a, b).numpy()
+    monkeypatch.setattr(gemm, "SERVED", False)
     monkeypatch.setattr(gemm, "address", lambda: 0)
     np.testing.assert_allclose(compile(lambda a, b: a @ b)(a, b).numpy(), with_it, rtol=1e-5, atol=1e-5)
 

@@ -1,11 +1,16 @@
-"""Matrix products in a plan: the BLAS library's own sgemm, called from machine code on one core by each thread.
+"""Matrix products in a plan, cut over our own threads: our tiles on 512-bit vectors, else the BLAS library's sgemm.
 
-In a plan every kernel is cut over our own threads. BLAS with threads of its own gets in their way: its idle threads
-hold the cores for milliseconds (a small step then takes up to twice as long), and only Python can call it. So a plan
-calls sgemm by address, on blocks of rows or columns of the result, with the library held to one thread a call.
+BLAS with threads of its own gets in our threads' way: its idle ones hold the cores for milliseconds (a small step then
+takes up to twice as long), and only Python can call it.
 
-Served where numpy bundles OpenBLAS with 64-bit integers (its wheels for Linux, Windows and Intel Macs); elsewhere
-products stay calls of numpy.
+With AVX-512 a product is ours: every thread computes a block of C with the tiles of `gemm_tile`, after the scheme of
+Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Measured on Zen 4 it runs at 90 % of
+what the unit for multiply-adds can do, where OpenBLAS 0.3.31 runs at 80 to 85 %. Results do not depend on the threads:
+a result's sum always has the same order.
+
+Elsewhere, and for batches of products, a plan calls sgemm by address, on blocks of rows or columns of the result, with
+the library held to one thread a call. That is served where numpy bundles OpenBLAS with 64-bit integers (its wheels for
+Linux, Windows and Intel Macs); else products stay calls of numpy.
 """
 
 from __future__ import annotations
@@ -21,13 +26,21 @@ from numba.extending import intrinsic
 
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, pack, tiles
 from minigrad.kernels.numba.jit import kernel
+from minigrad.kernels.threads import get_num_threads
 
 Array = np.ndarray
 _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
 _BLOCK = 16  # rows or columns that stay together: the height of OpenBLAS's register tile with AVX-512
 _FLOPS_PER_NS = 100
 _FLOAT = 4  # bytes
+_DEPTH = 512  # products of a sum at a time: the rows of A's tile fit into half of the first-level cache
+_PANELS = 12 * _DEPTH  # rows of packed panels: three quarters of a second-level cache of 1 MB
+_GAP = 16  # numbers between packed rows of A, which then meet in different places of the cache
+_CROWDED = 4096  # rows at this distance in bytes share a place in the first-level cache
+_PACKING = 20  # packing a panel takes as long as so many rows of products
+_LEAST = 16  # rows and columns from which on tiles pay
 
 
 @cache
@@ -84,8 +97,77 @@ def _each(start, stop, gemm, places, m, n, k, ta, tb, lda, ldb, ldc):
         _sgemm(gemm, ta, tb, m, n, k, places[i, 0], lda, places[i, 1], ldb, places[i, 2], ldc)
 
 
-def _lies(array: Array) -> tuple[int, int] | None:
-    """(plain or transposed, leading dimension) of matrices as BLAS wants them, or None."""
+@kernel
+def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, rows, columns,
+            depth, width, room, space):  # fmt: skip
+    """Blocks `start` to `stop` of a grid over C, `rows` x `columns` each and `grid` of them side by side.
+
+    a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
+    For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
+    cache), and twelve rows of A meet it, which stay in the first.
+    """
+    packed_b = space.ctypes.data + _FLOAT * start * room
+    packed_a = packed_b + _FLOAT * depth * width
+    edge = packed_a + _FLOAT * HEIGHT * (depth + _GAP)
+    crowded = a_by_rows and a_stride % _CROWDED == 0
+    a_down, a_along = (a_stride, _FLOAT) if a_by_rows else (_FLOAT, a_stride)
+    b_down, b_along = (b_stride, _FLOAT) if b_by_rows else (_FLOAT, b_stride)
+    for block in range(start, stop):
+        top, left = block // grid * rows, block % grid * columns
+        bottom, right = min(top + rows, m), min(left + columns, n)
+        for first in range(0, k, depth):
+            count = min(depth, k - first)
+            for begin in range(left, right, width):
+                end = min(begin + width, right)
+                pack(packed_b, b + first * b_down + begin * b_along, b_stride, b_by_rows, end - begin, count)
+                for i in range(top, bottom, HEIGHT):
+                    high = min(HEIGHT, bottom - i)
+                    part, stride = a + i * a_down + first * a_along, a_stride
+                    if crowded:
+                        stride = _FLOAT * (depth + _GAP)
+                        for row in range(high):
+                            copy(packed_a + row * stride, part + row * a_stride, count)
+                        part = packed_a
+                    panel = packed_b
+                    for j in range(begin, end, LANES):
+                        place = c + i * c_stride + _FLOAT * j
+                        if j + LANES <= end:
+                            tiles(high, a_by_rows, place, c_stride, part, stride, panel, count, first > 0)
+                        else:
+                            tiles(high, a_by_rows, edge, _FLOAT * LANES, part, stride, panel, count, False)
+                            for row in range(high):
+                                if first:
+                                    add(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
+                                else:
+                                    copy(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
+                        panel += _FLOAT * LANES * count
+
+
+def _aligned(size: int) -> Array:
+    """`size` numbers from the beginning of a cache line on."""
+    line = 64 // _FLOAT
+    space = np.empty(size + line, np.float32)
+    start = -space.ctypes.data // _FLOAT % line
+    return space[start : start + size]
+
+
+def _grid(m: int, n: int) -> tuple[int, int]:
+    """How many blocks of C lie above each other and side by side, one for each thread: as even as it goes."""
+    count = get_num_threads()
+
+    def cost(down: int) -> int:
+        rows, panels = -(-m // down), -(-n // LANES // (count // down))
+        return (rows + _PACKING) * panels
+
+    down = min((d for d in range(1, count + 1) if count % d == 0), key=cost)
+    return down, count // down
+
+
+Lies = tuple[int, int]  # plain or transposed, leading dimension
+
+
+def _lies(array: Array) -> Lies | None:
+    """How matrices lie, as BLAS wants to know it, or None."""
     rows, columns = array.strides[-2:]
     if columns == _FLOAT and rows >= _FLOAT * array.shape[-1] and not rows % _FLOAT:
         return _PLAIN, rows // _FLOAT
@@ -108,13 +190,18 @@ def product(calls: Calls, a: Array, b: Array, c: Array) -> bool:
 
     Whoever runs the calls holds BLAS to one thread (`minigrad.kernels.blas.single`).
     """
-    if any(x.ndim < 2 or x.dtype != np.float32 or not x.size for x in (a, b, c)) or not address():
+    if any(x.ndim < 2 or x.dtype != np.float32 or not x.size for x in (a, b, c)):
         return False
     left, right, result = _lies(a), _lies(b), _lies(c)
     if left is None or right is None or result is None or result[0] != _PLAIN:
         return False
+    if SERVED and c.ndim == 2 and min(c.shape) >= _LEAST:
+        _in_tiles(calls, a, left, b, right, c, result[1])
+        return True
+    if not address():
+        return False
     layout = (left[0], right[0], left[1], right[1], result[1])
-    work = 2 * c.size * a.shape[-1] // _FLOPS_PER_NS
+    work = _work(a, c)
     m, n = c.shape[-2:]
     if c.ndim > 2:
         places = np.stack([_starts(x, c.shape[:-2]) for x in (a, b, c)], axis=1)
@@ -123,3 +210,24 @@ def product(calls: Calls, a: Array, b: Array, c: Array) -> bool:
     kernel = _by_rows if m >= n else _by_columns
     calls.over_rows(kernel, -(-max(m, n) // _BLOCK), work, address(), a, b, c, *layout)
     return True
+
+
+def _work(a: Array, c: Array) -> int:
+    """Nanoseconds of one thread, about."""
+    return 2 * c.size * a.shape[-1] // _FLOPS_PER_NS
+
+
+def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int) -> None:
+    """The product by `_blocks`, one block of C for each thread."""
+    (m, k), n = a.shape, b.shape[1]
+    down, across = _grid(m, n)
+    rows, columns = -(-m // down), -(-n // (LANES * across)) * LANES
+    depth = -(-k // -(-k // _DEPTH))
+    width = min(columns, _PANELS // depth * LANES)
+    room = depth * width + HEIGHT * (-(-depth // _GAP) * _GAP + _GAP + LANES)
+    calls.over_rows(
+        _blocks, down * across, _work(a, c),
+        a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
+        c.ctypes.data, _FLOAT * c_stride, m, n, k, across, rows, columns, depth, width, room,
+        _aligned(down * across * room),
+    )  # fmt: skip
