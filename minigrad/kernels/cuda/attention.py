@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,13 @@ from minigrad.kernels.cuda.head_tiles import HEAD_SIZES
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
 from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.products import product
+from minigrad.kernels.cuda.scores import LOW, MaskRows, Rows, Seen, Sizes, base_of
 from minigrad.kernels.cuda.teams import WARP, maxima, sums
 from minigrad.kernels.cuda.tiles import CHUNK, NARROW, POINTER, WIDEN, ZERO
 
 FEW = 4  # queries up to which keys are split over blocks
 ROWS = 4  # rows of a block of the kernels over rows: a warp each
-ONE, LOW = float32(1), float32(-math.inf)
+ONE = float32(1)
 FLOAT32 = np.dtype("float32")
 
 
@@ -38,31 +39,36 @@ FLOAT32 = np.dtype("float32")
 def weights_kernel(dtype: str) -> Kernel:
     """Scores (rows, Tk) -> softmax(scale score) over visible keys, in place, and each row's log-sum-exp.
 
-    Row (batch, head, i) sees keys below i + reach that its mask shows. Launch: grid ceil(rows / ROWS), 32 ROWS threads.
+    Which keys a row sees, and its slope: `minigrad.kernels.cuda.scores`. Launch: grid ceil(rows / ROWS), 32 ROWS
+    threads.
     Three passes over a row that the caches hold: 4 bytes from memory and 4 to it for each weight.
     """
     widen, narrow = WIDEN[dtype], NARROW[dtype]
     largest, added = maxima(WARP), sums(WARP)
 
     @kernel(
-        f"{POINTER[dtype]}, float32*, uint8*" + ", int32" * 10 + ", float32",
+        f"{POINTER[dtype]}, float32*, uint8*, float32*, int32, MaskRows, Sizes, Seen, float32",
         name=f"attention_weights_{dtype}",
         threads=WARP * ROWS,
         registers=64,
     )
-    def attention_weights(x, lse, mask, rows, t_query, t_key, heads, m_b, m_h, m_q, m_k, masked, reach, scale):
+    def attention_weights(x, lse, mask, slopes, rows, mask_at, sizes, seen, scale):
         row = cuda.blockIdx.x * ROWS + (cuda.threadIdx.x >> 5)
         lane = cuda.threadIdx.x & 31
         if row < rows:
-            i = row % t_query
-            m_base = row // t_query // heads * m_b + row // t_query % heads * m_h + i * m_q
+            i, above = row % sizes.t_query, row // sizes.t_query
+            head, batch = above % sizes.heads, above // sizes.heads
+            m_base = base_of(mask_at, batch, head) + i * mask_at.query
+            t_key = sizes.t_key
             start = row * t_key
+            slope = slopes[head] if seen.sloped != 0 else ZERO
             peak, total = LOW, ZERO
             for j in range(lane, t_key, WARP):
-                seen = j < i + reach
-                if seen and masked != 0:
-                    seen = mask[m_base + j * m_k] != 0
-                score = widen(x[start + j]) * scale if seen else LOW
+                shown = i + seen.low <= j and j < i + seen.reach
+                if shown and seen.masked != 0:
+                    shown = mask[m_base + j * mask_at.key] != 0
+                far = float32(abs(i + t_key - sizes.t_query - j))
+                score = widen(x[start + j]) * scale - slope * far if shown else LOW
                 x[start + j] = narrow(score)
                 peak = max(peak, score)
             peak = largest(peak, None)
@@ -104,6 +110,46 @@ def weights_grad_kernel(dtype: str) -> Kernel:
     return attention_weights_grad
 
 
+# --- what the kernels are told --------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """About the scores of one call, as `minigrad.kernels.cuda.scores` describes it."""
+
+    mask: DeviceArray
+    slopes: DeviceArray
+    draw: DeviceArray
+    mask_at: MaskRows
+    sizes: Sizes
+    seen: Seen
+    drops: int
+    keeps: float
+    scale: float
+
+    @property
+    def dropping(self) -> bool:
+        return self.drops > 0
+
+
+def _told(
+    calls: DeviceCalls, query: DeviceArray, key: DeviceArray, value: DeviceArray, rest: Sequence[DeviceArray],
+    *, scale: float, causal: bool = False, window: int = 0, slopes: Sequence[float] = (), dropout: float = 0.0,
+) -> Told:  # fmt: skip
+    """From the op's inputs and attributes."""
+    t_query, t_key = query.shape[-2], key.shape[-2]
+    masks = rest[: len(rest) - bool(dropout)]
+    mask, strides = _mask(calls, masks, (*query.shape[:-1], t_key))
+    heads = _four_shape(query.shape)[1]
+    sizes = Sizes(t_query, t_key, query.shape[-1], value.shape[-1], heads, heads // _four_shape(key.shape)[1])
+    near = window - 1 if window else t_query + t_key  # the largest distance that is seen
+    ahead = t_key - t_query  # of a query's position
+    seen = Seen(ahead - near, ahead + 1 if causal else ahead + near + 1, len(masks), int(bool(slopes)))
+    steep = calls.runtime.literal(np.asarray(slopes or (0.0,), np.float32))
+    key_of_draw = calls.contiguous(rest[-1]) if dropout else calls.runtime.literal(np.zeros(2, np.int64))
+    drops, keeps = math.ceil(float(np.float32(dropout)) * 2**24), 1.0 / (1.0 - dropout)
+    return Told(mask, steep, key_of_draw, MaskRows(*strides), sizes, seen, drops, keeps, scale)
+
+
 # --- attention with its weights -------------------------------------------------------------------------
 
 
@@ -117,7 +163,8 @@ def attention(
         product(calls, weights, value, out)
         return True
     dense = weights if weights.is_contiguous else calls.scratch(weights.shape, weights.dtype)
-    _weights(calls, query, key, mask, dense, calls.scratch(weights.shape[:-1], FLOAT32), scale, False)
+    told = _told(calls, query, key, value, mask, scale=scale)
+    _weights(calls, query, key, told, dense, calls.scratch(weights.shape[:-1], FLOAT32))
     product(calls, dense, value, out)
     if dense is not weights:
         calls.copy(weights, dense)
@@ -134,24 +181,14 @@ def attention_grad(
 
 
 def _weights(
-    calls: DeviceCalls,
-    query: DeviceArray,
-    key: DeviceArray,
-    mask: Sequence[DeviceArray],
-    weights: DeviceArray,
-    lse: DeviceArray,
-    scale: float,
-    causal: bool,
+    calls: DeviceCalls, query: DeviceArray, key: DeviceArray, told: Told, weights: DeviceArray, lse: DeviceArray
 ) -> None:
     """The weights and log-sum-exps, both contiguous."""
     product(calls, query, _swapped(key), weights)
-    four = _four(calls, weights)
-    _, heads, t_query, t_key = four.shape
-    rows = weights.size // t_key
-    shown, strides = _mask(calls, mask, weights.shape)
+    rows = weights.size // weights.shape[-1]
     calls.launch(
         weights_kernel(weights.dtype.name), -(-rows // ROWS), WARP * ROWS,
-        weights, lse, shown, rows, t_query, t_key, heads, *strides, len(mask), _reach(t_query, t_key, causal), scale,
+        weights, lse, told.mask, told.slopes, rows, told.mask_at, told.sizes, told.seen, told.scale,
     )  # fmt: skip
 
 
@@ -180,40 +217,44 @@ def _grad_of_weights(
 # --- flash attention ------------------------------------------------------------------------------------
 
 
+def _served(query: DeviceArray, key: DeviceArray, value: DeviceArray, dropout: float) -> bool:
+    """Not empty sequences; beyond the flash kernels' head sizes neither dropout nor shared heads."""
+    if not query.size or not key.size or not value.size:
+        return False
+    wide = max(query.shape[-1], value.shape[-1]) > HEAD_SIZES[-1]
+    return not wide or (not dropout and query.shape[:-2] == key.shape[:-2])
+
+
 def flash_attention(
-    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, scale: float, causal: bool,
-    **further: Any,
+    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, dropout: float = 0.0,
+    **attributes: Any,
 ) -> bool:  # fmt: skip
     """(output, log-sum-exp). Key heads may be fewer than query heads, if they divide them (four dimensions)."""
-    query, key, value, *mask = inputs
+    query, key, value, *rest = inputs
     out, lse = outputs
-    if further or not query.size or not key.size or not value.size:  # windows, ALiBi, dropout: by the decomposition
+    if not _served(query, key, value, dropout):
         return False
+    told = _told(calls, query, key, value, rest, dropout=dropout, **attributes)
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
     heights = lse if lse.is_contiguous else calls.scratch(lse.shape, FLOAT32)
-    if query.shape[-2] > FEW and size > HEAD_SIZES[-1]:
+    few = query.shape[-2] <= FEW and not told.dropping
+    if size > HEAD_SIZES[-1] and not few:
         weights = calls.scratch((*query.shape[:-1], key.shape[-2]), query.dtype)
-        _weights(calls, query, key, mask, weights, heights, scale, causal)
+        _weights(calls, query, key, told, weights, heights)
         product(calls, weights, value, out)
     else:
         q, k, v = (_rows(calls, x) for x in (query, key, value))
         target = _four(calls, out) if _has_rows(out) else calls.scratch(_four_shape(out.shape), out.dtype)
-        shown, strides = _mask(calls, mask, (*query.shape[:-1], key.shape[-2]))
         vector = _vector(q, k, v)
-        batches, heads, t_query, d_key = q.shape
-        t_key, d_value = v.shape[-2:]
-        group = heads // k.shape[1]
-        sizes = [s for x in (q, k, v, target) for s in _strides(x)] + strides
-        if t_query <= FEW:
-            _decode(calls, q, k, v, shown, target, heights, sizes, len(mask), vector, scale, causal)
+        if few:
+            _decode(calls, q, k, v, target, heights, told, vector)
         else:
             width = next(s for s in HEAD_SIZES if s >= size)
-            shape = flash.forward_shape(dtype, width, t_query, vector)
-            calls.launch(
-                flash.forward_kernel(dtype, width, vector, shape), (-(-t_query // shape.rows), heads, batches),
-                shape.threads, q, k, v, shown, target, heights, t_query, t_key, d_key, d_value, heads, group, *sizes,
-                len(mask), int(causal), _paired(target), scale, shared=flash.shared_bytes(dtype, width, shape, 1),
+            shape = flash.forward_shape(dtype, width, q.shape[-2], vector)
+            _launch(
+                calls, flash.forward_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
+                [target, heights], [target], _paired(target), flash.shared_bytes(dtype, width, shape, 1),
             )  # fmt: skip
         if not _has_rows(out):
             calls.copy(out, target.reshape(out.shape))
@@ -222,70 +263,76 @@ def flash_attention(
     return True
 
 
-def _decode(
-    calls: DeviceCalls, q: DeviceArray, k: DeviceArray, v: DeviceArray, mask: DeviceArray, out: DeviceArray,
-    lse: DeviceArray, sizes: Sequence[int], masked: int, vector: bool, scale: float, causal: bool,
+def _launch(
+    calls: DeviceCalls, kernel: Kernel, shape: flash.Shape, told: Told, own: DeviceArray, q: DeviceArray,
+    k: DeviceArray, v: DeviceArray, arrays: Sequence[DeviceArray], rows: Sequence[DeviceArray], paired: int,
+    shared: int,
 ) -> None:  # fmt: skip
-    dtype = q.dtype.name
-    batches, heads, t_query, d_key = q.shape
-    t_key, d_value = v.shape[-2:]
-    blocks = -(-t_key // decode_attention.KEYS)
+    """A flash kernel over the rows of `own`; rows: the arrays whose strides it takes besides those of q, k and v."""
+    batches, heads, tokens, _ = own.shape
+    calls.launch(
+        kernel, (-(-tokens // shape.rows), heads, batches), shape.threads, q, k, v, told.mask, told.slopes, told.draw,
+        *arrays, *(Rows(*_strides(x)) for x in (q, k, v, *rows)), told.mask_at, told.sizes, told.seen, told.drops,
+        paired, told.keeps, told.scale, shared=shared,
+    )  # fmt: skip
+
+
+def _decode(
+    calls: DeviceCalls, q: DeviceArray, k: DeviceArray, v: DeviceArray, out: DeviceArray, lse: DeviceArray, told: Told,
+    vector: bool,
+) -> None:  # fmt: skip
+    dtype, sizes = q.dtype.name, told.sizes
+    batches, heads, t_query, _ = q.shape
+    blocks = -(-sizes.t_key // decode_attention.KEYS)
     rows = batches * heads * t_query
     several = blocks > 1
-    parts = calls.scratch((blocks, rows, d_value) if several else (1,), FLOAT32)
+    parts = calls.scratch((blocks, rows, sizes.d_value) if several else (1,), FLOAT32)
     statistics = calls.scratch((blocks, rows, 2) if several else (1,), FLOAT32)
-    lanes = decode_attention.lanes_for(dtype, max(d_key, d_value), vector)
+    lanes = decode_attention.lanes_for(dtype, max(sizes.d_key, sizes.d_value), vector)
     calls.launch(
         decode_attention.split_kernel(dtype, lanes, vector), (blocks, heads * t_query, batches),
-        decode_attention.THREADS, q, k, v, mask, out, lse, parts, statistics, t_query, t_key, d_key, d_value,
-        heads // k.shape[1], *sizes, masked, _reach(t_query, t_key, causal), scale,
+        decode_attention.THREADS, q, k, v, told.mask, told.slopes, out, lse, parts, statistics,
+        *(Rows(*_strides(x)) for x in (q, k, v, out)), told.mask_at, sizes, told.seen, told.scale,
     )  # fmt: skip
     if several:
         calls.launch(
             decode_attention.combine_kernel(dtype), (heads * t_query, batches), decode_attention.THREADS,
-            parts, statistics, out, lse, blocks, t_query, d_value, *_strides(out),
+            parts, statistics, out, lse, blocks, sizes, Rows(*_strides(out)),
         )  # fmt: skip
 
 
 def flash_attention_grad(
-    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, scale: float, causal: bool,
-    **further: Any,
+    calls: DeviceCalls, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray], *, dropout: float = 0.0,
+    **attributes: Any,
 ) -> bool:  # fmt: skip
     """(dQ, dK, dV); scores are computed again from the log-sum-exp. Heads as in `flash_attention`."""
-    g, query, key, value, result, lse, *mask = inputs
-    if further or not query.size or not key.size or not value.size:  # windows, ALiBi, dropout: by the decomposition
+    g, query, key, value, result, lse, *rest = inputs
+    if not _served(query, key, value, dropout):
         return False
+    told = _told(calls, query, key, value, rest, dropout=dropout, **attributes)
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
     if size > HEAD_SIZES[-1]:
         weights = calls.scratch((*query.shape[:-1], key.shape[-2]), query.dtype)
-        _weights(calls, query, key, mask, weights, calls.scratch(lse.shape, FLOAT32), scale, causal)
-        _grad_of_weights(calls, g, query, key, value, weights, outputs, scale)
+        _weights(calls, query, key, told, weights, calls.scratch(lse.shape, FLOAT32))
+        _grad_of_weights(calls, g, query, key, value, weights, outputs, told.scale)
         return True
     up, q, k, v, r = (_rows(calls, x) for x in (g, query, key, value, result))
     heights = calls.contiguous(lse)
     targets = [_four(calls, x) if _has_rows(x) else calls.scratch(_four_shape(x.shape), x.dtype) for x in outputs]
     dq, dk, dv = targets
-    shown, strides = _mask(calls, mask, (*query.shape[:-1], key.shape[-2]))
     vector = _vector(up, q, k, v)
-    batches, heads, t_query, d_key = q.shape
-    t_key, d_value = v.shape[-2:]
-    key_heads = k.shape[1]
     width = next(s for s in HEAD_SIZES if s >= size)
-    delta = calls.scratch((batches, heads, t_query), FLOAT32)
-    sizes = (t_query, t_key, d_key, d_value, heads, heads // key_heads)
-    read = [s for x in (up, q, k, v) for s in _strides(x)]
-    shape = flash.grad_query_shape(dtype, width, t_query)
-    calls.launch(
-        flash.grad_query_kernel(dtype, width, vector, shape), (-(-t_query // shape.rows), heads, batches),
-        shape.threads, up, q, k, v, r, heights, shown, delta, dq, *sizes, *read, *_strides(r), *_strides(dq), *strides,
-        len(mask), int(causal), _paired(dq), scale, shared=flash.shared_bytes(dtype, width, shape, 2),
+    delta = calls.scratch(q.shape[:-1], FLOAT32)
+    shape = flash.grad_query_shape(dtype, width, told.sizes.t_query)
+    _launch(
+        calls, flash.grad_query_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
+        [up, r, heights, delta, dq], [up, r, dq], _paired(dq), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
-    shape = flash.grad_key_shape(dtype, width, t_key)
-    calls.launch(
-        flash.grad_key_kernel(dtype, width, vector, shape), (-(-t_key // shape.rows), key_heads, batches),
-        shape.threads, up, q, k, v, heights, shown, delta, dk, dv, *sizes, *read, *_strides(dk), *_strides(dv),
-        *strides, len(mask), int(causal), _paired(dk, dv), scale, shared=flash.shared_bytes(dtype, width, shape, 2),
+    shape = flash.grad_key_shape(dtype, width, told.sizes.t_key)
+    _launch(
+        calls, flash.grad_key_kernel(dtype, width, vector, shape, told.dropping), shape, told, k, q, k, v,
+        [up, heights, delta, dk, dv], [up, dk, dv], _paired(dk, dv), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
     for output, target in zip(outputs, targets, strict=True):
         if not _has_rows(output):
@@ -294,11 +341,6 @@ def flash_attention_grad(
 
 
 # --- layouts --------------------------------------------------------------------------------------------
-
-
-def _reach(t_query: int, t_key: int, causal: bool) -> int:
-    """Query i sees the keys below i + reach."""
-    return t_key - t_query + 1 if causal else t_key
 
 
 def _swapped(x: DeviceArray) -> DeviceArray:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda.driver import Pointer
-from minigrad.kernels.cuda.language import Kernel
+from minigrad.kernels.cuda.language import RECORDS, Kernel
 from minigrad.kernels.cuda.memory import DeviceArray
 
 
@@ -39,6 +39,9 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
             return
         values: list[Any] = []
         for wanted, value in zip(kernel.signature, args, strict=True):
+            if wanted in RECORDS:
+                values.append(_checked(kernel, wanted, value))
+                continue
             if wanted.endswith("*") != isinstance(value, DeviceArray):
                 raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
             if isinstance(value, DeviceArray):
@@ -47,9 +50,7 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
                 self.kept.append(value.memory)
                 values.append(Pointer(value.pointer, value.extent))
             else:
-                if wanted == "int32" and not -(2**31) <= value < 2**31:
-                    raise OverflowError(f"{kernel!r} was given {value}, which does not fit {wanted}")
-                values.append(value)
+                values.append(_checked(kernel, wanted, value))
         packed = self.runtime.driver.pack(kernel.signature, values)
         self.append((self.runtime.driver.launch, (self.runtime.function(kernel), sizes, threads, shared, packed)))
 
@@ -91,6 +92,16 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
     def run(self) -> None:
         for function, arguments in self:
             function(*arguments)
+
+
+def _checked(kernel: Kernel, wanted: str, value: Any) -> Any:
+    """`value`, a number or a record of them. Raises TypeError for another record, OverflowError beyond 32 bits."""
+    if wanted in RECORDS and type(value) is not RECORDS[wanted]:
+        raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
+    for number in value if wanted in RECORDS else (value,):
+        if wanted != "float32" and not -(2**31) <= number < 2**31:
+            raise OverflowError(f"{kernel!r} was given {value}, which does not fit {wanted}")
+    return value
 
 
 def on_host(

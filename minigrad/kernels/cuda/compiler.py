@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda.driver import INSTALL, CudaError
-from minigrad.kernels.cuda.language import Cuda, Kernel
+from minigrad.kernels.cuda.language import RECORDS, Cuda, Kernel
 from minigrad.simt.clone import clone
 from minigrad.version import __version__
 
@@ -96,10 +96,13 @@ def ptx(kernel: Kernel, capability: Capability) -> str:
     """The PTX of `kernel`."""
     cuda = _numba_cuda()
     types = cuda.types
-    arguments = tuple(
-        types.CPointer(getattr(types, part[:-1])) if part.endswith("*") else getattr(types, part)
-        for part in kernel.signature
-    )
+
+    def typed(part: str) -> Any:
+        if part in RECORDS:
+            return types.NamedUniTuple(types.int32, len(RECORDS[part]._fields), RECORDS[part])
+        return types.CPointer(getattr(types, part[:-1])) if part.endswith("*") else getattr(types, part)
+
+    arguments = tuple(map(typed, kernel.signature))
     bounds = (kernel.threads, kernel.blocks) if kernel.blocks else kernel.threads
     with _lock, _pretended_device(capability):
         function = clone(
@@ -169,7 +172,8 @@ def _cache_folder() -> Path:
 
 def _fingerprint(kernel: Kernel, capability: Capability) -> str:
     digest = hashlib.sha256()
-    facts = (kernel.name, kernel.signature, kernel.threads, kernel.blocks, capability, version("numba-cuda"))
+    records = [(part, RECORDS[part]._fields) for part in kernel.signature if part in RECORDS]
+    facts = (records, kernel.name, kernel.signature, kernel.threads, kernel.blocks, capability, version("numba-cuda"))
     for part in (*facts, *_parts(kernel.function, set())):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()[:20]

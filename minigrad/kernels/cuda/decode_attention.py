@@ -16,13 +16,14 @@ from functools import cache
 
 from minigrad.kernels.cuda.intrinsics import exp2
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
+from minigrad.kernels.cuda.scores import LOW, base_of
 from minigrad.kernels.cuda.teams import WARP, maxima, sums
 from minigrad.kernels.cuda.tiles import NARROW, POINTER, ZERO, loads
 
 KEYS = 256  # of a block
 THREADS = 128
 LANES = (8, 16, 32)  # that share a key
-ONE, LOW = float32(1), float32(-math.inf)
+ONE = float32(1)
 LOG2E, LN2 = float32(math.log2(math.e)), float32(math.log(2))
 
 
@@ -47,15 +48,17 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
     largest, added = maxima(THREADS), sums(THREADS)
 
     @kernel(
-        ", ".join([POINTER[dtype]] * 3 + ["uint8*", POINTER[dtype]] + ["float32*"] * 3) + ", int32" * 23 + ", float32",
+        ", ".join([POINTER[dtype]] * 3 + ["uint8*", "float32*", POINTER[dtype]] + ["float32*"] * 3 + ["Rows"] * 4)
+        + ", MaskRows, Sizes, Seen, float32",
         name=f"decode_attention_{dtype}_{lanes}x{keys}" + ("" if vector else "_ragged"),
         threads=THREADS,
         registers=96,
     )
     def decode_attention(
-        query, key, value, mask, out, lse, parts, statistics, t_query, t_key, d_key, d_value, group,
-        q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, m_b, m_h, m_q, m_k, masked, reach, scale,
+        query, key, value, mask, slopes, out, lse, parts, statistics, q_at, k_at, v_at, o_at, mask_at, sizes, seen,
+        scale,
     ):  # fmt: skip
+        t_query, t_key, d_key, d_value = sizes.t_query, sizes.t_key, sizes.d_key, sizes.d_value
         weights = cuda.shared.array(keys, float32)
         sides = cuda.shared.array(held, float32)
         meeting = cuda.shared.array(WARP, float32)
@@ -65,13 +68,16 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
         batch = cuda.blockIdx.z
         first = cuda.blockIdx.x * keys
         count = min(t_key - first, keys)
-        q_base = batch * q_b + head * q_h + i * q_t
-        k_base = batch * k_b + head // group * k_h
-        v_base = batch * v_b + head // group * v_h
+        q_base = base_of(q_at, batch, head) + i * q_at.row
+        k_base = base_of(k_at, batch, head // sizes.group)
+        v_base = base_of(v_at, batch, head // sizes.group)
+        o_base = base_of(o_at, batch, head) + i * o_at.row
+        m_base = base_of(mask_at, batch, head) + i * mask_at.query
+        slope = slopes[head] if seen.sloped != 0 else ZERO
         for j in range(thread // lanes, (count + at_once - 1) // at_once * at_once, per_round):
             score = ZERO
             if j < count:
-                at = k_base + (first + j) * k_t
+                at = k_base + (first + j) * k_at.row
                 for x in range(lane * width, d_key, step):
                     a, b = load(query, q_base + x), load(key, at + x)
                     for q in range(width):
@@ -81,10 +87,12 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
                 score += cuda.shfl_xor_sync(0xFFFFFFFF, score, near)
                 near //= 2
             if lane == 0:
-                seen = j < count and first + j < i + reach
-                if seen and masked != 0:
-                    seen = mask[batch * m_b + head * m_h + i * m_q + (first + j) * m_k] != 0
-                weights[j] = score * scale * LOG2E if seen else LOW  # `keys` is a multiple of `at_once`
+                k = first + j
+                shown = j < count and i + seen.low <= k and k < i + seen.reach
+                if shown and seen.masked != 0:
+                    shown = mask[m_base + k * mask_at.key] != 0
+                far = float32(abs(i + t_key - t_query - k))
+                weights[j] = (score * scale - slope * far) * LOG2E if shown else LOW  # `keys`: a multiple of `at_once`
         cuda.syncthreads()
         peak, total = LOW, ZERO
         for j in range(thread, count, THREADS):
@@ -99,8 +107,7 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
         share = ONE
         if alone:
             share = ONE / total if total != ZERO else ZERO
-        heads = cuda.gridDim.y // t_query
-        row = (batch * heads + head) * t_query + i
+        row = (batch * sizes.heads + head) * t_query + i
         rows = cuda.gridDim.z * cuda.gridDim.y
         if thread == 0:
             if alone:
@@ -115,7 +122,7 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
                 mixed[q] = ZERO
             if x < d_value:
                 for j in range(thread // lanes, count, per_round):
-                    v = load(value, v_base + (first + j) * v_t + x)
+                    v = load(value, v_base + (first + j) * v_at.row + x)
                     for q in range(width):
                         mixed[q] += weights[j] * v[q]
             for q in range(width):
@@ -126,7 +133,7 @@ def split_kernel(dtype: str, lanes: int, vector: bool, keys: int = KEYS) -> Kern
                 for side in range(per_round):
                     value_sum += sides[side * step + y]
                 if alone:
-                    out[batch * o_b + head * o_h + i * o_t + start + y] = narrow(value_sum * share)
+                    out[o_base + start + y] = narrow(value_sum * share)
                 else:
                     parts[(cuda.blockIdx.x * rows + row) * d_value + start + y] = value_sum
             cuda.syncthreads()
@@ -140,14 +147,16 @@ def combine_kernel(dtype: str) -> Kernel:
     narrow = NARROW[dtype]
 
     @kernel(
-        f"float32*, float32*, {POINTER[dtype]}, float32*, int32, int32, int32, int32, int32, int32",
+        f"float32*, float32*, {POINTER[dtype]}, float32*, int32, Sizes, Rows",
         name=f"decode_combine_{dtype}",
         threads=THREADS,
         registers=64,
     )
-    def decode_combine(parts, statistics, out, lse, blocks, t_query, d_value, o_b, o_h, o_t):
-        head, i = cuda.blockIdx.x // t_query, cuda.blockIdx.x % t_query
+    def decode_combine(parts, statistics, out, lse, blocks, sizes, o_at):
+        d_value = sizes.d_value
+        head, i = cuda.blockIdx.x // sizes.t_query, cuda.blockIdx.x % sizes.t_query
         batch = cuda.blockIdx.y
+        o_base = base_of(o_at, batch, head) + i * o_at.row
         row = batch * cuda.gridDim.x + cuda.blockIdx.x
         rows = cuda.gridDim.y * cuda.gridDim.x
         peak, total = LOW, ZERO
@@ -163,7 +172,7 @@ def combine_kernel(dtype: str) -> Kernel:
             for p in range(blocks):
                 at = p * rows + row
                 mixed += parts[at * d_value + x] * exp2(statistics[at * 2] - base)
-            out[batch * o_b + head * o_h + i * o_t + x] = narrow(mixed * share)
+            out[o_base + x] = narrow(mixed * share)
         if cuda.threadIdx.x == 0:
             lse[row] = math.log(total) + peak * LN2 if total != ZERO else LOW
 

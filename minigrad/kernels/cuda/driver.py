@@ -152,10 +152,14 @@ class Driver:
 
     def pack(self, types: Sequence[str], values: Sequence[Any]) -> Any:
         """Arguments as the driver reads them: the values in memory of their C types, and their addresses."""
-        cells = [
-            ctypes.c_uint64(value.address) if type(value) is Pointer else _C_TYPES[kind](value)
-            for kind, value in zip(types, values, strict=True)
-        ]
+        cells: list[Any] = []
+        for kind, value in zip(types, values, strict=True):
+            if type(value) is Pointer:
+                cells.append(ctypes.c_uint64(value.address))
+            elif isinstance(value, tuple):  # a record: its numbers, one by one
+                cells += map(ctypes.c_int32, value)
+            else:
+                cells.append(_C_TYPES[kind](value))
         return (ctypes.c_void_p * len(cells))(*[ctypes.addressof(cell) for cell in cells]), cells
 
     def launch(

@@ -2,7 +2,8 @@
 
 A block of 4 warps takes 64 rows (of queries; for dK and dV of keys), 16 a warp, and walks over the other side in tiles
 that are copied while the last one is used. Scores live in registers; what makes the next product's left operand is
-already there (`minigrad.kernels.cuda.head_tiles`). Hidden tiles of the causal half are skipped.
+already there (`minigrad.kernels.cuda.head_tiles`). Tiles that causality or a window hides are
+skipped.
 
     forward        S = Q K^T, the softmax kept up to date tile by tile (Milakov and Gimelshein 2018), O = P V
     grad_query     delta = rowsum(g O); dS = P (g V^T - delta) scale; dQ = dS K
@@ -10,7 +11,8 @@ already there (`minigrad.kernels.cuda.head_tiles`). Hidden tiles of the causal h
 
 Both passes of the backward compute P again from the log-sum-exp (Dao 2023, with the loop over queries apart): 7
 products instead of 5, but no atomics, so the same bits every time. Query heads may share key heads (grouped-query
-attention): head h reads h / group, and a key head's gradients are summed over its group in order.
+attention): head h reads h / group, and a key head's gradients are summed over its group in order. What hides, slopes
+and drops scores is in `minigrad.kernels.cuda.scores`; only dropout takes a kernel of its own (`dropping`).
 
 Forward, T keys, head size d: 4 T d FLOPs a query row. A block reads keys and values once for 64 rows: 32 FLOPs a byte
 of float32, 64 of halves, from the L2 cache (about 5.5 TB/s): tensor cores are the limit. Shared memory, the block's own
@@ -21,17 +23,19 @@ a tile) 40 and 80 KB; backward in float32 d = 128: 96 KB. The launch bound is tw
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from minigrad.kernels.cuda.head_tiles import copier_of_rows, mix_of, scores_of
 from minigrad.kernels.cuda.intrinsics import COPY_ASYNC_WAIT, copy_async_commit, exp2
-from minigrad.kernels.cuda.language import Kernel, cuda, device, float32, kernel
+from minigrad.kernels.cuda.language import Kernel, cuda, device, float32, int32, kernel
 from minigrad.kernels.cuda.matmul import store_pair
+from minigrad.kernels.cuda.scores import LOW, base_of, dropper, shader
 from minigrad.kernels.cuda.teams import WARP, sums
 from minigrad.kernels.cuda.tiles import CHUNK, ELEMENT, POINTER, WIDEN, ZERO
 
-ONE, LOW = float32(1), float32(-math.inf)
+ONE = float32(1)
 warp_sum = sums(WARP)
 LOG2E, LN2 = float32(math.log2(math.e)), float32(math.log(2))
 
@@ -73,30 +77,26 @@ def shared_bytes(dtype: str, size: int, shape: Shape, own: int) -> int:
     return (own * shape.rows + 2 * shape.stages * shape.columns) * size * 16 // CHUNK[dtype]
 
 
-def _name(kind: str, dtype: str, size: int, vector: bool, shape: Shape) -> str:
-    return f"flash_{kind}_{dtype}_{size}_{shape.warps}x{shape.columns}x{shape.stages}" + ("" if vector else "_ragged")
+def _name(kind: str, dtype: str, size: int, vector: bool, shape: Shape, dropping: bool) -> str:
+    cut = f"{shape.warps}x{shape.columns}x{shape.stages}"
+    return f"flash_{kind}_{dtype}_{size}_{cut}" + ("" if vector else "_ragged") + ("_dropping" if dropping else "")
 
 
-def _hide(tiles: int, transposed: bool) -> Any:
-    """The device function that makes scores -inf that may not be seen. Query i sees keys below i + reach.
+def _copier_of_both(dtype: str, size: int, vector: bool, shape: Shape, first: int) -> Any:
+    """The device function that begins copying a tile of x and one of y, rows from `row`: the other side's, at `slot`.
 
-    The 16 rows begin at `row`, the columns at `column`: queries and keys, or keys and queries if transposed.
+    Stages of x lie in shared memory from `first` on, those of y behind them.
     """
+    copy = copier_of_rows(dtype, shape.columns, size, shape.threads, vector)
+    tile = shape.columns * size
+    second = first + shape.stages * tile
 
     @device
-    def hide(s, row, column, t_query, t_key, reach, lane, mask, m_base, m_q, m_k, masked):
-        for j in range(tiles):
-            for q in range(4):
-                y = row + (lane >> 2) + ((q >> 1) << 3)
-                x = column + 8 * j + ((lane & 3) << 1) + (q & 1)
-                i, k = (x, y) if transposed else (y, x)
-                seen = i < t_query and k < t_key and k < i + reach
-                if seen and masked != 0:
-                    seen = mask[m_base + i * m_q + k * m_k] != 0
-                if not seen:
-                    s[j, q] = LOW
+    def copy_both(shared, slot, x, x_base, x_at, y, y_base, y_at, row, rows_end, sizes):
+        copy(shared, first + slot * tile, x, x_base, x_at.row, row, rows_end, sizes.d_key)
+        copy(shared, second + slot * tile, y, y_base, y_at.row, row, rows_end, sizes.d_value)
 
-    return hide
+    return copy_both
 
 
 def _write(dtype: str, tiles: int) -> Any:
@@ -118,8 +118,14 @@ def _write(dtype: str, tiles: int) -> Any:
     return write
 
 
+def _signature(dtype: str, arrays: Sequence[str], strides: Sequence[str]) -> str:
+    """Of a kernel: queries, keys, values, mask, slopes, draw; its own arrays; strides of all; what scores are told."""
+    given = [POINTER[dtype]] * 3 + ["uint8*", "float32*", "int64*"]
+    return ", ".join([*given, *arrays, *strides, "MaskRows, Sizes, Seen, int32, int32, float32, float32"])
+
+
 @cache
-def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
+def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping: bool = False) -> Kernel:
     """Output and log-sum-exp. Launch: grid (ceil(Tq / shape.rows), heads, batches), shape.threads.
 
     size: head size that rows are filled up to; vector: rows are in aligned 16-byte pieces (`copier_of_rows`).
@@ -128,26 +134,24 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
     rows, tiles, out_tiles = shape.rows, columns // 8, size // 8
     element = ELEMENT[dtype]
     copy_own = copier_of_rows(dtype, rows, size, threads, vector)
-    copy = copier_of_rows(dtype, columns, size, threads, vector)
     scores, mix = scores_of(dtype, size, columns), mix_of(dtype, size, columns)
-    hide, write = _hide(tiles, False), _write(dtype, out_tiles)
+    shade, kept, write = shader(tiles, False), dropper(tiles, False), _write(dtype, out_tiles)
     wait = COPY_ASYNC_WAIT[stages - 1]
     tile = columns * size
     first_key = rows * size
     first_value = first_key + stages * tile
+    copy = _copier_of_both(dtype, size, vector, shape, first_key)
     ahead = stages - 1
 
     @kernel(
-        f"{POINTER[dtype]}, {POINTER[dtype]}, {POINTER[dtype]}, uint8*, {POINTER[dtype]}, float32*, "
-        + "int32, " * 25
-        + "float32",
-        name=_name("forward", dtype, size, vector, shape),
+        _signature(dtype, [POINTER[dtype], "float32*"], ["Rows"] * 4),
+        name=_name("forward", dtype, size, vector, shape, dropping),
         threads=threads,
         blocks=2,
     )
     def flash_forward(
-        query, key, value, mask, out, lse, t_query, t_key, d_key, d_value, heads, group,
-        q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, m_b, m_h, m_q, m_k, masked, causal, paired, scale,
+        query, key, value, mask, slopes, draw, out, lse, q_at, k_at, v_at, o_at,
+        mask_at, sizes, seen, drops, paired, keeps, scale,
     ):  # fmt: skip
         shared = cuda.shared.array(0, element)
         s = cuda.local.array((tiles, 4), float32)
@@ -156,43 +160,42 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
         row_w = (cuda.threadIdx.x >> 5) * 16
         row = cuda.blockIdx.x * rows
         head, batch = cuda.blockIdx.y, cuda.blockIdx.z
-        q_base = batch * q_b + head * q_h
-        k_base = batch * k_b + head // group * k_h
-        v_base = batch * v_b + head // group * v_h
-        m_base = batch * m_b + head * m_h
-        reach = t_key - t_query + 1 if causal != 0 else t_key
-        end = t_key
-        if causal != 0:
-            end = max(min(t_key, row + rows - 1 + reach), 0)
-        count = (end + columns - 1) // columns
+        q_base = base_of(q_at, batch, head)
+        k_base = base_of(k_at, batch, head // sizes.group)
+        v_base = base_of(v_at, batch, head // sizes.group)
+        m_base = base_of(mask_at, batch, head)
+        l_base = (batch * sizes.heads + head) * sizes.t_query
+        begin = max(row + seen.low, 0) // columns * columns  # the keys that the block's queries see
+        end = min(sizes.t_key, row + rows - 1 + seen.reach)
+        count = max((end - begin + columns - 1) // columns, 0)
+        slope = slopes[head] * LOG2E if seen.sloped != 0 else ZERO
         for n in range(out_tiles):
             for q in range(4):
                 o[n, q] = ZERO
         peak0, peak1, sum0, sum1 = LOW, LOW, ZERO, ZERO
         factor = scale * LOG2E
-        copy_own(shared, 0, query, q_base, q_t, row, t_query, d_key)
+        copy_own(shared, 0, query, q_base, q_at.row, row, sizes.t_query, sizes.d_key)
         for i in range(ahead):
             if i < count:
-                copy(shared, first_key + i * tile, key, k_base, k_t, i * columns, t_key, d_key)
-                copy(shared, first_value + i * tile, value, v_base, v_t, i * columns, t_key, d_value)
+                copy(shared, i, key, k_base, k_at, value, v_base, v_at, begin + i * columns, sizes.t_key, sizes)
             copy_async_commit()
         for i in range(count):
             new = i + ahead
             if new < count:
-                free = new % stages * tile
-                copy(shared, first_key + free, key, k_base, k_t, new * columns, t_key, d_key)
-                copy(shared, first_value + free, value, v_base, v_t, new * columns, t_key, d_value)
+                row_k = begin + new * columns
+                copy(shared, new % stages, key, k_base, k_at, value, v_base, v_at, row_k, sizes.t_key, sizes)
             copy_async_commit()
             wait()
             cuda.syncthreads()
             now = i % stages * tile
             scores(shared, 0, row_w, first_key + now, lane, s)
+            column = begin + i * columns
             for j in range(tiles):
                 for q in range(4):
                     s[j, q] *= factor
-            limit = (i + 1) * columns
-            if masked != 0 or limit > t_key or (causal != 0 and limit > row + reach):
-                hide(s, row + row_w, i * columns, t_query, t_key, reach, lane, mask, m_base, m_q, m_k, masked)
+            limit = min(sizes.t_key, row + seen.reach)
+            if column + columns > limit or column < row + rows - 1 + seen.low or seen.masked + seen.sloped != 0:
+                shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
             high0, high1 = peak0, peak1
             for j in range(tiles):
                 high0 = max(high0, max(s[j, 0], s[j, 1]))
@@ -214,6 +217,11 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
                 s[j, 3] = exp2(s[j, 3] - base1)
                 sum0 += s[j, 0] + s[j, 1]
                 sum1 += s[j, 2] + s[j, 3]
+            if dropping:
+                bits = kept(draw, drops, l_base, row + row_w, column, lane, sizes)
+                for j in range(tiles):
+                    for q in range(4):
+                        s[j, q] = s[j, q] * keeps if (bits >> (4 * j + q)) & 1 else ZERO
             mix(s, shared, first_value + now, lane, o, f0, f1)
             cuda.syncthreads()
         sum0 += cuda.shfl_xor_sync(0xFFFFFFFF, sum0, 1)
@@ -224,45 +232,42 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
             for half in range(2):
                 total, peak = (sum0, peak0) if half == 0 else (sum1, peak1)
                 y = row + row_w + (lane >> 2) + 8 * half
-                if y < t_query:
-                    lse[(batch * heads + head) * t_query + y] = math.log(total) + peak * LN2 if total != ZERO else LOW
+                if y < sizes.t_query:
+                    lse[l_base + y] = math.log(total) + peak * LN2 if total != ZERO else LOW
         share0 = ONE / sum0 if sum0 != ZERO else ZERO
         share1 = ONE / sum1 if sum1 != ZERO else ZERO
-        o_base = batch * o_b + head * o_h
-        write(o, out, o_base, o_t, row + row_w, t_query, d_value, lane, share0, share1, paired)
+        o_base = base_of(o_at, batch, head)
+        write(o, out, o_base, o_at.row, row + row_w, sizes.t_query, sizes.d_value, lane, share0, share1, paired)
 
     return flash_forward
 
 
 @cache
-def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
+def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping: bool = False) -> Kernel:
     """dQ, and delta: rowsum(g O) of every query. Launch as `forward_kernel`, over queries."""
     columns, stages, threads = shape.columns, shape.stages, shape.threads
     rows, tiles, out_tiles = shape.rows, columns // 8, size // 8
     element, widen = ELEMENT[dtype], WIDEN[dtype]
     copy_own = copier_of_rows(dtype, rows, size, threads, vector)
-    copy = copier_of_rows(dtype, columns, size, threads, vector)
     scores, mix = scores_of(dtype, size, columns), mix_of(dtype, size, columns)
-    hide, write = _hide(tiles, False), _write(dtype, out_tiles)
+    shade, kept, write = shader(tiles, False), dropper(tiles, False), _write(dtype, out_tiles)
     wait = COPY_ASYNC_WAIT[stages - 1]
     tile = columns * size
     first_g = rows * size
     first_key = 2 * rows * size
     first_value = first_key + stages * tile
+    copy = _copier_of_both(dtype, size, vector, shape, first_key)
     ahead = stages - 1
 
     @kernel(
-        ", ".join([POINTER[dtype]] * 5 + ["float32*", "uint8*", "float32*", POINTER[dtype]])
-        + ", int32" * 31
-        + ", float32",
-        name=_name("grad_query", dtype, size, vector, shape),
+        _signature(dtype, [POINTER[dtype]] * 2 + ["float32*", "float32*", POINTER[dtype]], ["Rows"] * 6),
+        name=_name("grad_query", dtype, size, vector, shape, dropping),
         threads=threads,
         blocks=2,
     )
     def flash_grad_query(
-        g, query, key, value, result, lse, mask, delta, d_query, t_query, t_key, d_key, d_value, heads, group,
-        g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, r_b, r_h, r_t, o_b, o_h, o_t, m_b, m_h, m_q, m_k,
-        masked, causal, paired, scale,
+        query, key, value, mask, slopes, draw, g, result, lse, delta, d_query, q_at, k_at, v_at, g_at, r_at, o_at,
+        mask_at, sizes, seen, drops, paired, keeps, scale,
     ):  # fmt: skip
         shared = cuda.shared.array(0, element)
         s = cuda.local.array((tiles, 4), float32)
@@ -272,30 +277,28 @@ def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kern
         row_w = (cuda.threadIdx.x >> 5) * 16
         row = cuda.blockIdx.x * rows
         head, batch = cuda.blockIdx.y, cuda.blockIdx.z
-        g_base = batch * g_b + head * g_h
-        k_base = batch * k_b + head // group * k_h
-        v_base = batch * v_b + head // group * v_h
-        m_base = batch * m_b + head * m_h
-        l_base = (batch * heads + head) * t_query
-        reach = t_key - t_query + 1 if causal != 0 else t_key
-        end = t_key
-        if causal != 0:
-            end = max(min(t_key, row + rows - 1 + reach), 0)
-        count = (end + columns - 1) // columns
-        copy_own(shared, 0, query, batch * q_b + head * q_h, q_t, row, t_query, d_key)
-        copy_own(shared, first_g, g, g_base, g_t, row, t_query, d_value)
+        g_base, r_base = base_of(g_at, batch, head), base_of(r_at, batch, head)
+        k_base = base_of(k_at, batch, head // sizes.group)
+        v_base = base_of(v_at, batch, head // sizes.group)
+        m_base = base_of(mask_at, batch, head)
+        l_base = (batch * sizes.heads + head) * sizes.t_query
+        begin = max(row + seen.low, 0) // columns * columns  # the keys that the block's queries see
+        end = min(sizes.t_key, row + rows - 1 + seen.reach)
+        count = max((end - begin + columns - 1) // columns, 0)
+        slope = slopes[head] * LOG2E if seen.sloped != 0 else ZERO
+        copy_own(shared, 0, query, base_of(q_at, batch, head), q_at.row, row, sizes.t_query, sizes.d_key)
+        copy_own(shared, first_g, g, g_base, g_at.row, row, sizes.t_query, sizes.d_value)
         for i in range(ahead):
             if i < count:
-                copy(shared, first_key + i * tile, key, k_base, k_t, i * columns, t_key, d_key)
-                copy(shared, first_value + i * tile, value, v_base, v_t, i * columns, t_key, d_value)
+                copy(shared, i, key, k_base, k_at, value, v_base, v_at, begin + i * columns, sizes.t_key, sizes)
             copy_async_commit()
         delta0, delta1, base0, base1 = ZERO, ZERO, ZERO, ZERO
         for r in range(16):
             y = row + row_w + r
-            if y < t_query:
+            if y < sizes.t_query:
                 inner = ZERO
-                for x in range(lane, d_value, 32):
-                    inner += widen(g[g_base + y * g_t + x]) * widen(result[batch * r_b + head * r_h + y * r_t + x])
+                for x in range(lane, sizes.d_value, 32):
+                    inner += widen(g[g_base + y * g_at.row + x]) * widen(result[r_base + y * r_at.row + x])
                 inner = warp_sum(inner, None)
                 height = lse[l_base + y]
                 base = height * LOG2E if height > LOW or height != height else ZERO  # -inf: no key seen
@@ -312,44 +315,51 @@ def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kern
         for i in range(count):
             new = i + ahead
             if new < count:
-                free = new % stages * tile
-                copy(shared, first_key + free, key, k_base, k_t, new * columns, t_key, d_key)
-                copy(shared, first_value + free, value, v_base, v_t, new * columns, t_key, d_value)
+                row_k = begin + new * columns
+                copy(shared, new % stages, key, k_base, k_at, value, v_base, v_at, row_k, sizes.t_key, sizes)
             copy_async_commit()
             wait()
             cuda.syncthreads()
             now = i % stages * tile
             scores(shared, 0, row_w, first_key + now, lane, s)
-            limit = (i + 1) * columns
-            if masked != 0 or limit > t_key or (causal != 0 and limit > row + reach):
-                hide(s, row + row_w, i * columns, t_query, t_key, reach, lane, mask, m_base, m_q, m_k, masked)
+            column = begin + i * columns
+            for j in range(tiles):
+                for q in range(4):
+                    s[j, q] *= factor
+            limit = min(sizes.t_key, row + seen.reach)
+            if column + columns > limit or column < row + rows - 1 + seen.low or seen.masked + seen.sloped != 0:
+                shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
+            bits = kept(draw, drops, l_base, row + row_w, column, lane, sizes) if dropping else int32(0)
             scores(shared, first_g, row_w, first_value + now, lane, d)
             for j in range(tiles):
                 for q in range(4):
-                    p = exp2(s[j, q] * factor - (base0 if q < 2 else base1))
-                    s[j, q] = p * (d[j, q] - (delta0 if q < 2 else delta1)) * scale
+                    p, dp = exp2(s[j, q] - (base0 if q < 2 else base1)), d[j, q]
+                    if dropping:
+                        dp = dp * keeps if (bits >> (4 * j + q)) & 1 else ZERO
+                    s[j, q] = p * (dp - (delta0 if q < 2 else delta1)) * scale
             mix(s, shared, first_key + now, lane, o, ONE, ONE)
             cuda.syncthreads()
-        write(o, d_query, batch * o_b + head * o_h, o_t, row + row_w, t_query, d_key, lane, ONE, ONE, paired)
+        o_base = base_of(o_at, batch, head)
+        write(o, d_query, o_base, o_at.row, row + row_w, sizes.t_query, sizes.d_key, lane, ONE, ONE, paired)
 
     return flash_grad_query
 
 
 @cache
-def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel:
+def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping: bool = False) -> Kernel:
     """dK and dV from delta. Launch: grid (ceil(Tk / shape.rows), key heads, batches), shape.threads."""
     columns, stages, threads = shape.columns, shape.stages, shape.threads
     rows, tiles, out_tiles = shape.rows, columns // 8, size // 8
     element = ELEMENT[dtype]
     copy_own = copier_of_rows(dtype, rows, size, threads, vector)
-    copy = copier_of_rows(dtype, columns, size, threads, vector)
     scores, mix = scores_of(dtype, size, columns), mix_of(dtype, size, columns)
-    hide, write = _hide(tiles, True), _write(dtype, out_tiles)
+    shade, kept, write = shader(tiles, True), dropper(tiles, True), _write(dtype, out_tiles)
     wait = COPY_ASYNC_WAIT[stages - 1]
     tile = columns * size
     own_value = rows * size
     first_query = 2 * rows * size
     first_g = first_query + stages * tile
+    copy = _copier_of_both(dtype, size, vector, shape, first_query)
     ahead = stages - 1
     held = 2 * stages * columns
 
@@ -366,17 +376,14 @@ def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel
             statistics[(2 * slot + 1) * columns + c] = inner
 
     @kernel(
-        ", ".join([POINTER[dtype]] * 4 + ["float32*", "uint8*", "float32*"] + [POINTER[dtype]] * 2)
-        + ", int32" * 31
-        + ", float32",
-        name=_name("grad_key", dtype, size, vector, shape),
+        _signature(dtype, [POINTER[dtype], "float32*", "float32*"] + [POINTER[dtype]] * 2, ["Rows"] * 6),
+        name=_name("grad_key", dtype, size, vector, shape, dropping),
         threads=threads,
         blocks=2,
     )
     def flash_grad_key(
-        g, query, key, value, lse, mask, delta, d_key_out, d_value_out, t_query, t_key, d_key, d_value, heads, group,
-        g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
-        m_b, m_h, m_q, m_k, masked, causal, paired, scale,
+        query, key, value, mask, slopes, draw, g, lse, delta, d_key, d_value, q_at, k_at, v_at, g_at, dk_at, dv_at,
+        mask_at, sizes, seen, drops, paired, keeps, scale,
     ):  # fmt: skip
         shared = cuda.shared.array(0, element)
         statistics = cuda.shared.array(held, float32)
@@ -388,14 +395,13 @@ def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel
         row_w = (cuda.threadIdx.x >> 5) * 16
         row = cuda.blockIdx.x * rows
         key_head, batch = cuda.blockIdx.y, cuda.blockIdx.z
-        reach = t_key - t_query + 1 if causal != 0 else t_key
-        start = 0
-        if causal != 0:
-            start = max(row - reach + 1, 0) // columns  # queries before it see none of these keys
-        steps = max((t_query + columns - 1) // columns - start, 0)
-        count = group * steps
-        copy_own(shared, 0, key, batch * k_b + key_head * k_h, k_t, row, t_key, d_key)
-        copy_own(shared, own_value, value, batch * v_b + key_head * v_h, v_t, row, t_key, d_value)
+        begin = max(row - seen.reach + 1, 0) // columns * columns  # the queries that see the block's keys
+        end = min(sizes.t_query, row + rows - seen.low)
+        steps = max((end - begin + columns - 1) // columns, 0)
+        count = sizes.group * steps
+        k_base, v_base = base_of(k_at, batch, key_head), base_of(v_at, batch, key_head)
+        copy_own(shared, 0, key, k_base, k_at.row, row, sizes.t_key, sizes.d_key)
+        copy_own(shared, own_value, value, v_base, v_at.row, row, sizes.t_key, sizes.d_value)
         for n in range(out_tiles):
             for q in range(4):
                 o_key[n, q] = ZERO
@@ -404,43 +410,56 @@ def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape) -> Kernel
         for i in range(-ahead, count):
             new = i + ahead
             if new < count:
-                head = key_head * group + new // steps
-                first = (start + new % steps) * columns
-                slot = new % stages
-                free = slot * tile
-                copy(shared, first_query + free, query, batch * q_b + head * q_h, q_t, first, t_query, d_key)
-                copy(shared, first_g + free, g, batch * g_b + head * g_h, g_t, first, t_query, d_value)
-                note(statistics, slot, lse, delta, (batch * heads + head) * t_query, first, t_query)
+                head = key_head * sizes.group + new // steps
+                first = begin + new % steps * columns
+                q_base, g_base = base_of(q_at, batch, head), base_of(g_at, batch, head)
+                copy(shared, new % stages, query, q_base, q_at, g, g_base, g_at, first, sizes.t_query, sizes)
+                l_base = (batch * sizes.heads + head) * sizes.t_query
+                note(statistics, new % stages, lse, delta, l_base, first, sizes.t_query)
             copy_async_commit()
             if i >= 0:
                 wait()
                 cuda.syncthreads()
-                head = key_head * group + i // steps
-                column = (start + i % steps) * columns
+                head = key_head * sizes.group + i // steps
+                column = begin + i % steps * columns
                 slot = i % stages
                 now = slot * tile
                 scores(shared, 0, row_w, first_query + now, lane, s)
-                reaches_all = causal == 0 or row + rows <= column + reach
-                if masked != 0 or row + rows > t_key or column + columns > t_query or not reaches_all:
-                    hide(
-                        s, row + row_w, column, t_query, t_key, reach, lane, mask, batch * m_b + head * m_h, m_q, m_k,
-                        masked,
-                    )  # fmt: skip
+                for j in range(tiles):
+                    for q in range(4):
+                        s[j, q] *= factor
+                hidden = row + rows > min(sizes.t_key, column + seen.reach) or row < column + columns - 1 + seen.low
+                if hidden or column + columns > sizes.t_query or seen.masked + seen.sloped != 0:
+                    slope = slopes[head] * LOG2E if seen.sloped != 0 else ZERO
+                    m_base = base_of(mask_at, batch, head)
+                    shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
                 for j in range(tiles):
                     for q in range(4):
                         c = 8 * j + ((lane & 3) << 1) + (q & 1)
-                        s[j, q] = exp2(s[j, q] * factor - statistics[2 * slot * columns + c])
-                mix(s, shared, first_g + now, lane, o_value, ONE, ONE)
+                        s[j, q] = exp2(s[j, q] - statistics[2 * slot * columns + c])
+                bits = int32(0)
+                if dropping:
+                    l_base = (batch * sizes.heads + head) * sizes.t_query
+                    bits = kept(draw, drops, l_base, row + row_w, column, lane, sizes)
+                    for j in range(tiles):
+                        for q in range(4):
+                            d[j, q] = s[j, q] * keeps if (bits >> (4 * j + q)) & 1 else ZERO
+                    mix(d, shared, first_g + now, lane, o_value, ONE, ONE)
+                else:
+                    mix(s, shared, first_g + now, lane, o_value, ONE, ONE)
                 scores(shared, own_value, row_w, first_g + now, lane, d)
                 for j in range(tiles):
                     for q in range(4):
                         c = 8 * j + ((lane & 3) << 1) + (q & 1)
-                        s[j, q] *= (d[j, q] - statistics[(2 * slot + 1) * columns + c]) * scale
+                        dp = d[j, q]
+                        if dropping:
+                            dp = dp * keeps if (bits >> (4 * j + q)) & 1 else ZERO
+                        s[j, q] *= (dp - statistics[(2 * slot + 1) * columns + c]) * scale
                 mix(s, shared, first_query + now, lane, o_key, ONE, ONE)
                 cuda.syncthreads()
-        base = batch * dk_b + key_head * dk_h
-        write(o_key, d_key_out, base, dk_t, row + row_w, t_key, d_key, lane, ONE, ONE, paired)
-        base = batch * dv_b + key_head * dv_h
-        write(o_value, d_value_out, base, dv_t, row + row_w, t_key, d_value, lane, ONE, ONE, paired)
+        base = base_of(dk_at, batch, key_head)
+        write(o_key, d_key, base, dk_at.row, row + row_w, sizes.t_key, sizes.d_key, lane, ONE, ONE, paired)
+        base = base_of(dv_at, batch, key_head)
+        write(o_value, d_value, base, dv_at.row, row + row_w, sizes.t_key, sizes.d_value, lane, ONE, ONE, paired)
 
     return flash_grad_key

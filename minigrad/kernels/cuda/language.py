@@ -12,8 +12,9 @@
         if i < n:
             y[i] = double(x[i])
 
-A kernel's arguments are pointers (indexed `x[i]`, whatever the shape was) and int32 or float32 scalars. Types in a
-signature: float32, float64, int8 ... int64, uint8 ... uint64; a bool array is uint8*, one of half floats uint16*.
+A kernel's arguments are pointers (indexed `x[i]`, whatever the shape was), int32 or float32 scalars, and records of
+int32 (`record`). Types in a signature: float32, float64, int8 ... int64, uint8 ... uint64, a record's name; a bool
+array is uint8*, one of half floats uint16*.
 Every constant with a fraction is a module-level float32 (`HALF = float32(0.5)`): a literal would be float64, and make
 the arithmetic so. `cuda` and `math` mean the device's; only names used directly (not behind a dot) can be replaced.
 
@@ -36,6 +37,14 @@ uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
 TYPES = (*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64")
 
 MAX_REGISTERS = 255
+
+RECORDS: dict[str, Any] = {}
+
+
+def record(kind: Any) -> Any:
+    """Let kernels take `kind`, a NamedTuple of integers (int32), as one argument; a signature says its name."""
+    RECORDS[kind.__name__] = kind
+    return kind
 
 
 class Cuda:
@@ -91,7 +100,7 @@ def kernel(
     """
     types = tuple(part.strip() for part in signature.split(","))
     for part in types:
-        if part.removesuffix("*") not in TYPES:
+        if part.removesuffix("*") not in TYPES and part not in RECORDS:
             raise ValueError(
                 f"{part!r} is no type of a kernel's argument: use one of {', '.join(TYPES)}, or its pointer"
             )

@@ -34,7 +34,7 @@ class Runtime:
         self.allocator = Allocator(self)
         self.host_ops: dict[str, int] = {}
         self._functions: dict[Kernel, Any] = {}
-        self._literals: OrderedDict[tuple[Any, bytes], DeviceArray] = OrderedDict()
+        self._literals: OrderedDict[tuple[Any, ...], DeviceArray] = OrderedDict()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """Memory of arbitrary content."""
@@ -77,8 +77,8 @@ class Runtime:
         calls.run()
 
     def literal(self, value: np.ndarray) -> DeviceArray:
-        """A host scalar on the device; uploaded once, kept for the next use of the same number."""
-        key = (value.dtype, value.tobytes())
+        """A host scalar, or a few numbers, on the device; uploaded once, kept for the next use of the same."""
+        key = (value.dtype, value.shape, value.tobytes())
         found = self._literals.get(key)
         if found is None:
             found = self._literals[key] = self.upload(value)

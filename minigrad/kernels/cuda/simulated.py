@@ -98,8 +98,8 @@ class SimulatedDriver:
             if type(value) is Pointer:
                 dtype = np.dtype(kind.removesuffix("*"))
                 packed.append(self._bytes(value.address, value.nbytes).view(dtype))
-            else:
-                packed.append(np.dtype(kind).type(value))
+            else:  # records are tuples of Python's integers, as the rest of a kernel's index arithmetic
+                packed.append(value if isinstance(value, tuple) else np.dtype(kind).type(value))
         return tuple(packed)
 
     def launch(self, function: Kernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int, packed: Any) -> None:

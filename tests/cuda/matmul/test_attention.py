@@ -17,7 +17,9 @@ CLOSE = {FLOAT32: 2e-6, BFLOAT16: 1.5e-2}
 class Case:
     """Inputs of attention, and the exact results, in float64."""
 
-    def __init__(self, t_query, t_key, d, d_value=None, *, heads=1, group=1, mask=None, causal=False, dtype=FLOAT32):
+    def __init__(
+        self, t_query, t_key, d, d_value=None, *, heads=1, group=1, mask=None, causal=False, dtype=FLOAT32, **options
+    ):
         rng = np.random.default_rng(t_query + 7 * t_key + 31 * d)
         d_value = d if d_value is None else d_value
 
@@ -26,7 +28,7 @@ class Case:
 
         self.query, self.g = normal(2, heads, t_query, d), normal(2, heads, t_query, d_value)
         self.key, self.value = normal(2, heads // group, t_key, d), normal(2, heads // group, t_key, d_value)
-        self.attrs = {"scale": d**-0.5, "causal": causal}
+        self.attrs = {"scale": d**-0.5, "causal": causal, **options}
         self.mask = []
         if mask == "padding":
             lengths = np.array([t_key, t_key // 2]).reshape(2, 1, 1, 1)
@@ -35,12 +37,13 @@ class Case:
             shown = rng.random((2, 1, t_query, t_key)) < 0.5
             shown[0, 0, 1] = False  # a query that sees nothing
             self.mask = [shown]
+        self.rest = [*self.mask, *([np.array([3, 5])] if "dropout" in options else [])]
         self.dtype = dtype
         wide = [x.astype(np.float64) for x in (self.query, self.key, self.value, self.g)]
         query, key, value, g = wide[0], wide[1].repeat(group, 1), wide[2].repeat(group, 1), wide[3]
         with np.errstate(divide="ignore"):
-            self.out, self.lse = _flash(query, key, value, *self.mask, **self.attrs)
-        grads = _flash_grad(g, query, key, value, self.out, self.lse, *self.mask, **self.attrs)
+            self.out, self.lse = _flash(query, key, value, *self.rest, **self.attrs)
+        grads = _flash_grad(g, query, key, value, self.out, self.lse, *self.rest, **self.attrs)
         self.grads = [
             grads[0],
             *(x.reshape(2, heads // group, group, *x.shape[2:]).sum(2) for x in grads[1:]),
@@ -48,13 +51,13 @@ class Case:
 
     def forward(self, **how):
         outputs = [(self.out.shape, self.dtype), (self.lse.shape, FLOAT32)]
-        inputs = [self.query, self.key, self.value, *self.mask]
+        inputs = [self.query, self.key, self.value, *self.rest]
         return bound(flash_attention, inputs, outputs, **self.attrs, **how)
 
     def backward(self, **how):
         outputs = [(x.shape, self.dtype) for x in (self.query, self.key, self.value)]
         lse = self.lse.astype(np.float32)
-        inputs = [self.g, self.query, self.key, self.value, self.out.astype(self.dtype), lse, *self.mask]
+        inputs = [self.g, self.query, self.key, self.value, self.out.astype(self.dtype), lse, *self.rest]
         return bound(flash_attention_grad, inputs, outputs, **self.attrs, **how)
 
     def check(self, seed=None, **how):
@@ -158,6 +161,55 @@ def test_head_sizes_beyond_the_tiles_go_by_the_weights():
     names = Case(5, 4, 130, causal=True, mask="any").check()
     assert not any(name.startswith("flash") for name in names)
     assert any(name.startswith("attention_weights") for name in names)
+
+
+# --- windows, slopes, dropout ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("t_query", "t_key"), [(35, 37), (20, 50)])
+def test_a_window_hides_what_is_far(tiles, causal, t_query, t_key):
+    tiles(Shape(1, 16, 2))
+    Case(t_query, t_key, 32, causal=causal, window=4).check(seed=1)
+
+
+def test_tiles_outside_of_the_window_are_not_visited(tiles):
+    tiles(Shape(1, 16, 2))
+    case = Case(20, 50, 32, window=4)  # the first query stands at 30
+    case.key[:, :, :16], case.value[:, :, :16] = np.nan, np.nan
+    (out, _), _ = case.forward()
+    case.close(out, case.out)
+
+
+@pytest.mark.parametrize(("mask", "window"), [(None, 0), ("any", 9)])
+def test_slopes_of_every_head(tiles, mask, window):
+    tiles(Shape(2, 16, 1))
+    options = {"window": window} if window else {}
+    Case(18, 21, 32, heads=4, group=2, causal=True, mask=mask, slopes=(1.0, 0.5, 0.25, 0.0), **options).check(seed=2)
+
+
+@pytest.mark.parametrize(
+    ("mask", "dtype", "t_key"), [(None, FLOAT32, 18), ("padding", FLOAT32, 19), (None, BFLOAT16, 35)]
+)
+def test_dropout_drops_what_the_cpu_drops(tiles, mask, dtype, t_key):
+    tiles(Shape(1, 32 if dtype == BFLOAT16 else 16, 2))
+    names = Case(17, t_key, 32, heads=2, causal=True, mask=mask, dtype=dtype, dropout=0.3).check(seed=3)
+    assert all(name.endswith("_dropping") for name in names)
+
+
+def test_few_queries_with_all_of_it():
+    options = {"window": 9, "slopes": (0.5, 0.125)}
+    case = Case(3, 21, 20, heads=2, mask="padding", causal=True, **options)
+    (out, lse), (name,) = case.forward(seed=4)
+    assert name.startswith("decode_attention")
+    case.close(out, case.out)
+    np.testing.assert_allclose(lse, case.lse, rtol=1e-5, atol=1e-5)
+    names = Case(3, 21, 20, causal=True, dropout=0.5).forward(seed=4)[1]
+    assert names[0].startswith("flash_forward")
+
+
+def test_by_the_weights_with_a_window_and_slopes():
+    Case(6, 9, 130, heads=2, causal=True, window=3, slopes=(0.5, 0.25)).check()
 
 
 # --- few queries ----------------------------------------------------------------------------------------

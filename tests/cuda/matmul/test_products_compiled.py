@@ -22,9 +22,9 @@ def tiled(dtype, tiling, *layout, out=None):
     return TILED, dtype, tiling, *layout, out or dtype
 
 
-def attending(factory, dtype, size, vector=True):
+def attending(factory, dtype, size, vector=True, *dropping):
     more = (vector,) if factory is flash.forward_kernel else ()
-    return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096, *more)
+    return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096, *more), *dropping
 
 
 # (factory, arguments): kernels are made when they are tested
@@ -38,6 +38,7 @@ USUAL = [
     attending(flash.forward_kernel, "float32", 128),
     attending(flash.grad_key_kernel, "float32", 128),
     attending(flash.forward_kernel, "bfloat16", 64),
+    attending(flash.grad_query_kernel, "float32", 64, True, True),
     (decode_attention.split_kernel, "float32", 16, True),
     (decode_attention.combine_kernel, "float32"),
     (attention.weights_kernel, "float32"),
@@ -48,6 +49,7 @@ EVERY = [
     *(tiled(d, t, *layout) for d in DTYPES for t in (LARGE, SMALL) for layout in itertools.product(BOTH, repeat=4)),
     tiled("bfloat16", LARGE, True, True, True, True, out="float32"),
     *(attending(f, d, size, v) for f in FLASH for d in DTYPES for size in HEAD_SIZES for v in BOTH),
+    *(attending(f, d, size, True, True) for f in FLASH for d in DTYPES for size in HEAD_SIZES),
     *((f, d, 64, True, flash.SHORT) for f in FLASH for d in DTYPES),
     *((matvec.deep_matvec, d, rows, v) for d in DTYPES for rows in matvec.ROWS for v in BOTH),
     *((matvec.wide_matvec, d, rows, v, d) for d in DTYPES for rows in matvec.ROWS for v in BOTH),
