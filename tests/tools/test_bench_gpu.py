@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
 import minigrad as mg
 from tools.bench import __main__ as bench
-from tools.bench import gpu
+from tools.bench import gpu, page
 
 torch = pytest.importorskip("torch")
 
@@ -43,12 +47,52 @@ def test_different_results_are_refused():
     assert gpu.measure("r", row(off=0.05, tolerance=None), FakeClock(1.0), FakeClock(1.0), 0.0).gap is None
 
 
-def test_the_table_has_every_row_and_the_machine():
-    found = gpu.run(["a", "b"], 0.0, FakeClock(1.0), FakeClock(3.0), {"a": row(), "b": row(aim=4.0)})
-    text = gpu.table(found, "an H200")
-    assert text.startswith("an H200\n")
-    assert "| a | 3.00 | 1 | 1.000 | 3.000 | 0% | reached |" in text
-    assert "| b | 3.00 | 4 | 1.000 | 3.000 | 0% | below |" in text
+def broken():
+    raise RuntimeError("a | fault\nof the device")
+
+
+def test_a_row_that_fails_has_its_sentence_and_a_page_keeps_the_others(tmp_path, monkeypatch):
+    rows = {"a": row(), "b": row(aim=4.0), "c": gpu.Row(1.0, broken)}
+    monkeypatch.setattr(gpu, "ROWS", rows)
+    found = [gpu.run(name, row, 0.0, FakeClock(1.0), FakeClock(3.0)) for name, row in rows.items()]
+    target = tmp_path / "cuda.md"
+    target.write_text("before\n<!-- results: begin -->\nopen\n<!-- results: end -->\nafter\n")
+    gpu.write(target, found[1:], "an H200")
+    gpu.write(target, found[:1], "an H200")
+    text = target.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    table = [line for line in text.splitlines() if line.startswith("| ")]
+    assert table[1:] == [
+        "| a | 3.00 | 1 | 1.000 | 3.000 | 0% | reached |",
+        "| b | 3.00 | 4 | 1.000 | 3.000 | 0% | below |",
+        "| c | | 1 | | | | failed: RuntimeError: a / fault of the device |",
+    ]
+    gpu.write(target, found[:1], "another machine")
+    assert "| b |" not in target.read_text()
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "the process ended with -9: nothing on standard error"),
+        ("import sys; sys.exit('no memory left')", "the process ended with 1: no memory left"),
+        ("import time; time.sleep(60)", "no answer within 3 s"),
+    ],
+)
+def test_a_process_that_is_ended_leaves_the_others_alone(program, error):
+    found = gpu.run_apart("softmax", 0.0, 3.0, [sys.executable, "-c", program])
+    assert found == gpu.Failed("softmax", 0.95, error)
+
+
+def test_what_a_process_measured_is_read():
+    timed = gpu.measure("softmax", row(), FakeClock(1.0), FakeClock(3.0), 0.0)
+    said = json.dumps([{**asdict(timed), "verdict": timed.verdict}])
+    assert gpu.run_apart("softmax", 0.0, 30.0, [sys.executable, "-c", f"print({said!r})"]) == timed
+
+
+def test_the_docs_page_has_a_place_for_the_table():
+    assert page.read(gpu.PAGE)
 
 
 def test_the_rows_that_are_promised():

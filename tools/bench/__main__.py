@@ -40,7 +40,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
     parser.add_argument("--breakdown", action="store_true", help="of train or decode: our time by kind of op, no torch")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the ratios as an SVG")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the results into a page (docs/speed.md)")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write the results into a page (docs/speed.md; gpu: docs/cuda.md)"
+    )
     options = parser.parse_args(arguments)
     known = NAMES.get(options.job, ())
     unknown = set(options.names) - set(known)
@@ -115,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("the benchmark compares with torch, which is not installed: pip install torch", file=sys.stderr)
         return 2
     if options.job == "gpu":
-        return gpu.main(options.names, options.seconds, options.json)
+        return gpu.main(options.names, options.seconds, options.json, options.page)
     warnings.filterwarnings("ignore", module="torch")
     use_threads(options.threads)
     console = Console()

@@ -2,16 +2,24 @@
 
 Both sides are timed by CUDA events on their own streams, in turns, and medians are compared as shares of torch's speed
 (above 1 minigrad is faster). `aim` is what a row is meant to reach on an H200.
+
+Every row is measured in a process of its own: one that fails, or that the device ends (a fault there is the end of a
+process), leaves the others alone, and its error stands in the table. The page keeps the rows of earlier runs on the
+same machine, so that the table can be made in several runs.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,10 +28,14 @@ import minigrad as mg
 from minigrad import functional, nn, optim
 from minigrad.compile import compile
 from minigrad.kernels.cuda.driver import CudaError
+from tools.bench import page as results_page
 from tools.bench.models import SIZES, Size, build_decoder, build_gpt
 from tools.bench.timing import spread
 from tools.bench.train import gpt, weights_of
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "cuda.md"
+LIMIT = 900.0  # seconds a row may take
 BATCH = 20  # calls between two events: a single short kernel is below their resolution
 GPT2_SMALL = Size(50257, 768, 12, 12, 3072, 4, 1024)
 Run = Callable[[], Any]
@@ -309,15 +321,40 @@ ROWS: dict[str, Row] = {
 }
 
 
-def run(
-    names: Sequence[str], seconds: float, ours: Clock, theirs: Clock, rows: Mapping[str, Row] = ROWS
-) -> list[Timed]:
-    """The rows of these names, one after the other; memory of a row is given back before the next."""
-    found = []
-    for name in names:
-        found.append(measure(name, rows[name], ours, theirs, seconds))
-        print(f"{name}: {found[-1].ratio:.2f} of torch (aim {found[-1].aim})", file=sys.stderr)
-    return found
+@dataclass(frozen=True)
+class Failed:
+    """A row without a measurement, and why."""
+
+    row: str
+    aim: float
+    error: str
+
+
+def run(name: str, row: Row, seconds: float, ours: Clock, theirs: Clock) -> Timed | Failed:
+    """One row in this process; whatever goes wrong becomes its sentence."""
+    try:
+        return measure(name, row, ours, theirs, seconds)
+    except Exception as error:
+        return Failed(name, row.aim, f"{type(error).__name__}: {error}")
+
+
+def run_apart(
+    name: str, seconds: float, limit: float = LIMIT, command: Sequence[str] = (sys.executable, "-m", "tools.bench")
+) -> Timed | Failed:
+    """One row in a process of its own, which may take `limit` seconds: compiling its kernels is most of a first run."""
+    aim = ROWS[name].aim
+    arguments = [*command, "gpu", name, "--json", "--seconds", str(seconds)]
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=limit, cwd=ROOT, check=False)
+    except subprocess.TimeoutExpired:
+        return Failed(name, aim, f"no answer within {limit:g} s")
+    try:
+        (found,) = json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.strip().splitlines() or ["nothing on standard error"]
+        return Failed(name, aim, f"the process ended with {done.returncode}: {said[-1]}")
+    found.pop("verdict", None)
+    return Failed(**found) if "error" in found else Timed(**found)
 
 
 def why_not() -> str:
@@ -333,28 +370,75 @@ def why_not() -> str:
     return "" if torch.cuda.is_available() else "the gpu benchmark needs a build of torch with CUDA"
 
 
-def main(names: Sequence[str], seconds: float, as_json: bool) -> int:
-    """Measure and print; 2 where there is nothing to measure on."""
+def machine() -> str:
+    """What the numbers were measured on, in a line."""
+    import torch
+
+    from minigrad.kernels.cuda.runtime import runtime
+
+    driver = runtime().driver
+    properties = torch.cuda.get_device_properties(0)
+    facts = [
+        driver.name,
+        f"{properties.multi_processor_count} multiprocessors",
+        f"{driver.memory()[1] / 2**30:.0f} GiB",
+        f"CUDA of the driver {driver.version // 1000}.{driver.version % 1000 // 10}",
+        f"torch {torch.__version__}",
+        f"numba-cuda {version('numba-cuda')}",
+        f"Python {platform.python_version()}",
+        f"minigrad {mg.__version__}",
+    ]
+    return ", ".join(facts)
+
+
+def main(names: Sequence[str], seconds: float, as_json: bool, page: Path | None) -> int:
+    """Measure, print, and write the page: `page`, or docs/cuda.md when all rows were asked for.
+
+    2 where there is nothing to measure on, 1 when a row failed. as_json: in this process, as a list of objects.
+    """
     reason = why_not()
     if reason:
         print(reason, file=sys.stderr)
         return 2
-    import torch
-
-    from minigrad import cuda
-
-    found = run(names, seconds, OurClock(), TorchClock())
     if as_json:
-        print(json.dumps([{**asdict(timed), "verdict": timed.verdict} for timed in found], indent=2))
-        return 0
-    print(table(found, f"{cuda.device_name()}, torch {torch.__version__}, minigrad {mg.__version__}"))
-    return 0
+        found = [run(name, ROWS[name], seconds, OurClock(), TorchClock()) for name in names]
+        more = [{"verdict": timed.verdict} if isinstance(timed, Timed) else {} for timed in found]
+        print(json.dumps([{**asdict(timed), **verdict} for timed, verdict in zip(found, more, strict=True)], indent=2))
+        return int(any(isinstance(timed, Failed) for timed in found))
+    found = []
+    for name in names:
+        found.append(run_apart(name, seconds))
+        print(_line(found[-1]), file=sys.stderr)
+    described = machine()
+    print("\n".join([described, "", *HEAD, *map(_line, found)]))
+    target = page or (PAGE if set(names) == set(ROWS) else None)
+    if target is not None:
+        write(target, found, described)
+        print(f"written to {target}", file=sys.stderr)
+    return int(any(isinstance(timed, Failed) for timed in found))
 
 
-def table(found: Sequence[Timed], machine: str) -> str:
-    """The results as a table for the docs."""
-    lines = [machine, "", "| row | share of torch eager | aim | ours ms | torch ms | spread | |", "|" + "---|" * 7]
-    for t in found:
-        cells = (f"{t.ratio:.2f}", f"{t.aim:g}", f"{t.ours_ms:.3f}", f"{t.theirs_ms:.3f}", f"{t.spread:.0%}", t.verdict)
-        lines.append(f"| {t.row} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+# --- the page -----------------------------------------------------------------------------------------
+
+HEAD = ("| row | share of torch eager | aim | ours ms | torch ms | spread | |", "|" + "---|" * 7)
+
+
+def _line(t: Timed | Failed) -> str:
+    if isinstance(t, Failed):
+        said = " ".join(t.error.replace("|", "/").split())
+        return f"| {t.row} | | {t.aim:g} | | | | failed: {said} |"
+    cells = (f"{t.ratio:.2f}", f"{t.aim:g}", f"{t.ours_ms:.3f}", f"{t.theirs_ms:.3f}", f"{t.spread:.0%}", t.verdict)
+    return f"| {t.row} | " + " | ".join(cells) + " |"
+
+
+def write(target: Path, found: Sequence[Timed | Failed], described: str) -> None:
+    """Put the table into the page's section of results; rows that an earlier run on this machine measured stay."""
+    before = results_page.read(target)
+    lines = dict.fromkeys(ROWS, "")
+    if described in before:
+        lines.update({line.split("|")[1].strip(): line for line in before.splitlines() if line.startswith("| ")})
+    lines.update({timed.row: _line(timed) for timed in found})
+    table = [lines[name] for name in ROWS if lines[name]]
+    results_page.write(
+        target, "\n".join([f"Measured on {described}, by `python -m tools.bench gpu`:", "", *HEAD, *table])
+    )

@@ -1,4 +1,4 @@
-"""The results page: `docs/speed.md` holds a section between two marks that a run of the benchmark replaces."""
+"""The results pages, docs/speed.md and docs/cuda.md: a run of the benchmark replaces a section between two marks."""
 
 from __future__ import annotations
 
@@ -35,11 +35,21 @@ def _row(r: Result) -> str:
     )
 
 
+def read(page: Path) -> str:
+    """The section of results. Raises ValueError where the page has no marks."""
+    return _parts(page)[1]
+
+
 def write(page: Path, text: str) -> None:
     """Replace the section of results. Raises ValueError where the page has no marks."""
-    whole = page.read_text(encoding="utf-8")
-    before, found, rest = whole.partition(START)
-    _, closed, after = rest.partition(END)
+    before, _, after = _parts(page)
+    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def _parts(page: Path) -> tuple[str, str, str]:
+    """What stands before, between and after the marks."""
+    before, found, rest = page.read_text(encoding="utf-8").partition(START)
+    inside, closed, after = rest.partition(END)
     if not found or not closed:
         raise ValueError(f"{page} has no section of results: put {START} and {END} around where they belong")
-    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    return before, inside, after

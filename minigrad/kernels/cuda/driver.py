@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minigrad.kernels.cuda.language import Kernel
 
 MIN_DRIVER = 13000  # CUDA 13.0, driver 580: older ones cannot load what the pinned toolkit compiles
-STATIC_SHARED = 48 * 1024  # bytes of dynamic shared memory that need no permission
+STATIC_SHARED = 48 * 1024  # bytes of shared memory that a block may have without permission
 Sizes = tuple[int, ...]
 INSTALL = 'pip install "minigrad-conformance[cuda]"'
 
@@ -45,7 +45,7 @@ class Function:
 
     handle: Any
     kernel: Kernel
-    shared: int = STATIC_SHARED
+    shared: int
 
 
 class Driver:
@@ -55,6 +55,7 @@ class Driver:
     """
 
     name: str
+    version: int  # of CUDA, that the driver supports: 13000 is 13.0
     dlpack_device = (2, 0)  # (kDLCUDA, the device's number)
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class Driver:
             raise CudaError(
                 "there is no CUDA driver on this machine: install NVIDIA's driver 580 or later, or compute on 'cpu'"
             ) from None
-        found = self._call("cuDriverGetVersion")
+        found = self.version = self._call("cuDriverGetVersion")
         if found < MIN_DRIVER:
             raise CudaError(
                 f"the CUDA driver supports CUDA {found // 1000}.{found % 1000 // 10}, and minigrad's kernels need "
@@ -148,7 +149,8 @@ class Driver:
 
         binary = compiler.compile(kernel, self.capability)
         module = self._call("cuModuleLoadData", binary.code)
-        return Function(self._call("cuModuleGetFunction", module, binary.entry.encode()), kernel)
+        handle = self._call("cuModuleGetFunction", module, binary.entry.encode())
+        return Function(handle, kernel, STATIC_SHARED - binary.shared)  # both kinds together need no permission
 
     def pack(self, types: Sequence[str], values: Sequence[Any]) -> Any:
         """Arguments as the driver reads them: the values in memory of their C types, and their addresses."""

@@ -61,7 +61,11 @@ SHORT = Shape(1, 16, 2)  # up to 16 own rows: more warps would have nothing to d
 
 def forward_shape(dtype: str, size: int, t_query: int, vector: bool = True) -> Shape:
     """For head sizes filled up to `size`; wider tiles would need more registers than there are."""
-    return SHORT if t_query <= SHORT.rows else Shape(4, 64 if vector and dtype != "float32" else 32, 2)
+    if t_query <= SHORT.rows:
+        return SHORT
+    if dtype == "float32":
+        return Shape(4, 16 if size == 128 and not vector else 32, 2)
+    return Shape(4, 64 if vector else 32, 2)
 
 
 def grad_query_shape(dtype: str, size: int, t_query: int) -> Shape:

@@ -30,6 +30,7 @@ class SimulatedDriver:
     """
 
     name = "simulated"
+    version = 13000
     dlpack_device = (1, 0)  # host memory: other libraries may read it as such
     capability = (9, 0)
     processors = 4

@@ -74,7 +74,9 @@ def test_a_launch_carries_values_by_address(monkeypatch):
     bindings = FakeBindings()
     gpu = made(monkeypatch, bindings)
     assert (gpu.name, gpu.capability, gpu.stream) == ("A GPU", (9, 9), 77)
-    monkeypatch.setattr(compiler, "compile", lambda kernel, capability: SimpleNamespace(code=b"cubin", entry="entry"))
+    monkeypatch.setattr(
+        compiler, "compile", lambda kernel, capability: SimpleNamespace(code=b"cubin", entry="entry", shared=1024)
+    )
     kernel = Kernel("k", lambda x, n, a: None, ("float32*", "int32", "float32"))
     function = gpu.function(kernel)
     packed = gpu.pack(kernel.signature, [Pointer(0x1234, 16), 7, 0.5])
@@ -250,7 +252,9 @@ def test_the_real_functions_take_the_arguments(monkeypatch):
     else:
         pytest.skip("there is a driver here, which would carry the calls out: tests/gpu tries the real thing")
     gpu = made(monkeypatch, CheckedBindings(bindings))
-    monkeypatch.setattr(compiler, "compile", lambda kernel, capability: SimpleNamespace(code=b"cubin", entry="entry"))
+    monkeypatch.setattr(
+        compiler, "compile", lambda kernel, capability: SimpleNamespace(code=b"cubin", entry="entry", shared=1024)
+    )
     host = np.zeros(4, np.float32)
     address = gpu.allocate(1024)
     gpu.memory()
