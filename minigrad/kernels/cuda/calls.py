@@ -95,12 +95,12 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
 
 
 def _checked(kernel: Kernel, wanted: str, value: Any) -> Any:
-    """`value`, a number or a record of them. Raises TypeError for another record, OverflowError beyond 32 bits."""
+    """`value`, a number or a record of them. Raises TypeError for another record, OverflowError beyond int32."""
     if wanted in RECORDS and type(value) is not RECORDS[wanted]:
         raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
-    for number in value if wanted in RECORDS else (value,):
-        if wanted != "float32" and not -(2**31) <= number < 2**31:
-            raise OverflowError(f"{kernel!r} was given {value}, which does not fit {wanted}")
+    numbers = value if wanted in RECORDS else (value,) if wanted == "int32" else ()
+    if not all(-(2**31) <= number < 2**31 for number in numbers):
+        raise OverflowError(f"{kernel!r} was given {value}, which does not fit {wanted}")
     return value
 
 

@@ -103,6 +103,31 @@ def _copier_of_both(dtype: str, size: int, vector: bool, shape: Shape, first: in
     return copy_both
 
 
+def _scorer(dtype: str, size: int, shape: Shape, transposed: bool) -> Any:
+    """The device function that makes the scores s of a warp's rows, to the base 2, -inf where they may not be seen.
+
+    Rows from `row` (the warp's from row + row_w) lie in shared memory at `own`, columns from `column` at `other`:
+    queries and keys, or keys and queries if transposed. Only tiles that need it are looked at one by one.
+    """
+    rows, columns, tiles = shape.rows, shape.columns, shape.columns // 8
+    scores, shade = scores_of(dtype, size, columns), shader(tiles, transposed)
+
+    @device
+    def scored(shared, own, row, row_w, other, column, lane, s, factor, sizes, seen, slope, mask, m_base, mask_at):
+        scores(shared, own, row_w, other, lane, s)
+        for j in range(tiles):
+            for q in range(4):
+                s[j, q] *= factor
+        i, k, i_end, k_end = row, column, row + rows, column + columns
+        if transposed:
+            i, k, i_end, k_end = column, row, column + columns, row + rows
+        inside = i_end <= sizes.t_query and k_end <= min(sizes.t_key, i + seen.reach) and k >= i_end - 1 + seen.low
+        if not inside or seen.masked + seen.sloped != 0:
+            shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
+
+    return scored
+
+
 def _write(dtype: str, tiles: int) -> Any:
     """The device function that writes a warp's 16 rows o of `width` elements, times f0 (rows g) and f1 (rows g + 8)."""
     store = store_pair(dtype)
@@ -138,8 +163,8 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping: 
     rows, tiles, out_tiles = shape.rows, columns // 8, size // 8
     element = ELEMENT[dtype]
     copy_own = copier_of_rows(dtype, rows, size, threads, vector)
-    scores, mix = scores_of(dtype, size, columns), mix_of(dtype, size, columns)
-    shade, kept, write = shader(tiles, False), dropper(tiles, False), _write(dtype, out_tiles)
+    scored, mix = _scorer(dtype, size, shape, False), mix_of(dtype, size, columns)
+    kept, write = dropper(tiles, False), _write(dtype, out_tiles)
     wait = COPY_ASYNC_WAIT[stages - 1]
     tile = columns * size
     first_key = rows * size
@@ -192,14 +217,24 @@ def forward_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping: 
             wait()
             cuda.syncthreads()
             now = i % stages * tile
-            scores(shared, 0, row_w, first_key + now, lane, s)
             column = begin + i * columns
-            for j in range(tiles):
-                for q in range(4):
-                    s[j, q] *= factor
-            limit = min(sizes.t_key, row + seen.reach)
-            if column + columns > limit or column < row + rows - 1 + seen.low or seen.masked + seen.sloped != 0:
-                shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
+            scored(
+                shared,
+                0,
+                row,
+                row_w,
+                first_key + now,
+                column,
+                lane,
+                s,
+                factor,
+                sizes,
+                seen,
+                slope,
+                mask,
+                m_base,
+                mask_at,
+            )
             high0, high1 = peak0, peak1
             for j in range(tiles):
                 high0 = max(high0, max(s[j, 0], s[j, 1]))
@@ -254,7 +289,7 @@ def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape, droppin
     element, widen = ELEMENT[dtype], WIDEN[dtype]
     copy_own = copier_of_rows(dtype, rows, size, threads, vector)
     scores, mix = scores_of(dtype, size, columns), mix_of(dtype, size, columns)
-    shade, kept, write = shader(tiles, False), dropper(tiles, False), _write(dtype, out_tiles)
+    scored, kept, write = _scorer(dtype, size, shape, False), dropper(tiles, False), _write(dtype, out_tiles)
     wait = COPY_ASYNC_WAIT[stages - 1]
     tile = columns * size
     first_g = rows * size
@@ -325,14 +360,24 @@ def grad_query_kernel(dtype: str, size: int, vector: bool, shape: Shape, droppin
             wait()
             cuda.syncthreads()
             now = i % stages * tile
-            scores(shared, 0, row_w, first_key + now, lane, s)
             column = begin + i * columns
-            for j in range(tiles):
-                for q in range(4):
-                    s[j, q] *= factor
-            limit = min(sizes.t_key, row + seen.reach)
-            if column + columns > limit or column < row + rows - 1 + seen.low or seen.masked + seen.sloped != 0:
-                shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
+            scored(
+                shared,
+                0,
+                row,
+                row_w,
+                first_key + now,
+                column,
+                lane,
+                s,
+                factor,
+                sizes,
+                seen,
+                slope,
+                mask,
+                m_base,
+                mask_at,
+            )
             bits = kept(draw, drops, l_base, row + row_w, column, lane, sizes) if dropping else int32(0)
             scores(shared, first_g, row_w, first_value + now, lane, d)
             for j in range(tiles):
@@ -357,7 +402,7 @@ def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping:
     element = ELEMENT[dtype]
     copy_own = copier_of_rows(dtype, rows, size, threads, vector)
     scores, mix = scores_of(dtype, size, columns), mix_of(dtype, size, columns)
-    shade, kept, write = shader(tiles, True), dropper(tiles, True), _write(dtype, out_tiles)
+    scored, kept, write = _scorer(dtype, size, shape, True), dropper(tiles, True), _write(dtype, out_tiles)
     wait = COPY_ASYNC_WAIT[stages - 1]
     tile = columns * size
     own_value = rows * size
@@ -428,15 +473,12 @@ def grad_key_kernel(dtype: str, size: int, vector: bool, shape: Shape, dropping:
                 column = begin + i % steps * columns
                 slot = i % stages
                 now = slot * tile
-                scores(shared, 0, row_w, first_query + now, lane, s)
-                for j in range(tiles):
-                    for q in range(4):
-                        s[j, q] *= factor
-                hidden = row + rows > min(sizes.t_key, column + seen.reach) or row < column + columns - 1 + seen.low
-                if hidden or column + columns > sizes.t_query or seen.masked + seen.sloped != 0:
-                    slope = slopes[head] * LOG2E if seen.sloped != 0 else ZERO
-                    m_base = base_of(mask_at, batch, head)
-                    shade(s, row + row_w, column, lane, sizes, seen, slope, mask, m_base, mask_at)
+                slope = slopes[head] * LOG2E if seen.sloped != 0 else ZERO
+                m_base = base_of(mask_at, batch, head)
+                scored(
+                    shared, 0, row, row_w, first_query + now, column, lane, s, factor, sizes, seen, slope, mask, m_base,
+                    mask_at,
+                )  # fmt: skip
                 for j in range(tiles):
                     for q in range(4):
                         c = 8 * j + ((lane & 3) << 1) + (q & 1)
