@@ -100,11 +100,16 @@ def make(task: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None
     return kind(SyntheticPairs(words, sizes, seed), held_out, sizes, seed, tokenizer)
 
 
+def device_of(model: nn.Module) -> str:
+    """Where the model's parameters are."""
+    return next(model.parameters()).device
+
+
 def measure(model: nn.Module, batches: Iterable[Batch], pad_id: int) -> tuple[float, float]:
     """Cross-entropy in nats and share of right tokens, over all labels but `pad_id`, in evaluation mode."""
     loss = right = count = 0.0
     with evaluation(model):
-        for batch in batches:
+        for batch in (each.to(device_of(model)) for each in batches):
             logits, counted = model(*batch.inputs).float(), batch.labels != pad_id
             loss += F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), pad_id, reduction="sum").item()
             right += int(((logits.argmax(-1) == batch.labels) & counted).sum())
@@ -216,12 +221,13 @@ class PairsTask:
     def answer_ids(self, questions: Sequence[str], beams: int = 1, longest: int | None = None) -> list[list[int]]:
         """The answers as token ids from BEGIN on, up to END where the model wrote it, filled up with PAD."""
         found: list[list[int]] = []
+        device = device_of(self.model)
         for start in range(0, len(questions), 64):
             sources = [self.tokenizer.encode(question) for question in questions[start : start + 64]]
             if not all(sources):
                 raise ValueError("there is nothing to translate: a text is empty")
-            begin = mg.full((len(sources), 1), BEGIN, dtype=mg.int64)
-            next_logits = translator(self.model, data.pad_batch(sources), self._new_cache())
+            begin = mg.full((len(sources), 1), BEGIN, dtype=mg.int64, device=device)
+            next_logits = translator(self.model, data.pad_batch(sources).to(device), self._new_cache())
             longest = longest or self.sizes.max_len
             if beams == 1:
                 written = greedy_decode(next_logits, begin, longest, END, PAD)
@@ -253,6 +259,7 @@ class Windows:
     """A text in windows of max_len tokens, of which the last tenth is held out. What is learned on it, a class says."""
 
     pad_id = -1  # no token of the text is padding
+    model: nn.Module
 
     def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None = None) -> None:
         cut = len(text) * 9 // 10
@@ -280,17 +287,18 @@ class Windows:
         return token_loss(self.pad_id, label_smoothing)
 
     def read(self, text: str) -> Tensor:
-        """The text as ids ``(1, T)``. Raises ValueError for an empty one."""
+        """The text as ids ``(1, T)``, where the model is. Raises ValueError for an empty one."""
         ids = self.tokenizer.encode(text)
         if not ids:
             raise ValueError("the prompt is empty: give at least one character")
-        return mg.tensor([ids])
+        return mg.tensor([ids], device=device_of(self.model))
 
 
 class TextTask(Windows):
     """A decoder-only model of a text: the next token."""
 
     purpose = "continues texts: use generate"
+    model: CausalLM
 
     def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None = None) -> None:
         super().__init__(text, sizes, seed, tokenizer)
@@ -351,7 +359,7 @@ class MixtureTask(TextTask):
         with evaluation(self.model):
             for batch in self._held_out_batches():
                 with routing(self.model) as logits:
-                    self.model(*batch.inputs)
+                    self.model(*batch.to(device_of(self.model)).inputs)
                 for layer, each in enumerate(logits):
                     chosen = each.topk(self.sizes.experts_per_token, -1)[1].numpy()
                     counts[layer] += np.bincount(chosen.reshape(-1), minlength=self.sizes.n_experts)

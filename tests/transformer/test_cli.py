@@ -298,6 +298,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("train masked --mask-rate 1", "mask_rate must lie in (0, 1), got 1.0"),
         ("train mixture --experts-per-token 5", "between 1 and n_experts, 4, got 5"),
         ("train mixture --balance -1", "balance must not be negative, got -1.0"),
+        ("train text --device tpu", "'tpu' names no device"),
+        ("generate {runs}/text --device mps", "does not compute on device 'mps': use 'cpu' or 'cuda'"),
         ("generate {runs}/masked", "does not continue texts, it finds hidden tokens"),
         ("train translate --max-len 8 --vocab 259", "max_len must be"),
         ("train translate --target fr", "no language 'fr'"),
@@ -327,6 +329,16 @@ def test_what_a_user_can_mend_is_one_sentence(runs, arguments, message, capsys, 
     assert len(shown.splitlines()) == 1, shown
     assert message in shown
     assert not list(tmp_path.iterdir())  # nothing is left behind
+
+
+@pytest.mark.skipif(mg.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("command", ["train text", "generate {runs}/text", "translate {runs}/reverse a"])
+def test_without_a_gpu_a_sentence_says_what_is_missing(runs, command, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, shown = said(capsys, *command.format(runs=runs).split(), "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert shown == f"transformer {command.split()[0]}: {mg.cuda.why_not()}\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_text_is_refused(runs, capsys):

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from minigrad.cuda import CudaError
+from minigrad.device import resolve
 from minigrad.io import load_file, load_metadata, write_atomically
 from minigrad.random import Generator
 from transformer import tasks
@@ -28,6 +30,7 @@ TRAIN_EXAMPLES = """examples:
   python -m transformer train long-copy --score none        without attention, to compare
   python -m transformer train --config settings.toml        the same settings as a file: steps = 5000 ...
   python -m transformer train --resume runs/reverse         go on after a crash, exactly
+  python -m transformer train text --device cuda            on a GPU
 """
 GENERATE_EXAMPLES = """examples:
   python -m transformer generate runs/text --prompt "ROMEO:"
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough, as `inspect ... | head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, FloatingPointError, OSError) as error:
+    except (ValueError, FloatingPointError, OSError, CudaError) as error:
         print(f"transformer {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -65,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m transformer", description="Train small Transformers on a CPU, and use them."
+        prog="python -m transformer", description="Train small Transformers, and use them."
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="train|generate|translate|attention|inspect"
@@ -110,6 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     heat = command("attention", "show who looks at whom while a model reads", attention.EXAMPLES, _attention)
     attention.configure(heat)
 
+    for computing in (train, generate, translate, heat):
+        computing.add_argument("--device", default="cpu", metavar="NAME", help="where to compute: cpu or cuda (cpu)")
+
     inspect = command("inspect", "show what a checkpoint holds", INSPECT_EXAMPLES, _inspect)
     inspect.add_argument("checkpoint", type=Path, help="the folder of a run, or any safetensors file")
     return parser
@@ -117,10 +123,11 @@ def _parser() -> argparse.ArgumentParser:
 
 # --- train ----------------------------------------------------------------------------------------
 
-_NOT_SETTINGS = {"run", "command", "task", "config", "out", "resume"}
+_NOT_SETTINGS = {"run", "command", "task", "config", "out", "resume", "device"}
 
 
 def _train(options: argparse.Namespace) -> None:
+    device = resolve(options.device)  # what is wrong with it is said before anything is written
     given = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
     if options.resume is not None:
         if given or options.task or options.config or options.out:
@@ -143,12 +150,11 @@ def _train(options: argparse.Namespace) -> None:
         "settings": dataclasses.asdict(settings),
         "tokenizer": task.tokenizer.to_json(),
     }
-    trainer = Trainer(
-        task.model, task.batch, settings, folder, task.evaluate, task.loss(settings.label_smoothing), task.pad_id, notes
-    )
+    model, loss = task.model.to(device), task.loss(settings.label_smoothing)
+    trainer = Trainer(model, task.batch, settings, folder, task.evaluate, loss, task.pad_id, notes)
     if options.resume is not None:
         print(f"resuming after {trainer.resume()} of {settings.steps} steps", file=sys.stderr)
-    size = sum(parameter.numel() for parameter in task.model.parameters())
+    size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{settings.task}: {size:,} parameters, {settings.steps} steps, in {folder}", file=sys.stderr)
     trainer.run()
 
@@ -160,12 +166,13 @@ def _settings_of(notes: dict, path: Path) -> Settings:
     return collect(found.get("task"), found, {})
 
 
-def _load(path: Path) -> tasks.Task:
-    """The task of a run with its trained model. Raises ValueError where the file cannot be used."""
-    notes = checkpoint.notes(path)
+def _load(path: Path, device: str) -> tasks.Task:
+    """The task of a run with its trained model. Raises ValueError where the file or the device cannot be used."""
+    device, notes = resolve(device), checkpoint.notes(path)
     settings = _settings_of(notes, path)
     task = tasks.make(settings.task, settings, settings.seed, Tokenizer.from_json(notes["tokenizer"]))
     task.model.load_state_dict(checkpoint.model_weights(path))
+    task.model.to(device)
     return task
 
 
@@ -186,7 +193,7 @@ def _generate(options: argparse.Namespace) -> None:
             options.repetition_penalty,
             Generator(options.seed),
         )
-    task = _load(options.checkpoint)
+    task = _load(options.checkpoint, options.device)
     if not isinstance(task, tasks.TextTask):
         raise ValueError(f"{options.checkpoint} does not continue texts, it {task.purpose}")
     ids = task.read(options.prompt)
@@ -220,7 +227,7 @@ def _as_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterable[str]:
 def _translate(options: argparse.Namespace) -> None:
     if options.beams < 1:
         raise ValueError(f"--beams must be at least 1, got {options.beams}")
-    task = _load(options.checkpoint)
+    task = _load(options.checkpoint, options.device)
     if not isinstance(task, tasks.PairsTask):
         raise ValueError(f"{options.checkpoint} does not answer, it {task.purpose}")
     texts = options.text or [line.rstrip("\n") for line in sys.stdin]
@@ -229,7 +236,7 @@ def _translate(options: argparse.Namespace) -> None:
 
 
 def _attention(options: argparse.Namespace) -> None:
-    attention.show(_load(options.checkpoint), options)
+    attention.show(_load(options.checkpoint, options.device), options)
 
 
 # --- inspect --------------------------------------------------------------------------------------

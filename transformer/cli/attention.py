@@ -69,7 +69,7 @@ def layers(task: tasks.Task, text: str) -> list[Layer]:
         inputs = (data.pad_batch([task.tokenizer.encode(text)]), data.pad_batch([written_ids[: task.sizes.max_len]]))
         source, written = (labels(task.tokenizer, ids.numpy()[0]) for ids in inputs)
     with evaluation(task.model), heatmaps.collecting(task.model) as maps:
-        task.model(*inputs)
+        task.model(*(each.to(tasks.device_of(task.model)) for each in inputs))
     found = []
     for path, weights in maps.items():
         queries = source if path.startswith("encoder.") else written

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from minigrad.device import CUDA
 from minigrad.kernels.cuda import runtime
 from minigrad.kernels.cuda.simulated import SimulatedDriver
+from minigrad.random import default_generator
 
 pytest.importorskip("greenlet", reason="the simulator needs greenlet: pip install greenlet")
 
@@ -17,3 +19,5 @@ def cuda() -> Iterator[runtime.Runtime]:
     """The runtime of a simulated device; `cuda.driver` is its driver, whose calls are counted."""
     with runtime.use(SimulatedDriver()) as made:
         yield made
+        default_generator.move("cpu")  # later tests draw without this device
+        default_generator._homes.pop(CUDA, None)
