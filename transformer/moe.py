@@ -21,8 +21,8 @@ class MixtureOfExperts(nn.Module):
 
     x ``(..., d_model)`` to the same. expert: makes one network ``(n, d_model)`` to ``(n, d_model)``; each sees only the
     tokens that were sent to it. In a trace, whose shapes must not depend on values, each sees all tokens, and those
-    that were not sent to it count 0 times: the same numbers for n_experts / top_k times the work. Raises ValueError
-    unless 1 <= top_k <= n_experts.
+    that were not sent to it count 0 times: the same numbers for n_experts / top_k times the work (less room for each
+    would drop tokens when many choose one). Raises ValueError unless 1 <= top_k <= n_experts.
     """
 
     def __init__(self, d_model: int, n_experts: int, top_k: int, expert: Callable[[], nn.Module]) -> None:

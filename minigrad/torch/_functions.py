@@ -239,7 +239,7 @@ def type_(self: Tensor, dtype: Any) -> Tensor:
 
 FUNCTIONS = (
     logical_not, logical_and, logical_or, logical_xor, isclose, count_nonzero, nonzero, masked_select, unique, bincount,
-    movedim, swapaxes, tile, diagonal, diag, addmm, baddbmm, lerp, addcmul, addcdiv, cumprod, take_along_dim,
+    movedim, swapaxes, tile, diagonal, diag, addmm, lerp, addcmul, addcdiv, cumprod, take_along_dim,
     index_fill, index_add,
 )  # fmt: skip
 METHODS: dict[str, Any] = {function.__name__: function for function in FUNCTIONS}
@@ -257,7 +257,6 @@ METHODS |= {
     "ndimension": Tensor.dim,
     "bmm": Tensor.matmul,
     "mm": Tensor.matmul,
-    "is_cuda": property(lambda self: False),
 }
 
 

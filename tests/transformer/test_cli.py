@@ -11,9 +11,10 @@ import rich.console
 
 import minigrad as mg
 from minigrad.io import load_file, save_file
-from transformer import tasks
+from transformer import checkpoints, tasks
 from transformer.cli import main
 from transformer.cli.settings import DEFAULTS, HELP, Settings, collect, read_toml, to_toml
+from transformer.models import GPT2, GPT2Config
 from transformer.training import Report
 
 TINY = ["--d-model", "8", "--n-heads", "2", "--n-kv-heads", "1", "--n-layers", "1", "--d-ff", "12", "--batch-size", "4"]
@@ -261,6 +262,25 @@ def test_inspect_shows_settings_tensors_and_sizes(runs, tmp_path, capsys):
     assert "12 numbers in 1 tensors" in shown
 
 
+def test_inspect_shows_a_published_model_or_why_it_cannot_be_used(tmp_path, capsys):
+    config = GPT2Config(vocab_size=11, n_positions=8, n_embd=4, n_layer=1, n_head=2)
+    checkpoints.save(GPT2(config), tmp_path)
+    code, shown, _ = said(capsys, "inspect", tmp_path)
+    assert code == 0
+    assert shown.startswith(f"{tmp_path}: GPT2LMHeadModel, here transformer.models.GPT2")
+    assert "n_embd = 4" in shown
+    assert f"{'token_embedding.weight':60} float32   [11, 4]" in shown
+    settings = json.loads((tmp_path / "config.json").read_text())
+    for changed, message in (
+        ({"model_type": "rwkv"}, "model_type 'rwkv' is not known here, only gpt2, llama"),
+        ({"vocab_size": 12}, "transformer.wte.weight has shape [11, 4] in the weights, config.json asks for [12, 4]"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({**settings, **changed}))
+        code, _, shown = said(capsys, "inspect", tmp_path)
+        assert (code, len(shown.splitlines())) == (2, 1)
+        assert message in shown
+
+
 def test_the_module_runs_as_a_program(runs):
     done = subprocess.run(
         [sys.executable, "-m", "transformer", "translate", "nowhere", "a"], capture_output=True, text=True, timeout=120
@@ -292,6 +312,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("train text --lr -1", "lr must be above 0, got -1.0"),
         ("train text --d-model 10 --n-heads 4", "must divide"),
         ("train text --vocab 100", "at least 259 ids, got 100"),
+        ("train text --seed -1", "seed must not be negative, got -1"),
+        ("train text --out {runs}/text/log.jsonl", "log.jsonl: File exists"),
         ("train text --dropout 1", "dropout must lie in [0, 1)"),
         ("train reverse --size 0", "size must be at least 1"),
         ("train long-copy --score cosine", "score must be one of none, dot, general, additive, got 'cosine'"),
@@ -339,6 +361,15 @@ def test_without_a_gpu_a_sentence_says_what_is_missing(runs, command, capsys, tm
     assert (code, out) == (2, "")
     assert shown == f"transformer {command.split()[0]}: {mg.cuda.why_not()}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_an_option_that_cannot_be_read_is_one_sentence(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "text", "--steps", "many"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == (
+        "transformer train: argument --steps: invalid int value: 'many' (--help shows what there is)\n"
+    )
 
 
 def test_an_empty_text_is_refused(runs, capsys):

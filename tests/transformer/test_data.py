@@ -24,6 +24,12 @@ def test_every_text_survives(bpe, text):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_half_a_character_is_refused(bpe):
+    for tokenizer in (data.Tokenizer(), bpe):
+        with pytest.raises(ValueError, match="half a character at place 2"):
+            tokenizer.encode("ab\udcff")
+
+
 def test_bytes_follow_the_special_ids():
     assert data.Tokenizer().encode("aé") == [3 + 97, 3 + 0xC3, 3 + 0xA9]
     assert data.Tokenizer().vocab == 259

@@ -139,7 +139,7 @@ def test_what_does_not_fit_the_model_is_refused_before_it_is_run():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"temperature": 0.0}, "temperature must be above 0, got 0.0: decode greedily"),
+        ({"temperature": 0.0}, "temperature must be above 0 and finite, got 0.0: decode greedily"),
         ({"temperature": float("nan")}, "temperature must be above 0"),
         ({"top_k": 0}, "top_k must be at least 1, got 0"),
         ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], got 0.0"),

@@ -9,14 +9,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
+from minigrad import Tensor
 from minigrad.cuda import CudaError
 from minigrad.device import resolve
 from minigrad.io import load_file, load_metadata, write_atomically
 from minigrad.random import Generator
-from transformer import tasks
+from transformer import checkpoints, tasks
 from transformer.cli import attention
 from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
 from transformer.data import Tokenizer
@@ -46,6 +48,7 @@ TRANSLATE_EXAMPLES = """examples:
 INSPECT_EXAMPLES = """examples:
   python -m transformer inspect runs/text
   python -m transformer inspect model.safetensors
+  python -m transformer inspect gpt2                        a published model: config.json and model.safetensors
 """
 _ESCAPE = re.compile(r"\\(?:[\\nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
@@ -59,17 +62,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, FloatingPointError, OSError, CudaError) as error:
-        print(f"transformer {options.command}: {error}", file=sys.stderr)
+        system = isinstance(error, OSError) and error.strerror  # else the sentence is ours
+        message = f"{error.filename}: {error.strerror}" if system else str(error)
+        print(f"transformer {options.command}: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence and no usage, as for every other mistake."""
+        self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message} (--help shows what there is)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m transformer", description="Train small Transformers, and use them."
-    )
+    parser = _Parser(prog="python -m transformer", description="Train small Transformers, and use them.")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="train|generate|translate|attention|inspect"
     )
@@ -117,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         computing.add_argument("--device", default="cpu", metavar="NAME", help="where to compute: cpu or cuda (cpu)")
 
     inspect = command("inspect", "show what a checkpoint holds", INSPECT_EXAMPLES, _inspect)
-    inspect.add_argument("checkpoint", type=Path, help="the folder of a run, or any safetensors file")
+    inspect.add_argument("checkpoint", type=Path, help="folder of a run or a published model, or a safetensors file")
     return parser
 
 
@@ -243,6 +252,9 @@ def _attention(options: argparse.Namespace) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> None:
+    if (options.checkpoint / checkpoints.CONFIG).is_file():
+        _inspect_published(options.checkpoint)
+        return
     path = checkpoint.locate(options.checkpoint)
     tensors, metadata = load_file(path), load_metadata(path)
     if "training" in metadata:
@@ -254,10 +266,22 @@ def _inspect(options: argparse.Namespace) -> None:
         print(path)
         for name, text in sorted(metadata.items()):
             print(f"  {name}: {text if len(text) <= 100 else text[:97] + '...'}")
-    for name, tensor in tensors.items():
-        if not name.startswith("optimizer."):
-            print(f"{name:60} {tensor.dtype.name:9} {list(tensor.shape)}")
-    optimizer = [tensor for name, tensor in tensors.items() if name.startswith("optimizer.")]
-    own = {id(tensor): tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")}.values()
-    print(f"{sum(math.prod(t.shape) for t in own):,} numbers in {len(own)} tensors", end="")
-    print(f", {sum(math.prod(t.shape) for t in optimizer):,} of the optimizer's state" if optimizer else "")
+    own = {name: tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")}
+    state = sum(math.prod(tensor.shape) for name, tensor in tensors.items() if name not in own)
+    print(_table(own) + (f", {state:,} of the optimizer's state" if state else ""))
+
+
+def _inspect_published(folder: Path) -> None:
+    """A checkpoint of a family of `transformer.checkpoints`, which is loaded: what is shown here can be used."""
+    model = checkpoints.load(folder)
+    print(f"{folder}: {model.architecture()}, here transformer.models.{type(model).__name__}")
+    for name, value in sorted(model.config.to_dict().items()):
+        print(f"  {name} = {value!r}")
+    print(_table(dict(model.named_parameters())))
+
+
+def _table(tensors: Mapping[str, Tensor]) -> str:
+    """A line for each tensor, and their sizes together; a tied one counts once."""
+    lines = [f"{name:60} {tensor.dtype.name:9} {list(tensor.shape)}" for name, tensor in tensors.items()]
+    once = {id(tensor): tensor for tensor in tensors.values()}.values()
+    return "\n".join([*lines, f"{sum(math.prod(t.shape) for t in once):,} numbers in {len(once)} tensors"])

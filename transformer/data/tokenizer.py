@@ -45,9 +45,13 @@ class Tokenizer:
         return FIRST_BYTE + 256 + len(self.merges)
 
     def encode(self, text: str) -> list[int]:
-        """The text's ids, without begin and end."""
+        """The text's ids, without begin and end. Raises ValueError for a text that has no UTF-8 bytes."""
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the text has no UTF-8 spelling: half a character at place {error.start}") from None
         if not self.merges:
-            return [FIRST_BYTE + byte for byte in text.encode()]
+            return [FIRST_BYTE + byte for byte in data]
         ids: list[int] = []
         for piece in _PIECES.findall(text):
             if piece not in self._known:

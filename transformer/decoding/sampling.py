@@ -50,7 +50,9 @@ def sampling_probabilities(
     decode greedily), a top_k below 1, a top_p outside (0, 1], a min_p outside [0, 1].
     """
     if not 0.0 < temperature < float("inf"):
-        raise ValueError(f"the temperature must be above 0, got {temperature}: decode greedily for the limit at 0")
+        raise ValueError(
+            f"the temperature must be above 0 and finite, got {temperature}: decode greedily for the limit at 0"
+        )
     logits = logits / temperature
     if top_k is not None:
         logits = top_k_filter(logits, top_k)
@@ -101,4 +103,4 @@ def penalise_repetition(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
 
 def _check_penalty(penalty: float) -> None:
     if not 0.0 < penalty < float("inf"):
-        raise ValueError(f"repetition_penalty must be above 0 (1 changes nothing), got {penalty}")
+        raise ValueError(f"repetition_penalty must be above 0 and finite (1 changes nothing), got {penalty}")

@@ -46,8 +46,9 @@ class TrainSettings:
         for name in ("lr", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        if self.warmup < 0:
-            raise ValueError(f"warmup must not be negative, got {self.warmup}")
+        for name in ("warmup", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
         for name in ("beta2", "label_smoothing"):
