@@ -95,11 +95,11 @@ def _kernels() -> Finding:
 
 
 def _cache() -> Finding:
-    from minigrad.compile.codegen import cache_folder
+    from minigrad.kernels.store import cache_folder
 
     folder = cache_folder()
-    count = len(list(folder.glob("*/fused_*.py"))) if folder.is_dir() else 0
-    return Finding("kernel cache", f"{folder}, {count} generated kernels (MINIGRAD_CACHE moves it)")
+    count = len(list(folder.glob("*/machine/*"))) if folder.is_dir() else 0
+    return Finding("kernel cache", f"{folder}, {count} compiled kernels (MINIGRAD_CACHE moves it)")
 
 
 def _package(name: str, need: str, mend: str) -> Finding:

@@ -1,49 +1,188 @@
-"""Compiling kernels before their first use, with a line on the terminal that says which.
+"""Machine code for many kernels at once: loaded from the cache, else compiled, by several processes where that pays.
 
-numba compiles one kernel at a time, in 0.2 to 3 s. (A second process that compiled from the other end of the list into
-the same cache would halve a cold start, but numba's cache is not made for two writers of one function's signatures.)
+numba compiles one kernel at a time in a process, in 0.1 to 4 s. Workers are new processes (a fork would copy locks that
+other threads hold) that import numba, compile what they are sent and send back object files; a line on the terminal
+says what is being compiled.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
 import sys
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import IO
 
-Job = tuple[Any, tuple[Any, ...]]  # a kernel and the types of its arguments
+from minigrad.kernels import store, threads
+from minigrad.kernels.numba import jit
+from minigrad.kernels.numba.abi import Types
+
+Job = tuple[jit.Kernel, Types]
+
+MOST = 8  # workers: each holds some 200 MB
+SHARE = 3  # kernels from which a worker pays: it takes 0.7 s to start
+_SERVE = "import sys; sys.path[:] = {path!r}; from minigrad.kernels.compiler import serve; serve()"
 
 
 def compile_all(jobs: Sequence[Job]) -> None:
-    """Compile every kernel for its types, or load it from the cache."""
-    missing = [(kernel, types) for kernel, types in dict.fromkeys(jobs) if types not in kernel.overloads]
-    with _line(len(missing)) as line:
-        for done, (kernel, types) in enumerate(missing):
-            line.tell(done, f"{kernel.py_func.__module__.rsplit('.', 1)[-1]}.{kernel.py_func.__name__}")
-            kernel.compile(types)
-            line.compiled |= types in kernel.stats.cache_misses
+    """Give every kernel its machine code for these types."""
+    missing: list[Job] = []
+    for kernel, types in dict.fromkeys(jobs):
+        if types not in kernel.codes:
+            objects = store.read(_name(kernel, types))
+            if objects is None:
+                missing.append((kernel, types))
+            else:
+                kernel.codes[types] = jit.Code(objects)
+    if missing:
+        with _line(len(missing)) as line:
+            _compile(deque(sorted(missing, key=_effort, reverse=True)), line)
+
+
+def _name(kernel: jit.Kernel, types: Types) -> str:
+    source = kernel.text or _text_of(kernel.py_func.__code__.co_filename)
+    return store.name_of("kernel", source, kernel.__module__, kernel.__name__, repr(types))
+
+
+@cache
+def _text_of(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _effort(job: Job) -> int:
+    """What takes long is begun first, or one worker would do it while the others have nothing left."""
+    return len(job[0].py_func.__code__.co_code)
+
+
+def _compile(jobs: deque[Job], line: _Line) -> None:
+    """Compile all jobs: in workers, and here what is left."""
+    count = min(threads.available(), MOST, len(jobs) // SHARE)
+    if count > 1 and sys.executable:
+        given_back: deque[Job] = deque()
+        helpers = [threading.Thread(target=_delegate, args=(jobs, given_back, line), daemon=True) for _ in range(count)]
+        for helper in helpers:
+            helper.start()
+        for helper in helpers:
+            helper.join()
+        jobs.extend(given_back)
+    from minigrad.kernels.numba.build import build
+
+    for kernel, types in jobs:
+        with line.tell(kernel):
+            _keep(kernel, types, build(kernel, types))
+
+
+def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects) -> None:
+    store.write(_name(kernel, types), objects)
+    kernel.codes[types] = jit.Code(objects)
+
+
+# --- workers ----------------------------------------------------------------------------------------
+
+
+def _delegate(jobs: deque[Job], given_back: deque[Job], line: _Line) -> None:
+    """Have a worker do jobs until none is left; what it cannot do is given back."""
+    command = [sys.executable, "-c", _SERVE.format(path=sys.path)]
+    try:
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError:
+        return
+    with worker:
+        while True:
+            try:
+                kernel, types = jobs.popleft()
+            except IndexError:
+                break
+            with line.tell(kernel):
+                objects = _ask(worker, (kernel.__module__, kernel.__name__, kernel.text, types))
+                if objects is not None:
+                    _keep(kernel, types, objects)
+                    continue
+            given_back.append((kernel, types))
+            if worker.poll() is not None:
+                break
+
+
+def _ask(worker: subprocess.Popen[bytes], job: tuple[str, str, str, Types]) -> store.Objects | None:
+    """The answer of a worker: None where it failed, or is gone."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        pickle.dump(job, worker.stdin)
+        worker.stdin.flush()
+        answer: store.Objects | None = pickle.load(worker.stdout)
+    except (OSError, EOFError, pickle.UnpicklingError):
+        worker.kill()
+        worker.wait()
+        return None
+    return answer
+
+
+def serve() -> None:
+    """A worker's life: compile what comes in until the other side closes the pipe."""
+    sys.modules["scipy"] = None  # type: ignore[assignment]  # numba would import it, and needs it for nothing here
+    jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not come between two answers
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            _serve_one(jobs, answers)
+
+
+def _serve_one(jobs: IO[bytes], answers: IO[bytes]) -> None:
+    from minigrad.kernels.numba.build import build
+
+    module, name, text, types = pickle.load(jobs)
+    try:
+        found = jit.generated(text) if text else import_module(module)
+        objects = build(getattr(found, name), types)
+    except Exception:  # the other side will try by itself, and see what is wrong
+        objects = None
+    pickle.dump(objects, answers)
+    answers.flush()
+
+
+# --- progress ---------------------------------------------------------------------------------------
 
 
 class _Line:
-    """What is being compiled, from the first kernel on that no cache has; nothing on a stderr that is no terminal,
-    unless MINIGRAD_PROGRESS asks for it."""
+    """How many kernels are done and which are being compiled; nothing on a stderr that is no terminal, unless
+    MINIGRAD_PROGRESS asks for it."""
 
     def __init__(self, total: int) -> None:
-        self.total = total
-        self.compiled = False  # has a kernel been compiled, or were all of them in the cache so far
+        self._total, self._done, self._names = total, 0, list[str]()
         self._wanted = bool(os.environ.get("MINIGRAD_PROGRESS")) or sys.stderr.isatty()
         self._width = 0
+        self._lock = threading.Lock()
 
-    def tell(self, done: int, name: str) -> None:
-        if self.compiled and self._wanted:
-            self._show(f"minigrad compiles kernels, once: {done + 1} of {self.total}, {name}")
+    @contextmanager
+    def tell(self, kernel: jit.Kernel) -> Iterator[None]:
+        """Show that `kernel` is being compiled, for the duration of a block."""
+        name = kernel.__name__ if kernel.text else f"{kernel.__module__.rsplit('.', 1)[-1]}.{kernel.__name__}"
+        with self._lock:
+            self._names.append(name)
+            self._show()
+        yield
+        with self._lock:
+            self._done += 1
+            self._names.remove(name)
+
+    def _show(self) -> None:
+        if self._wanted:
+            names = " and ".join(self._names)
+            self._print(f"minigrad compiles kernels, once: {self._done} of {self._total} done, now {names}")
 
     def clear(self) -> None:
         if self._width:
-            self._show("")
+            self._print("")
 
-    def _show(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         sys.stderr.write(f"\r{text.ljust(self._width)}" + ("" if text else "\r"))
         sys.stderr.flush()
         self._width = len(text)

@@ -4,8 +4,9 @@ Every worker is a Python thread that sleeps on a queue and holds no GIL while it
 awake for `PATIENCE`, so that the next segment, microseconds later, finds it there; then it sleeps again, so that it
 never starves the BLAS library's threads, torch's, or another process. Waiting threads pause, then give up their core.
 
-A worker's mailbox is one word: ASLEEP, AWAKE, or the address of a task (function, threads, state). A state is three
-words, each on a cache line of its own: how many have arrived at barriers, who failed, how many workers have finished.
+A worker's mailbox is one word: ASLEEP, AWAKE, or the address of a task (function, threads, state). A state has words
+on cache lines of their own: how many have arrived at barriers, who failed, how many workers have finished, and what
+there is to do: a table of calls, one cache line each (see `CALL`), and their number.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
-from minigrad.kernels import threads
+from minigrad.kernels import machine, threads
+from minigrad.kernels.numba.jit import RETURNED_NONE
 
 PATIENCE = 2_000  # pauses that a worker stays awake: about 50 us
 YIELD = 500  # pauses after which a thread at a barrier lets others have its core
-ARRIVED, FAILED, FINISHED = 0, 8, 16  # words of a state
+ARRIVED, FAILED, FINISHED, TABLE, COUNT = 0, 8, 16, 24, 25  # words of a state
+# A call of the table: `function(words, start, stop)`, its range `cut` over all threads, or done by the first one; all
+# meet before it where `barrier` is not 0 but the number of a barrier; `number` tells which call failed.
+CALL = np.dtype([(name, np.int64) for name in ("function", "words", "start", "stop", "cut", "barrier", "number", "_")])
 _ASLEEP, _AWAKE = 0, 1
 _LINE = 8  # words of a cache line
 
@@ -38,23 +42,21 @@ _PAUSES = {
 _DECLARED_PAUSE, _PAUSE = _PAUSES.get(platform.machine(), ("", ""))
 
 
-def _give_way() -> str:
-    """The call that gives the core to another thread, by address: a symbol may lie too far away for the code model."""
-    if os.name != "posix":
-        return ""
-    address = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
-    return f"call i32 inttoptr (i64 {address} to ptr)()"
-
-
-DECLARATIONS = f"""
+_RUNTIME = f"""
 {_DECLARED_PAUSE}
+
+@yield = global ptr null  ; the system's call that gives the core to another thread, where there is one
 
 define internal void @wait(i64 %tries) {{
   {_PAUSE}
   %long = icmp ugt i64 %tries, {YIELD}
   br i1 %long, label %give, label %end
 give:
-  {_give_way()}
+  %function = load ptr, ptr @yield
+  %none = icmp eq ptr %function, null
+  br i1 %none, label %end, label %call
+call:
+  %ignored = call i32 %function()
   br label %end
 end:
   ret void
@@ -86,11 +88,76 @@ met:
 left:
   ret i1 false
 }}
-"""
 
-_RUNTIME = (
-    DECLARATIONS
-    + f"""
+; the calls of a state's table: 0, or 1 + the number of the call that failed
+define i64 @calls(i64 %thread, i64 %threads, ptr %state) {{
+entry:
+  %flag = getelementptr i64, ptr %state, i64 {FAILED}
+  %table_at = getelementptr i64, ptr %state, i64 {TABLE}
+  %table = load ptr, ptr %table_at
+  %count_at = getelementptr i64, ptr %state, i64 {COUNT}
+  %count = load i64, ptr %count_at
+  %first = icmp eq i64 %thread, 0
+  %next = add i64 %thread, 1
+  br label %look
+look:
+  %i = phi i64 [ 0, %entry ], [ %following, %done ]
+  %following = add i64 %i, 1
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %end
+one:
+  %offset = mul i64 %i, {_LINE}
+  %call = getelementptr i64, ptr %table, i64 %offset
+  %barrier_at = getelementptr i64, ptr %call, i64 5
+  %barrier = load i64, ptr %barrier_at
+  %meets = icmp ne i64 %barrier, 0
+  br i1 %meets, label %meet, label %go
+meet:
+  %met = call i1 @barrier(ptr %state, i64 %threads, i64 %barrier)
+  br i1 %met, label %go, label %end
+go:
+  %start_at = getelementptr i64, ptr %call, i64 2
+  %start = load i64, ptr %start_at
+  %stop_at = getelementptr i64, ptr %call, i64 3
+  %stop = load i64, ptr %stop_at
+  %cut_at = getelementptr i64, ptr %call, i64 4
+  %cut = load i64, ptr %cut_at
+  %whole = icmp eq i64 %cut, 0
+  br i1 %whole, label %alone, label %part
+alone:
+  br i1 %first, label %do, label %done
+part:
+  %rows = sub i64 %stop, %start
+  %low = mul i64 %rows, %thread
+  %skipped = udiv i64 %low, %threads
+  %mine = add i64 %start, %skipped
+  %high = mul i64 %rows, %next
+  %passed = udiv i64 %high, %threads
+  %last = add i64 %start, %passed
+  br label %do
+do:
+  %from = phi i64 [ %start, %alone ], [ %mine, %part ]
+  %to = phi i64 [ %stop, %alone ], [ %last, %part ]
+  %function = load ptr, ptr %call
+  %words_at = getelementptr i64, ptr %call, i64 1
+  %words = load ptr, ptr %words_at
+  %status = call i32 %function(ptr %words, i64 %from, i64 %to)
+  %ok = icmp eq i32 %status, 0
+  %none = icmp eq i32 %status, {RETURNED_NONE}
+  %fine = or i1 %ok, %none
+  br i1 %fine, label %done, label %failed
+done:
+  br label %look
+failed:
+  %number_at = getelementptr i64, ptr %call, i64 6
+  %number = load i64, ptr %number_at
+  %shown = add i64 %number, 1
+  store atomic i64 %shown, ptr %flag release, align 8
+  ret i64 %shown
+end:
+  ret i64 0
+}}
+
 ; a worker: run the tasks that arrive, return when none has come for some time
 define void @serve(ptr %mailbox, i64 %thread) {{
 entry:
@@ -190,35 +257,24 @@ end:
   ret i64 %failed
 }}
 """
-)
-
-
-def load(text: str) -> Any:
-    """An engine that holds the compiled functions of an LLVM module."""
-    module = llvm.parse_assembly(text)
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, _machine())
-    engine.finalize_object()
-    return engine
-
-
-def _machine() -> Any:
-    """Code generation with little optimisation: there is nothing to optimise in a list of calls."""
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), opt=1, jit=True, codemodel="jitdefault"
-    )
 
 
 class Task:
-    """What `serve` reads: a function's address, the number of threads, the state's address."""
+    """What `serve` reads: a function's address, the number of threads, the address of a state with a table of calls."""
 
-    def __init__(self, function: int) -> None:
-        memory = np.zeros(4 * _LINE, np.int64)
+    def __init__(self, table: np.ndarray) -> None:
+        memory = np.zeros(5 * _LINE, np.int64)
         start = -memory.ctypes.data // 8 % _LINE
-        self._state = memory[start : start + 3 * _LINE]
-        self.state_address = self._state.ctypes.data
-        self.words = np.array([function, 1, self.state_address], np.int64)
+        self._state, self._table = memory[start : start + 4 * _LINE], table
+        self._state[TABLE], self._state[COUNT] = table.ctypes.data, len(table)
+        self._state_address = self._state.ctypes.data
+        self.words = np.array([_runtime().calls_address, 1, self._state_address], np.int64)
         self.address = self.words.ctypes.data
+
+    def alone(self) -> int:
+        """Run it on this thread: 0, or 1 + the number of the call that failed."""
+        failed: int = _runtime().calls(0, 1, self._state_address)
+        return failed
 
 
 class _Team:
@@ -233,7 +289,7 @@ class _Team:
         self.queues: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
         for thread in range(1, count):
             mailbox = self.address + 8 * _LINE * thread
-            arguments = (_runtime()[1], self.queues[thread], mailbox, thread)
+            arguments = (_runtime().serve, self.queues[thread], mailbox, thread)
             threading.Thread(target=_serve, args=arguments, name=f"minigrad-team-{thread}", daemon=True).start()
 
     def dismiss(self) -> None:
@@ -247,15 +303,23 @@ def _serve(serve: Any, queue: SimpleQueue[bool], mailbox: int, thread: int) -> N
         serve(mailbox, thread)
 
 
-@cache
-def _runtime() -> tuple[Any, Any, Any, Any]:
-    """(engine, serve, post, join); only whoever holds `_busy` asks for it, so that there is one engine."""
-    engine = load(_RUNTIME)
-    word, pointer = ctypes.c_int64, ctypes.c_void_p
-    serve = ctypes.CFUNCTYPE(None, pointer, word)(engine.get_function_address("serve"))
-    post = ctypes.PYFUNCTYPE(word, pointer, pointer)(engine.get_function_address("post"))
-    join = ctypes.CFUNCTYPE(word, pointer)(engine.get_function_address("join"))
-    return engine, serve, post, join
+class _Runtime:
+    """The functions of `_RUNTIME`, machine code. `post` keeps the GIL: it takes less time than giving that up."""
+
+    def __init__(self) -> None:
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        self._engine = engine = machine.load(_RUNTIME)
+        if os.name == "posix":
+            place = pointer.from_address(engine.get_global_value_address("yield"))
+            place.value = ctypes.cast(ctypes.CDLL(None).sched_yield, pointer).value
+        self.serve = ctypes.CFUNCTYPE(None, pointer, word)(engine.get_function_address("serve"))
+        self.post = ctypes.PYFUNCTYPE(word, pointer, pointer)(engine.get_function_address("post"))
+        self.join = ctypes.CFUNCTYPE(word, pointer)(engine.get_function_address("join"))
+        self.calls_address = engine.get_function_address("calls")
+        self.calls = ctypes.CFUNCTYPE(word, word, word, pointer)(self.calls_address)
+
+
+_runtime = cache(_Runtime)
 
 
 _team: _Team | None = None
@@ -284,14 +348,14 @@ def run(task: Task) -> int | None:
             if _team is not None:
                 _team.dismiss()
             _team = _Team(count)
-        _, _, post, join = _runtime()
+        runtime = _runtime()
         task.words[1] = count
-        wake = post(task.address, _team.address)
+        wake = runtime.post(task.address, _team.address)
         while wake:
             thread = wake.bit_length() - 1
             _team.queues[thread].put(True)
             wake ^= 1 << thread
-        result: int = join(task.address)
+        result: int = runtime.join(task.address)
         return result
     finally:
         _busy.release()

@@ -162,7 +162,7 @@ def _assemble(kernel: Kernel, text: str, capability: Capability) -> Binary:
 
 
 def _cache_folder() -> Path:
-    from minigrad.compile.codegen import cache_folder
+    from minigrad.kernels.store import cache_folder
 
     return cache_folder() / __version__ / "cuda"
 

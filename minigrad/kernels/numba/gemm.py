@@ -21,13 +21,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, pack, tiles
-from minigrad.kernels.numba.jit import kernel
+from minigrad.kernels.numba.jit import intrinsic, kernel
 from minigrad.kernels.threads import get_num_threads
 
 Array = np.ndarray
@@ -57,6 +55,7 @@ def address() -> int:
 def _sgemm(typing: Any, gemm: Any, ta: Any, tb: Any, m: Any, n: Any, k: Any, a: Any, lda: Any, b: Any, ldb: Any, c: Any,
            ldc: Any) -> Any:  # fmt: skip
     """C = A B by the function at address `gemm`; a, b, c are addresses, all numbers int64."""
+    from numba.core import types
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, flag, real, pointer = ir.IntType(64), ir.IntType(32), ir.FloatType(), ir.PointerType(ir.IntType(8))

@@ -1,38 +1,132 @@
-"""How a CPU kernel is compiled: cached on disk, GIL-free, and with NaN and infinities intact.
+"""Kernels: Python functions whose machine code is loaded from the cache, or compiled by numba, on first use.
 
 `fastmath=True` would let the compiler assume that no NaN or infinity exists; these flags only let it reorder and
-contract. numba notices a change in the file of a cached function but not in the helpers that it inlines: so a kernel's
-name, and with it its cache file, carries a digest of all kernel sources.
+contract. numba itself is imported when something has to be compiled, and only then: importing it takes longer than a
+small training step with all that comes before it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
-from collections.abc import Callable
-from pathlib import Path
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import ModuleType
 from typing import Any
 
-import numba
+from minigrad.kernels import machine
+from minigrad.kernels.numba import abi
 
 FLAGS = {"reassoc", "contract", "arcp", "nsz"}
-_DIGEST = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()[:8]
+RETURNED_NONE = -2  # numba's status of a function without a result, as is 0; everything else is an error
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)  # gives up the GIL
 
 
-def _compiled(function: Callable[..., Any], flags: set[str]) -> Callable[..., Any]:
-    function.__qualname__ = f"{function.__qualname__}_{_DIGEST}"
-    return numba.njit(function, nogil=True, cache=True, fastmath=flags, error_model="numpy")
+class Code:
+    """A kernel's machine code for one combination of types: `run(words, start, stop)` gives numba's status."""
+
+    def __init__(self, objects: Sequence[bytes]) -> None:
+        self._engine = machine.link(objects)
+        for name, function in (("give", ctypes.pythonapi.PyMem_RawMalloc), ("take", ctypes.pythonapi.PyMem_RawFree)):
+            place = ctypes.c_void_p.from_address(self._engine.get_global_value_address(name))
+            place.value = ctypes.cast(function, ctypes.c_void_p).value
+        self.address: int = self._engine.get_function_address("run")
+        self.run = _RUN(self.address)
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+class Compilable:
+    """A function that numba compiles. Its source is the module's, or `text` where that was generated."""
+
+    def __init__(self, function: Callable[..., Any], flags: set[str], text: str = "") -> None:
+        self.py_func, self.flags, self.text = function, flags, text
+        self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
+
+    @cached_property
+    def numba(self) -> Any:
+        """numba's own object. Without wrappers, which only Python would call: they cost a third of the compile time."""
+        import numba
+
+        wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        return numba.njit(self.py_func, fastmath=self.flags, error_model="numpy", **wrappers)
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        """What numba takes this for, where a kernel calls it."""
+        return _type_of(self.numba)
+
+
+class Kernel(Compilable):
+    """A compiled kernel `f(start, stop, ...)`, called with arrays, tuples and numbers."""
+
+    def __init__(self, function: Callable[..., Any], flags: set[str], text: str = "") -> None:
+        super().__init__(function, flags, text)
+        self.codes: dict[abi.Types, Code] = {}  # by types of arguments
+
+    def __call__(self, *values: Any) -> None:
+        given = abi.arguments(values)
+        status = self.code(given.types).run(given.words, given.start, given.stop)
+        if status and status != RETURNED_NONE:
+            self.py_func(*values)  # says what is wrong
+            raise MemoryError(f"the kernel {self.__name__} could not get the memory that it needs")
+
+    def code(self, types: abi.Types) -> Code:
+        """The machine code for these types, loaded or compiled where that has not been done."""
+        if types not in self.codes:
+            from minigrad.kernels.compiler import compile_all
+
+            compile_all([(self, types)])
+        return self.codes[types]
+
+
+class Intrinsic:
+    """What `intrinsic` makes."""
+
+    def __init__(self, define: Callable[..., Any]) -> None:
+        self._define = define
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from numba.extending import intrinsic
+
+        return _type_of(intrinsic(self._define))
+
+
+def _type_of(function: Any) -> Any:
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()  # it learns of new intrinsics
+    return cpu_target.typing_context.resolve_value_type(function)
+
+
+def intrinsic(define: Callable[..., Any]) -> Any:
+    """A function of kernels that is written in LLVM's language: `define(typing_context, *types)` as numba wants it."""
+    return Intrinsic(define)
+
+
+def kernel(function: Callable[..., Any]) -> Kernel:
     """A compiled kernel `f(start, stop, ...)`.
 
     Flat arrays are cut to their range first (`x = x[start:stop]`) and indexed from 0: where numba cannot see that an
     index is not negative, it adds a test for counting from the end, and the loop stays scalar (8 times slower).
     """
-    return _compiled(function, FLAGS)
+    return Kernel(function, FLAGS, function.__globals__.get("__source__", ""))
 
 
-def inline(function: Callable[..., Any]) -> Callable[..., Any]:
+def inline(function: Callable[..., Any]) -> Any:
     """A helper that LLVM inlines into each kernel that calls it. Its own sums keep their order: a range reduction in
     two steps loses its second step where the compiler may reassociate."""
-    return _compiled(function, {"contract", "nsz"})
+    return Compilable(function, {"contract", "nsz"})
+
+
+def generated(text: str) -> ModuleType:
+    """The module that a generated text defines; its kernels know their source."""
+    name = f"minigrad_fused_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+    found = sys.modules.get(name)
+    if found is None:
+        found = ModuleType(name)
+        found.__dict__["__source__"] = text
+        exec(compile(text, f"{name}.py", "exec"), found.__dict__)
+        sys.modules[name] = found
+    return found

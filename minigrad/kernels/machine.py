@@ -1,0 +1,51 @@
+"""Machine code in memory: linked from object files, which LLVM makes of text. No compiler of Python is needed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from minigrad.kernels import store
+
+
+def _target() -> Any:
+    """Code generation for this processor, with little optimisation: texts are lists of loads and calls."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), opt=1, jit=True, codemodel="jitdefault"
+    )
+
+
+def link(objects: Sequence[bytes]) -> Any:
+    """An engine that holds the functions of these object files; they live as long as it does.
+
+    Every kernel has an engine of its own: numba's names of helpers are only unique within a process, and objects come
+    from several.
+    """
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+    for data in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return engine
+
+
+def emit(text: str) -> bytes:
+    """The object file of an LLVM module."""
+    target = _target()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    data: bytes = target.emit_object(module)
+    return data
+
+
+def load(text: str) -> Any:
+    """An engine that holds the functions of an LLVM module, taken from the cache where it was compiled before."""
+    name = store.name_of("text", text)
+    objects = store.read(name)
+    if objects is None:
+        objects = (emit(text),)
+        store.write(name, objects)
+    return link(objects)

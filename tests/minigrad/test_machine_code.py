@@ -1,0 +1,239 @@
+"""Machine code of kernels: called as numba wants it, kept on disk, and found again, whatever happens."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minigrad.kernels import compiler, machine, store
+from minigrad.kernels.numba import abi, jit
+from minigrad.kernels.numba.jit import kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = """
+import sys
+import numpy as np
+import minigrad as mg
+from minigrad.compile import compile
+step = compile(lambda x: mg.functional.softmax(mg.functional.gelu(x) * 2.0 + x, -1).sum(0))
+y = step(mg.from_numpy(np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4))).numpy()
+print(y.tobytes().hex(), "numba" in sys.modules)
+"""
+
+
+@kernel
+def everything(start, stop, matrix, ids, sizes, pair, flag, number, wide, out):
+    """Every type that a kernel may be given; memory of its own too."""
+    scratch = np.empty(matrix.shape[0], np.float32)
+    for i in range(start, stop):
+        scratch[i] = matrix[i, 1] * number + np.float32(ids[i])
+        out[i] = scratch[i] + np.float32(wide) + np.float32(sizes[0] - sizes[1]) + pair[1][0]
+        if flag:
+            out[i] = -out[i]
+
+
+@kernel
+def refuses(start, stop, ids):
+    for i in range(start, stop):
+        if ids[i] < 0:
+            raise IndexError("an id is negative")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty cache, and kernels that have no machine code yet."""
+    monkeypatch.setenv("MINIGRAD_CACHE", str(tmp_path))
+    for one in (everything, refuses):
+        monkeypatch.setattr(one, "codes", {})
+    return tmp_path
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def call(matrix=None):
+    matrix = np.arange(12, dtype=np.float32).reshape(4, 3) if matrix is None else matrix
+    out = np.zeros(4, np.float32)
+    pair = (2, (np.float32(0.5), ()))
+    everything(1, 3, matrix, np.arange(4), (7, 3), pair, np.bool_(True), np.float32(2), 0.25, out)
+    np.testing.assert_array_equal(out, [0, *(-(matrix[i, 1] * 2 + i + 0.25 + 4 + 0.5) for i in (1, 2)), 0])
+
+
+def test_arguments_of_every_type_and_layout_arrive(folder):
+    matrix = np.arange(12, dtype=np.float32).reshape(4, 3)
+    read_only = matrix.copy()
+    read_only.flags.writeable = False
+    for given in (matrix, np.asfortranarray(matrix), np.repeat(matrix, 2, 1)[:, ::2], matrix[:, ::-1], read_only):
+        call(given)
+    assert len(everything.codes) == 3  # in rows, in columns, anything else
+
+
+def test_what_no_kernel_takes_is_refused():
+    with pytest.raises(TypeError, match="takes arrays, tuples and numbers, it was given a list"):
+        everything(0, 1, [1.0])
+
+
+def test_a_kernel_that_raises_says_what_python_says(folder):
+    refuses(0, 2, np.array([1, 2, -1]))
+    with pytest.raises(IndexError, match="an id is negative"):
+        refuses(0, 3, np.array([1, 2, -1]))
+
+
+def test_code_is_kept_and_found_again(folder, monkeypatch):
+    call()
+    kept = files(folder)
+    assert kept
+    monkeypatch.setattr(everything, "codes", {})
+    monkeypatch.setattr(compiler, "_compile", lambda jobs, line: pytest.fail("compiled again"))
+    call()
+    assert files(folder) == kept
+
+
+SPOILED = {
+    "empty": lambda data: b"",
+    "head only": lambda data: data[:40],
+    "cut short": lambda data: data[:-1],
+    "other bytes": lambda data: data[:1000] + b"\1\2" + data[1002:],
+    "another format": lambda data: b"?" + data,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_a_broken_file_is_written_anew(folder, monkeypatch, spoil):
+    call()
+    before = {path: path.read_bytes() for path in files(folder)}
+    for path, data in before.items():
+        path.write_bytes(spoil(data))
+    assert all(store.read(path.name) is None for path in before)
+    monkeypatch.setattr(everything, "codes", {})
+    call()
+    assert all(store.read(path.name) for path in before)
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("MINIGRAD_CACHE", str(tmp_path / "file" / "below"))
+    monkeypatch.setattr(everything, "codes", {})
+    call()
+    assert files(tmp_path) == [tmp_path / "file"]
+
+
+def test_nothing_half_written_stays(tmp_path, monkeypatch):
+    def fails(source, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fails)
+    assert not store.write_whole(tmp_path / "deep" / "name", b"data")
+    assert files(tmp_path) == []
+
+
+def test_another_source_processor_or_setting_has_another_name(monkeypatch):
+    names = {store.name_of("kernel", "text"), store.name_of("kernel", "text "), store.name_of("kernel", "te", "xt")}
+    store._surroundings.cache_clear()
+    monkeypatch.setenv("NUMBA_OPT", "1")
+    names.add(store.name_of("kernel", "text"))
+    store._surroundings.cache_clear()
+    monkeypatch.delenv("NUMBA_OPT")
+    monkeypatch.setattr(store.llvm, "get_host_cpu_name", lambda: "another")
+    names.add(store.name_of("kernel", "text"))
+    store._surroundings.cache_clear()
+    assert len(names) == 5
+
+
+def test_changed_source_is_compiled_anew(folder):
+    text = "from minigrad.kernels.numba.jit import kernel\n\n\n@kernel\ndef fused(start, stop, x):\n    x[0] = {}\n"
+    x = np.zeros(1, np.float32)
+    for value in (1, 2):
+        jit.generated(text.format(value)).fused(0, 1, x)
+        assert x[0] == value
+
+
+def test_objects_need_nothing_that_only_numba_has(folder):
+    call()
+    objects = next(found for found in (store.read(path.name) for path in files(folder)) if found and len(found) == 2)
+    engine = machine.link(objects)
+    assert engine.get_function_address("run")
+    assert jit.Code(objects).address
+
+
+def test_several_threads_may_compile_one_kernel_at_once(folder):
+    failed = []
+
+    def attempt():
+        try:
+            call()
+        except BaseException as error:
+            failed.append(error)
+
+    running = [threading.Thread(target=attempt) for _ in range(4)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(120)
+    assert not failed
+
+
+def processes(count, folder, code=STEP):
+    """What new processes print that run `code` at once, with the same cache folder."""
+    environment = {**os.environ, "MINIGRAD_CACHE": str(folder), "MINIGRAD_PROGRESS": "1"}
+    command = [sys.executable, "-c", code]
+    running = [
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(count)
+    ]
+    ended = [process.communicate(timeout=300) for process in running]
+    assert [process.returncode for process in running] == [0] * count, ended
+    return ended
+
+
+def test_processes_fill_one_cache_at_once_and_the_next_needs_no_compiler(tmp_path):
+    first = processes(3, tmp_path)
+    assert len({out.split()[0] for out, _ in first}) == 1
+    assert all("minigrad compiles kernels, once: 0 of" in err for _, err in first)
+    ((out, err),) = processes(1, tmp_path)
+    assert out.split() == [first[0][0].split()[0], "False"]
+    assert not err
+
+
+class TestWorkers:
+    @pytest.fixture(autouse=True)
+    def two(self, monkeypatch):
+        monkeypatch.setattr(compiler.threads, "available", lambda: 2)
+        monkeypatch.setattr(compiler, "SHARE", 1)
+
+    def test_workers_compile_and_what_they_cannot_is_compiled_here(self, folder):
+        texts = [
+            "from minigrad.kernels.numba.jit import kernel\n\n\n@kernel\ndef fused(start, stop, x):\n"
+            f"    for i in range(start, stop):\n        x[i] += {i}\n"
+            for i in range(3)
+        ]
+        x = np.zeros(2, np.float32)
+        types = abi.arguments((0, 2, x)).types
+        made = [jit.generated(text).fused for text in texts]
+        jobs = [(one, types) for one in made] + [(refuses, abi.arguments((0, 1, np.arange(2))).types)]
+        compiler.compile_all(jobs)  # a worker cannot import this file: `refuses` comes back
+        for one in made:
+            one(0, 2, x)
+        np.testing.assert_array_equal(x, 3)
+        refuses(0, 1, np.arange(2))
+        assert len([path for path in files(folder) if "machine" in path.parts]) >= 4
+
+    @pytest.mark.parametrize(
+        "serve", ["import sys; sys.exit(1)", "print('not an answer')", "import os; os.kill(os.getpid(), 9)"]
+    )
+    def test_a_worker_that_dies_or_talks_leaves_the_work_to_us(self, folder, monkeypatch, serve):
+        monkeypatch.setattr(compiler, "_SERVE", serve)
+        compiler.compile_all([(refuses, abi.arguments((0, 1, np.arange(2))).types), (everything, TYPES)])
+        refuses(0, 1, np.arange(2))
+        call()
+
+
+TYPES = abi.arguments(
+    (0, 4, np.ones((4, 3), np.float32), np.arange(4), (7, 3), (2, (np.float32(0.5), ())), True, np.float32(2), 0.25,
+     np.zeros(4, np.float32))
+).types  # fmt: skip
