@@ -40,7 +40,7 @@ def compile_all(jobs: Sequence[Job]) -> None:
             if objects is None:
                 missing.append((kernel, types))
             else:
-                kernel.codes[types] = jit.Code(objects)
+                kernel.codes[types] = jit.Code(types, objects)
     if missing:
         with _line(len(missing)) as line:
             _compile(deque(sorted(missing, key=_effort, reverse=True)), line)
@@ -81,7 +81,7 @@ def _compile(jobs: deque[Job], line: _Line) -> None:
 
 def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects) -> None:
     store.write(_name(kernel, types), objects)
-    kernel.codes[types] = jit.Code(objects)
+    kernel.codes[types] = jit.Code(types, objects)
 
 
 # --- workers ----------------------------------------------------------------------------------------

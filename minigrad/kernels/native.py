@@ -29,10 +29,14 @@ TOGETHER = 40_000  # work in a segment from which it wakes the team: a wake-up c
 
 
 class Call(NamedTuple):
-    """A kernel with its arguments, and which call of the plan it is. cut: do all threads take a part of its rows?"""
+    """A kernel with its range and its other arguments, and which call of the plan it is. cut: do all threads take a
+    part of the range?"""
 
     kernel: Kernel
-    arguments: abi.Arguments
+    start: int
+    stop: int
+    types: abi.Types
+    words: list[Any]
     cut: bool
     work: float
     number: int
@@ -45,8 +49,15 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -
         function, count, work, *rest = arguments
         cut = count >= 2 and work >= SHARED
         arguments = (0, count, *rest)
-    function = TWINS.get(function, function)
-    return Call(function, abi.arguments(arguments), cut, work, number) if isinstance(function, Kernel) else None
+    elif function in TWINS:
+        function, arguments = TWINS[function], (0, 1, *arguments)
+    if not isinstance(function, Kernel):
+        return None
+    start, stop, *rest = arguments
+    types: list[Any] = []
+    words: list[Any] = []
+    abi.read(rest, types, words)
+    return Call(function, start, stop, tuple(types), words, cut, work, number)
 
 
 class Segment:
@@ -59,16 +70,16 @@ class Segment:
         self.calls = list(calls)
         self._plan = plan
         self._together = sum(call.work for call in calls if call.cut) >= TOGETHER
-        self._words = np.frombuffer(b"".join(call.arguments.words for call in calls) + bytes(8), np.int64)
-        self._codes = [call.kernel.codes[call.arguments.types] for call in calls]
+        self._codes = [call.kernel.codes[call.types] for call in calls]
+        packed = [code.pack(*call.words) for call, code in zip(calls, self._codes, strict=True)]
+        self._words = np.frombuffer(b"".join(packed), np.int64)
         table = np.zeros(len(calls), team.CALL)
         at, barriers = self._words.ctypes.data, 0
         for i, (call, code) in enumerate(zip(calls, self._codes, strict=True)):
             meets = i > 0 and (call.cut or calls[i - 1].cut)
             barriers += meets
-            _, start, stop, words = call.arguments
-            table[i] = (code.address, at, start, stop, call.cut, barriers * meets, call.number, 0)
-            at += len(words)
+            table[i] = (code.address, at, call.start, call.stop, call.cut, barriers * meets, call.number, 0)
+            at += len(packed[i])
         self._task = team.Task(table)
 
     def __call__(self) -> None:
@@ -85,7 +96,7 @@ def assemble(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> lis
     """The calls of a plan with runs of kernels joined into segments: (function, arguments) to be called in order."""
     made: list[tuple[Callable[..., Any], Any]] = []
     lowered = [lower(function, arguments, number) for number, (function, arguments) in enumerate(calls)]
-    compile_all([(call.kernel, call.arguments.types) for call in lowered if call])
+    compile_all([(call.kernel, call.types) for call in lowered if call])
     for native, run in groupby(range(len(calls)), lambda number: lowered[number] is not None):
         if native:
             made.append((Segment([call for call in (lowered[number] for number in run) if call], calls), ()))

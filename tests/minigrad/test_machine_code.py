@@ -43,6 +43,18 @@ def refuses(start, stop, ids):
             raise IndexError("an id is negative")
 
 
+def types_of(*values):
+    types = []
+    abi.read(values, types, [])
+    return tuple(types)
+
+
+PAIR = (2, (np.float32(0.5), ()))
+TYPES = types_of(
+    np.ones((4, 3), np.float32), np.arange(4), (7, 3), PAIR, True, np.float32(2), 0.25, np.ones(4, np.float32)
+)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty cache, and kernels that have no machine code yet."""
@@ -59,8 +71,7 @@ def files(folder):
 def call(matrix=None):
     matrix = np.arange(12, dtype=np.float32).reshape(4, 3) if matrix is None else matrix
     out = np.zeros(4, np.float32)
-    pair = (2, (np.float32(0.5), ()))
-    everything(1, 3, matrix, np.arange(4), (7, 3), pair, np.bool_(True), np.float32(2), 0.25, out)
+    everything(1, 3, matrix, np.arange(4), (7, 3), PAIR, np.bool_(True), np.float32(2), 0.25, out)
     np.testing.assert_array_equal(out, [0, *(-(matrix[i, 1] * 2 + i + 0.25 + 4 + 0.5) for i in (1, 2)), 0])
 
 
@@ -158,7 +169,7 @@ def test_objects_need_nothing_that_only_numba_has(folder):
     objects = next(found for found in (store.read(path.name) for path in files(folder)) if found and len(found) == 2)
     engine = machine.link(objects)
     assert engine.get_function_address("run")
-    assert jit.Code(objects).address
+    assert jit.Code(TYPES, objects).address
 
 
 def test_several_threads_may_compile_one_kernel_at_once(folder):
@@ -213,9 +224,9 @@ class TestWorkers:
             for i in range(3)
         ]
         x = np.zeros(2, np.float32)
-        types = abi.arguments((0, 2, x)).types
+        types = types_of(x)
         made = [jit.generated(text).fused for text in texts]
-        jobs = [(one, types) for one in made] + [(refuses, abi.arguments((0, 1, np.arange(2))).types)]
+        jobs = [(one, types) for one in made] + [(refuses, types_of(np.arange(2)))]
         compiler.compile_all(jobs)  # a worker cannot import this file: `refuses` comes back
         for one in made:
             one(0, 2, x)
@@ -228,12 +239,6 @@ class TestWorkers:
     )
     def test_a_worker_that_dies_or_talks_leaves_the_work_to_us(self, folder, monkeypatch, serve):
         monkeypatch.setattr(compiler, "_SERVE", serve)
-        compiler.compile_all([(refuses, abi.arguments((0, 1, np.arange(2))).types), (everything, TYPES)])
+        compiler.compile_all([(refuses, types_of(np.arange(2))), (everything, TYPES)])
         refuses(0, 1, np.arange(2))
         call()
-
-
-TYPES = abi.arguments(
-    (0, 4, np.ones((4, 3), np.float32), np.arange(4), (7, 3), (2, (np.float32(0.5), ())), True, np.float32(2), 0.25,
-     np.zeros(4, np.float32))
-).types  # fmt: skip

@@ -2,7 +2,9 @@
 
 numba passes every part of an argument by itself: an array as (owner, parent, elements, bytes of an element, address,
 shape, strides), a tuple as its items. So 20 arguments are 100, and Python cannot call that. The glue of a kernel is a
-function `run(words, start, stop)` that reads them from one block of memory, which is made once in a plan.
+function `run(words, start, stop)`: the range of rows that every kernel's arguments begin with, and one word for each
+other number and array. An array's word is the address of numpy's own description of it (public, and the same in all
+versions); words are true as long as the arrays live, and are made once in a plan.
 
 A type is a letter for a number, `f2C` for an array (numpy's letter, dimensions, layout), a tuple for a tuple. Arrays
 that are read-only count as all others do: no kernel writes to what it reads.
@@ -11,64 +13,48 @@ that are read-only count as all others do: no kernel writes to what it reads.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 INT, BOOL, FLOAT32, FLOAT64 = "i", "b", "s", "d"
 Types = tuple[Any, ...]
 
+_KINDS = {int: INT, np.int64: INT, bool: BOOL, np.bool_: BOOL, float: FLOAT64, np.float64: FLOAT64, np.float32: FLOAT32}
 _IN_LLVM = {INT: "i64", BOOL: "i8", FLOAT32: "float", FLOAT64: "double"}
-_PACKED = {INT: "q", BOOL: "q", FLOAT32: "f4x", FLOAT64: "d"}
-_RANGE = (INT, INT)
+_PACKED = {INT: "q", BOOL: "?7x", FLOAT32: "f4x", FLOAT64: "d"}
 
 
-class Arguments(NamedTuple):
-    """What a kernel is called with: types of all arguments, the range that the first two give (where they are
-    integers), and the words of the others."""
+class _Arrays(dict[tuple[str, int, int], str]):
+    """The type of an array, by its letter, flags and dimensions."""
 
-    types: Types
-    start: int
-    stop: int
-    words: bytes
-
-
-def arguments(values: Sequence[Any]) -> Arguments:
-    """Raises TypeError for a value that no kernel takes."""
-    types: list[Any] = []
-    words: list[Any] = []
-    _read(values, types, words)
-    start, stop = 0, 0
-    kinds = tuple(types)
-    if kinds[:2] == _RANGE:
-        start, stop, *words = words
-    return Arguments(kinds, start, stop, _packer(kinds).pack(*words))
+    def __missing__(self, key: tuple[str, int, int]) -> str:
+        letter, flags, dimensions = key
+        self[key] = f"{letter}{dimensions}{'C' if flags & 1 else 'F' if flags & 2 else 'A'}"
+        return self[key]
 
 
-def _read(values: Sequence[Any], types: list[Any], words: list[Any]) -> None:
+_ARRAYS = _Arrays()
+
+
+def read(values: Sequence[Any], types: list[Any], words: list[Any]) -> None:
+    """Append types and words of a kernel's arguments behind its range. Raises TypeError for a value that no kernel
+    takes."""
     for value in values:
-        if isinstance(value, np.ndarray):
-            flags = value.flags
-            layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
-            types.append(f"{value.dtype.char}{value.ndim}{layout}")
-            words += (value.size, value.__array_interface__["data"][0], *value.shape, *value.strides)
-        elif isinstance(value, tuple):
+        if value.__class__ is np.ndarray:
+            types.append(_ARRAYS[value.dtype.char, value.flags.num, value.ndim])
+            words.append(id(value))
+        elif value.__class__ is tuple:
             inside: list[Any] = []
-            _read(value, inside, words)
+            read(value, inside, words)
             types.append(tuple(inside))
-        elif isinstance(value, bool | np.bool_):
-            types.append(BOOL)
-            words.append(int(value))
-        elif isinstance(value, int | np.int64):
-            types.append(INT)
-            words.append(int(value))
-        elif isinstance(value, np.float32 | float):
-            types.append(FLOAT32 if isinstance(value, np.float32) else FLOAT64)
-            words.append(value)
         else:
-            raise TypeError(f"a kernel takes arrays, tuples and numbers, it was given a {type(value).__name__}")
+            kind = _KINDS.get(value.__class__)
+            if kind is None:
+                raise TypeError(f"a kernel takes arrays, tuples and numbers, it was given a {type(value).__name__}")
+            types.append(kind)
+            words.append(value)
 
 
 def _parts(types: Types) -> list[str]:
@@ -76,19 +62,14 @@ def _parts(types: Types) -> list[str]:
     return [part for kind in types for part in (_parts(kind) if isinstance(kind, tuple) else [kind])]
 
 
-def _words(types: Types) -> list[str]:
-    return _parts(types[2:] if types[:2] == _RANGE else types)
-
-
-@cache
-def _packer(types: Types) -> struct.Struct:
-    return struct.Struct("".join(_PACKED.get(part) or f"{2 + 2 * int(part[1:-1])}q" for part in _words(types)))
+def packer(types: Types) -> Callable[..., bytes]:
+    """What puts words into memory."""
+    return struct.Struct("".join(_PACKED.get(part, "q") for part in _parts(types))).pack
 
 
 def numba_type(kind: Any) -> Any:
     """The compiler's own name of a type."""
-    from numba import from_dtype
-    from numba.core import types
+    from numba import from_dtype, types
 
     if isinstance(kind, tuple):
         return types.Tuple([numba_type(item) for item in kind])
@@ -136,26 +117,40 @@ define void @NRT_MemInfo_call_dtor(ptr %header) {
 """
 
 
+# Where numpy's description of an array (PyArrayObject) has its address, shape and strides.
+_HEADER = object.__basicsize__
+_DATA, _SHAPE, _STRIDES = _HEADER, _HEADER + 16, _HEADER + 24
+
+
 def glue(types: Types, symbol: str) -> str:
     """The module of `run(words, start, stop) -> status` that calls the kernel `symbol`."""
     lines: list[str] = []
-    passed: list[str] = ["i64 %start", "i64 %stop"] if types[:2] == _RANGE else []
-    at = 0
+    passed = ["i64 %start", "i64 %stop"]
 
-    def word(kind: str) -> str:
-        nonlocal at
-        lines.append(f"  %p{at} = getelementptr i64, ptr %words, i64 {at}")
-        lines.append(f"  %w{at} = load {kind}, ptr %p{at}")
-        at += 1
-        return f"{kind} %w{at - 1}"
+    def load(kind: str, memory: str, offset: int) -> str:
+        name = f"%v{len(lines)}"
+        lines.append(f"  {name}p = getelementptr i8, ptr {memory}, i64 {offset}\n  {name} = load {kind}, ptr {name}p")
+        return f"{kind} {name}"
 
-    for part in _words(types):
+    def product(factors: list[str]) -> str:
+        result = "1"
+        for factor in factors:
+            lines.append(f"  %v{len(lines)} = mul i64 {result}, {factor.split()[1]}")
+            result = f"%v{len(lines) - 1}"
+        return f"i64 {result}"
+
+    for at, part in enumerate(_parts(types)):
+        word = load(_IN_LLVM.get(part, "ptr"), "%words", 8 * at)
         if part in _IN_LLVM:
-            passed.append(word(_IN_LLVM[part]))
-        else:
-            itemsize = np.dtype(part[0]).itemsize
-            passed += ["ptr null", "ptr null", word("i64"), f"i64 {itemsize}", word("ptr")]
-            passed += [word("i64") for _ in range(2 * int(part[1:-1]))]
+            passed.append(word)
+            continue
+        array = word.split()[1]
+        data, shape, strides = (load("ptr", array, offset) for offset in (_DATA, _SHAPE, _STRIDES))
+        sizes, steps = (
+            [load("i64", memory.split()[1], 8 * i) for i in range(int(part[1:-1]))] for memory in (shape, strides)
+        )
+        itemsize = f"i64 {np.dtype(part[0]).itemsize}"
+        passed += ["ptr null", "ptr null", product(sizes), itemsize, data, *sizes, *steps]
     kinds = ", ".join(["ptr", "ptr", *[text.split()[0] for text in passed]])
     return "\n".join(
         [

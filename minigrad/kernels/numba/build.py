@@ -10,8 +10,8 @@ from minigrad.kernels.store import Objects
 
 
 def build(kernel: Any, types: abi.Types) -> Objects:
-    """The object files of a kernel for these types of arguments: its own and its glue's."""
-    signature = tuple(abi.numba_type(kind) for kind in types)
+    """The object files of a kernel for these types of arguments behind its range: its own and its glue's."""
+    signature = tuple(abi.numba_type(kind) for kind in (abi.INT, abi.INT, *types))
     dispatcher = kernel.numba
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]

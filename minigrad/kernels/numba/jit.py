@@ -25,9 +25,10 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.
 
 
 class Code:
-    """A kernel's machine code for one combination of types: `run(words, start, stop)` gives numba's status."""
+    """A kernel's machine code for one combination of types: `run(pack(*words), start, stop)` gives numba's status."""
 
-    def __init__(self, objects: Sequence[bytes]) -> None:
+    def __init__(self, types: abi.Types, objects: Sequence[bytes]) -> None:
+        self.pack = abi.packer(types)
         self._engine = machine.link(objects)
         for name, function in (("give", ctypes.pythonapi.PyMem_RawMalloc), ("take", ctypes.pythonapi.PyMem_RawFree)):
             place = ctypes.c_void_p.from_address(self._engine.get_global_value_address(name))
@@ -62,21 +63,24 @@ class Kernel(Compilable):
 
     def __init__(self, function: Callable[..., Any], flags: set[str], text: str = "") -> None:
         super().__init__(function, flags, text)
-        self.codes: dict[abi.Types, Code] = {}  # by types of arguments
+        self.codes: dict[abi.Types, Code] = {}  # by types of the arguments behind the range
 
-    def __call__(self, *values: Any) -> None:
-        given = abi.arguments(values)
-        status = self.code(given.types).run(given.words, given.start, given.stop)
+    def __call__(self, start: int, stop: int, *values: Any) -> None:
+        types: list[Any] = []
+        words: list[Any] = []
+        abi.read(values, types, words)
+        kinds = tuple(types)
+        code = self.codes.get(kinds) or self.code(kinds)
+        status = code.run(code.pack(*words), start, stop)
         if status and status != RETURNED_NONE:
-            self.py_func(*values)  # says what is wrong
+            self.py_func(start, stop, *values)  # says what is wrong
             raise MemoryError(f"the kernel {self.__name__} could not get the memory that it needs")
 
     def code(self, types: abi.Types) -> Code:
-        """The machine code for these types, loaded or compiled where that has not been done."""
-        if types not in self.codes:
-            from minigrad.kernels.compiler import compile_all
+        """The machine code for these types, loaded or compiled."""
+        from minigrad.kernels.compiler import compile_all
 
-            compile_all([(self, types)])
+        compile_all([(self, types)])
         return self.codes[types]
 
 

@@ -1,7 +1,7 @@
 """Kernels that do what a Python function of a plan does, so that machine code can call them in its place.
 
-A twin takes the same arguments. Where the Python function would raise, its twin raises too (no matter what), and the
-Python function is called again to say why.
+A twin takes the same arguments behind its range. Where the Python function would raise, its twin raises too (no matter
+what), and the Python function is called again to say why.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minigrad.ops.index import check_rows
 
 
 @kernel
-def _check_rows(ids, vocab):
+def _check_rows(start, stop, ids, vocab):
     for i in range(ids.size):
         if ids[i] < 0 or ids[i] >= vocab:
             raise IndexError("an id is out of range")
