@@ -7,6 +7,7 @@ says what is being compiled.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -43,7 +44,7 @@ def compile_all(jobs: Sequence[Job]) -> None:
                 kernel.codes[types] = jit.Code(types, objects)
     if missing:
         with _line(len(missing)) as line:
-            _compile(deque(sorted(missing, key=_effort, reverse=True)), line)
+            _compile(missing, line)
 
 
 def _name(kernel: jit.Kernel, types: Types) -> str:
@@ -56,27 +57,34 @@ def _text_of(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def _effort(job: Job) -> int:
-    """What takes long is begun first, or one worker would do it while the others have nothing left."""
-    return len(job[0].py_func.__code__.co_code)
-
-
-def _compile(jobs: deque[Job], line: _Line) -> None:
+def _compile(jobs: Sequence[Job], line: _Line) -> None:
     """Compile all jobs: in workers, and here what is left."""
-    count = min(threads.available(), MOST, len(jobs) // SHARE)
+    groups = _groups(jobs)
+    count = min(threads.available(), MOST, len(jobs) // SHARE, len(groups))
     if count > 1 and sys.executable:
-        given_back: deque[Job] = deque()
-        helpers = [threading.Thread(target=_delegate, args=(jobs, given_back, line), daemon=True) for _ in range(count)]
+        given_back: deque[list[Job]] = deque()
+        helpers = [
+            threading.Thread(target=_delegate, args=(groups, given_back, line), daemon=True) for _ in range(count)
+        ]
         for helper in helpers:
             helper.start()
         for helper in helpers:
             helper.join()
-        jobs.extend(given_back)
+        groups.extend(given_back)
     from minigrad.kernels.numba.build import build
 
-    for kernel, types in jobs:
+    for kernel, types in (job for group in groups for job in group):
         with line.tell(kernel):
             _keep(kernel, types, build(kernel, types))
+
+
+def _groups(jobs: Sequence[Job]) -> deque[list[Job]]:
+    """Kernels of one file share helpers, so one process compiles them. What takes long comes first, or one worker would
+    be left with it when the others have nothing to do any more."""
+    files: dict[str, list[Job]] = {}
+    for kernel, types in jobs:
+        files.setdefault(kernel.__module__, []).append((kernel, types))
+    return deque(sorted(files.values(), key=lambda group: -sum(len(job[0].py_func.__code__.co_code) for job in group)))
 
 
 def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects) -> None:
@@ -87,27 +95,22 @@ def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects) -> None:
 # --- workers ----------------------------------------------------------------------------------------
 
 
-def _delegate(jobs: deque[Job], given_back: deque[Job], line: _Line) -> None:
+def _delegate(groups: deque[list[Job]], given_back: deque[list[Job]], line: _Line) -> None:
     """Have a worker do jobs until none is left; what it cannot do is given back."""
     command = [sys.executable, "-c", _SERVE.format(path=sys.path)]
     try:
         worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError:
         return
-    with worker:
-        while True:
-            try:
-                kernel, types = jobs.popleft()
-            except IndexError:
-                break
-            with line.tell(kernel):
-                objects = _ask(worker, (kernel.__module__, kernel.__name__, kernel.text, types))
-                if objects is not None:
+    with worker, suppress(IndexError):  # no group is left
+        while worker.poll() is None:
+            for kernel, types in groups.popleft():
+                with line.tell(kernel):
+                    objects = _ask(worker, (kernel.__module__, kernel.__name__, kernel.text, types))
+                if objects is None:
+                    given_back.append([(kernel, types)])
+                else:
                     _keep(kernel, types, objects)
-                    continue
-            given_back.append((kernel, types))
-            if worker.poll() is not None:
-                break
 
 
 def _ask(worker: subprocess.Popen[bytes], job: tuple[str, str, str, Types]) -> store.Objects | None:
@@ -127,6 +130,7 @@ def _ask(worker: subprocess.Popen[bytes], job: tuple[str, str, str, Types]) -> s
 
 def serve() -> None:
     """A worker's life: compile what comes in until the other side closes the pipe."""
+    gc.disable()  # a tenth of the time, and little of what a compiler makes could be freed
     sys.modules["scipy"] = None  # type: ignore[assignment]  # numba would import it, and needs it for nothing here
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not come between two answers
