@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from minigrad.kernels.numba.jit import inline
+from minigrad.kernels.numba.jit import inline, intrinsic, types
 from minigrad.kernels.numba.tile import INT, LANES, VECTOR, load, loop, place, rows_of, splat, store
 
 _SIDE_BY_SIDE = 4  # keys whose maxima and sums do not wait for each other

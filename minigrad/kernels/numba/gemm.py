@@ -25,7 +25,7 @@ from llvmlite import ir
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, pack, tiles
-from minigrad.kernels.numba.jit import intrinsic, kernel
+from minigrad.kernels.numba.jit import intrinsic, kernel, types
 from minigrad.kernels.threads import get_num_threads
 
 Array = np.ndarray
@@ -55,7 +55,6 @@ def address() -> int:
 def _sgemm(typing: Any, gemm: Any, ta: Any, tb: Any, m: Any, n: Any, k: Any, a: Any, lda: Any, b: Any, ldb: Any, c: Any,
            ldc: Any) -> Any:  # fmt: skip
     """C = A B by the function at address `gemm`; a, b, c are addresses, all numbers int64."""
-    from numba.core import types
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, flag, real, pointer = ir.IntType(64), ir.IntType(32), ir.FloatType(), ir.PointerType(ir.IntType(8))

@@ -12,10 +12,8 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from minigrad.kernels.numba.jit import inline
+from minigrad.kernels.numba.jit import inline, intrinsic, types
 
 SERVED = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 VECTOR = 16  # numbers in a register

@@ -66,10 +66,10 @@ class Kernel(Compilable):
         self.codes: dict[abi.Types, Code] = {}  # by types of the arguments behind the range
 
     def __call__(self, start: int, stop: int, *values: Any) -> None:
-        types: list[Any] = []
+        found: list[Any] = []
         words: list[Any] = []
-        abi.read(values, types, words)
-        kinds = tuple(types)
+        abi.read(values, found, words)
+        kinds = tuple(found)
         code = self.codes.get(kinds) or self.code(kinds)
         status = code.run(code.pack(*words), start, stop)
         if status and status != RETURNED_NONE:
@@ -95,6 +95,18 @@ class Intrinsic:
         from numba.extending import intrinsic
 
         return _type_of(intrinsic(self._define))
+
+
+class _Types:
+    """numba's types, imported when an intrinsic asks for one."""
+
+    def __getattr__(self, name: str) -> Any:
+        from numba import types as given
+
+        return getattr(given, name)
+
+
+types: Any = _Types()
 
 
 def _type_of(function: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from minigrad.kernels.numba.jit import inline, intrinsic
+from minigrad.kernels.numba.jit import inline, intrinsic, types
 
 _LOG2E = np.float32(1.44269504)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693145752), np.float32(1.42860677e-06)
@@ -21,7 +21,6 @@ _BIAS, _MANTISSA = np.int32(126), np.int32(23)
 @intrinsic
 def as_float(typing: Any, bits: Any) -> Any:
     """The float32 with these 32 bits."""
-    from numba.core import types
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -32,7 +31,6 @@ def as_float(typing: Any, bits: Any) -> Any:
 @intrinsic
 def as_int(typing: Any, value: Any) -> Any:
     """The bits of a float32 as int32."""
-    from numba.core import types
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))

@@ -14,7 +14,7 @@ from typing import Any
 import llvmlite.binding
 from llvmlite import ir
 
-from minigrad.kernels.numba.jit import inline, intrinsic
+from minigrad.kernels.numba.jit import inline, intrinsic, types
 
 LANES = 16  # elements of a vector: columns are padded to a multiple of it
 TURN = 2  # outer products in a turn of the loop
@@ -94,8 +94,6 @@ def _tile(rows: int, vectors: int) -> Any:
     @intrinsic
     def tile(typing: Any, c: Any, ci: Any, cs: Any, a: Any, ai: Any, am: Any, ak: Any, b: Any, bi: Any, bs: Any,
              there: Any, count: Any, add: Any) -> Any:  # fmt: skip
-        from numba.core import types
-
         at = types.intp
         return types.void(c, at, at, a, at, at, at, b, at, at, at, at, types.boolean), _build
 
