@@ -14,7 +14,7 @@ from minigrad.ops.registry import OPS
 if TYPE_CHECKING:
     from minigrad.tensor import Tensor
 
-ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join")  # kernels that write outputs of any strides
+ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join")  # kernels that read and write arrays of any strides
 SAME_PLACE = ("fused", "adam", "put")  # kernels that read and write each element at the same place
 
 
@@ -67,10 +67,12 @@ class Layout:
         return readers[0] if len(readers) == 1 and edge not in self.wanted else None
 
     def order(self, edge: Edge) -> tuple[int, ...]:
-        """The order in which the dimensions lie in memory: as the only reader, a permutation, wants them."""
-        reader = self.only_reader(edge)
-        if edge[0].op in ANY_STRIDES and reader is not None and reader.op == "permute":
-            return tuple(reader.attrs["dims"])
+        """The order in which the dimensions lie in memory: as the only permutation that reads them wants them, where
+        all other readers take any strides."""
+        if edge[0].op in ANY_STRIDES and edge not in self.wanted:
+            readers = [reader for reader in self.readers.get(edge, ()) if reader.op not in ANY_STRIDES]
+            if len(readers) == 1 and readers[0].op == "permute":
+                return tuple(readers[0].attrs["dims"])
         return tuple(range(len(edge[0].outputs[edge[1]][0])))
 
     def _owners(self) -> dict[Edge, Edge]:

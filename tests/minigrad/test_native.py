@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import functional as F
+from minigrad import nn, optim
 from minigrad.compile import compile
 from minigrad.kernels import native, team, threads
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba import layer_norm, matvec
+from minigrad.kernels.numba import gemm, layer_norm, matvec
 from minigrad.kernels.numba.jit import kernel
+from minigrad.nn.utils import clip_grad_norm_
 from minigrad.ops.index import check_rows
 
 
@@ -84,6 +87,36 @@ def test_a_failing_call_raises_what_python_says_and_stops_the_segment(count, wor
     ids[:] = 2
     segment()
     np.testing.assert_array_equal(after, 2)
+
+
+@pytest.mark.skipif(not (gemm.SERVED or gemm.address()), reason="products are numpy's here")
+def test_a_training_step_is_one_segment_and_says_which_target_is_no_class():
+    mg.manual_seed(0)
+    embedding, heads, head = nn.Embedding(40, 32), nn.Linear(32, 96), nn.Linear(32, 40)
+    parameters = [*embedding.parameters(), *heads.parameters(), *head.parameters()]
+    optimizer = optim.AdamW(parameters, lr=1e-3)
+
+    @compile
+    def step(ids, targets):
+        optimizer.zero_grad()
+        query, key, value = heads(embedding(ids)).view(2, 24, 3, 2, 16).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        loss = F.cross_entropy(head(mixed.transpose(1, 2).reshape(48, 32)), targets)
+        loss.backward()
+        clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        return loss
+
+    ids, targets = mg.arange(48).remainder(40).view(2, 24), np.arange(48) % 40
+    losses = [float(step(ids, mg.from_numpy(targets))) for _ in range(3)]
+    assert losses[2] < losses[1] < losses[0]
+    ((plan, _),) = step.plans.values()
+    assert len(plan.program) == 1
+    before = head.weight.detach().numpy().copy()
+    targets[5] = 40
+    with pytest.raises(ValueError, match="target 40 is not a class id from 0 to 39"):
+        step(ids, mg.from_numpy(targets))
+    np.testing.assert_array_equal(head.weight.detach().numpy(), before)
 
 
 def test_a_product_of_one_row_reads_either_layout():

@@ -35,6 +35,11 @@ def _update(start, stop, w, g, m, v, step, lr, beta1, beta2, eps, decay, decoupl
         w[i] = parameter * shrink - size * mean / (np.sqrt(square) * root + small)
 
 
+@kernel
+def _count(start, stop, step, new):
+    new[0] = step[0] + np.float32(1)
+
+
 def adam(
     calls: Calls,
     inputs: Sequence[Array],
@@ -54,5 +59,5 @@ def adam(
     step, lr = inputs[4].reshape(1), inputs[5].reshape(1)
     w, m, v = (output.reshape(-1) for output in outputs[:3])
     calls.over_rows(_update, w.size, 0.4 * w.size, w, gradient, m, v, step, lr, beta1, beta2, eps, decay, decoupled)
-    calls.add(np.add, inputs[4], 1.0, outputs[3])
+    calls.over_rows(_count, 1, 1, step, outputs[3].reshape(1))
     return True

@@ -11,6 +11,7 @@ from typing import Any
 
 from minigrad.kernels.numba.jit import kernel
 from minigrad.ops.index import check_rows
+from minigrad.ops.loss import check_targets
 
 
 @kernel
@@ -20,4 +21,11 @@ def _check_rows(start, stop, ids, vocab):
             raise IndexError("an id is out of range")
 
 
-TWINS: dict[Callable[..., Any], Any] = {check_rows: _check_rows}
+@kernel
+def _check_targets(targets, classes, ignored):
+    for i in range(targets.size):
+        if (targets[i] < 0 or targets[i] >= classes) and targets[i] != ignored:
+            raise ValueError("a target is no class")
+
+
+TWINS: dict[Callable[..., Any], Any] = {check_rows: _check_rows, check_targets: _check_targets}
