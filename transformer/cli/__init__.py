@@ -62,8 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, FloatingPointError, OSError, CudaError) as error:
-        system = isinstance(error, OSError) and error.strerror  # else the sentence is ours
-        message = f"{error.filename}: {error.strerror}" if system else str(error)
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is not None:  # the system's words, not ours
+            message = f"{error.filename}: {error.strerror}"
         print(f"transformer {options.command}: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
