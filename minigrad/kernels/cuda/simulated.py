@@ -94,7 +94,7 @@ class SimulatedDriver:
 
     def pack(self, types: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Pointers as flat arrays of exactly the bytes that belong to the argument, numbers as numpy scalars."""
-        packed = []
+        packed: list[Any] = []
         for kind, value in zip(types, values, strict=True):
             if type(value) is Pointer:
                 dtype = np.dtype(kind.removesuffix("*"))
