@@ -22,7 +22,7 @@ def _check_rows(start, stop, ids, vocab):
 
 
 @kernel
-def _check_targets(targets, classes, ignored):
+def _check_targets(start, stop, targets, classes, ignored):
     for i in range(targets.size):
         if (targets[i] < 0 or targets[i] >= classes) and targets[i] != ignored:
             raise ValueError("a target is no class")
