@@ -2,11 +2,12 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tools.bench import page, plot, timing
+from tools.bench import memory, page, plot, timing
 from tools.bench.memory import Peak
 from tools.bench.timing import Result
 
@@ -56,6 +57,31 @@ def test_the_picture_shows_peaks_of_memory_too():
     results = [Peak("memory", "torch", ratio, 1.0, 1.0, 0.0) for ratio in (0.5, 2.0)]
     root = ElementTree.fromstring(plot.svg(results))
     assert [e.get("fill") for e in root.iter() if e.tag.endswith("rect")] == ["#b4482f", "#2f7d4f"]
+
+
+def test_peaks_of_models_are_compared_with_torchs(monkeypatch):
+    measured = []
+    monkeypatch.setattr(memory, "MODELS", (("train", ("small",)), ("decode", ("tiny",))))
+    monkeypatch.setattr(memory, "_attention", list)
+    monkeypatch.setattr(
+        memory, "_measured", lambda *what: measured.append(what) or ((10e6, 1.0) if what[1] == "ours" else (25e6, 2.0))
+    )
+    train, decode = memory.run(["torch"], 1.0)
+    assert (train.job, train.ratio, train.verdict, train.notes) == (
+        "memory train small", 2.5, "less", "ours 10 MB, theirs 25 MB",
+    )  # fmt: skip
+    assert decode.job == "memory decode tiny"
+    assert measured[:3] == [("train", who, "small") for who in ("ours", "ours", "theirs")]  # once to fill the cache
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads a process's peak from /proc")
+def test_a_peak_is_what_the_work_added(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(memory, "_decoding", lambda who, which: lambda: np.ones(40_000_000, np.uint8).sum())
+    memory.main("decode", "ours", "tiny")
+    extra, milliseconds = json.loads(capsys.readouterr().out)
+    assert 35e6 < extra < 60e6
+    assert milliseconds > 0
 
 
 def test_the_page_keeps_what_is_around_its_results(tmp_path):
