@@ -255,6 +255,7 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             state.recorder, state.backward_watch = before, watch
             recorder.restore()
         made = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
+        made.changed = [name for name, tensor in zip(names, stand_ins, strict=True) if tensor.storage.version]
         made.visits, made.captured, made.generators = recorder.visits, recorder.captured, recorder.generators
         return made
 

@@ -4,11 +4,14 @@
     loss = step(ids, targets)                # the first call of a shape traces and compiles, the others replay
 
 What the function reads of the outside (parameters, a learning rate tensor, a random counter) is read live at every
-call, what it changes in place is written back, and gradients that it leaves appear in `.grad`.
+call, what it changes in place is written back, and gradients that it leaves appear in `.grad`. What is no tensor is a
+constant of the plan: arguments are told apart by value or identity, but what Python reads of the outside (the mode that
+`module.eval()` sets, a global) stays as it was when the plan was made.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +56,7 @@ class Compiled:
         self.function, self.keep = function, keep
         self.plans: dict[Any, tuple[Plan, list[tuple[str, Graph]]]] = {}
         self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
+        self._table = threading.Lock()  # on both; a plan has its own
         self.__name__ = getattr(function, "__name__", "compiled")
         self.__doc__ = function.__doc__
 
@@ -63,19 +67,21 @@ class Compiled:
         others = None
         if keywords or not all(isinstance(argument, Tensor) for argument in arguments):
             tensors, rebuild = flatten((arguments, keywords))
-            others = repr(rebuild([None] * len(tensors)))
+            others = _constant(rebuild([_TENSOR] * len(tensors)))
         metas = tuple([(t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors])
         key = (metas, others, state.grad_enabled)
-        found = self.plans.pop(key, None)
-        if found is None or self._moved(key):
-            traced = trace(self.function)(*arguments, **keywords)
-            stages = optimise(traced)
-            found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
-            self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
-        self.plans[key] = found  # the last in order: the first is the one that was not used for longest
-        if len(self.plans) > self.keep:
-            oldest = next(iter(self.plans))
-            del self.plans[oldest], self._bound[oldest]
+        with self._table:
+            found = self.plans.pop(key, None)
+            if found is None or self._moved(key):
+                traced = trace(self.function)(*arguments, **keywords)
+                _leaves_arguments(self.__name__, traced)
+                stages = optimise(traced)
+                found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
+                self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
+            self.plans[key] = found  # the last in order: the first is the one that was not used for longest
+            if len(self.plans) > self.keep:
+                oldest = next(iter(self.plans))
+                del self.plans[oldest], self._bound[oldest]
         plan, stages = found
         for generator, device in stages[0][1].generators.items():
             generator.move(device)
@@ -92,6 +98,52 @@ class Compiled:
         return any(tensor.array is not array for tensor, array in self._bound[key])
 
 
+_TENSOR = object()  # where a tensor stands among the arguments
+
+
+class _Same:
+    """Equal to itself for the same object only, which it keeps alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _constant(value: Any) -> Any:
+    """What tells an argument that is no tensor from another. Raises TypeError for an array, whose values may change."""
+    if isinstance(value, tuple | list):
+        return type(value), tuple([_constant(item) for item in value])
+    if isinstance(value, dict):
+        return dict, tuple([(name, _constant(item)) for name, item in value.items()])
+    if isinstance(value, np.ndarray):
+        raise TypeError(
+            f"compile: an array of shape {list(value.shape)} is an argument: pass a tensor, mg.from_numpy(array)"
+        )
+    if isinstance(value, bool | int | float):
+        return type(value), repr(value)  # 1 == 1.0 == True, and NaN is not equal to itself
+    try:
+        hash(value)
+    except TypeError:
+        return _Same(value)
+    return value
+
+
+def _leaves_arguments(name: str, graph: Graph) -> None:
+    """Raise RuntimeError where a function changes a tensor that it was given: the plan works on a copy of it."""
+    what = [f"changes its argument {changed!r} in place" for changed in graph.changed]
+    what += [f"leaves a gradient in its argument {leaf.name!r}" for leaf in graph.gradients if leaf in graph.inputs]
+    if what:
+        raise RuntimeError(
+            f"compile: {name} {' and '.join(what)}, which the caller would not see: return the new value, "
+            "or let the function reach the tensor without being given it"
+        )
+
+
 def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
     """The plan for where the tensors are; the first `inputs` of them are the graph's inputs."""
     on_device = [tensor.storage.device != "cpu" for tensor in tensors]
@@ -106,7 +158,8 @@ def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:
     """`function` compiled: same results, faster from the second call of each shape on (see the module).
 
     keep: for how many combinations of shapes, the last ones used, memory is held; others are compiled again. Raises
-    ValueError below 1.
+    ValueError below 1. A call raises TypeError for a numpy array among the arguments, RuntimeError where the function
+    changes an argument in place or leaves a gradient in one.
     """
     if keep < 1:
         raise ValueError(f"compile: keep must be at least 1 plan, got {keep}")

@@ -1,5 +1,10 @@
 """Compiled functions: equal to eager ones, pass by pass, over random programs; what changes outside is read live."""
 
+import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +13,7 @@ from random_programs import programs, with_gradients
 
 import minigrad as mg
 from minigrad import functional as F
-from minigrad import kernels
+from minigrad import kernels, nn
 from minigrad.compile import compile, optimise
 from minigrad.compile.memory import Buffer, place
 from minigrad.compile.plan import Plan
@@ -235,6 +240,105 @@ def test_the_plans_used_last_are_kept():
     assert traced == [1, 2, 3, 2]  # 3 took the place of 2, which was used before 1
     with pytest.raises(ValueError, match="at least 1 plan, got 0"):
         compile(double, keep=0)
+
+
+class Times:
+    """An object that does not say what it holds."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __repr__(self):
+        return "Times()"
+
+
+def test_arguments_that_are_no_tensors_have_plans_of_their_own():
+    x = mg.ones(2)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    assert repr(first) == repr(second)
+    apply = compile(lambda module, x: module(x))
+    for module in (first, second, first):
+        assert mg.allclose(apply(module, x), module(x))
+    scale = compile(lambda times, x: x * times.factor)
+    assert [scale(Times(k), x)[0].item() for k in (2.0, 3.0)] == [2.0, 3.0]
+    power = compile(lambda x, k: x.long() ** k)
+    assert [power(x, k).dtype for k in (1, 1.0, True)] == [mg.int64, mg.float32, mg.int64]
+
+
+def test_a_missing_argument_is_told_from_a_tensor_in_its_place():
+    either = compile(lambda a, b: b * 2.0 if a is None else a * 1.0)
+    x = mg.ones(1)
+    assert either(x, None).item() == 1.0
+    assert either(None, x).item() == 2.0
+
+
+def test_an_array_among_the_arguments_is_refused():
+    with pytest.raises(TypeError, match="pass a tensor"):
+        compile(lambda x, array: x + mg.tensor(array))(mg.ones(2), np.ones(2))
+
+
+def test_a_change_of_an_argument_is_refused():
+    def adds(x):
+        x[1:] += 1
+        return x.sum()
+
+    def differentiates(x):
+        (x * x).sum().backward()
+
+    with pytest.raises(RuntimeError, match="adds changes its argument 'x' in place"):
+        compile(adds)(mg.zeros(3))
+    with pytest.raises(RuntimeError, match="leaves a gradient in its argument 'x'"):
+        compile(differentiates)(mg.ones(3, requires_grad=True))
+
+
+def test_threads_share_a_function_of_few_plans():
+    """Eight threads, plans for two shapes at a time: every result is that of its own input."""
+    function = compile(lambda x: ((x @ x.T).softmax(-1) * 2.0).sum(0), keep=2)
+    inputs = [mg.randn(n, 4) for n in (2, 3, 4)]
+    wanted = [((x @ x.T).softmax(-1) * 2.0).sum(0).numpy() for x in inputs]
+
+    def work(_):
+        return [function(x).numpy() for x in inputs]
+
+    with ThreadPoolExecutor(8) as pool:
+        for results in pool.map(work, range(8)):
+            for got, want in zip(results, wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def resident():
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.parametrize("how", [compile, lambda step: step], ids=["compiled", "eager"])
+def test_a_thousand_steps_need_no_memory(how):
+    """Neither objects nor bytes: a step frees all that it made, without the garbage collector's help."""
+    layer, norm = nn.Linear(8, 8), nn.LayerNorm(8)
+    optimizer = AdamW([*layer.parameters(), *norm.parameters()])
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = F.dropout(norm(layer(x)).relu(), 0.1).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    step, x = how(train), mg.randn(4, 8)
+    for _ in range(300):
+        step(x)
+    gc.collect()
+    gc.disable()
+    try:
+        objects, memory = len(gc.get_objects()), resident()
+        for _ in range(1000):
+            step(x)
+        assert len(gc.get_objects()) - objects < 20
+        assert resident() - memory < 2**22  # a leak of 4 kB a step
+    finally:
+        gc.enable()
 
 
 def test_an_output_is_a_copy():
