@@ -226,7 +226,7 @@ class Graph:
     generators  random generators that the trace draws from -> the device where (like captured, of a trace)
     mutations   (tensor, edge): tensors of the outside that the function changed in place, and their new value
     gradients   leaf -> edge: the gradients that the function left in `.grad`
-    changed     names of the inputs that the function changed in place (of a trace)
+    changed     (position, edge): inputs that the function changed in place, and their new value (of a trace)
     visits      the steps of the backward passes that the function ran, in their order
     structure   how the outputs were nested: a function from the flat list back to the traced function's result
     """
@@ -248,7 +248,7 @@ class Graph:
         self.constants = constants
         self.captured: list[Tensor] = []
         self.generators: dict[Any, str] = {}
-        self.changed: list[str] = []
+        self.changed: list[tuple[int, Edge]] = []
         self.mutations = list(mutations)
         self.gradients = dict(gradients or {})
         self.visits = list(visits)

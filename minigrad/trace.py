@@ -250,12 +250,13 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             edges = [recorder.edge(output) for output in outputs]
             left = {node: (node.grads or {}).get(0) for node in recorder.leaves}
             gradients = {node: recorder.edge(gradient) for node, gradient in left.items() if gradient is not None}
+            changed = [(i, recorder.edge(tensor)) for i, tensor in enumerate(stand_ins) if tensor.storage.version]
             mutations = [(tensor, recorder.edge(tensor)) for tensor, _, _ in recorder.changed.values()]
         finally:
             state.recorder, state.backward_watch = before, watch
             recorder.restore()
         made = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
-        made.changed = [name for name, tensor in zip(names, stand_ins, strict=True) if tensor.storage.version]
+        made.changed = changed
         made.visits, made.captured, made.generators = recorder.visits, recorder.captured, recorder.generators
         return made
 

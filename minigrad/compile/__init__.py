@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.autograd import no_grad
 from minigrad.compile.epilogue import fuse_epilogues
 from minigrad.compile.fusion import fuse_elementwise
 from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
@@ -73,8 +74,7 @@ class Compiled:
         with self._table:
             found = self.plans.pop(key, None)
             if found is None or self._moved(key):
-                traced = trace(self.function)(*arguments, **keywords)
-                _leaves_arguments(self.__name__, traced)
+                traced = _changed(trace(self.function)(*arguments, **keywords))
                 stages = optimise(traced)
                 found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
                 self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
@@ -83,19 +83,33 @@ class Compiled:
                 oldest = next(iter(self.plans))
                 del self.plans[oldest], self._bound[oldest]
         plan, stages = found
-        for generator, device in stages[0][1].generators.items():
+        traced = stages[0][1]
+        for generator, device in traced.generators.items():
             generator.move(device)
         outputs = plan.run([tensor.array for tensor in tensors])
         graph = plan.graph
         for tensor, _ in graph.mutations:
             tensor.storage.version += 1
         for leaf, edge in graph.gradients.items():
-            leaf.grads = {0: Tensor(plan.values[edge], Storage(plan.device))}
-        return graph.structure([Tensor(output, Storage(plan.device)) for output in outputs])
+            gradient = Tensor(plan.values[edge], Storage(plan.device))
+            if leaf in traced.inputs:
+                _accumulate(tensors[traced.inputs.index(leaf)], gradient)
+            else:
+                leaf.grads = {0: gradient}
+        made = [Tensor(output, Storage(plan.device)) for output in outputs]
+        with no_grad():
+            for position, _ in reversed(traced.changed):
+                tensors[position].copy_(made.pop())
+        return graph.structure(made)
 
     def _moved(self, key: Any) -> bool:
         """Was a captured tensor given other memory since the plan was made?"""
         return any(tensor.array is not array for tensor, array in self._bound[key])
+
+
+def _accumulate(argument: Tensor, gradient: Tensor) -> None:
+    """Add a gradient, which lies in the arena, to that of a tensor that the function was given."""
+    argument.grad = gradient.clone() if argument.grad is None else argument.grad + gradient
 
 
 _TENSOR = object()  # where a tensor stands among the arguments
@@ -133,15 +147,10 @@ def _constant(value: Any) -> Any:
     return value
 
 
-def _leaves_arguments(name: str, graph: Graph) -> None:
-    """Raise RuntimeError where a function changes a tensor that it was given: the plan works on a copy of it."""
-    what = [f"changes its argument {changed!r} in place" for changed in graph.changed]
-    what += [f"leaves a gradient in its argument {leaf.name!r}" for leaf in graph.gradients if leaf in graph.inputs]
-    if what:
-        raise RuntimeError(
-            f"compile: {name} {' and '.join(what)}, which the caller would not see: return the new value, "
-            "or let the function reach the tensor without being given it"
-        )
+def _changed(traced: Graph) -> Graph:
+    """The graph with the new values of changed arguments behind its other outputs."""
+    traced.outputs = [*traced.outputs, *[edge for _, edge in traced.changed]]
+    return traced
 
 
 def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
@@ -158,8 +167,7 @@ def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:
     """`function` compiled: same results, faster from the second call of each shape on (see the module).
 
     keep: for how many combinations of shapes, the last ones used, memory is held; others are compiled again. Raises
-    ValueError below 1. A call raises TypeError for a numpy array among the arguments, RuntimeError where the function
-    changes an argument in place or leaves a gradient in one.
+    ValueError below 1. A call raises TypeError for a numpy array among the arguments.
     """
     if keep < 1:
         raise ValueError(f"compile: keep must be at least 1 plan, got {keep}")
