@@ -186,7 +186,12 @@ def _steps(view: View, number: dict[Node, int], values: Values) -> list[dict[str
             for node, cards in sorted(made.items(), key=lambda item: -number[item[0]])
         ]
     sums: dict[Edge, tuple[int, np.ndarray | None]] = {}
-    return [_step(visit, number, made.get(visit.node, []), values, sums) for visit in visits]
+    steps = [_step(visit, number, made.get(visit.node, []), values, sums) for visit in visits]
+    gradients = {card.title: card.id for card in view.cards.values() if card.kind == "gradient"}
+    for step in steps:
+        if step["leaf"]:
+            step["kept"] = gradients.get(f"{view.cards[step['node']].name}.grad")
+    return steps
 
 
 def _step(
@@ -202,10 +207,10 @@ def _step(
             arrived.append({"card": card(edge), **_valued(values.get(edge))})
     left = []
     for target, edge in visit.left:
-        raw = values.get(edge)  # statistics only, where the array was too large to keep
-        value = unbroadcast(raw, target[0].outputs[target[1]][0]) if isinstance(raw, np.ndarray) else None
-        count, total = sums.get(target, (0, None))
-        total = value if total is None or value is None else total + value
+        value = _fitted(values.get(edge), edge, target)
+        array = value if isinstance(value, np.ndarray) else None
+        count, before = sums.get(target, (0, None))
+        total = array if not count else None if before is None or array is None else before + array
         sums[target] = (count + 1, total)
         entry = {"to": card((target[0], 0)), "card": card(edge), "count": count + 1, **_valued(value)}
         if count and total is not None:
@@ -215,6 +220,13 @@ def _step(
         "node": f"n{number[visit.node]}", "leaf": not visit.node.edges, "made": made, "arrived": arrived, "left": left,
         "rule": _rules(visit.node.op) + [f"{k} = {short(v)}" for k, v in visit.node.attrs.items()],
     }  # fmt: skip
+
+
+def _fitted(value: Value | None, edge: Edge, target: Edge) -> Value | None:
+    """A contribution in its target's shape. Of a large one there are only statistics, which cannot be summed over
+    broadcast axes."""
+    (shape, _), (wanted, _) = edge[0].outputs[edge[1]], target[0].outputs[target[1]]
+    return unbroadcast(value, wanted) if isinstance(value, np.ndarray) else value if shape == wanted else None
 
 
 def _valued(value: Value | None) -> dict[str, str]:

@@ -64,18 +64,16 @@ def _document(width: float, height: float, parts: list[str]) -> str:
 
 def _along(curve: Curve) -> list[Point]:
     """Points on a curve, a few pixels from each other."""
-    ends = [p for p in (curve.start, curve.end) if p is not None]
-    found = list(ends)
+    found = [p for p in (curve.start, curve.end) if p is not None]
     for i in range(0, len(curve.points) - 3, 3):
         corners = curve.points[i : i + 4]
-        count = 2 + int(sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in pairwise(corners)) / 4)
+        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
+        count = 2 + int(sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in pairwise(corners)) / 6)
         for step in range(count + 1):
             t = step / count
-            weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
-            found.append((
-                sum(w * x for w, (x, _) in zip(weights, corners, strict=True)),
-                sum(w * y for w, (_, y) in zip(weights, corners, strict=True)),
-            ))  # fmt: skip
+            u = 1 - t
+            p, q, r, s = u * u * u, 3 * t * u * u, 3 * t * t * u, t * t * t
+            found.append((p * x0 + q * x1 + r * x2 + s * x3, p * y0 + q * y1 + r * y2 + s * y3))
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 import minigrad as mg
 from minigrad import nn, viz
 from minigrad.graph import scope
+from minigrad.viz import htmlfile
 
 
 def data_of(page):
@@ -83,6 +84,16 @@ def test_steps_are_those_of_the_driver_and_end_at_its_gradients(traced):
         waiting.update(left["to"] for left in step["left"])
     assert not waiting
     assert any(left["count"] == 2 and "total" in left for step in data["steps"] for left in step["left"])
+
+
+def test_of_large_gradients_the_steps_show_statistics(traced, monkeypatch):
+    _, x, graph = traced
+    monkeypatch.setattr(htmlfile, "KEPT", 4)
+    left = [left for step in data_of(graph.html(inputs=[x]))["steps"] for left in step["left"]]
+    assert sum("norm" in entry.get("value", "") for entry in left) > len(left) / 2
+    summed = [entry for entry in left if entry["count"] == 2]
+    assert summed
+    assert all("total" not in entry for entry in summed)
 
 
 def numbers(text):
@@ -250,6 +261,47 @@ def test_stepping_to_the_end_shows_autograds_gradients(page, traced):
     assert count(page, ".wait") == 0
     page.press("[")
     assert page.run("return document.querySelector('#panel').textContent").count("waiting (frontier)") == 1
+
+
+@browsing
+def test_a_step_opens_its_module_and_ties_its_op_to_the_rule(page):
+    page.run("document.getElementById('less').click()")
+    closed = titles(page)
+    page.run("document.getElementById('graph').focus()")
+    tied = set()
+    for _ in range(12):
+        page.press("]")
+        ends = page.run("return [...document.querySelectorAll('.box.now')].map(e => e.className.baseVal)")
+        assert all("module" not in end for end in ends)
+        ways = {"backward" in end for end in ends}
+        assert count(page, "#near .tie") > 0 or ways == {False}
+        tied |= ways if count(page, "#near .tie") else set()
+        seen = page.run(
+            "const r = document.getElementById('graph').getBoundingClientRect();"
+            "return [...document.querySelectorAll('.box.now')].every(e => { const b = e.getBoundingClientRect();"
+            "return b.left >= r.left && b.right <= r.right && b.top >= r.top && b.bottom <= r.bottom; })"
+        )
+        assert seen
+    assert tied == {False, True}
+    page.run("document.getElementById('follow').click()")
+    assert titles(page) == closed
+    assert count(page, ".box.module.now") > 0
+    before = count(page, "#arrows .tie")
+    page.run("document.getElementById('ties').click()")
+    assert before == 0 < count(page, "#arrows .tie")
+
+
+@browsing
+def test_small_print_goes_while_zooming_out_and_comes_back_at_rest(page):
+    zoom = (
+        "document.getElementById('graph').dispatchEvent("
+        "new WheelEvent('wheel', {deltaY: arguments[0], clientX: 500, clientY: 400, cancelable: true}));"
+        "return document.getElementById('graph').classList.contains('far')"
+    )
+    assert page.run(zoom, 2000)
+    assert page.run(zoom, -2000)
+    rest = "return new Promise(done => setTimeout(() => done(document.getElementById('graph').className), 400))"
+    assert page.run(rest) == ""
 
 
 @browsing

@@ -9,6 +9,7 @@ const item = id => D.cards[id] || D.scopes[id];
 const isScope = id => id in D.scopes;
 const open = new Set(D.open);
 let chosen = null, view = {x: 20, y: 20, k: 1}, shown = new Map(), frames = new Map(), step = 0, hits = [], hit = -1;
+let whole = true;  /* everything is in the window, as fit left it */
 
 /* --- the tree: wires belong to the innermost scope that holds both ends, and join two of its members --- */
 const ancestors = id => { const chain = []; for (let p = item(id).parent; p; p = item(p).parent) chain.push(p); return chain; };
@@ -123,10 +124,14 @@ function box(id, at) {
   at.g = g;
 }
 function arrows() {  /* all but those that would only clutter: these appear beside the box that is chosen */
-  const withSaved = $("saved").checked;
-  lines($("arrows"), "", (a, b, kind) => kind === "saved" ? withSaved : kind !== "tie" && !(kind === "update" && item(a).side === "forward"));
+  const asked = {saved: $("saved").checked, tie: $("ties").checked};
+  lines($("arrows"), "", (a, b, kind) => asked[kind] ?? !(kind === "update" && item(a).side === "forward"));
 }
-function nearby() { lines($("near"), " near", (a, b) => a === chosen || b === chosen); }
+function nearby() {  /* of the chosen box, or of a step: what ties its op to the ops of the rule, and their gradients */
+  const now = new Set(acting().map(visible));
+  const ofStep = (a, b, kind) => kind === "tie" ? now.has(a) && now.has(b) : kind === "gradient" && (now.has(a) || now.has(b));
+  lines($("near"), " near", chosen ? (a, b) => a === chosen || b === chosen : ofStep);
+}
 function lines(parent, style, wanted) {
   parent.replaceChildren();
   drawn = drawn.filter(part => part.parent !== parent);
@@ -141,10 +146,11 @@ function lines(parent, style, wanted) {
     else if (t.y + t.h <= s.y) { const ty = t.y + t.h, m = (s.y - ty) / 2; d = `M${sx},${s.y} C${sx},${s.y - m} ${tx},${ty + m} ${tx},${ty}`; }
     else { const r = tx > sx, a1 = r ? s.x + s.w : s.x, b1 = r ? t.x : t.x + t.w, m = (b1 - a1) / 2, ay = s.y + s.h / 2, by = t.y + t.h / 2; d = `M${a1},${ay} C${a1 + m},${ay} ${b1 - m},${by} ${b1},${by}`; }
     const g = make("path", {class: `arrow ${kind}${style}`, d}, parent), x = Math.min(s.x, t.x), y = Math.min(s.y, t.y);
-    drawn.push({g, parent, x, y, w: Math.max(s.x + s.w, t.x + t.w) - x, h: Math.max(s.y + s.h, t.y + t.h) - y, on: true});
+    drawn.push({g, parent, x, y, w: Math.max(s.x + s.w, t.x + t.w) - x, h: Math.max(s.y + s.h, t.y + t.h) - y});
   };
   for (const [a, b, kind] of D.wires) line(visible(a), visible(b), kind);
   for (const id in D.cards) if (D.cards[id].partner) line(visible(D.cards[id].partner), visible(id), "tie");
+  for (const s of D.steps) if (s.kept) line(visible(s.node), visible(s.kept), "tie");
 }
 let drawn = [], culling = 0;
 function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
@@ -154,24 +160,38 @@ function cull() {  /* what lies outside the window is not painted: a large graph
   const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; a.g.style.display = on ? "" : "none"; } };
   shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
 }
-function move() {
+let resting = 0;
+function detail(rest) {  /* what is too small to read goes at once, and comes back when the zoom rests: painting it takes longer than a frame */
+  for (const [name, limit] of [["far", 0.55], ["farther", 0.4]])
+    if (rest || view.k < limit) stage.classList.toggle(name, view.k < limit);
+}
+function move(zooming) {
   culling ||= requestAnimationFrame(cull);
+  clearTimeout(resting);
+  detail(!zooming);
+  if (zooming) resting = setTimeout(detail, 150, true);
   world.style.transform = `translate3d(${view.x}px, ${view.y}px, 0) scale(${view.k})`;  /* 3d: a layer of its own */
-  stage.classList.toggle("far", view.k < 0.55);  /* what is too small to read is not painted */
-  stage.classList.toggle("farther", view.k < 0.4);
 }
 function zoom(factor, cx, cy) {
   const k = Math.min(4, Math.max(0.02, view.k * factor));
   view = {x: cx - (cx - view.x) * k / view.k, y: cy - (cy - view.y) * k / view.k, k};
-  move();
+  whole = false;
+  move(true);
+}
+const bounds = all => ({
+  x0: Math.min(...all.map(a => a.x)), y0: Math.min(...all.map(a => a.y)),
+  x1: Math.max(...all.map(a => a.x + a.w)), y1: Math.max(...all.map(a => a.y + a.h)),
+});
+function aim({x0, y0, x1, y1}, k) {
+  const r = stage.getBoundingClientRect();
+  view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
 }
 function fit() {
   const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
   if (!all.length) return;
-  const x0 = Math.min(...all.map(a => a.x)), y0 = Math.min(...all.map(a => a.y));
-  const x1 = Math.max(...all.map(a => a.x + a.w)), y1 = Math.max(...all.map(a => a.y + a.h));
-  const k = Math.min(1.6, (r.width - 40) / (x1 - x0), (r.height - 40) / (y1 - y0));
-  view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
+  const b = bounds(all);
+  aim(b, Math.min(1.6, (r.width - 40) / (b.x1 - b.x0), (r.height - 40) / (b.y1 - b.y0)));
+  whole = true;
   move();
 }
 function center(id, always) {
@@ -179,14 +199,25 @@ function center(id, always) {
   if (!at) return;
   if (view.k < 0.5) view.k = 0.8;
   const x = view.x + (at.x + at.w / 2) * view.k, y = view.y + (at.y + Math.min(at.h, 60) / 2) * view.k;
-  if (always || x < 60 || y < 30 || x > r.width - 60 || y > r.height - 30) { view.x += r.width / 2 - x; view.y += r.height / 2 - y; }
+  if (always || x < 60 || y < 30 || x > r.width - 60 || y > r.height - 30) { view.x += r.width / 2 - x; view.y += r.height / 2 - y; whole = false; }
+  move();
+}
+function look(ids) {  /* all of them, readable and in the window: with no more movement than that takes */
+  const all = ids.map(id => shown.get(id)).filter(Boolean), r = stage.getBoundingClientRect(), margin = 30;
+  if (!all.length) return;
+  const b = bounds(all), far = view.k < 0.5;
+  const room = Math.min((r.width - 2 * margin) / (b.x1 - b.x0), (r.height - 2 * margin) / (b.y1 - b.y0));
+  const inside = view.x + b.x0 * view.k > margin && view.y + b.y0 * view.k > margin && view.x + b.x1 * view.k < r.width - margin && view.y + b.y1 * view.k < r.height - margin;
+  if (inside && !far) return;
+  aim(room < 0.4 ? bounds([all[0]]) : b, Math.min(far ? 0.8 : view.k, Math.max(room, 0.4)));
+  whole = false;
   move();
 }
 
 /* --- choosing, opening, closing --- */
 function mark() {
-  const s = D.steps[step - 1], seen = new Set(D.steps.slice(0, step).map(t => visible(t.node)));
-  const waiting = new Set(frontier().map(visible)), now = s ? new Set([s.node, ...s.made].map(visible)) : new Set();
+  const seen = new Set(D.steps.slice(0, step).map(t => visible(t.node)));
+  const waiting = new Set(frontier().map(visible)), now = new Set(acting().map(visible));
   for (const [id, at] of shown) {
     const c = at.g.classList;
     c.toggle("chosen", id === chosen); c.toggle("hit", hits.some(h => visible(h) === id));
@@ -198,7 +229,7 @@ function mark() {
 function choose(id, keep) {
   chosen = id;
   nearby(); mark();
-  if (id) { center(id, keep); describe(id); } else if (step) tell(); else panel.replaceChildren();
+  if (id) { describe(id); center(id, keep); } else if (step) tell(); else panel.replaceChildren();
 }
 function twins(id) {  /* a scope and those that mirror it on the other sides */
   const main = D.scopes[id].mirror || id;
@@ -262,21 +293,33 @@ function frontier() {
   D.steps.slice(0, step).forEach(s => { waiting.delete(s.node); s.left.forEach(l => l.to && waiting.add(l.to)); });
   return [...waiting];
 }
+const acting = () => { const s = D.steps[step - 1]; return s ? [s.node, ...s.made, ...(s.kept ? [s.kept] : [])] : []; };  /* the op and its rule's, or a leaf and its gradient */
+const followed = new Set();
+function follow() {  /* modules open for a step that is inside, and close behind it */
+  const wanted = new Set($("follow").checked ? acting().flatMap(ancestors) : []);
+  const close = [...followed].filter(id => !wanted.has(id)), more = [...wanted].filter(id => !open.has(id));
+  for (const id of close) { followed.delete(id); open.delete(id); }
+  for (const id of more) { followed.add(id); open.add(id); }
+  if (close.length || more.length) draw();
+}
 function go(n) {
   step = Math.max(0, Math.min(D.steps.length, n));
   $("slider").value = step;
   $("slider").setAttribute("aria-valuetext", step ? `step ${step}: ${item(D.steps[step - 1].node).title}` : "before the backward pass");
   $("position").textContent = `${step} of ${D.steps.length}`;
-  chosen = null; nearby(); mark();
-  if (step) center(visible(D.steps[step - 1].node));
-  tell();
+  chosen = null;
+  const before = whole;
+  tell();  /* first: the panel takes room */
+  follow(); nearby(); mark();
+  if (before) fit();
+  look([...new Set(acting().map(visible))]);
 }
 function tell() {
   panel.replaceChildren();
   delete panel.dataset.shows;
   const s = D.steps[step - 1];
   if (!s) return;
-  add("h2", `Step ${step}: ${item(s.node).title}`);
+  add("h2", `Step ${step}: ${item(s.node).kind === "op" ? item(s.node).title : item(s.node).name}`);
   add("p", [item(s.node).about?.line, item(s.node).lines[0]].filter(Boolean).join(", "));
   add("h3", "gradient that has arrived");
   s.arrived.forEach(a => { const e = add("pre", a.value ?? (a.card ? item(a.card).lines[0] : "")); e.className = "arrived"; e.dataset.node = s.node; });
@@ -377,7 +420,8 @@ $("search").oninput = e => search(e.target.value);
 $("more").onclick = () => every(true);
 $("less").onclick = () => every(false);
 $("fit").onclick = fit;
-$("saved").onchange = () => { arrows(); cull(); };
+for (const id of ["saved", "ties"]) { $(id).onchange = () => { arrows(); cull(); }; $(id).parentElement.hidden = !D.sides.length; }
+$("follow").onchange = () => go(step);
 $("help").onclick = keys;
 $("back").onclick = () => go(step - 1);
 $("next").onclick = () => go(step + 1);
@@ -390,7 +434,7 @@ $("position").textContent = `0 of ${D.steps.length}`;
 draw();
 fit();
 addEventListener("hashchange", arrive);
-new ResizeObserver(move).observe(stage);
+new ResizeObserver(() => move()).observe(stage);
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
   const asked = new URLSearchParams(location.hash.slice(1)), words = asked.get("search");
