@@ -26,7 +26,7 @@ PICTURES = {  # file -> the words after `minigrad render`, as docs/drawing.md sh
     "gpt-train-step": ["--example", "gpt-train-step"],
 }
 PAGE = ["--example", "encoder-decoder", "--backward", "--values"]
-PHOTOGRAPHS = {"page": "theme=light", "page-dark": "theme=dark&search=decoder+norm", "page-step": "theme=light&step=6"}
+PHOTOGRAPHS = {"page": "theme=light", "page-dark": "theme=dark&search=decoder+norm", "page-step": "theme=light&step=4"}
 
 
 def photograph(page: Path, state: str, target: Path) -> None:

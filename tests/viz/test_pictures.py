@@ -426,6 +426,11 @@ def test_no_rasteriser_is_one_clear_sentence(monkeypatch):
 
 
 @needs_graphviz
+def test_a_notebook_shows_the_picture(graphs):
+    assert graphs["softmax"]._repr_svg_() == graphs["softmax"].svg()
+
+
+@needs_graphviz
 def test_a_png_is_a_png(graphs):
     try:
         made = graphs["softmax"].png()
