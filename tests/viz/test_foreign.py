@@ -73,6 +73,20 @@ def test_in_place_changes_and_views_follow_the_memory():
     assert [node.op for node in graph] == ["input", "mul", "select", "add_", "sum"]
 
 
+def test_the_derivative_of_a_change_in_place_of_a_view_is_its_own():
+    linear = torch.nn.Linear(3, 3)
+
+    def function(x):
+        y = linear(x)
+        y.view(6).add_(1)
+        return y.exp()
+
+    graph = foreign.record(function, torch.ones(2, 3), backward=True)
+    first = next(i for i, node in enumerate(graph.nodes) if node.backward_of is not None)
+    origins = [node.backward_of.op for node in graph.nodes[first:]]
+    assert "add_" in origins
+
+
 def test_large_tensors_are_initialised_with_numbers_that_repeat():
     torch.manual_seed(0)
     with foreign.QuickDraws():
