@@ -29,10 +29,10 @@ class NotFinite(FloatingPointError):
     ) -> None:  # fmt: skip
         self.op, self.inputs, self.outputs = op, list(inputs), list(outputs)
         self.forward, self.place = of is None, place
-        kind = "NaN" if any(np.isnan(o).any() for o in outputs if _floats(o)) else "an infinity"
+        kind = "NaN" if any(np.isnan(o).any() for o in outputs if _floats(o)) else "infinity"
         where = f"{place}" if of is None else f"in the backward pass of {of.op}, {place}"
         shown = "\n".join(f"  input {i}: {_described(array)}" for i, array in enumerate(inputs))
-        super().__init__(f"{op} made the first {kind.removeprefix('an ')} ({where})\n{shown}")
+        super().__init__(f"{op} made the first {kind} ({where})\n{shown}")
 
 
 def _floats(array: np.ndarray) -> bool:
