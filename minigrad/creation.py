@@ -19,7 +19,8 @@ from minigrad.tensor import Tensor
 def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     """A copy of `data` (numbers, nested sequences, arrays, tensors). Python floats become float32, ints int64.
 
-    Raises ValueError for ragged sequences, TypeError for data that are not numbers.
+    Raises ValueError for ragged sequences, TypeError for data that are not numbers, OverflowError for numbers that an
+    integer `dtype` does not hold.
     """
     if isinstance(data, Tensor) and data.is_cuda:
         home = data.storage.device if device is None else resolve(device)
@@ -41,8 +42,22 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
         array = array.astype(dtypes.DEFAULT)
     dtypes.category(array.dtype)
     if dtype is not None:
-        array = array.astype(dtype)
+        array = (
+            _exactly(array, np.dtype(dtype)) if isinstance(data, int | float | list | tuple) else array.astype(dtype)
+        )
+        dtypes.category(array.dtype)
     return _on(array, device).requires_grad_(requires_grad)
+
+
+def _exactly(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers of the program as `dtype`. Raises OverflowError for what an integer type does not hold."""
+    if dtype.kind in "iu" and array.size:
+        limits = np.iinfo(dtype)
+        if not ((array >= limits.min) & (array <= limits.max)).all():
+            raise OverflowError(
+                f"tensor(): a value is out of range for {dtypes.name(dtype)}, {limits.min} to {limits.max}"
+            )
+    return array.astype(dtype)
 
 
 def _on(array: np.ndarray, device: str | None) -> Tensor:
@@ -88,6 +103,14 @@ def _checked(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def _element(dtype: np.dtype | None) -> np.dtype:
+    """The dtype of a new tensor, float32 unless given. Raises TypeError for one that minigrad does not have."""
+    if dtype is None:
+        return dtypes.DEFAULT
+    dtypes.category(np.dtype(dtype))
+    return np.dtype(dtype)
+
+
 def full(
     size: Sequence[int],
     value: Any,
@@ -97,14 +120,14 @@ def full(
 ) -> Tensor:
     """`value` everywhere; its dtype is the value's (float32, int64 or bool) unless given."""
     home = "cpu" if device is None else resolve(device)
-    made = filled(flatten_arguments((size,)), value, np.dtype(dtype or dtypes.of_scalar(value, None)), home)
+    made = filled(flatten_arguments((size,)), value, _element(dtype or dtypes.of_scalar(value, None)), home)
     return made.requires_grad_(requires_grad)
 
 
 def zeros(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     if device is not None:
         return full(flatten_arguments(size), 0, dtype or dtypes.DEFAULT, requires_grad, device)
-    return Tensor(np.zeros(flatten_arguments(size), dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
+    return Tensor(np.zeros(flatten_arguments(size), _element(dtype))).requires_grad_(requires_grad)
 
 
 def ones(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
@@ -116,7 +139,7 @@ def empty(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False
     shape = flatten_arguments(size)
     if device is not None and resolve(device) != "cpu":
         return uninitialised(shape, np.dtype(dtype or dtypes.DEFAULT), resolve(device)).requires_grad_(requires_grad)
-    return Tensor(np.empty(shape, dtype or dtypes.DEFAULT)).requires_grad_(requires_grad)
+    return Tensor(np.empty(shape, _element(dtype))).requires_grad_(requires_grad)
 
 
 def zeros_like(x: Tensor, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:

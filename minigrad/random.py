@@ -61,7 +61,7 @@ uniform_op = op(
 
 
 def _start(seed: int) -> Array:
-    return np.array([int(seed) & 0x7FFFFFFFFFFFFFFF, 0], np.int64)
+    return np.array([rules.integer(seed, "a seed") & 0x7FFFFFFFFFFFFFFF, 0], np.int64)
 
 
 class Generator:
@@ -186,7 +186,8 @@ def randint(
     """int64 in [low, high), or [0, low). Raises ValueError for an empty range."""
     from minigrad.ops import elementwise as e
 
-    start, stop = (0, low) if high is None else (low, high)
+    low = rules.integer(low, "randint: a bound")
+    start, stop = (0, low) if high is None else (low, rules.integer(high, "randint: a bound"))
     if stop <= start:
         raise ValueError(f"randint: the range [{start}, {stop}) is empty")
     numbers = rand(*size, generator=generator, dtype=dtypes.float64, device=device)

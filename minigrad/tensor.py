@@ -257,6 +257,8 @@ class Tensor(Methods):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"a gradient is a tensor or None, got {type(value).__name__}")
         if value is not None and value.array.shape != self.array.shape:
             raise ValueError(f"a gradient of shape {list(value.array.shape)} does not fit {list(self.array.shape)}")
         if value is None and self.node is None:
@@ -318,6 +320,8 @@ class Tensor(Methods):
         a device that does not exist, CudaError where CUDA cannot be used.
         """
         for argument in args:
+            if argument is None:  # np.dtype(None) is float64
+                continue
             if isinstance(argument, Tensor):
                 dtype, device = argument.array.dtype, argument.storage.device
             elif isinstance(argument, str) and not hasattr(dtypes, argument):

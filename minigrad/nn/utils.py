@@ -26,7 +26,7 @@ def clip_grad_norm_(
     factor is 0 (infinite entries become NaN), where it is NaN everything becomes NaN; with `error_if_nonfinite` both
     raise RuntimeError instead and change nothing. Raises ValueError for a negative max_norm.
     """
-    if max_norm < 0:
+    if not max_norm >= 0:
         raise ValueError(f"clip_grad_norm_: max_norm must not be negative, got {max_norm}")
     gradients = _gradients(parameters)
     if not gradients:
@@ -50,7 +50,7 @@ def clip_grad_norm_(
 @scope("clip", "clip_grad_value_")
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient to [-clip_value, clip_value], in place. Raises ValueError for a negative clip_value."""
-    if clip_value < 0:
+    if not clip_value >= 0:
         raise ValueError(f"clip_grad_value_: clip_value must not be negative, got {clip_value}")
     for gradient in _gradients(parameters):
         gradient.clamp_(-clip_value, clip_value)

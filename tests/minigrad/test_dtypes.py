@@ -176,3 +176,8 @@ def test_the_square_of_integers_is_an_integer(dtype: np.dtype) -> None:
     got = mg.tensor([1, 3, 0]).to(dtype).square()
     assert got.dtype == (mg.int64 if dtype == mg.bool else dtype)
     assert got.tolist() == ([1, 1, 0] if dtype == mg.bool else [1, 9, 0])
+
+
+def test_to_nothing_in_particular_is_the_tensor_itself():
+    x = mg.ones(2)
+    assert x.to(None) is x
