@@ -49,7 +49,7 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -
         function, count, work, *rest = arguments
         cut = count >= 2 and work >= SHARED
         arguments = (0, count, *rest)
-    elif function in TWINS:
+    elif function in TWINS and all(argument is not None for argument in arguments):
         function, arguments = TWINS[function], (0, 1, *arguments)
     if not isinstance(function, Kernel):
         return None

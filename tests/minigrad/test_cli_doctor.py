@@ -44,6 +44,15 @@ def test_warmup_runs_the_kernel(name, monkeypatch):
     assert all(ran)
 
 
+def test_warmup_leaves_no_kernel_of_an_op_to_be_compiled(monkeypatch):
+    from minigrad.kernels import compiler
+
+    warmup.together()
+    monkeypatch.setattr(compiler, "_compile", lambda jobs, line: pytest.fail(f"{jobs[0][0].__name__} was left out"))
+    for _, run in warmup.kernels_to_compile():
+        run()
+
+
 def test_warmup_knows_every_cpu_kernel():
     assert {name for name, _ in warmup.kernels_to_compile()} == {name for name, d, _ in kernels.FAST if d == "cpu"}
 

@@ -119,6 +119,14 @@ def test_a_training_step_is_one_segment_and_says_which_target_is_no_class():
     np.testing.assert_array_equal(head.weight.detach().numpy(), before)
 
 
+def test_targets_of_which_none_is_ignored_are_checked_too():
+    logits, targets = mg.randn(4, 3), mg.tensor([0, 2, 1, 1])
+    loss = compile(lambda x, t: mg.functional.cross_entropy(x, t, ignore_index=None))
+    assert loss(logits, targets).item() == pytest.approx(mg.functional.cross_entropy(logits, targets).item(), rel=1e-5)
+    with pytest.raises(ValueError, match="target 3 is not a class id from 0 to 2"):
+        loss(logits, mg.tensor([0, 3, 1, 1]))
+
+
 def test_a_product_of_one_row_reads_either_layout():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 37)).astype(np.float32)
