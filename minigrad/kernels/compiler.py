@@ -106,14 +106,14 @@ def _delegate(groups: deque[list[Job]], given_back: deque[list[Job]], line: _Lin
         while worker.poll() is None:
             for kernel, types in groups.popleft():
                 with line.tell(kernel):
-                    objects = _ask(worker, (kernel.__module__, kernel.__name__, kernel.text, types))
+                    objects = _ask(worker, (store.name_of(), kernel.__module__, kernel.__name__, kernel.text, types))
                 if objects is None:
                     given_back.append([(kernel, types)])
                 else:
                     _keep(kernel, types, objects)
 
 
-def _ask(worker: subprocess.Popen[bytes], job: tuple[str, str, str, Types]) -> store.Objects | None:
+def _ask(worker: subprocess.Popen[bytes], job: tuple[str, str, str, str, Types]) -> store.Objects | None:
     """The answer of a worker: None where it failed, or is gone."""
     assert worker.stdin is not None
     assert worker.stdout is not None
@@ -142,8 +142,10 @@ def serve() -> None:
 def _serve_one(jobs: IO[bytes], answers: IO[bytes]) -> None:
     from minigrad.kernels.numba.build import build
 
-    module, name, text, types = pickle.load(jobs)
+    sources, module, name, text, types = pickle.load(jobs)
     try:
+        if sources != store.name_of():
+            raise RuntimeError("files have changed since the other side read them")
         found = jit.generated(text) if text else import_module(module)
         objects = build(getattr(found, name), types)
     except Exception:  # the other side will try by itself, and see what is wrong

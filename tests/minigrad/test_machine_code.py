@@ -234,6 +234,20 @@ class TestWorkers:
         refuses(0, 1, np.arange(2))
         assert len([path for path in files(folder) if "machine" in path.parts]) >= 4
 
+    def test_a_worker_whose_files_have_changed_compiles_nothing(self, folder, monkeypatch):
+        asked = []
+        ask = compiler._ask
+        monkeypatch.setattr(compiler, "_ask", lambda *job: asked.append(ask(*job)) or asked[-1])
+        texts = [
+            f"from minigrad.kernels.numba.jit import kernel\n\n\n@kernel\ndef fused(start, stop):\n    {i}\n"
+            for i in (7, 8)
+        ]
+        jobs = [(jit.generated(text).fused, ()) for text in texts]
+        monkeypatch.setattr(store, "_surroundings", lambda: "other sources")
+        compiler.compile_all(jobs)
+        assert asked == [None, None]
+        assert all(() in kernel.codes for kernel, _ in jobs)
+
     @pytest.mark.parametrize(
         "serve", ["import sys; sys.exit(1)", "print('not an answer')", "import os; os.kill(os.getpid(), 9)"]
     )
