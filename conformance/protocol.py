@@ -102,6 +102,28 @@ REQUIRED = _Required()
 
 _X = {"x": "(B, T, d_model)"}
 _OUT_X = {"out": "(B, T, d_model)"}
+_MASKED_X = {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"}
+_TARGET_AND_MEMORY = {
+    "x": "(B, Tt, d_model)",
+    "memory": "(B, Ts, d_model)",
+    "mask": "bool, broadcasts to (B, H, Tt, Tt); optional",
+    "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
+}
+_OUT_TARGET = {"out": "(B, Tt, d_model)"}
+_SIZES = {"d_model": REQUIRED, "n_heads": REQUIRED, "d_ff": REQUIRED}
+_LAYER = {**_SIZES, "norm_first": False, "dropout": 0.0}
+_STACK = {**_SIZES, "n_layers": REQUIRED, "norm_first": False, "final_norm": True}
+_DECODER_LM = {
+    "vocab": REQUIRED,
+    "d_model": REQUIRED,
+    "n_heads": REQUIRED,
+    "n_kv_heads": REQUIRED,
+    "n_layers": REQUIRED,
+    "d_ff": REQUIRED,
+    "max_len": 128,
+    "rope": "interleaved",
+    "tied": True,
+}
 
 ROLES: dict[str, Role] = {
     role.name: role
@@ -325,7 +347,7 @@ ROLES: dict[str, Role] = {
             "grouped_query_attention",
             "Self-attention whose n_kv_heads key/value heads each serve n_heads/n_kv_heads consecutive query heads.",
             {"d_model": REQUIRED, "n_heads": REQUIRED, "n_kv_heads": REQUIRED, "bias": False},
-            {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
+            _MASKED_X,
             {"out": "(B, T, d_model)", "weights": "(B, H, T, T)"},
             shapes.attention,
         ),
@@ -388,57 +410,33 @@ ROLES: dict[str, Role] = {
             "encoder_layer",
             "Self-attention and feed-forward (relu), each with residual and LayerNorm: after (the documents') or "
             "before the sublayer (`norm_first`).",
-            {"d_model": REQUIRED, "n_heads": REQUIRED, "d_ff": REQUIRED, "norm_first": False, "dropout": 0.0},
-            {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
+            _LAYER,
+            _MASKED_X,
             _OUT_X,
             shapes.encoder_layer,
         ),
         Role(
             "decoder_layer",
             "Masked self-attention, cross-attention to `memory`, feed-forward; residual and LayerNorm each.",
-            {"d_model": REQUIRED, "n_heads": REQUIRED, "d_ff": REQUIRED, "norm_first": False, "dropout": 0.0},
-            {
-                "x": "(B, Tt, d_model)",
-                "memory": "(B, Ts, d_model)",
-                "mask": "bool, broadcasts to (B, H, Tt, Tt); optional",
-                "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
-            },
-            {"out": "(B, Tt, d_model)"},
+            _LAYER,
+            _TARGET_AND_MEMORY,
+            _OUT_TARGET,
             shapes.decoder_layer,
         ),
         Role(
             "encoder",
             "A stack of encoder layers, then a LayerNorm if `final_norm`.",
-            {
-                "d_model": REQUIRED,
-                "n_heads": REQUIRED,
-                "d_ff": REQUIRED,
-                "n_layers": REQUIRED,
-                "norm_first": False,
-                "final_norm": True,
-            },
-            {**_X, "mask": "bool, broadcasts to (B, H, T, T); optional"},
+            _STACK,
+            _MASKED_X,
             _OUT_X,
             shapes.encoder,
         ),
         Role(
             "decoder",
             "A stack of decoder layers, then a LayerNorm if `final_norm`.",
-            {
-                "d_model": REQUIRED,
-                "n_heads": REQUIRED,
-                "d_ff": REQUIRED,
-                "n_layers": REQUIRED,
-                "norm_first": False,
-                "final_norm": True,
-            },
-            {
-                "x": "(B, Tt, d_model)",
-                "memory": "(B, Ts, d_model)",
-                "mask": "bool, broadcasts to (B, H, Tt, Tt); optional",
-                "memory_mask": "bool, broadcasts to (B, H, Tt, Ts); optional",
-            },
-            {"out": "(B, Tt, d_model)"},
+            _STACK,
+            _TARGET_AND_MEMORY,
+            _OUT_TARGET,
             shapes.decoder,
         ),
         Role(
@@ -465,17 +463,7 @@ ROLES: dict[str, Role] = {
             "The documents' decoder-only model: token embedding, pre-RMSNorm layers of causal grouped-query "
             "attention with RoPE (`rope`: 'interleaved', 'half' or None, as printed) and SwiGLU, final RMSNorm, "
             "head tied to the embedding.",
-            {
-                "vocab": REQUIRED,
-                "d_model": REQUIRED,
-                "n_heads": REQUIRED,
-                "n_kv_heads": REQUIRED,
-                "n_layers": REQUIRED,
-                "d_ff": REQUIRED,
-                "max_len": 128,
-                "rope": "interleaved",
-                "tied": True,
-            },
+            _DECODER_LM,
             {"ids": "(B, T) int"},
             {"out": "(B, T, vocab) logits"},
             shapes.decoder_lm,
@@ -484,17 +472,7 @@ ROLES: dict[str, Role] = {
             "cached_decoder_lm",
             "`decoder_lm` run through its KV cache: `chunks` says how many tokens each call receives (a long first "
             "chunk is the prefill, ones are steps). The logits of all calls, concatenated.",
-            {
-                "vocab": REQUIRED,
-                "d_model": REQUIRED,
-                "n_heads": REQUIRED,
-                "n_kv_heads": REQUIRED,
-                "n_layers": REQUIRED,
-                "d_ff": REQUIRED,
-                "max_len": 128,
-                "rope": "interleaved",
-                "tied": True,
-            },
+            _DECODER_LM,
             {"ids": "(B, T) int", "chunks": "tuple of ints that sum to T"},
             {"out": "(B, T, vocab) logits", "cache_bytes": "() bytes held by keys and values after the last call"},
             shapes.decoder_lm,

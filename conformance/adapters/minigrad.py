@@ -21,8 +21,8 @@ import numpy as np
 import minigrad as mg
 import transformer as tf
 from conformance.adapters import SpecificationError
+from conformance.adapters.optimizers import trajectory
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
-from conformance.reference.training import weight_decays
 from minigrad import Tensor, kernels, nn, optim
 from minigrad import functional as F
 from minigrad.compile import compile as compile_plan
@@ -151,23 +151,7 @@ def _optimizer(c: Config, params: list[Tensor], grads: list[list[Tensor]]) -> Ou
     parameters = [nn.Parameter(mg.zeros_like(value)) for value in params]
     for parameter, value in zip(parameters, params, strict=True):
         parameter.copy_(value)
-    decays = weight_decays(c["weight_decay"], len(parameters))
-    groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(parameters, decays, strict=True)]
-    optimizer: optim.Optimizer
-    if c["kind"] == "sgd":
-        optimizer = optim.SGD(groups, lr=c["lr"], momentum=c["momentum"])
-    elif c["kind"] in ("adam", "adamw"):
-        make = optim.Adam if c["kind"] == "adam" else optim.AdamW
-        optimizer = make(groups, lr=c["lr"], betas=c["betas"], eps=c["eps"])
-    else:
-        raise NotProvided(f"minigrad.optim has no {c['kind']!r}")
-    after = []
-    for step in grads:
-        for parameter, gradient in zip(parameters, step, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-        after.append([parameter.detach().clone() for parameter in parameters])
-    return {"out": after}
+    return {"out": trajectory(optim, c, parameters, grads)}
 
 
 def _on_tensors(next_logits: Callable[[Array], Array]) -> Callable[[Tensor], Tensor]:

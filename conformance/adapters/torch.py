@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conformance.adapters.optimizers import trajectory
 from conformance.adapters.torch_subject import Slot, TorchSubject, masked_row_policy
 from conformance.protocol import ROLES, Arrays, NotProvided
-from conformance.reference.training import weight_decays
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -116,23 +116,7 @@ def _clip_grad_norm(c: Mapping[str, Any], training: bool, grads: list[Tensor]) -
 
 def _optimizer(c: Mapping[str, Any], training: bool, params: list[Tensor], grads: list[list[Tensor]]) -> dict[str, Any]:
     parameters = [nn.Parameter(value.clone()) for value in params]
-    decays = weight_decays(c["weight_decay"], len(parameters))
-    groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(parameters, decays, strict=True)]
-    optimizer: torch.optim.Optimizer
-    if c["kind"] == "sgd":
-        optimizer = torch.optim.SGD(groups, lr=c["lr"], momentum=c["momentum"])
-    elif c["kind"] in ("adam", "adamw"):
-        make = torch.optim.Adam if c["kind"] == "adam" else torch.optim.AdamW
-        optimizer = make(groups, lr=c["lr"], betas=c["betas"], eps=c["eps"])
-    else:
-        raise NotProvided(f"torch.optim is not asked for {c['kind']!r}: the kinds are sgd, adam and adamw")
-    after = []
-    for step in grads:
-        for parameter, grad in zip(parameters, step, strict=True):
-            parameter.grad = grad
-        optimizer.step()
-        after.append([parameter.detach().clone() for parameter in parameters])
-    return {"out": after}
+    return {"out": trajectory(torch.optim, c, parameters, grads)}
 
 
 # the program's ops that are not called torch.<op>(*tensors, **keywords)

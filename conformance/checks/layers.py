@@ -36,6 +36,11 @@ def tokens(draw: Draw, width: int, name: str = "x", low: int = 2, pin: int = 5) 
     return draw.normal(name, (draw.int("B", 1, 3, 2), draw.int(f"T of {name}", low, 6, pin), width))
 
 
+def huge_from(x: Array, cut: int) -> Array:
+    """`x` with huge tokens from the place `cut` on."""
+    return np.concatenate([x[:, :cut], HUGE * (1.0 + np.abs(x[:, cut:]))], axis=1)
+
+
 def formulas(config: dict[str, Any], subject: Subject) -> Layers:
     """The formulas in the variant of the configuration, with the subject's activation and eps."""
     said = {name: subject.attributes[name] for name in ("activation", "eps") if name in subject.attributes}
@@ -166,10 +171,8 @@ def encoder_layer_mask(impl: Any, draw: Draw) -> Evidence:
     x = tokens(draw, config["d_model"])
     t = x.shape[1]
     cut = draw.int("cut", 1, t - 1, 2) if t > 2 else 1
-    poisoned = x.copy()
-    poisoned[:, cut:] = HUGE * (1.0 + np.abs(x[:, cut:]))
     alone = subject(x=x[:, :cut], mask=causal_mask(cut)[None, None])["out"]
-    got = subject(x=poisoned, mask=causal_mask(t)[None, None])["out"][:, :cut]
+    got = subject(x=huge_from(x, cut), mask=causal_mask(t)[None, None])["out"][:, :cut]
     return close("the tokens before the cut", got, alone, layer_bound(subject, config, alone))
 
 
@@ -359,11 +362,9 @@ def decoder_layer_causal(impl: Any, draw: Draw) -> Evidence:
     inputs = _decoder_inputs(draw, config["d_model"])
     x = inputs["x"]
     cut = 1 if x.shape[1] == 2 else 2
-    poisoned = x.copy()
-    poisoned[:, cut:] = HUGE * (1.0 + np.abs(x[:, cut:]))
     short = {**inputs, "x": x[:, :cut], "mask": causal_mask(cut)[None, None]}
     alone = subject(**short)["out"]
-    got = subject(**{**inputs, "x": poisoned})["out"][:, :cut]
+    got = subject(**{**inputs, "x": huge_from(x, cut)})["out"][:, :cut]
     return close("the tokens before the cut", got, alone, layer_bound(subject, config, alone))
 
 

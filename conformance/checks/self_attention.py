@@ -127,11 +127,9 @@ def equal_projections_are_symmetric(impl: Any, draw: Draw) -> Evidence:
         weights, dtype = run(impl, given(w_q, keys, w_v), x)
         with np.errstate(divide="ignore", invalid="ignore"):
             s = np.log(weights[0, :, :t])
-        # Each row of s is known up to a constant; the sum around the circle 0-1-2 cancels the three of them.
-        around = (s[0, 1] - s[1, 0]) + (s[1, 2] - s[2, 1]) + (s[2, 0] - s[0, 2])
         smallest = float(np.nanmin(np.append(weights[0, :, :t], 1.0)))
         size = (1.0 + float(abs(w_v).max())) / max(smallest, 1e-6)
-        return float(around), tolerance(dtype, d, 8 * size)
+        return _circle(s), tolerance(dtype, d, 8 * size)
 
     tied, bound = asymmetry(w_q)
     free, _ = asymmetry(w_k)
@@ -143,6 +141,8 @@ def equal_projections_are_symmetric(impl: Any, draw: Draw) -> Evidence:
 
 
 def _circle(s: Array) -> float:
+    """How asymmetric scores are, each row of which is known up to a constant: the sum around the circle 0-1-2 cancels
+    the three of them."""
     return float((s[0, 1] - s[1, 0]) + (s[1, 2] - s[2, 1]) + (s[2, 0] - s[0, 2]))
 
 
