@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.self_attention import layer_bound, loaded
+from conformance.checks.self_attention import layer_bound
+from conformance.checks.subjects import loaded
 from conformance.draw import Draw
 from conformance.evidence import Evidence, close
 from conformance.protocol import Array

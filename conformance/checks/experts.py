@@ -49,7 +49,7 @@ def bound_of(subject: Subject, params: Arrays, x: Array) -> float:
 def one_expert(impl: Any, draw: Draw) -> Evidence:
     """With one expert, and one a token, the layer is that expert: a feed-forward network of the same shape."""
     config = offered(impl, ROLE, {**sizes(draw), "n_experts": 1, "top_k": 1}, renormalise=(True, False))
-    subject, params = loaded(impl, draw, ROLE, config)
+    subject, params = loaded(impl, draw, ROLE, **config)
     x = draw_tokens(draw, config["d_model"])
     expected = f.swiglu(f.expert(params, 0), x)
     return close("the only expert's output", subject(x=x)["out"], expected, bound_of(subject, params, x))
@@ -59,13 +59,13 @@ def one_expert(impl: Any, draw: Draw) -> Evidence:
 def shared_softmax(impl: Any, draw: Draw) -> Evidence:
     """A token's experts are those of the k largest logits, weighed by their softmax; router (1, 2, 3, 0, ...) too."""
     config = offered(impl, ROLE, sizes(draw), renormalise=(True, False))
-    subject, params = loaded(impl, draw, ROLE, config)
+    subject, params = loaded(impl, draw, ROLE, **config)
     x = draw_tokens(draw, config["d_model"])
     tokens = x.reshape(-1, x.shape[-1])
     weights = f.gates(logits_of(params, x), config["top_k"], config["renormalise"])
     expected = f.mixture(params, tokens, weights).reshape(x.shape)
 
-    worked, eight = loaded(impl, draw, ROLE, {**config, "n_experts": 8, "top_k": 2})
+    worked, eight = loaded(impl, draw, ROLE, **{**config, "n_experts": 8, "top_k": 2})
     eight["router.weight"][:] = 0.0
     eight["router.weight"][:, 0] = LOGITS
     worked.load(eight)
@@ -82,7 +82,7 @@ def shared_softmax(impl: Any, draw: Draw) -> Evidence:
 def gates_sum_to_one(impl: Any, draw: Draw) -> Evidence:
     """Where all experts are the same network the layer is that network: the gates of a token sum to one."""
     config = {**sizes(draw), "renormalise": True}
-    subject, params = loaded(impl, draw, ROLE, config)
+    subject, params = loaded(impl, draw, ROLE, **config)
     for name in params:
         if name.startswith("experts."):
             params[name] = params["experts.0." + name.split(".", 2)[2]]
@@ -97,7 +97,7 @@ def unused_experts(impl: Any, draw: Draw) -> Evidence:
     """Other weights in the experts that no token chose change nothing, and no gradient reaches them."""
     small = {"d_model": 3, "d_ff": 2, "n_experts": draw.int("E", 3, 4, 3), "top_k": 1}
     config = offered(impl, ROLE, small, renormalise=(True, False))
-    subject, params = loaded(impl, draw, ROLE, config)
+    subject, params = loaded(impl, draw, ROLE, **config)
     x = draw.normal("x", (1, draw.int("T", 1, 2, 2), 3))
     before = np.asarray(subject(x=x)["out"])
     used = set(logits_of(params, x).argmax(axis=-1).tolist())

@@ -33,7 +33,7 @@ def linear_formula(impl: Any, draw: Draw) -> Evidence:
     """out_j = sum_i x_i w_ij + b_j, for square and other shapes and any number of leading axes."""
     n_in = draw.int("n_in", 1, 6, 3)
     config = {"n_in": n_in, "n_out": draw.choice("n_out", (4, 7, n_in), pin=n_in), "bias": draw.bool("bias", pin=True)}
-    subject, p = loaded(impl, draw, "linear", config)
+    subject, p = loaded(impl, draw, "linear", **config)
     x = draw.normal("x", (2, 3, n_in))
     expected = np.zeros((2, 3, config["n_out"])) + p.get("bias", 0.0)
     for i in range(n_in):
@@ -45,7 +45,7 @@ def linear_formula(impl: Any, draw: Draw) -> Evidence:
 def embedding_range(impl: Any, draw: Draw) -> Evidence:
     """An id that is not below the vocabulary size is refused."""
     vocab = draw.int("vocab", 2, 9, 5)
-    subject, _ = loaded(impl, draw, "embedding", {"vocab": vocab, "d_model": 3})
+    subject, _ = loaded(impl, draw, "embedding", vocab=vocab, d_model=3)
     ids = np.array([[0, vocab + draw.int("excess", 0, 2, 0)]])
     return refused(f"id {ids[0, 1]} of a vocabulary of {vocab}", lambda: subject(ids=ids))
 
@@ -54,7 +54,7 @@ def embedding_range(impl: Any, draw: Draw) -> Evidence:
 def embedding_rows(impl: Any, draw: Draw) -> Evidence:
     """The vector of a token is the row of the table with its id."""
     vocab, d = draw.int("vocab", 2, 9, 7), draw.int("d_model", 1, 6, 4)
-    subject, p = loaded(impl, draw, "embedding", {"vocab": vocab, "d_model": d})
+    subject, p = loaded(impl, draw, "embedding", vocab=vocab, d_model=d)
     ids = draw.integers("ids", (draw.int("B", 1, 3, 2), draw.int("T", 1, 5, 3)), 0, vocab)
     bound = tolerance(subject.dtype, scale=float(np.abs(p["weight"]).max()))
     return close("rows", subject(ids=ids)["out"], p["weight"][ids], bound)
@@ -64,7 +64,7 @@ def _embedding_gradient(impl: Any, draw: Draw, padding_idx: int | None) -> tuple
     """A batch with a repeated id and the pad, its cotangent, and the gradient of the table."""
     width = draw.int("d_model", 1, 3, 2)
     config = {"vocab": 6, "d_model": width, "padding_idx": padding_idx}
-    subject, _ = loaded(impl, draw, "embedding", config)
+    subject, _ = loaded(impl, draw, "embedding", **config)
     ids = np.array([[1, 3, 1], [4, 0, 0]])
     cotangent = draw.normal("cotangent", (*ids.shape, width))
     _, gradients = subject.vjp({"ids": ids}, cotangent)
@@ -163,7 +163,7 @@ def any_activation(impl: Any, config: dict[str, Any]) -> dict[str, Any]:
 def feed_forward_formula(impl: Any, draw: Draw) -> Evidence:
     """FFN(x) = ReLU(x W1 + b1) W2 + b2, for any hidden width."""
     config = sizes(draw)
-    subject, p = loaded(impl, draw, "feed_forward", config)
+    subject, p = loaded(impl, draw, "feed_forward", **config)
     x = tokens(draw, config["d_model"])
     expected = f.feed_forward(p, x)
     return close("FFN(x)", subject(x=x)["out"], expected, sum_bound(subject, x, p["linear2.weight"], expected))
@@ -173,7 +173,7 @@ def feed_forward_formula(impl: Any, draw: Draw) -> Evidence:
 def feed_forward_gelu(impl: Any, draw: Draw) -> Evidence:
     """FFN(x) = GELU(x W1 + b1) W2 + b2 with the exact GELU."""
     config = {**sizes(draw), "activation": "gelu"}
-    subject, p = loaded(impl, draw, "feed_forward", config)
+    subject, p = loaded(impl, draw, "feed_forward", **config)
     x = tokens(draw, config["d_model"])
     expected = f.feed_forward(p, x, "gelu")
     return close("FFN(x)", subject(x=x)["out"], expected, sum_bound(subject, x, p["linear2.weight"], expected))
@@ -183,7 +183,7 @@ def feed_forward_gelu(impl: Any, draw: Draw) -> Evidence:
 def feed_forward_positionwise(impl: Any, draw: Draw) -> Evidence:
     """The output of a position is that of its token alone, though the other tokens are enormous."""
     config = any_activation(impl, sizes(draw))
-    subject, _ = loaded(impl, draw, "feed_forward", config)
+    subject, _ = loaded(impl, draw, "feed_forward", **config)
     t = draw.int("T", 2, 5, 4)
     x = draw.normal("x", (2, t, config["d_model"]))
     at = draw.int("position", 0, t - 1, 1)
@@ -197,7 +197,7 @@ def feed_forward_positionwise(impl: Any, draw: Draw) -> Evidence:
 def feed_forward_non_linear(impl: Any, draw: Draw) -> Evidence:
     """FFN(a) + FFN(-a) differs from 2 FFN(0): the network is no affine map."""
     config = any_activation(impl, {"d_model": draw.int("d_model", 2, 6, 3), "d_ff": draw.int("d_ff", 4, 9, 8)})
-    subject, _ = loaded(impl, draw, "feed_forward", config)
+    subject, _ = loaded(impl, draw, "feed_forward", **config)
     x = 10.0 * tokens(draw, config["d_model"])  # past the kinks, which the biases move
     bend = subject(x=x)["out"] + subject(x=-x)["out"] - 2 * subject(x=0 * x)["out"]
     return true("largest bend > 1e-3", np.abs(bend).max() > 1e-3, got=float(np.abs(bend).max()))
@@ -223,7 +223,7 @@ def feed_forward_xor(impl: Any, draw: Draw) -> Evidence:
 def feed_forward_memory(impl: Any, draw: Draw) -> Evidence:
     """FFN(x) = b2 + sum_i act(x . k_i + b1_i) v_i: the rows of W1 are keys, the columns of W2 values."""
     config = any_activation(impl, sizes(draw))
-    subject, p = loaded(impl, draw, "feed_forward", config)
+    subject, p = loaded(impl, draw, "feed_forward", **config)
     x = tokens(draw, config["d_model"])
     activation = f.ACTIVATIONS[config["activation"]]
     recalled = np.broadcast_to(p["linear2.bias"], x.shape).copy()
@@ -281,7 +281,7 @@ def feed_forward_dropout(impl: Any, draw: Draw) -> Evidence:
 def swiglu_formula(impl: Any, draw: Draw) -> Evidence:
     """down_proj(SiLU(gate_proj(x)) * up_proj(x)): SiLU on the gate, a product element by element, then a linear map."""
     config = sizes(draw)
-    subject, p = loaded(impl, draw, "swiglu", config)
+    subject, p = loaded(impl, draw, "swiglu", **config)
     x = tokens(draw, config["d_model"]) * 2.0
     expected = f.swiglu(p, x)
     return close(

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.self_attention import usual_mask
-from conformance.checks.subjects import DIFFERENCES, loaded, offered
+from conformance.checks.subjects import DIFFERENCES, loaded, offered, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import Array, Arrays, Subject
@@ -80,7 +79,7 @@ def silenced(params: Arrays, *sublayers: str) -> Arrays:
 
 def _encoder_layer_formula(impl: Any, draw: Draw, norm_first: bool) -> Evidence:
     config = {**sizes(draw), "norm_first": norm_first}
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     x = tokens(draw, config["d_model"])
     mask = widest(subject, x)
     if mask is None and draw.bool("masked", pin=True):
@@ -114,7 +113,7 @@ def post_norm_output(impl: Any, draw: Draw) -> Evidence:
     config = sizes(draw)
     width = config["d_model"]
     fresh = impl.build("encoder_layer", config)
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     subject.load({**p, "norm2.weight": np.ones(width), "norm2.bias": np.zeros(width)})
     x, pieces = 10.0 * tokens(draw, width), []
     for when, layer in (("at the start", fresh), ("with gain 1 and shift 0", subject)):
@@ -131,7 +130,7 @@ def post_norm_output(impl: Any, draw: Draw) -> Evidence:
 def residual_adds(impl: Any, draw: Draw) -> Evidence:
     """out = x + SubLayer(x): with a silent feed-forward network out - x is what attention returned, no more."""
     config = {**sizes(draw), "norm_first": True}
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     p = silenced(p, "feed_forward")
     subject.load(p)
     x, steps = tokens(draw, config["d_model"]), formulas(config, subject)
@@ -144,7 +143,7 @@ def residual_adds(impl: Any, draw: Draw) -> Evidence:
 def pre_norm_identity(impl: Any, draw: Draw) -> Evidence:
     """Though the sublayers contribute nothing the input is still there, bit for bit."""
     config = {**sizes(draw), "norm_first": True}
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     subject.load(silenced(p, "self_attn", "feed_forward"))
     x = tokens(draw, config["d_model"]).astype(subject.dtype)
     return same("out", run(subject, x, widest(subject, x)), x)
@@ -154,7 +153,7 @@ def pre_norm_identity(impl: Any, draw: Draw) -> Evidence:
 def skip_gradient(impl: Any, draw: Draw) -> Evidence:
     """With silent sublayers the gradient of the input is the gradient of the output."""
     config = {"d_model": 4, "n_heads": 2, "d_ff": 2, "norm_first": True}
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     subject.load(silenced(p, "self_attn", "feed_forward"))
     x, cotangent = draw.normal("x", (1, 2, 4)), draw.normal("cotangent", (1, 2, 4))
     mask = widest(subject, x)
@@ -167,7 +166,7 @@ def encoder_layer_mask(impl: Any, draw: Draw) -> Evidence:
     """With a causal mask the first tokens come out as if the huge ones after them were not there."""
     places = (True, False) if draw.bool("norm_first") else (False, True)
     config = offered(impl, "encoder_layer", sizes(draw), norm_first=places)
-    subject, _ = loaded(impl, draw, "encoder_layer", config)
+    subject, _ = loaded(impl, draw, "encoder_layer", **config)
     x = tokens(draw, config["d_model"])
     t = x.shape[1]
     cut = draw.int("cut", 1, t - 1, 2) if t > 2 else 1
@@ -180,7 +179,7 @@ def encoder_layer_mask(impl: Any, draw: Draw) -> Evidence:
 def encoder_layer_sees_all(impl: Any, draw: Draw) -> Evidence:
     """Without a mask every output token depends on every input token, before and after it."""
     config = either_norm(impl, draw, "encoder_layer")
-    subject, _ = loaded(impl, draw, "encoder_layer", config)
+    subject, _ = loaded(impl, draw, "encoder_layer", **config)
     x = tokens(draw, config["d_model"])
     before = subject(x=x)["out"]
     influence = np.empty((x.shape[1], x.shape[1]))
@@ -196,7 +195,7 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
     """In training a share p^2 of the entries has both sublayers dropped and equals x; x itself is never dropped."""
     p = draw.choice("p", (0.5, 0.7), pin=0.5)
     config = {"d_model": 12, "n_heads": 3, "d_ff": 7, "norm_first": True, "dropout": p}
-    subject, _ = loaded(impl, draw, "encoder_layer", config)
+    subject, _ = loaded(impl, draw, "encoder_layer", **config)
     x = draw.normal("x", (8, 20, 12)).astype(subject.dtype)
     mask = widest(subject, x)
     subject.train(True)
@@ -212,7 +211,7 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
 def post_norm_dropout(impl: Any, draw: Draw) -> Evidence:
     """Where one sublayer returns a constant and the other nothing, passes in training differ by what was dropped."""
     config = {"d_model": 12, "n_heads": 3, "d_ff": 7, "dropout": 0.5}
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     x, pieces = draw.normal("x", (4, 5, 12)), []
     mask = widest(subject, x)
     for constant, last in (("self_attn", "out_proj"), ("feed_forward", "linear2")):
@@ -229,7 +228,7 @@ def post_norm_dropout(impl: Any, draw: Draw) -> Evidence:
 def layer_evaluation(impl: Any, draw: Draw) -> Evidence:
     """In evaluation, after training too, a layer with dropout computes its formula."""
     config = either_norm(impl, draw, "encoder_layer", dropout=0.4)
-    subject, p = loaded(impl, draw, "encoder_layer", config)
+    subject, p = loaded(impl, draw, "encoder_layer", **config)
     x = tokens(draw, config["d_model"])
     mask = widest(subject, x)
     subject.train(True)
@@ -264,7 +263,7 @@ def weights_move(impl: Any, draw: Draw) -> Evidence:
 def equivariance(impl: Any, draw: Draw) -> Evidence:
     """Permuted tokens come out permuted, with the same vectors and the same mean: equivariant, not invariant."""
     config = either_norm(impl, draw, "encoder_layer")
-    subject, _ = loaded(impl, draw, "encoder_layer", config)
+    subject, _ = loaded(impl, draw, "encoder_layer", **config)
     x = tokens(draw, config["d_model"])
     order = _order(draw, x.shape[1])
     out, permuted = subject(x=x)["out"], subject(x=x[:, order])["out"]
@@ -280,7 +279,7 @@ def equivariance(impl: Any, draw: Draw) -> Evidence:
 def only_attention_mixes(impl: Any, draw: Draw) -> Evidence:
     """No recurrence, no convolution: where each token may attend to itself only, huge other tokens change nothing."""
     config = {**stack_sizes(draw), "final_norm": True}
-    subject, _ = loaded(impl, draw, "encoder", config)
+    subject, _ = loaded(impl, draw, "encoder", **config)
     x = tokens(draw, config["d_model"])
     t = x.shape[1]
     at = draw.int("position", 0, t - 1, 1)
@@ -295,7 +294,7 @@ def only_attention_mixes(impl: Any, draw: Draw) -> Evidence:
 def causal_order(impl: Any, draw: Draw) -> Evidence:
     """In two layers with a causal mask the last token's output depends on the order of those before it."""
     config = {**sizes(draw), "n_layers": 2, "final_norm": True}
-    subject, _ = loaded(impl, draw, "encoder", config)
+    subject, _ = loaded(impl, draw, "encoder", **config)
     x = tokens(draw, config["d_model"], low=4)
     mask = causal_mask(x.shape[1])[None, None]
     order = np.append(_order(draw, x.shape[1] - 1), x.shape[1] - 1)
@@ -308,7 +307,7 @@ def codes_show_order(impl: Any, draw: Draw) -> Evidence:
     """With position codes added, permuted tokens do not come out merely permuted."""
     config = either_norm(impl, draw, "encoder_layer")
     width = config["d_model"]
-    layer, _ = loaded(impl, draw, "encoder_layer", config)
+    layer, _ = loaded(impl, draw, "encoder_layer", **config)
     positions = impl.build("sinusoidal_positions", {"d_model": width + width % 2, "max_len": 16})
     x = tokens(draw, width)
     order = _order(draw, x.shape[1])
@@ -336,7 +335,7 @@ def _decoder_inputs(draw: Draw, width: int) -> dict[str, Array]:
 
 def _decoder_layer_formula(impl: Any, draw: Draw, norm_first: bool) -> Evidence:
     config = {**sizes(draw), "norm_first": norm_first}
-    subject, p = loaded(impl, draw, "decoder_layer", config)
+    subject, p = loaded(impl, draw, "decoder_layer", **config)
     inputs = _decoder_inputs(draw, config["d_model"])
     expected = formulas(config, subject).decoder_layer(p, **inputs)
     return close("the layer's output", subject(**inputs)["out"], expected, layer_bound(subject, config, expected))
@@ -358,7 +357,7 @@ def pre_norm_decoder_layer(impl: Any, draw: Draw) -> Evidence:
 def decoder_layer_causal(impl: Any, draw: Draw) -> Evidence:
     """With the causal mask the first target tokens come out as if the huge ones after them were not there."""
     config = either_norm(impl, draw, "decoder_layer")
-    subject, _ = loaded(impl, draw, "decoder_layer", config)
+    subject, _ = loaded(impl, draw, "decoder_layer", **config)
     inputs = _decoder_inputs(draw, config["d_model"])
     x = inputs["x"]
     cut = 1 if x.shape[1] == 2 else 2
@@ -372,7 +371,7 @@ def decoder_layer_causal(impl: Any, draw: Draw) -> Evidence:
 def cross_attention_mask(impl: Any, draw: Draw) -> Evidence:
     """Source tokens that the memory mask hides may be enormous: they change nothing."""
     config = either_norm(impl, draw, "decoder_layer")
-    subject, _ = loaded(impl, draw, "decoder_layer", config)
+    subject, _ = loaded(impl, draw, "decoder_layer", **config)
     inputs = _decoder_inputs(draw, config["d_model"])
     hidden = ~inputs["memory_mask"][:, 0, 0]
     draw.bites(hidden.any(), "a source token is hidden")
@@ -385,7 +384,7 @@ def cross_attention_mask(impl: Any, draw: Draw) -> Evidence:
 def cross_attention_sees_all(impl: Any, draw: Draw) -> Evidence:
     """Cross-attention has no causal mask: each target token, the first too, depends on each source token."""
     config = either_norm(impl, draw, "decoder_layer")
-    subject, _ = loaded(impl, draw, "decoder_layer", config)
+    subject, _ = loaded(impl, draw, "decoder_layer", **config)
     inputs = _decoder_inputs(draw, config["d_model"])
     del inputs["memory_mask"]
     before, memory = subject(**inputs)["out"], inputs["memory"]
@@ -401,7 +400,7 @@ def cross_attention_sees_all(impl: Any, draw: Draw) -> Evidence:
 def memory_gradient(impl: Any, draw: Draw) -> Evidence:
     """Cross-attention connects the decoder with the encoder: the loss has a gradient at every source token."""
     config = offered(impl, "decoder_layer", {"d_model": 3, "n_heads": 1, "d_ff": 2}, norm_first=(False, True))
-    subject, _ = loaded(impl, draw, "decoder_layer", config)
+    subject, _ = loaded(impl, draw, "decoder_layer", **config)
     inputs = {"x": draw.normal("x", (1, 2, 3)), "memory": draw.normal("memory", (1, 4, 3))}
     of_inputs, _ = subject.vjp(inputs, draw.normal("cotangent", (1, 2, 3)))
     smallest = np.abs(of_inputs["memory"]).max(-1).min()
@@ -415,7 +414,7 @@ def memory_gradient(impl: Any, draw: Draw) -> Evidence:
 def encoder_stack(impl: Any, draw: Draw) -> Evidence:
     """N layers of one structure, each with parameters of its own, one after the other, then the final norm."""
     config = {**stack_sizes(draw), "norm_first": draw.bool("norm_first"), "final_norm": True}
-    subject, p = loaded(impl, draw, "encoder", config)
+    subject, p = loaded(impl, draw, "encoder", **config)
     x = tokens(draw, config["d_model"])
     mask = draw.mask("mask", (len(x), 1, 1, x.shape[1]))
     expected = formulas(config, subject).encoder(p, x, mask)
@@ -430,7 +429,7 @@ def decoder_stack(impl: Any, draw: Draw) -> Evidence:
         "norm_first": draw.bool("norm_first"),
         "final_norm": draw.bool("final_norm", pin=True),
     }
-    subject, p = loaded(impl, draw, "decoder", config)
+    subject, p = loaded(impl, draw, "decoder", **config)
     inputs = _decoder_inputs(draw, config["d_model"])
     expected = formulas(config, subject).decoder(p, **inputs)
     return close("the stack's output", subject(**inputs)["out"], expected, layer_bound(subject, config, expected))
@@ -442,7 +441,7 @@ def layers_distinct(impl: Any, draw: Draw) -> Evidence:
     config = {**sizes(draw), "n_layers": draw.int("n_layers", 2, 3, 3)}
     pieces = []
     for role in ("encoder", "decoder"):
-        subject, loaded_params = loaded(impl, draw, role, config)
+        subject, loaded_params = loaded(impl, draw, role, **config)
         held = subject.params()
         for name, value in loaded_params.items():
             pieces.append(same(f"{role}: {name}", held.get(name), value.astype(subject.dtype)))
@@ -453,7 +452,7 @@ def layers_distinct(impl: Any, draw: Draw) -> Evidence:
 def deep_identity(impl: Any, draw: Draw) -> Evidence:
     """Twelve pre-norm layers with silent sublayers and no final norm are the identity, bit for bit."""
     config = {"d_model": 4, "n_heads": 2, "d_ff": 3, "n_layers": 12, "norm_first": True, "final_norm": False}
-    subject, p = loaded(impl, draw, "encoder", config)
+    subject, p = loaded(impl, draw, "encoder", **config)
     subject.load(silenced(p, "self_attn", "feed_forward"))
     x = draw.normal("x", (2, 3, 4)).astype(subject.dtype)
     return same("out", subject(x=x)["out"], x)
@@ -479,8 +478,8 @@ def pre_norm_output_grows(impl: Any, draw: Draw) -> Evidence:
     """A pre-norm stack returns the bare residual, whose tokens are normalised only by a final norm."""
     config = {**stack_sizes(draw), "norm_first": True}
     width = config["d_model"]
-    plain, _ = loaded(impl, draw, "encoder", {**config, "final_norm": False})
-    normed, p = loaded(impl, draw, "encoder", {**config, "final_norm": True})
+    plain, _ = loaded(impl, draw, "encoder", **config, final_norm=False)
+    normed, p = loaded(impl, draw, "encoder", **config, final_norm=True)
     normed.load({**p, "norm.weight": np.ones(width), "norm.bias": np.zeros(width)})
     x = 5.0 * tokens(draw, width) + 3.0
     means, bare = normed(x=x)["out"].mean(-1), plain(x=x)["out"].mean(-1)

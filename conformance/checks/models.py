@@ -51,7 +51,7 @@ def padded(draw: Draw, ids: Array, pad_id: int) -> Array:
 
 def build_seq2seq(impl: Any, draw: Draw, **config: Any) -> tuple[Subject, Arrays, dict[str, Any]]:
     config = seq2seq_config(draw, **config)
-    subject, params = loaded(impl, draw, "encoder_decoder", config)
+    subject, params = loaded(impl, draw, "encoder_decoder", **config)
     return subject, params, config
 
 
@@ -321,7 +321,7 @@ def build_lm(
 ) -> tuple[Subject, Arrays, dict[str, Any], DecoderLM]:
     """A language model with random parameters, and the formulas of the same sizes and pairing."""
     config = variant(impl, draw, role, lm_config(draw, **config))
-    subject, params = loaded(impl, draw, role, config)
+    subject, params = loaded(impl, draw, role, **config)
     return subject, params, config, DecoderLM(config["n_heads"], config["n_kv_heads"], config["rope"])
 
 

@@ -306,7 +306,7 @@ def accumulation(impl: Any, draw: Draw) -> Evidence:
     rows, steps, width, vocab = 4, draw.int("T", 3, 7, 6), draw.int("d_model", 2, 5, 3), draw.int("V", 3, 7, 5)
     pieces = draw.choice("pieces", (1, 2, 4), 4)
     config = {"d_model": width, "vocab": vocab, "pieces": pieces}
-    subject, params = loaded(impl, draw, "gradient_accumulation", config)
+    subject, params = loaded(impl, draw, "gradient_accumulation", **config)
     x, labels = draw.normal("x", (rows, steps, width)), draw.integers("labels", (rows, steps), 1, vocab)
     lengths = np.array([1, steps, steps - 1, 2])  # rows, and halves of the batch, of unequal length
     labels[np.arange(steps) >= lengths[:, None]] = 0

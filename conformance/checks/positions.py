@@ -213,7 +213,7 @@ def positions_along_sequence(impl: Any, draw: Draw) -> Evidence:
 def learned(impl: Any, draw: Draw) -> tuple[Subject, Array]:
     """A learned table of random rows, longer than the sequences of the check."""
     config = {"d_model": draw.int("d_model", 1, 6, 3), "max_len": draw.int("max_len", 6, 9, 7)}
-    subject, params = loaded(impl, draw, "learned_positions", config)
+    subject, params = loaded(impl, draw, "learned_positions", **config)
     return subject, params["weight"]
 
 

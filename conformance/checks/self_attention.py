@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from conformance.check import check
-from conformance.checks import subjects
 from conformance.checks.attention import score_differences
+from conformance.checks.subjects import loaded, offered, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
-from conformance.protocol import Array, Arrays, NotProvided
+from conformance.protocol import Array, Arrays
 from conformance.reference import multi_head as f
 
 # The three words of document 000 section 2.2.4, as one batch.
 WORDS = np.array([[[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.2, 0.3, 0.4, 0.5]]])
-
-
-def loaded(impl: Any, draw: Draw, role: str, **config: Any) -> tuple[Any, Arrays]:
-    """`subjects.loaded` with the configuration as keywords."""
-    return subjects.loaded(impl, draw, role, config)
-
-
-def usual_mask(attend: Callable[[Array], Any], x: Array) -> Array | None:
-    """The mask under which a layer sees all that it can: none, or the causal one where it never looks ahead."""
-    try:
-        attend(x)
-    except NotProvided:
-        return np.tri(x.shape[1], dtype=bool)[None, None]
-    return None
 
 
 def layer_bound(subject: Any, p: Arrays, query: Array, key: Array, value: Array) -> float:
@@ -65,7 +50,7 @@ def self_attention_formula(impl: Any, draw: Draw) -> Evidence:
     d_model, d_k = draw.int("d_model", 1, 8, 6), draw.int("d_k", 1, 7, 4)
     x = draw.normal("x", (draw.int("B", 1, 3, 2), draw.int("T", 1, 6, 5), d_model))
     biases = (True, False) if draw.bool("bias", pin=True) else (False, True)
-    config = subjects.offered(impl, "self_attention", {"d_model": d_model, "d_k": d_k}, bias=biases)
+    config = offered(impl, "self_attention", {"d_model": d_model, "d_k": d_k}, bias=biases)
     subject, p = loaded(impl, draw, "self_attention", **config)
     mask = usual_mask(lambda x: subject(x=x), x)
     expected, _ = f.self_attention(p, x, None if mask is None else mask[:, 0])

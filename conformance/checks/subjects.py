@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
@@ -16,7 +16,7 @@ DIFFERENCES = 1e-6
 """Absolute error allowed to gradients of size about one: the numpy reference takes them by central differences."""
 
 
-def loaded(impl: Any, draw: Draw, role: str, config: Mapping[str, Any]) -> tuple[Subject, Arrays]:
+def loaded(impl: Any, draw: Draw, role: str, **config: Any) -> tuple[Any, Arrays]:
     """A subject of `role` with random parameters, and those parameters.
 
     A module without biases is one whose biases are zero: one that refuses others is given these.
@@ -46,6 +46,15 @@ def offered(impl: Any, role: str, config: Mapping[str, Any], **alternatives: tup
         else:
             return candidate
     raise reason
+
+
+def usual_mask(attend: Callable[[Array], Any], x: Array) -> Array | None:
+    """The mask under which a layer sees all that it can: none, or the causal one where it never looks ahead."""
+    try:
+        attend(x)
+    except NotProvided:
+        return np.tri(x.shape[1], dtype=bool)[None, None]
+    return None
 
 
 def sum_bound(subject: Subject, *arrays: Array) -> float:

@@ -8,7 +8,7 @@ import pytest
 from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS
 from conformance.checks.multi_head import attend, read_weights, reading_weights
-from conformance.checks.self_attention import loaded
+from conformance.checks.subjects import loaded
 from conformance.draw import Draw, Pinned, Seeded
 from conformance.mutants import MUTANTS
 from conformance.protocol import NotProvided
