@@ -1,11 +1,12 @@
 """The child process that hosts the implementation under test and its checks: `python -P -m conformance.host`.
 
 It reads one JSON object a line from its standard input and answers one a line on its standard output: first
-`{"impl", "load_seconds", "folders"}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
-`{"claim", "budget", "seed", "seconds"}`, answered by its `Result`. `{"adapter": path}` asks for the source of an
-inferred adapter: `{"source"}` or `{"refused": sentence}`. What the implementation prints goes to standard error. A
-step that takes too long writes where it stands to standard error and ends the process: seconds are of processor time,
-which a busy machine does not use up; one that sleeps is ended by the clock, after ASLEEP times as many.
+`{"impl", "folders"}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
+`{"claim", "budget", "seed"}`, answered by its `Result`. `{"adapter": path}` asks for the source of an inferred adapter:
+`{"source"}` or `{"refused": sentence}`. What the implementation prints goes to standard error.
+
+Each request carries its limits, too: `seconds` of processor time, which a busy machine does not use up, and of the
+`clock`, for a step that sleeps. One that takes longer writes where it stands to standard error and ends the process.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-ASLEEP = 4.0
-"""How many times the limit of its processor time a step may take by the clock."""
-
 MEMORY = 4 * 2**30
 """Bytes that an implementation may allocate beyond what its import took, where the system can limit it."""
 
@@ -34,7 +32,7 @@ def main() -> None:
     faulthandler.register(signal.SIGPROF, chain=True)  # writes where every thread stands; then the signal ends us
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     first = json.loads(requests.readline())
-    implementation = _load(first["impl"], first["load_seconds"], first["folders"], answers)
+    implementation = _load(first, answers)
     if implementation is None:
         return
     from conformance.check import CHECKS
@@ -48,7 +46,7 @@ def main() -> None:
             _answer(answers, _adapter(implementation, first["impl"], request["adapter"]))
             continue
         claim = request["claim"]
-        with _limited_time(request["seconds"]):
+        with _limited_time(request):
             if claim in CHECKS:
                 result = run_check(CHECKS[claim], implementation, request["budget"], request["seed"])
             else:
@@ -73,10 +71,10 @@ def _adapter(implementation: Any, impl: str, path: str) -> dict[str, str]:
 
 
 @contextmanager
-def _limited_time(seconds: float) -> Iterator[None]:
-    """End this process when the block takes too long."""
-    faulthandler.dump_traceback_later(ASLEEP * seconds, exit=True)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+def _limited_time(request: dict[str, Any]) -> Iterator[None]:
+    """End this process when the block takes longer than the request allows."""
+    faulthandler.dump_traceback_later(request["clock"], exit=True)
+    signal.setitimer(signal.ITIMER_PROF, request["seconds"])
     try:
         yield
     finally:
@@ -94,18 +92,20 @@ def _take_standard_streams() -> tuple[IO[str], IO[str]]:
     return requests, answers
 
 
-def _load(impl: str, seconds: float, folders: list[str], answers: IO[str]) -> Any:
+def _load(request: dict[str, Any], answers: IO[str]) -> Any:
+    """The implementation; None when it cannot be loaded. Either is answered."""
     # Ours first: a subject's folder may hold modules with the names of ours, or of what ours import.
     import hypothesis  # noqa: F401
 
     import conformance.checks  # noqa: F401
     from conformance.adapters import SpecificationError, parse, resolve
 
+    impl: str = request["impl"]
     if not parse(impl).is_built_in:
         _forget_own_folder()
     try:
-        with _limited_time(seconds):
-            implementation = resolve(impl, folders)
+        with _limited_time(request):
+            implementation = resolve(impl, request["folders"])
     except SpecificationError as error:
         _answer(answers, {"refused": str(error)})
         return None

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from conformance.adapters import SpecificationError, parse
-from conformance.host import ASLEEP
 from conformance.verdict import Result, Verdict
 
 LOAD_SECONDS = 60.0
@@ -32,6 +31,9 @@ LOAD_SECONDS = 60.0
 
 CLAIM_SECONDS = {"quick": 60.0, "default": 60.0, "deep": 300.0}
 """How much processor time one claim may take, by budget; includes compiling kernels on first use (10 s at most)."""
+
+ASLEEP = 4.0
+"""How many times the limit of its processor time a step may take by the clock."""
 
 GRACE, START_SECONDS = 5.0, 60.0
 """A child ends itself when its time is over; after this much more it is killed. The first answer also waits for Python
@@ -75,7 +77,7 @@ class _Child:
         )
         self.buffer = b""
         try:
-            request = {"impl": impl, "load_seconds": load_seconds, "folders": list(map(str, folders))}
+            request = {"impl": impl, "folders": list(map(str, folders))}
             started = self.ask(request, load_seconds, START_SECONDS)
         except _Died as death:
             self.close()
@@ -92,6 +94,7 @@ class _Child:
         """Send a message and wait for its answer, which may take `seconds` of processor time, or ASLEEP times that by
         the clock and `grace` (GRACE) for the child to end. Raises _Died."""
         assert self.process.stdin is not None
+        message = {**message, "seconds": seconds, "clock": ASLEEP * seconds}
         self.log.seek(0, os.SEEK_END)
         start = self.log.tell()
         with contextlib.suppress(BrokenPipeError):
@@ -282,7 +285,7 @@ class Supervisor:
                 future.set_exception(error)
 
     def _ask(self, child: _Child, claim: str) -> Result:
-        request = {"claim": claim, "budget": self.budget, "seed": self.seed, "seconds": self.claim_seconds}
+        request = {"claim": claim, "budget": self.budget, "seed": self.seed}
         return Result.from_json(child.ask(request, self.claim_seconds))
 
     def _count(self, death: _Died) -> None:

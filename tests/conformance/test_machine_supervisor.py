@@ -49,24 +49,26 @@ def test_a_hang_is_an_error_that_says_where_and_the_rest_is_given_up():
     assert results[0].message.startswith("the implementation took longer than 2 s at File ")
     assert "miniatures.py" in results[0].message
     assert results[-1].message == "not run: 3 claims before it took too long"
-    assert time.perf_counter() - started < 30
+    assert time.perf_counter() - started < 60
 
 
 @pytest.mark.parametrize("miniature", ["Spins", "SpinsBeside"])
-def test_an_endless_loop_is_an_error_by_the_processor_time_that_it_uses(miniature):
+def test_an_endless_loop_is_an_error_by_the_processor_time_that_it_uses(miniature, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "ASLEEP", 1000.0)  # whatever else the machine does
     result = run(miniature, claim_seconds=0.5)[FIRST]
     assert result.verdict is Verdict.ERROR
     assert result.message.startswith("the implementation used more than 0.5 s of processor time at File ")
     assert "miniatures.py" in result.message
 
 
-def test_an_interrupted_process_has_not_used_its_time():
+def test_an_interrupted_process_has_not_used_its_time(monkeypatch):
     """A machine that is busy elsewhere, or a laptop that sleeps, is no hang."""
+    monkeypatch.setattr(supervisor_module, "ASLEEP", 1000.0)
     child = supervisor_module._Child(f"{MINIATURES}:Correct", 60)
     try:
         os.kill(child.process.pid, signal.SIGSTOP)
-        threading.Timer(2.0, os.kill, (child.process.pid, signal.SIGCONT)).start()
-        answer = child.ask({"claim": FIRST, "budget": "default", "seed": 0, "seconds": 1.0}, 1.0)
+        threading.Timer(3.0, os.kill, (child.process.pid, signal.SIGCONT)).start()
+        answer = child.ask({"claim": FIRST, "budget": "default", "seed": 0}, 2.0)
     finally:
         child.close()
     assert answer["verdict"] == Verdict.PASS
@@ -79,7 +81,7 @@ def test_a_hang_that_cannot_be_interrupted_is_killed(monkeypatch):
     try:
         os.kill(child.process.pid, signal.SIGSTOP)  # not even its timer runs
         with pytest.raises(supervisor_module._Died, match=r"took longer than 0.8 s"):
-            child.ask({"claim": FIRST, "budget": "default", "seed": 0, "seconds": 0.2}, 0.2)
+            child.ask({"claim": FIRST, "budget": "default", "seed": 0}, 0.2)
     finally:
         child.close()
     assert child.process.returncode == -9
