@@ -31,7 +31,8 @@ from conformance.verdict import BROKEN, Result, Verdict
 
 SHRINK_CALLS = 300
 SHRINK_SECONDS = 3.0
-"""Shrinking stops after this many calls of the check, or this long; the smallest failure so far is reported."""
+"""Shrinking stops after this many calls of the check, or this much processor time; the smallest failure so far is
+reported."""
 
 
 def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[Evidence, Draw]:
@@ -165,7 +166,7 @@ def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example
         nonlocal smallest, shrinks, deadline, kind
         if smallest is not None:
             shrinks += 1
-            if shrinks > SHRINK_CALLS or time.perf_counter() > deadline:
+            if shrinks > SHRINK_CALLS or time.process_time() > deadline:
                 raise _Enough
         outcome = run.example(_Explored(lambda low, high: data.draw(st.integers(low, high))))
         if outcome.verdict is Verdict.NOT_PROVIDED:
@@ -174,7 +175,7 @@ def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example
         broken = outcome.verdict in BROKEN and outcome.verdict is (kind or outcome.verdict)
         if broken:
             if smallest is None:
-                kind, deadline = outcome.verdict, time.perf_counter() + SHRINK_SECONDS
+                kind, deadline = outcome.verdict, time.process_time() + SHRINK_SECONDS
             smallest = outcome
         return broken
 

@@ -25,6 +25,7 @@ def claims(pytester, monkeypatch):
     """Runs the claims that fail on the tutorial's page, in a folder with its gpt.py or the mended one."""
     attention, rest, *_ = re.findall(r"^```python\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "60")  # room for both failures in full
 
     def run(scores):
         assert attention.count(WRONG) == 1
