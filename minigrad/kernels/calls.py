@@ -13,9 +13,24 @@ import numpy as np
 
 from minigrad.kernels import threads
 
+LINE = 16  # float32 numbers in a cache line
+
 
 class Calls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
     """Bound calls in order: (function, arguments)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scratch: dict[int, np.ndarray] = {}
+
+    def scratch(self, size: int) -> np.ndarray:
+        """`size` float32 numbers, from a cache line on, that a call may use while it runs: the same ones for all calls
+        that ask for as many, so that they stay in the cache."""
+        if size not in self._scratch:
+            memory = np.empty(size + LINE, np.float32)
+            start = -memory.ctypes.data // memory.itemsize % LINE
+            self._scratch[size] = memory[start : start + size]
+        return self._scratch[size]
 
     def add(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.append((function, arguments))

@@ -36,6 +36,7 @@ _FLOAT = 4  # bytes
 _DEPTH = 512  # products of a sum at a time: the rows of A's tile fit into half of the first-level cache
 _PANELS = 12 * _DEPTH  # rows of packed panels: three quarters of a second-level cache of 1 MB
 _GAP = 16  # numbers between packed rows of A, which then meet in different places of the cache
+_ROOM = _PANELS * LANES + HEIGHT * (_DEPTH + _GAP + LANES)  # numbers that a thread packs, and a tile
 _CROWDED = 4096  # rows at this distance in bytes share a place in the first-level cache
 _PACKING = 20  # packing a panel takes as long as so many rows of products
 _LEAST = 16  # rows and columns from which on tiles pay
@@ -97,14 +98,14 @@ def _each(start, stop, gemm, places, m, n, k, ta, tb, lda, ldb, ldc):
 
 @kernel
 def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, rows, columns,
-            depth, width, room, space):  # fmt: skip
+            depth, width, space):  # fmt: skip
     """Blocks `start` to `stop` of a grid over C, `rows` x `columns` each and `grid` of them side by side.
 
     a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
     For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
     cache), and twelve rows of A meet it, which stay in the first.
     """
-    packed_b = space.ctypes.data + _FLOAT * start * room
+    packed_b = space.ctypes.data + _FLOAT * start * _ROOM
     packed_a = packed_b + _FLOAT * depth * width
     edge = packed_a + _FLOAT * HEIGHT * (depth + _GAP)
     crowded = a_by_rows and a_stride % _CROWDED == 0
@@ -139,14 +140,6 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
                                 else:
                                     copy(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
                         panel += _FLOAT * LANES * count
-
-
-def _aligned(size: int) -> Array:
-    """`size` numbers from the beginning of a cache line on."""
-    line = 64 // _FLOAT
-    space = np.empty(size + line, np.float32)
-    start = -space.ctypes.data // _FLOAT % line
-    return space[start : start + size]
 
 
 def _grid(m: int, n: int) -> tuple[int, int]:
@@ -222,10 +215,9 @@ def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Arra
     rows, columns = -(-m // down), -(-n // (LANES * across)) * LANES
     depth = -(-k // -(-k // _DEPTH))
     width = min(columns, _PANELS // depth * LANES)
-    room = depth * width + HEIGHT * (-(-depth // _GAP) * _GAP + _GAP + LANES)
     calls.over_rows(
         _blocks, down * across, _work(a, c),
         a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
-        c.ctypes.data, _FLOAT * c_stride, m, n, k, across, rows, columns, depth, width, room,
-        _aligned(down * across * room),
+        c.ctypes.data, _FLOAT * c_stride, m, n, k, across, rows, columns, depth, width,
+        calls.scratch(down * across * _ROOM),
     )  # fmt: skip
