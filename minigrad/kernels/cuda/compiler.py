@@ -140,7 +140,10 @@ class _pretended_device:
 
 
 def _assemble(kernel: Kernel, text: str, capability: Capability) -> Binary:
-    from cuda.core import Linker, LinkerOptions, ObjectCode
+    try:
+        from cuda.core import Linker, LinkerOptions, ObjectCode
+    except ImportError:  # before its release 1.0
+        from cuda.core.experimental import Linker, LinkerOptions, ObjectCode
 
     entry = re.search(r"\.visible \.entry (\w+)", text)
     assert entry is not None
