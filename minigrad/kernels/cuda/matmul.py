@@ -18,7 +18,7 @@ float32, tensor cores (`tiled_kernel`, `_tf32_multiply`)
     leave SMs idle (132 of them).
 halves, tensor cores (`tiled_kernel`, `_half_multiply`)
     mma m16n8k16 with float32 accumulators, 128 x 128 tiles, depth 32, 3 stages of 16 KB; 126 registers: 2 blocks an SM
-    (half as many where an operand's lines are not aligned).
+    (64 x 64 tiles where an operand's lines are not aligned).
 any strides, small shapes (`simple_kernel`)
     One multiply-add at a time on 4 x 4 registers; 64 x 64 or 32 x 32 tiles. Reads operands of any strides.
 
@@ -337,8 +337,8 @@ def results_of(dtype: str, tiling: Tiling, a_deep: bool, b_deep: bool, put: Any)
 
 def bounds_of(dtype: str, tiling: Tiling, vector: bool) -> tuple[int, int]:
     """Registers that a thread may have, and blocks that are meant to share a multiprocessor."""
-    if dtype != "float32" and not vector:  # halves that come one by one take more indices
-        return 255, 65536 // (256 * tiling.threads)
+    if dtype != "float32" and not vector:  # small tiles only: halves that come one by one take more indices
+        return 255, 2
     return _BOUNDS.get(("float32" if dtype == "float32" else "half", tiling), (255, 0))
 
 

@@ -234,7 +234,8 @@ def _tiled(calls: DeviceCalls, problem: Problem) -> None:
     """Tensor cores."""
     problem = readable(calls, problem)
     m, n, k, batches, dtype = problem.m, problem.n, problem.k, problem.batches, problem.dtype
-    tiling, splits = choose(dtype, m, n, k, batches, calls.runtime.driver.processors)
+    whole = dtype == "float32" or all(problem.layout[2:])
+    tiling, splits = choose(dtype, m, n, k, batches, calls.runtime.driver.processors, whole)
     chunk = -(-k // (splits * DEPTH[dtype])) * DEPTH[dtype]
     splits = -(-k // chunk)
     out, c, finish = _parts(calls, problem, splits)
@@ -247,11 +248,14 @@ def _tiled(calls: DeviceCalls, problem: Problem) -> None:
     finish()
 
 
-def choose(dtype: str, m: int, n: int, k: int, batches: int, processors: int) -> tuple[Tiling, int]:
-    """The tiling, and into how many chunks k is cut, that the model in this module finds fastest."""
-    best, least = (LARGE, 1), float("inf")
+def choose(dtype: str, m: int, n: int, k: int, batches: int, processors: int, whole: bool = True) -> tuple[Tiling, int]:
+    """The tiling, and into how many chunks k is cut, that the model in this module finds fastest.
+
+    whole: tiles may be large. Not so where halves come one by one, which takes more indices than registers hold.
+    """
+    best, least = (SMALL, 1), float("inf")
     kind = "float32" if dtype == "float32" else "half"
-    for tiling in (LARGE, SMALL):
+    for tiling in (LARGE, SMALL) if whole else (SMALL,):
         resident = _RESIDENT[kind, tiling]
         tiles = -(-m // tiling.m) * -(-n // tiling.n) * batches
         for splits in SPLITS:

@@ -248,6 +248,7 @@ def test_large_products_take_large_tiles_and_small_ones_enough_blocks():
     assert choose("float32", 4096, 4096, 4096, 1, 132) == (LARGE, 1)
     assert choose("bfloat16", 8192, 8192, 8192, 1, 132)[0] == LARGE
     assert choose("float32", 512, 512, 512, 1, 132)[0] == SMALL
+    assert choose("bfloat16", 8192, 8192, 8192, 1, 132, whole=False) == (SMALL, 1)
     tiling, splits = choose("float32", 128, 128, 16384, 1, 132)
     assert splits > 1
     for m, n, k, batches in itertools.product((64, 300, 2000), (64, 777), (32, 1000, 50257), (1, 96)):
