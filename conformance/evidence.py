@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
         if value.dtype.kind == "b":
             return f"bool array of shape {value.shape}, {int(value.sum())} True"
         return f"{value.dtype} array of shape {value.shape}, {value.min():.6g} to {value.max():.6g}"
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 

@@ -1,4 +1,4 @@
-"""The examples of implementations in other frameworks keep every claim that they provide, where those are installed."""
+"""The examples of implementations in other frameworks, where those are installed: which claims they keep."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ FOLDER = Path(conformance.adapters.examples.__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("example", "needs", "roles"),
+    ("example", "needs", "roles", "faults"),
     [
-        ("numpy_class.py:NumpyTransformer", "numpy", {"attention", "layer_norm"}),
-        ("tinygrad_functions.py:TinygradTransformer", "tinygrad", {"attention", "softmax"}),
-        ("flax_modules.py:FlaxTransformer", "flax", {"layer_norm", "rms_norm", "softmax"}),
+        ("numpy_class.py:NumpyTransformer", "numpy", {"attention", "layer_norm"}, set()),
+        # tinygrad's softmax of a row that sees no key is NaN, and so are gradients behind it.
+        (
+            *("tinygrad_functions.py:TinygradTransformer", "tinygrad", {"attention", "softmax"}),
+            {"a-row-without-keys-does-not-poison-gradients"},
+        ),
+        ("flax_modules.py:FlaxTransformer", "flax", {"layer_norm", "rms_norm", "softmax"}, set()),
     ],
 )
-def test_an_example_keeps_what_it_provides(example, needs, roles):
+def test_an_example_keeps_what_it_provides(example, needs, roles, faults):
     framework = pytest.importorskip(needs)
     if needs == "tinygrad":
         try:
@@ -34,5 +38,5 @@ def test_an_example_keeps_what_it_provides(example, needs, roles):
     implementation = resolve(f"{FOLDER / example}")
     claims = [claim for claim, check in CHECKS.items() if roles & {*check.roles}]
     results = {claim: run_check(CHECKS[claim], implementation, "quick") for claim in claims}
-    assert {c: r for c, r in results.items() if r.verdict not in (Verdict.PASS, Verdict.NOT_PROVIDED)} == {}
+    assert {c for c, r in results.items() if r.verdict not in (Verdict.PASS, Verdict.NOT_PROVIDED)} == faults
     assert sum(r.verdict is Verdict.PASS for r in results.values()) >= 5

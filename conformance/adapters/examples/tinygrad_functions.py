@@ -1,5 +1,8 @@
 """Functions of tinygrad as an implementation: convert arrays at this boundary, return numpy.
 
+One claim is broken, by tinygrad itself: gradients are NaN where a query sees no key. (Where there is no compiler,
+DEV=PYTHON in the environment runs tinygrad slowly, in Python.)
+
 pytest conformance/ --impl conformance/adapters/examples/tinygrad_functions.py:TinygradTransformer
 """
 
