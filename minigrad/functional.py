@@ -8,6 +8,7 @@ from minigrad import dtypes, random
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
 from minigrad.ops.attention import attention_weights, checked
+from minigrad.ops.dropout import dropout as _dropout
 from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
 from minigrad.ops.flash import flash_attention, visible
 from minigrad.ops.index import embedding, one_hot
@@ -16,6 +17,7 @@ from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
 from minigrad.ops.projection import linear_cross_entropy
+from minigrad.ops.rotary import rope
 from minigrad.ops.shape import cat, filled, placed, repeat_interleave, transpose
 from minigrad.tensor import Tensor
 
@@ -41,6 +43,7 @@ __all__ = [
     "pad",
     "relu",
     "rms_norm",
+    "rope",
     "scaled_dot_product_attention",
     "sigmoid",
     "silu",
@@ -100,8 +103,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: random.
         return x
     if p == 1.0:
         return x * 0.0
-    keep = random.rand(*x.array.shape, generator=generator, device=x.storage.device) >= p
-    return x * (cast(keep, dtype=x.array.dtype) * (1.0 / (1.0 - p)))
+    return _dropout(x, (generator or random.default_generator).take(x.array.size, x.storage.device), p)
 
 
 def mse_loss(x: Tensor, target: Any, reduction: str = "mean") -> Tensor:

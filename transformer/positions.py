@@ -145,11 +145,7 @@ class RoPE(nn.Module):
         if x.shape[-1] != self.d_head:
             raise ValueError(f"RoPE was built for d_head {self.d_head}, the input {list(x.shape)} has {x.shape[-1]}")
         cos, sin = (rows.take(offset, x.shape[-2], x) for rows in (self.cos, self.sin))
-        if self.pairing == "half":
-            a, b = x[..., : self.d_head // 2], x[..., self.d_head // 2 :]
-            return mg.cat([a * cos - b * sin, a * sin + b * cos], -1)
-        a, b = x[..., 0::2], x[..., 1::2]
-        return mg.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+        return F.rope(x, cos, sin, interleaved=self.pairing == "interleaved")
 
     def extra_repr(self) -> str:
         return f"{self.d_head}, base={self.base}, pairing={self.pairing!r}"

@@ -20,7 +20,15 @@ import numpy as np
 from minigrad.autograd import no_grad
 from minigrad.compile.epilogue import fuse_epilogues
 from minigrad.compile.fusion import fuse_elementwise
-from minigrad.compile.passes import drop_aliases, drop_dead, fold_constants, fold_transposes, join_slices, share_equal
+from minigrad.compile.passes import (
+    add_in_dropout,
+    drop_aliases,
+    drop_dead,
+    fold_constants,
+    fold_transposes,
+    join_slices,
+    share_equal,
+)
 from minigrad.compile.plan import Plan
 from minigrad.compile.projection import chunk_projection
 from minigrad.graph import Graph, state
@@ -35,6 +43,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     share_equal,
     drop_dead,
     chunk_projection,
+    add_in_dropout,
     fuse_elementwise,
     drop_dead,
 )

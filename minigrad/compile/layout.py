@@ -14,7 +14,8 @@ from minigrad.ops.registry import OPS
 if TYPE_CHECKING:
     from minigrad.tensor import Tensor
 
-ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join")  # kernels that read and write arrays of any strides
+# kernels that read and write arrays of any strides
+ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join", "rope")
 SAME_PLACE = ("fused", "adam", "put")  # kernels that read and write each element at the same place
 
 

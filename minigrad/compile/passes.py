@@ -87,6 +87,22 @@ def drop_dead(graph: Graph) -> Graph:
     return rewrite(graph, lambda node, inputs: None if node in needed else {})
 
 
+def add_in_dropout(graph: Graph) -> Graph:
+    """A sum of something with dropout's output, which nothing else reads, is computed by dropout's kernel."""
+    users = _users(graph)
+
+    def replace(node: Node, inputs: Inputs) -> Any:
+        for which in (0, 1) if node.op == "add" else ():
+            before, dropped, other = node.inputs[which], inputs[which], inputs[1 - which]
+            assert before is not None and dropped is not None and other is not None  # noqa: PT018
+            alone = dropped[0].op == "dropout" and len(dropped[0].inputs) == 2 and users[before[0]] == 1
+            if alone and dropped[0].outputs == node.outputs and other[0].outputs[other[1]] == node.outputs[0]:
+                return like(node, (*dropped[0].inputs, other), op="dropout", attrs=dropped[0].attrs)
+        return None
+
+    return drop_dead(rewrite(graph, replace))
+
+
 def _swaps_matrices(node: Node) -> bool:
     """Is `node` a permutation that exchanges the last two dimensions and nothing else?"""
     dims = node.attrs.get("dims", ())

@@ -483,6 +483,31 @@ for _name, _weights in (
         value="T(F) @ g",
     )
 
+# --- dropout and positions --------------------------------------------------------------------------
+
+derive(
+    "dropout",
+    "y = f x (+ the residual, which gets g), f what the draw says: 0 or 1 / (1 - p), whatever x is",
+    "dL = <g f, dx>: the same draw, made again",
+    let={"f": "y / x"},
+    x="g * f",
+)
+
+
+def _one_pair() -> tuple[list[np.ndarray], dict[str, Any]]:
+    angles = grid(2, 1, seed=1)
+    return [grid(2, 2), np.cos(angles), np.sin(angles)], {"interleaved": True, "back": False}
+
+
+derive(
+    "rope",
+    "a pair (a, b) becomes (a cos - b sin, a sin + b cos); the angles are constants",
+    "dL = u (da cos - db sin) + v (da sin + db cos) for the pair (u, v) of g",
+    "so (u cos + v sin, v cos - u sin) arrives at (a, b): g turned back by the same angle",
+    example=_one_pair,
+    x="g * cos + where(numbers(g) % 2 == 0, 1, -1) * sin * flip(g, -1)",
+)
+
 # --- without a derivative ---------------------------------------------------------------------------
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite"):

@@ -17,6 +17,7 @@ import numpy as np
 
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.columns import turn, weigh, weigh_back
+from minigrad.kernels.numba.dropout import factor, threshold
 from minigrad.kernels.numba.jit import inline, kernel
 from minigrad.kernels.numba.math import exp, log
 from minigrad.kernels.numba.philox import AT_ONCE, draw
@@ -131,7 +132,7 @@ def _draw(kept, pitch, width, n, first, ahead, back, index, step, key, drops, ke
             draw(words, key[0], key[1] + block, (number + high - low + 3) // 4 - block)
             drawn, column = words[number - 4 * block :][: high - low], kept[low * pitch + i :]
             for j in range(high - low):
-                column[j * pitch] = keeps if np.int64(drawn[j] >> np.uint32(8)) >= drops else _ZERO
+                column[j * pitch] = factor(drawn[j], drops, keeps)
 
 
 @inline
@@ -391,7 +392,7 @@ def _four(array: Array, rows: int = 2) -> Array:
 Flat = tuple[Array, tuple[int, ...]]
 
 
-def _flat(calls: Calls, array: Array) -> Flat:
+def rows_of_heads(calls: Calls, array: Array) -> Flat:
     """An array ``(..., T, d)`` as flat memory and its strides of batch, head and row: one type for every layout."""
     if any(s % 4 or s < 0 for s in array.strides) or (array.shape[-1] > 1 and array.strides[-1] != 4):
         array = calls.contiguous(array)
@@ -427,8 +428,7 @@ def _options(
     shape = (heads, heads // key.shape[1], t_query, t_key, query.shape[3], value.shape[3])
     steep = np.asarray(slopes, np.float32) if slopes else np.zeros(heads, np.float32)
     draw = rest[-1] if dropout else _NO_KEY
-    drops, keeps = math.ceil(float(np.float32(dropout)) * 2**24), np.float32(1.0 / (1.0 - dropout))
-    return shape, (ahead, back, steep, mask, mask_at, draw, drops, keeps, np.float32(scale))
+    return shape, (ahead, back, steep, mask, mask_at, draw, *threshold(dropout), np.float32(scale))
 
 
 def flash_attention(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **attributes: Any) -> bool:
@@ -447,10 +447,12 @@ def flash_attention(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Arr
         four, made = [_four(a) for a in (query, key, value)], (_four(outputs[0]), _four(outputs[1], 1))
         calls.over_rows(_one_query, tasks, work, *four, *options[3:5], options[-1], *made)
         return True
-    flat = [part for array in (query, key, value) for part in _flat(calls, array)]
-    result, finish = _output(outputs[0])
+    flat = [part for array in (query, key, value) for part in rows_of_heads(calls, array)]
+    result, finish = in_order(outputs[0])
     lse = outputs[1].reshape(-1)
-    calls.over_rows(_forward, tasks * -(-t_query // BLOCK), work, shape, *flat, *_flat(calls, result), lse, *options)
+    calls.over_rows(
+        _forward, tasks * -(-t_query // BLOCK), work, shape, *flat, *rows_of_heads(calls, result), lse, *options
+    )
     finish(calls)
     return True
 
@@ -461,9 +463,9 @@ def flash_attention_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequenc
     if not query.size or not key.size or not value.size or query.ndim > 4:
         return False
     shape, options = _options(calls, (query, key, value), rest, **attributes)
-    read = [part for array in (g, query, key, value, result) for part in _flat(calls, array)]
-    gradients, finishes = zip(*[_output(output) for output in outputs], strict=True)
-    written = [part for array in gradients for part in _flat(calls, array)]
+    read = [part for array in (g, query, key, value, result) for part in rows_of_heads(calls, array)]
+    gradients, finishes = zip(*[in_order(output) for output in outputs], strict=True)
+    written = [part for array in gradients for part in rows_of_heads(calls, array)]
     tasks = lse.size // shape[2] // shape[1]
     work = (3 * shape[4] + 2 * shape[5]) * lse.size * shape[3] * PAIR
     calls.over_rows(_backward, tasks, work, shape, *read, calls.contiguous(lse).reshape(-1), *written, *options)
@@ -472,7 +474,7 @@ def flash_attention_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequenc
     return True
 
 
-def _output(output: Array) -> tuple[Array, Callable[[Calls], None]]:
+def in_order(output: Array) -> tuple[Array, Callable[[Calls], None]]:
     """An output to compute, and how to finish: one whose rows are not in order is computed elsewhere and copied."""
     if output.shape[-1] == 1 or output.strides[-1] == 4:
         return output, lambda calls: None

@@ -1,0 +1,51 @@
+"""Dropout as one node: which elements it drops is drawn again in the backward pass, so nothing is stored for it
+(Srivastava et al. 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from minigrad import dtypes, random
+from minigrad.ops import rules
+from minigrad.ops.elementwise import cast
+from minigrad.ops.registry import Op, Sample, op
+from minigrad.tensor import Tensor
+
+
+def _steps(x: Tensor, key: Tensor, *residual: Tensor, p: float) -> Tensor:
+    drawn = random.uniform_op(key, shape=x.array.shape, dtype=dtypes.float32)
+    dropped = x * (cast(drawn >= p, dtype=x.array.dtype) * (1.0 / (1.0 - p)))
+    return residual[0] + dropped if residual else dropped
+
+
+def _samples(rng: np.random.Generator) -> Iterable[Sample]:
+    x, residual = rng.standard_normal((2, 3, 5))
+    yield (x, np.array([3, 5])), {"p": 0.4}
+    yield (x, np.array([3, 5]), residual), {"p": 0.4}
+
+
+def _vjp(g: Tensor, key: Tensor, residual: list[Tensor], p: float) -> list[Any]:
+    return [dropout_op(g, key, p=p), None, *([g] if residual else [])]
+
+
+dropout_op: Op = op(
+    "dropout",
+    None,
+    _vjp,
+    decomposition=_steps,
+    shape=rules.like_first,
+    flops=rules.per_element(22),
+    samples=_samples,
+    formula="x / (1 - p) where the draw of `key` is at least p, else 0 x; plus the residual where there is one",
+    source="Srivastava et al. 2014",
+)
+
+
+def dropout(x: Tensor, key: Tensor, p: float) -> Tensor:
+    """x with elements dropped by the draw `key`, of as many words as x has elements. 0 < p < 1."""
+    if x.storage.device != "cpu":  # there the steps are fused
+        return _steps(x, key, p=p)
+    return dropout_op(x, key, p=p)
