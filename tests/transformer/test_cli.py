@@ -62,10 +62,12 @@ FREQUENCIES = 3.35  # nats a character, of a guess that knows how frequent each 
 
 
 def test_one_command_trains_a_mixture_of_experts_that_stays_balanced(tmp_path, capsys):
-    settings = ["--lr", 1e-2, "--steps", 300, "--batch-size", 8, "--max-len", 32]
+    settings = ["--lr", 1e-2, "--steps", 300, "--batch-size", 8, "--max-len", 32, "--balance", 0.05]
     figures = last_figures(tmp_path, capsys, "mixture", *SMALL, *settings)
     assert figures["held_out_loss"] < FREQUENCIES - 0.25
-    assert figures["busiest_expert"] < 0.4  # of 4
+    assert (
+        figures["busiest_expert"] < 0.32
+    )  # of 4: 0.26 to 0.28 with four seeds, 0.35 to 0.44 without the balancing loss
     code, text, _ = said(capsys, "generate", tmp_path, "--prompt", "the ", "--max-new-tokens", 8, "--temperature", 0)
     assert code == 0
     assert len(text) == len("the ") + 8 + 1
