@@ -62,6 +62,9 @@ def test_gradient(name, i):
     def function(*given):
         return differentiable_outputs(op, op(*given, **attrs))
 
+    if op.name == "rope":  # its tables are constants
+        for table in inputs[1:]:
+            table.needs_grad = False
     if op.name.endswith("_grad") and op.decomposition is not None:
         # the saved statistics are functions of the other inputs: only those count
         names = op.inputs

@@ -10,6 +10,7 @@ from minigrad import kernels
 from minigrad.compile import compile
 from minigrad.ops.registry import OPS
 from minigrad.ops.rotary import rope
+from minigrad.study import gradcheck
 
 
 def turned(x, angles, interleaved):
@@ -60,6 +61,12 @@ def test_gradients_are_turned_back(interleaved, mode):
     with kernels.use(mode):
         rope(given, *tables, interleaved).backward(mg.tensor(g.astype(np.float32)))
     np.testing.assert_allclose(given.grad.numpy(), turned(g, -angles, interleaved), atol=1e-5)
+
+
+def test_tables_that_are_learned_get_their_gradients():
+    rng = np.random.default_rng(0)
+    inputs = [mg.tensor(rng.standard_normal(shape), requires_grad=True) for shape in ((2, 4, 6), (4, 3), (4, 3))]
+    gradcheck(lambda *given: rope(*given, interleaved=True), inputs)
 
 
 def test_a_compiled_step_turns_heads_where_they_lie():

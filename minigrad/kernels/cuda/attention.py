@@ -329,7 +329,7 @@ def flash_attention_grad(
         calls, flash.grad_query_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
         [up, r, heights, delta, dq], [up, r, dq], _paired(dq), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
-    shape = flash.grad_key_shape(dtype, width, told.sizes.t_key)
+    shape = flash.grad_key_shape(dtype, width, told.sizes.t_key, told.dropping)
     _launch(
         calls, flash.grad_key_kernel(dtype, width, vector, shape, told.dropping), shape, told, k, q, k, v,
         [up, heights, delta, dk, dv], [up, dk, dv], _paired(dk, dv), flash.shared_bytes(dtype, width, shape, 2),

@@ -72,8 +72,12 @@ def grad_query_shape(dtype: str, size: int, t_query: int) -> Shape:
     return SHORT if t_query <= SHORT.rows else Shape(4, 32, 1 if dtype == "float32" and size == 128 else 2)
 
 
-def grad_key_shape(dtype: str, size: int, t_key: int) -> Shape:
-    return SHORT if t_key <= SHORT.rows else Shape(4, 16 if dtype == "float32" and size == 128 else 32, 2)
+def grad_key_shape(dtype: str, size: int, t_key: int, dropping: bool = False) -> Shape:
+    if t_key <= SHORT.rows:
+        return SHORT
+    if dtype == "float32" and size == 128:
+        return Shape(4, 32, 1) if dropping else Shape(4, 16, 2)
+    return Shape(4, 32, 2)
 
 
 def shared_bytes(dtype: str, size: int, shape: Shape, own: int) -> int:

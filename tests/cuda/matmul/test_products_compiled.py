@@ -23,7 +23,7 @@ def tiled(dtype, tiling, *layout, out=None):
 
 
 def attending(factory, dtype, size, vector=True, *dropping):
-    more = (vector,) if factory is flash.forward_kernel else ()
+    more = {flash.forward_kernel: (vector,), flash.grad_key_kernel: dropping}.get(factory, ())
     return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096, *more), *dropping
 
 
