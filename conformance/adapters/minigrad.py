@@ -25,7 +25,7 @@ from conformance.adapters.optimizers import trajectory
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from minigrad import Tensor, kernels, nn, optim
 from minigrad import functional as F
-from minigrad.compile import compile as compile_plan
+from minigrad.compiler import compile as compile_plan
 from minigrad.device import resolve as resolve_device
 from minigrad.kernels.cuda.driver import CudaError
 from transformer import training

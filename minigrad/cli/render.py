@@ -83,7 +83,7 @@ def _stages(graph: Graph, target: Path, passes: bool, foreign: bool) -> list[tup
         return [(target, graph)]
     if foreign:
         raise Refusal("--passes shows minigrad's compiler, which cannot run torch's ops")
-    from minigrad.compile import optimise
+    from minigrad.compiler import optimise
 
     return [
         (target.with_name(f"{target.stem}-{i}-{name}{target.suffix}"), stage)

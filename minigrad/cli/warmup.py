@@ -101,7 +101,7 @@ def _train() -> None:
     """One compiled step of a GPT block with AdamW."""
     import minigrad as mg
     from minigrad import functional, nn
-    from minigrad.compile import compile
+    from minigrad.compiler import compile
     from minigrad.optim import AdamW
 
     tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
@@ -129,7 +129,7 @@ def _decode() -> None:
     """One compiled step of decoding with a cache."""
     import minigrad as mg
     from minigrad import functional, nn
-    from minigrad.compile import compile
+    from minigrad.compiler import compile
 
     tokens, norm, qkv, up, head = (
         nn.Embedding(11, 8),

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from minigrad.compile.rewrite import assemble, like, results
+from minigrad.compiler.rewrite import assemble, like, results
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.registry import OPS
 from minigrad.tensor import Tensor

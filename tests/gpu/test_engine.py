@@ -10,7 +10,7 @@ import pytest
 import minigrad as mg
 import minigrad.functional as F
 from minigrad import cuda, nn
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.optim import AdamW
 
 

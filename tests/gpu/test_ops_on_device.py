@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 import minigrad.functional as F
 from minigrad import kernels
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.ops.flash import flash_attention
 from minigrad.ops.registry import OPS
 

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +16,9 @@ from random_programs import programs, with_gradients
 import minigrad as mg
 from minigrad import functional as F
 from minigrad import kernels, nn
-from minigrad.compile import compile, optimise
-from minigrad.compile.memory import Buffer, place
-from minigrad.compile.plan import Plan
+from minigrad.compiler import compile, optimise
+from minigrad.compiler.memory import Buffer, place
+from minigrad.compiler.plan import Plan
 from minigrad.optim import AdamW
 
 
@@ -35,6 +37,13 @@ def test_compiled_equals_eager_on_random_programs(program, rows, columns, seed):
     for _ in range(2):
         for got, want in zip(values(compiled(a, b)), expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_compile_is_a_function_of_the_package():
+    """As README has it; the compiler is imported when something is compiled."""
+    code = "import sys, minigrad as mg; assert 'minigrad.compiler' not in sys.modules; x = mg.ones(3)\n"
+    code += "assert mg.compile(lambda x: x * 2 + 1)(x).tolist() == [3.0] * 3; assert callable(mg.compile)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_groups_that_would_wait_for_each_other_are_not_fused():
@@ -397,7 +406,7 @@ def test_a_replayed_plan_refuses_ids_and_targets_outside_their_range(mode):
 @pytest.mark.parametrize("tokens", [3, 300])
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1, "ignore_index": 0, "reduction": "sum"}])
 def test_a_large_projection_is_computed_in_chunks(monkeypatch, tokens, options):
-    monkeypatch.setattr("minigrad.compile.projection.LARGE", 0)
+    monkeypatch.setattr("minigrad.compiler.projection.LARGE", 0)
     rng = np.random.default_rng(0)
     x, weight = (mg.tensor(rng.standard_normal(s), dtype=mg.float32, requires_grad=True) for s in ((tokens, 4), (9, 4)))
     targets = mg.from_numpy(rng.integers(0, 9, tokens))
@@ -418,7 +427,7 @@ def test_a_large_projection_is_computed_in_chunks(monkeypatch, tokens, options):
 
 
 def test_a_projection_stays_whole_where_its_logits_are_read(monkeypatch):
-    monkeypatch.setattr("minigrad.compile.projection.LARGE", 0)
+    monkeypatch.setattr("minigrad.compiler.projection.LARGE", 0)
     x, weight = (mg.ones(*shape).requires_grad_() for shape in ((3, 4), (9, 4)))
 
     def step(x, weight):

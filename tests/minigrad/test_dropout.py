@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import minigrad as mg
 from minigrad import functional as F
 from minigrad import kernels, nn, random
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.kernels import threads
 from minigrad.ops.registry import OPS
 

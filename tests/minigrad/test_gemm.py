@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minigrad as mg
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm

@@ -18,7 +18,7 @@ STEP = """
 import sys
 import numpy as np
 import minigrad as mg
-from minigrad.compile import compile
+from minigrad.compiler import compile
 step = compile(lambda x: mg.functional.softmax(mg.functional.gelu(x) * 2.0 + x, -1).sum(0))
 y = step(mg.from_numpy(np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4))).numpy()
 print(y.tobytes().hex(), "numba" in sys.modules)

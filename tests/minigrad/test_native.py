@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad import functional as F
 from minigrad import nn, optim
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.kernels import native, team, threads
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm, layer_norm, matvec

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import minigrad as mg
 from minigrad import kernels
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.ops.registry import OPS
 from minigrad.ops.rotary import rope
 from minigrad.study import gradcheck

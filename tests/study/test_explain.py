@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-import minigrad.compile
+import minigrad.compiler
 import minigrad.optim
 from minigrad.cli import main
 from minigrad.ops.registry import OPS

@@ -117,7 +117,7 @@ def test_unfolded_optimised_and_empty_graphs():
     x = mg.randn(2, 3, requires_grad=True)
     graph = mg.trace(softmax)(x)
     assert "softmax" in {s["title"].split(": ")[-1] for s in data_of(graph.html(unfold=("*",)))["scopes"].values()}
-    from minigrad.compile import optimise
+    from minigrad.compiler import optimise
 
     for _, stage in optimise(graph):
         data_of(stage.html())

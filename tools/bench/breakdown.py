@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import Counter, defaultdict
 
-from minigrad.compile.plan import Plan
+from minigrad.compiler.plan import Plan
 from minigrad.kernels.native import assemble
 
 ROUNDS = 15

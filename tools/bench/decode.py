@@ -10,8 +10,8 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import functional, nn
-from minigrad.compile import Compiled, compile
-from minigrad.compile.plan import Plan
+from minigrad.compiler import Compiled, compile
+from minigrad.compiler.plan import Plan
 from tools.bench.models import SIZES, Size, build_decoder
 from tools.bench.timing import Result, compare, interleaved
 from tools.bench.train import gpt, weights_of

@@ -26,7 +26,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import functional, nn, optim
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.kernels.cuda.driver import CudaError
 from tools.bench import page as results_page
 from tools.bench.models import SIZES, Size, build_decoder, build_gpt

@@ -27,7 +27,7 @@ contender = sys.argv[1]
 if contender != "ours":
     import torch
 else:
-    import minigrad.compile
+    import minigrad.compiler
 job = train.JOBS["tiny"]
 weights, batch = train.weights_of(job), job.batch(np.random.default_rng(1))
 start = time.perf_counter()

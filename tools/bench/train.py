@@ -16,8 +16,8 @@ import numpy as np
 import minigrad as mg
 from minigrad import functional, nn
 from minigrad import optim as our_optim
-from minigrad.compile import Compiled, compile
-from minigrad.compile.plan import Plan
+from minigrad.compiler import Compiled, compile
+from minigrad.compiler.plan import Plan
 from minigrad.nn.utils import clip_grad_norm_
 from tools.bench.models import PADDING, SIZES, EncoderDecoder, Size, build_encoder_decoder, build_gpt
 from tools.bench.timing import Result, compare, interleaved, spread

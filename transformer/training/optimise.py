@@ -11,7 +11,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad import functional as F
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.optim import Optimizer
 
 PRECISIONS = {"float32": mg.float32, "float16": mg.float16, "bfloat16": mg.bfloat16}

@@ -1,6 +1,6 @@
 """Kernels written as text: one pass over memory that computes several elementwise steps, whatever the layouts.
 
-The twin of `minigrad.compile.codegen` for the device. A thread computes four neighbouring elements (16-byte loads and
+The twin of `minigrad.compiler.codegen` for the device. A thread computes four neighbouring elements (16-byte loads and
 stores of float32) where the innermost dimension allows it, else one. Where an array is read or written, its text says:
 
     DENSE     at the element's number: row-major order

@@ -175,7 +175,7 @@ def leaky_relu(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, neg
 def fused(
     calls: Any, inputs: Sequence[Array], outputs: Sequence[Any], *, body: Sequence[Step], kept: Sequence[int]
 ) -> bool:
-    """A group of steps in one pass (see `minigrad.compile.fusion`); inputs may be numpy numbers."""
+    """A group of steps in one pass (see `minigrad.compiler.fusion`); inputs may be numpy numbers."""
     return launch(calls, codegen.typed(body), inputs, outputs, kept)
 
 

@@ -1,6 +1,6 @@
 """Products whose results pass through elementwise steps before they are written: bias, activation, residual and so on.
 
-The steps come from a plan's fused group (`minigrad.compile.epilogue`) and are written as text, as fused kernels are.
+The steps come from a plan's fused group (`minigrad.compiler.epilogue`) and are written as text, as fused kernels are.
 Each of up to three more arrays is read once, at any strides, where the result is written: a row of four lanes reads and
 writes 32 bytes. A product that tiles do not compute (few rows, small, parts of k) is written first, and then stepped
 through in place.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.compile.epilogue import MOST_INPUTS
+from minigrad.compiler.epilogue import MOST_INPUTS
 from minigrad.kernels.cuda import codegen, elementwise
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.codegen import SINGLE, Form, Operand, Step

@@ -191,7 +191,7 @@ def test_a_call_that_fails_says_which(monkeypatch):
 
 def test_importing_minigrad_touches_neither_cuda_nor_its_packages():
     code = (
-        "import sys, minigrad, minigrad.cuda, minigrad.nn, minigrad.optim, minigrad.compile\n"
+        "import sys, minigrad, minigrad.cuda, minigrad.nn, minigrad.optim, minigrad.compiler\n"
         "assert not {'numba', 'numba_cuda', 'cuda', 'greenlet'} & set(sys.modules), sorted(sys.modules)\n"
         "from minigrad.kernels.cuda import runtime\n"
         "assert runtime._runtime is None\n"

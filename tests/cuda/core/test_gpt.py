@@ -8,8 +8,8 @@ import pytest
 import minigrad as mg
 import minigrad.functional as F
 from minigrad import kernels, nn
-from minigrad.compile import compile
-from minigrad.compile.device_plan import DevicePlan
+from minigrad.compiler import compile
+from minigrad.compiler.device_plan import DevicePlan
 from minigrad.optim import AdamW
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-import minigrad.compile
+import minigrad.compiler
 import minigrad.functional
 import minigrad.optim
 from minigrad import kernels

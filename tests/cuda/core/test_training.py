@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 import minigrad.functional as F
 from minigrad import kernels, nn
-from minigrad.compile import compile
+from minigrad.compiler import compile
 from minigrad.optim import SGD, AdamW
 from minigrad.optim.lr_scheduler import LambdaLR
 from transformer import training

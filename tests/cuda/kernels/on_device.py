@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import minigrad.compile
+import minigrad.compiler
 import minigrad.functional
 import minigrad.optim  # noqa: F401  (they register ops)
 from minigrad import kernels

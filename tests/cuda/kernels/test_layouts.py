@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_device import agrees, as_is, computed
 
-from minigrad.compile.fusion import EXPRESSIONS
+from minigrad.compiler.fusion import EXPRESSIONS
 from minigrad.kernels.cuda import elementwise, runtime
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.layout import collapse, divisor

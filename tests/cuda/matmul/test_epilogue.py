@@ -7,8 +7,8 @@ from simulated_ops import bound
 import minigrad as mg
 import minigrad.functional as F
 from minigrad import kernels
-from minigrad.compile import compile
-from minigrad.compile.epilogue import fuse_epilogues
+from minigrad.compiler import compile
+from minigrad.compiler.epilogue import fuse_epilogues
 from minigrad.kernels.cuda import epilogue, runtime
 from minigrad.kernels.cuda.epilogue import Epilogue, fused_kernel, fused_matmul
 from minigrad.kernels.cuda.matmul import LARGE, SMALL, Tiling

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.compile.fusion import EXPRESSIONS, Step
+from minigrad.compiler.fusion import EXPRESSIONS, Step
 from minigrad.kernels import store
 from minigrad.version import __version__
 

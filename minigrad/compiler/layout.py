@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minigrad.compile.memory import Buffer
-from minigrad.compile.rewrite import results
+from minigrad.compiler.memory import Buffer
+from minigrad.compiler.rewrite import results
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.registry import OPS
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from minigrad import kernels
-from minigrad.compile import codegen, fusion
-from minigrad.compile.layout import Layout, covers
-from minigrad.compile.memory import ALIGN, place
+from minigrad.compiler import codegen, fusion
+from minigrad.compiler.layout import Layout, covers
+from minigrad.compiler.memory import ALIGN, place
 from minigrad.graph import Edge, Graph, Node
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls

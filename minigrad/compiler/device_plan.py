@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.compile.layout import Layout, covers
-from minigrad.compile.memory import place
+from minigrad.compiler.layout import Layout, covers
+from minigrad.compiler.memory import place
 from minigrad.device import CUDA
 from minigrad.graph import Edge, Graph, Node
 from minigrad.kernels.cuda import execute

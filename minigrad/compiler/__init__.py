@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from minigrad.autograd import no_grad
-from minigrad.compile.epilogue import fuse_epilogues
-from minigrad.compile.fusion import fuse_elementwise
-from minigrad.compile.passes import (
+from minigrad.compiler.epilogue import fuse_epilogues
+from minigrad.compiler.fusion import fuse_elementwise
+from minigrad.compiler.passes import (
     add_in_dropout,
     drop_aliases,
     drop_dead,
@@ -29,8 +29,8 @@ from minigrad.compile.passes import (
     join_slices,
     share_equal,
 )
-from minigrad.compile.plan import Plan
-from minigrad.compile.projection import chunk_projection
+from minigrad.compiler.plan import Plan
+from minigrad.compiler.projection import chunk_projection
 from minigrad.graph import Graph, state
 from minigrad.tensor import Storage, Tensor
 from minigrad.trace import flatten, trace
@@ -167,7 +167,7 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
     on_device = [tensor.storage.device != "cpu" for tensor in tensors]
     if not any(on_device):
         return Plan(graph)
-    from minigrad.compile.device_plan import DevicePlan
+    from minigrad.compiler.device_plan import DevicePlan
 
     return DevicePlan(fuse_epilogues(graph), on_device[:inputs])
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.compile.rewrite import assemble, results
+from minigrad.compiler.rewrite import assemble, results
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.registry import OPS, Array, Meta, op
 
@@ -188,7 +188,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
             if inputs_now == item.inputs:
                 made.append(item)
                 continue
-            from minigrad.compile.rewrite import like
+            from minigrad.compiler.rewrite import like
 
             copy = like(item, inputs_now)
             made.append(copy)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.compile.rewrite import Inputs, like, results, rewrite
+from minigrad.compiler.rewrite import Inputs, like, results, rewrite
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS

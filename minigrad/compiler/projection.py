@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minigrad.compile.passes import _swaps_matrices, drop_dead
-from minigrad.compile.rewrite import Inputs, like, results, rewrite
+from minigrad.compiler.passes import _swaps_matrices, drop_dead
+from minigrad.compiler.rewrite import Inputs, like, results, rewrite
 from minigrad.graph import Edge, Graph, Node
 
 LARGE = 1 << 26  # bytes of logits from which on they are not stored

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from minigrad import dtypes
-from minigrad.compile.fusion import Step
-from minigrad.compile.passes import drop_dead
-from minigrad.compile.rewrite import Inputs, like, results, rewrite
+from minigrad.compiler.fusion import Step
+from minigrad.compiler.passes import drop_dead
+from minigrad.compiler.rewrite import Inputs, like, results, rewrite
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops import rules
 from minigrad.ops.registry import OPS, Array, Meta, op
