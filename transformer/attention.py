@@ -13,7 +13,7 @@ from minigrad import Tensor, nn
 from minigrad.ops.attention import attention, attention_weights
 from minigrad.ops.flash import flash_attention
 from transformer.cache import LayerCache, MemoryCache
-from transformer.positions import RoPE
+from transformer.positions import RoPE, alibi, alibi_slopes
 
 
 def scaled_dot_product(
@@ -48,14 +48,20 @@ def attend(
     scale: float | None = None,
     bias: Tensor | None = None,
     need_weights: bool = False,
+    sloped: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """`scaled_dot_product` of heads ``(B, H, T, d)``, where consecutive heads of queries may share a head of keys.
 
-    Weights are kept only where they are asked for, or where a bias needs them.
+    Weights are kept only where they are asked for, or where a bias needs them. sloped: with ALiBi, which needs none.
     """
     drop = dropout.p if dropout.training else 0.0
     if not need_weights and bias is None and drop < 1.0:
-        return flash_attention(query, key, value, mask, scale=scale, dropout=drop, generator=dropout.generator), None
+        slopes = tuple(alibi_slopes(query.shape[1])) if sloped else ()
+        options: dict[str, Any] = {"scale": scale, "slopes": slopes, "dropout": drop, "generator": dropout.generator}
+        return flash_attention(query, key, value, mask, **options), None
+    if sloped:
+        slope = alibi(query.shape[1], query.shape[-2], key.shape[-2], query.dtype, query.device)
+        bias = slope if bias is None else bias + slope
     if query.ndim > 3 and query.shape[1] != key.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
     return scaled_dot_product(query, key, value, mask, dropout, scale, bias)
@@ -104,8 +110,8 @@ class MultiHeadAttention(nn.Module):
 
     n_kv_heads: with fewer key and value heads than query heads, n_heads/n_kv_heads consecutive query heads share one
     (document 002, GQA; with a single one it is multi-query attention, Shazeer 2019). rope: rotates queries and keys.
-    d_head: d_model/n_heads unless given; scale: of the scores, 1/sqrt(d_head) unless given. Raises ValueError where
-    heads do not divide.
+    d_head: d_model/n_heads unless given; scale: of the scores, 1/sqrt(d_head) unless given. alibi: scores fall with the
+    distance, in each head at its own slope (Press et al. 2022). Raises ValueError where heads do not divide.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class MultiHeadAttention(nn.Module):
         rope: RoPE | None = None,
         d_head: int | None = None,
         scale: float | None = None,
+        alibi: bool = False,
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
@@ -129,7 +136,7 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
         self.out_proj = nn.Linear(n_heads * d_head, d_model, bias)
         self.dropout = nn.Dropout(dropout)
-        self.rope = rope
+        self.rope, self.alibi = rope, alibi
 
     def forward(
         self,
@@ -157,7 +164,7 @@ class MultiHeadAttention(nn.Module):
             return (k if self.rope is None else self.rope(k, offset)), v
 
         k, v = project() if cache is None else cache.extend(project)
-        out, weights = attend(q, k, v, mask, self.dropout, self.scale, bias, need_weights)
+        out, weights = attend(q, k, v, mask, self.dropout, self.scale, bias, need_weights, self.alibi)
         out = self.out_proj(merge_heads(out))
         return (out, weights) if need_weights else out
 

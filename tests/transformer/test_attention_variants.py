@@ -235,6 +235,25 @@ def test_alibi_is_minus_slope_times_distance():
                 assert bias[h, i, j].item() == pytest.approx(-alibi_slopes(3)[h] * abs(i + 3 - j), abs=1e-12)
 
 
+@pytest.mark.parametrize("shared", [1, 2])
+def test_attention_with_alibi_never_stores_its_scores(shared):
+    """As its bias given in full; with and without the weights, behind a cache, in a plan."""
+    heads = tf.MultiHeadAttention(12, 6, 6 // shared, alibi=True).to(mg.float64)
+    plain = tf.MultiHeadAttention(12, 6, 6 // shared).to(mg.float64)
+    plain.load_state_dict(heads.state_dict())
+    for parameter in (*heads.parameters(), *plain.parameters()):
+        parameter.requires_grad = False
+    x, mask = given(2, 5, 12), causal_mask(5)
+    expected = plain(x, x, x, mask, bias=alibi(6, 5, dtype=mg.float64))
+    graph = mg.trace(heads)(x, x, x, mask)
+    assert "flash_attention" in {node.op for node in graph.nodes}
+    np.testing.assert_allclose(heads(x, x, x, mask), expected, **TIGHT)
+    np.testing.assert_allclose(heads(x, x, x, mask, need_weights=True)[0], expected, **TIGHT)
+    np.testing.assert_allclose(mg.compile(heads)(x, x, x, mask), expected, **TIGHT)
+    last = x[:, 4:]
+    np.testing.assert_allclose(heads(last, x, x), expected[:, 4:], **TIGHT)
+
+
 @pytest.mark.parametrize("pairing", ["interleaved", "half"])
 def test_position_interpolation_squeezes_positions(pairing):
     squeezed = tf.RoPE(6, pairing=pairing, interpolation=3.0)
