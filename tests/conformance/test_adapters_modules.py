@@ -22,6 +22,7 @@ from conformance.verdict import BROKEN, Verdict  # noqa: E402
 FACTS = {
     "HiddenMask": {"mask mask": "bool, True = hidden"},
     "AdditiveMask": {"mask attn_mask": "additive, 0 and -inf"},
+    "AddedMask": {"mask mask": "additive, 0 and -inf"},
     "SequenceFirst": {"layout of inputs": "(T, B, d)", "layout": "fused in blocks"},
     "NumberedLinears": {"layout": "separate projections", "a row whose keys are all hidden": "uniform"},
     "PlainMatrices": {"layout": "separate projections, weights (in, out)"},

@@ -30,7 +30,15 @@ TRANSLATOR = f"{inspect.getfile(Translator)}:Translator"
     "name",
     [
         *("HiddenMask", "SequenceFirst", "EinsumKernels", "PostNormInside", "FusedCausal", "RMSNormMinusOne"),
-        *("HalfSplitPositions", "RotaryEmbedding", "RotaryTables", "PreNormDecoderBlock", "CachedHeads", "Unscaled"),
+        *(
+            "HalfSplitPositions",
+            "RotaryEmbedding",
+            "RotaryTables",
+            "PreNormDecoderBlock",
+            "CachedHeads",
+            "Unscaled",
+            "AddedMask",
+        ),
     ],
 )
 def test_a_written_adapter_gives_the_verdicts_of_the_inference(tmp_path, monkeypatch, name):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from conformance.adapters import Specification, SpecificationError, load_class, parse
 from conformance.adapters.inference.calls import Call
@@ -184,7 +184,7 @@ class _Writer:
         return str(value.__name__)
 
     def of(self, value: Any) -> str:
-        """Source whose value equals `value`: dataclasses, partials, functions, classes, and what `repr` can say."""
+        """Source whose value equals `value`: dataclasses, partials, functions, classes, tensors, and what repr says."""
         if isinstance(value, partial):
             keywords = "".join(f", {key}={self.of(item)}" for key, item in value.keywords.items())
             self.names.setdefault("functools", set()).add("partial")
@@ -198,6 +198,9 @@ class _Writer:
             return f"[{', '.join(map(self.of, value))}]"
         if isinstance(value, tuple):
             return f"({''.join(f'{self.of(item)}, ' for item in value).rstrip()})" if value else "()"
+        if isinstance(value, Tensor):  # a mask that hides nothing, or cosines and sines that turn nothing
+            self.names.setdefault("torch", set()).add("tensor")
+            return f"tensor({value.tolist()!r})"
         if callable(value):
             return self.name(value)
         return repr(value)

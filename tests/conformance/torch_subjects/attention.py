@@ -306,6 +306,16 @@ class ListOfFused(SeparateProjections):
 
 
 @correct
+class AddedMask(ListOfFused):
+    """Cannot do without a mask, which it adds to its scores."""
+
+    def forward(self, query, key, value, mask):
+        q, k, v = (split(f(x), self.heads) for f, x in zip(self.qkv_layers, (query, key, value), strict=True))
+        scores = self.scores(q, k) + mask
+        return self.projection(merge(self.dropout(scores.softmax(-1)) @ v))
+
+
+@correct
 class NormedInput(nn.Module):
     """Normalises its input, adds no residual; the width of a head is an option of its own; no mask."""
 
