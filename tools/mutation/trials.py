@@ -209,18 +209,21 @@ def _run_mutant(target: Target, source: str, claims: Sequence[str], seconds: flo
     _limit(seconds)
     from conformance.kills import ERROR, outcome
     from conformance.kills import KILLED as CAUGHT
+    from conformance.kills import SURVIVED as PASSES
 
     try:
         implementation, _ = _load(target)
     except (Exception, SystemExit) as error:
         connection.send((BROKEN, f"{type(error).__name__}: {error}"))
         return
+    passes = False
     for claim in claims:
         said = outcome(claim, implementation)
         if said in (CAUGHT, ERROR):
             connection.send((KILLED if said == CAUGHT else BROKEN, claim))
             return
-    connection.send((SURVIVED, ""))
+        passes |= said == PASSES
+    connection.send((SURVIVED, "") if passes else (BROKEN, "it no longer fits its role: no check can be tried"))
 
 
 def _be_quiet() -> None:

@@ -251,7 +251,7 @@ def flash_attention(
             _decode(calls, q, k, v, target, heights, told, vector)
         else:
             width = next(s for s in HEAD_SIZES if s >= size)
-            shape = flash.forward_shape(dtype, width, q.shape[-2], vector)
+            shape = flash.forward_shape(dtype, width, q.shape[-2], vector, told.dropping)
             _launch(
                 calls, flash.forward_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
                 [target, heights], [target], _paired(target), flash.shared_bytes(dtype, width, shape, 1),
@@ -323,13 +323,15 @@ def flash_attention_grad(
     dq, dk, dv = targets
     vector = _vector(up, q, k, v)
     width = next(s for s in HEAD_SIZES if s >= size)
+    if not flash.grad_key_fits(dtype, width, vector, told.dropping):
+        return False
     delta = calls.scratch(q.shape[:-1], FLOAT32)
-    shape = flash.grad_query_shape(dtype, width, told.sizes.t_query)
+    shape = flash.grad_query_shape(dtype, width, told.sizes.t_query, vector, told.dropping)
     _launch(
         calls, flash.grad_query_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
         [up, r, heights, delta, dq], [up, r, dq], _paired(dq), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
-    shape = flash.grad_key_shape(dtype, width, told.sizes.t_key, told.dropping)
+    shape = flash.grad_key_shape(dtype, width, told.sizes.t_key, vector, told.dropping)
     _launch(
         calls, flash.grad_key_kernel(dtype, width, vector, shape, told.dropping), shape, told, k, q, k, v,
         [up, heights, delta, dk, dv], [up, dk, dv], _paired(dk, dv), flash.shared_bytes(dtype, width, shape, 2),

@@ -59,25 +59,37 @@ class Shape(NamedTuple):
 SHORT = Shape(1, 16, 2)  # up to 16 own rows: more warps would have nothing to do
 
 
-def forward_shape(dtype: str, size: int, t_query: int, vector: bool = True) -> Shape:
+def forward_shape(dtype: str, size: int, t_query: int, vector: bool = True, dropping: bool = False) -> Shape:
     """For head sizes filled up to `size`; wider tiles would need more registers than there are."""
     if t_query <= SHORT.rows:
         return SHORT
+    ragged = size == 128 and not vector
     if dtype == "float32":
-        return Shape(4, 16 if size == 128 and not vector else 32, 2)
-    return Shape(4, 64 if vector else 32, 2)
+        return Shape(4, 16 if ragged else 32, 2)
+    if vector:
+        return Shape(4, 64, 2)
+    return Shape(4, 16 if ragged and dropping else 32, 2)
 
 
-def grad_query_shape(dtype: str, size: int, t_query: int) -> Shape:
-    return SHORT if t_query <= SHORT.rows else Shape(4, 32, 1 if dtype == "float32" and size == 128 else 2)
+def grad_query_shape(dtype: str, size: int, t_query: int, vector: bool = True, dropping: bool = False) -> Shape:
+    if t_query <= SHORT.rows:
+        return SHORT
+    if dtype == "float32":
+        return Shape(4, 32, 1 if size == 128 else 2)
+    return Shape(4, 16 if size == 128 and not vector else 32, 2)
 
 
-def grad_key_shape(dtype: str, size: int, t_key: int, dropping: bool = False) -> Shape:
+def grad_key_shape(dtype: str, size: int, t_key: int, vector: bool = True, dropping: bool = False) -> Shape:
     if t_key <= SHORT.rows:
         return SHORT
     if dtype == "float32" and size == 128:
         return Shape(4, 32, 1) if dropping else Shape(4, 16, 2)
-    return Shape(4, 32, 2)
+    return Shape(4, 16 if size == 128 and not vector else 32, 2)
+
+
+def grad_key_fits(dtype: str, size: int, vector: bool, dropping: bool) -> bool:
+    """No cut of the work has registers for draws beside unaligned rows of 128 floats and both their gradients."""
+    return not dropping or vector or (dtype, size) != ("float32", 128)
 
 
 def shared_bytes(dtype: str, size: int, shape: Shape, own: int) -> int:

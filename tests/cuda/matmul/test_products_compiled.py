@@ -23,8 +23,7 @@ def tiled(dtype, tiling, *layout, out=None):
 
 
 def attending(factory, dtype, size, vector=True, *dropping):
-    more = {flash.forward_kernel: (vector,), flash.grad_key_kernel: dropping}.get(factory, ())
-    return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096, *more), *dropping
+    return factory, dtype, size, vector, SHAPES[factory](dtype, size, 4096, vector, *dropping), *dropping
 
 
 # (factory, arguments): kernels are made when they are tested
@@ -55,7 +54,14 @@ EVERY = [
     ),
     tiled("bfloat16", LARGE, True, True, True, True, out="float32"),
     *(attending(f, d, size, v) for f in FLASH for d in DTYPES for size in HEAD_SIZES for v in BOTH),
-    *(attending(f, d, size, True, True) for f in FLASH for d in DTYPES for size in HEAD_SIZES),
+    *(
+        attending(f, d, size, v, True)
+        for f in FLASH
+        for d in DTYPES
+        for size in HEAD_SIZES
+        for v in BOTH
+        if f is not flash.grad_key_kernel or flash.grad_key_fits(d, size, v, True)
+    ),
     *((f, d, 64, True, flash.SHORT) for f in FLASH for d in DTYPES),
     *((matvec.deep_matvec, d, rows, v) for d in DTYPES for rows in matvec.ROWS for v in BOTH),
     *((matvec.wide_matvec, d, rows, v, d) for d in DTYPES for rows in matvec.ROWS for v in BOTH),
