@@ -330,7 +330,7 @@ def test_a_compiled_mixture_gives_what_it_gives_eagerly_whatever_the_routing(top
         ((out * out).mean() + load_balancing_loss(logits, top_k, real)).backward()
         return out
 
-    compiled = mg.compile.compile(step)
+    compiled = mg.compile(step)
     real = mg.tensor(np.arange(12).reshape(2, 6) % 5 != 3)
     for seed in range(3):  # other tokens, other routes, one plan
         x = given(2, 6, 3, seed=seed)
