@@ -4,7 +4,8 @@
     loss = step(ids, targets)                # the first call of a shape traces and compiles, the others replay
 
 What the function reads of the outside (parameters, a learning rate tensor, a random counter) is read live at every
-call, what it changes in place is written back, and gradients that it leaves appear in `.grad`. What is no tensor is a
+call, what it changes in place is written back, and gradients that it leaves appear in `.grad`: of what it reads of the
+outside in place of those that were there, so they do not add up over calls. What is no tensor is a
 constant of the plan: arguments are told apart by value or identity, but what Python reads of the outside (the mode that
 `module.eval()` sets, a global) stays as it was when the plan was made.
 """
