@@ -1,5 +1,8 @@
 """Products in a plan, by our tiles and by the BLAS library: every layout, batch and split against numpy."""
 
+import ctypes
+import mmap
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +25,20 @@ def laid(shape, turned, rng):
     if not turned:
         return rng.standard_normal(shape).astype(np.float32)
     return rng.standard_normal((*shape[:-2], shape[-1], shape[-2])).astype(np.float32).swapaxes(-1, -2)
+
+
+def at_the_end(array):
+    """The same matrix, lying as it does, with memory behind its last number that nobody may read."""
+    if not array.flags.c_contiguous:
+        return at_the_end(array.T).T
+    page = mmap.PAGESIZE
+    room = -(-array.nbytes // page) * page
+    memory = mmap.mmap(-1, room + page)
+    guard = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory, room)))
+    assert ctypes.CDLL(None).mprotect(guard, ctypes.c_size_t(page), 0) == 0
+    copy = np.frombuffer(memory, array.dtype, array.size, room - array.nbytes).reshape(array.shape)
+    copy[:] = array
+    return copy
 
 
 def run(calls, split=1):
@@ -62,13 +79,28 @@ def test_tiles_equal_numpy_and_do_not_depend_on_the_threads(sizes, turned, count
 
 @needs_tiles
 @pytest.mark.parametrize("width", [1024, 2048])
-def test_rows_that_crowd_one_place_of_the_cache(width):
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_lines_that_crowd_one_place_of_the_cache(width, by_rows):
     rng = np.random.default_rng(width)
-    a, b = laid((30, width), False, rng)[:, 7:907], laid((900, 40), True, rng)
-    calls, c = Calls(), np.full((30, 40), np.nan, np.float32)
+    a, b = laid((30, width), False, rng)[:, 7:907], laid((900 if by_rows else 30, 40), True, rng)
+    a = a if by_rows else a.T
+    calls, c = Calls(), np.full((len(a), 40), np.nan, np.float32)
     assert gemm.product(calls, a, b, c)
     run(calls)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-4)
+
+
+@needs_tiles
+@pytest.mark.skipif(os.name != "posix", reason="guards memory with mprotect")
+@pytest.mark.parametrize("turned", [(False, False), (True, True)])
+@pytest.mark.parametrize(("m", "k", "n"), [(1536, 20, 40), (520, 1024, 35), (31, 515, 64)])
+def test_nothing_behind_a_factor_is_read(m, k, n, turned):
+    rng = np.random.default_rng(m)
+    a, b = (at_the_end(laid(shape, turn, rng)) for shape, turn in zip([(m, k), (k, n)], turned, strict=True))
+    calls, c = Calls(), np.empty((m, n), np.float32)
+    assert gemm.product(calls, a, b, c)
+    run(calls)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5 * k**0.5)
 
 
 @needs_tiles

@@ -24,7 +24,7 @@ from llvmlite import ir
 
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, pack, tiles
+from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, gather, pack, tiles
 from minigrad.kernels.numba.jit import intrinsic, kernel, types
 from minigrad.kernels.threads import get_num_threads
 
@@ -37,7 +37,7 @@ _DEPTH = 512  # products of a sum at a time: the rows of A's tile fit into half 
 _PANELS = 12 * _DEPTH  # rows of packed panels: three quarters of a second-level cache of 1 MB
 _GAP = 16  # numbers between packed rows of A, which then meet in different places of the cache
 _ROOM = _PANELS * LANES + HEIGHT * (_DEPTH + _GAP + LANES)  # numbers that a thread packs, and a tile
-_CROWDED = 4096  # rows at this distance in bytes share a place in the first-level cache
+_CROWDED = 4096  # lines at this distance in bytes share a place in the first-level cache
 _PACKING = 20  # packing a panel takes as long as so many rows of products
 _LEAST = 16  # rows and columns from which on tiles pay
 
@@ -108,7 +108,8 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
     packed_b = space.ctypes.data + _FLOAT * start * _ROOM
     packed_a = packed_b + _FLOAT * depth * width
     edge = packed_a + _FLOAT * HEIGHT * (depth + _GAP)
-    crowded = a_by_rows and a_stride % _CROWDED == 0
+    # twelve rows in two places fit into the first-level cache, hundreds of columns do not
+    crowded = a_stride % (_CROWDED if a_by_rows else _CROWDED // 2) == 0
     a_down, a_along = (a_stride, _FLOAT) if a_by_rows else (_FLOAT, a_stride)
     b_down, b_along = (b_stride, _FLOAT) if b_by_rows else (_FLOAT, b_stride)
     for block in range(start, stop):
@@ -123,9 +124,8 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
                     high = min(HEIGHT, bottom - i)
                     part, stride = a + i * a_down + first * a_along, a_stride
                     if crowded:
-                        stride = _FLOAT * (depth + _GAP)
-                        for row in range(high):
-                            copy(packed_a + row * stride, part + row * a_stride, count)
+                        stride = _FLOAT * (depth + _GAP if a_by_rows else HEIGHT)
+                        gather(packed_a, stride, part, a_stride, a_by_rows, high, count)
                         part = packed_a
                     panel = packed_b
                     for j in range(begin, end, LANES):

@@ -239,6 +239,21 @@ def copy(to, source, count):
 
 
 @inline
+def gather(to, pitch, source, stride, by_rows, rows, count):
+    """`rows` x `count` numbers of A, whose rows or columns lie `stride` bytes apart, to where that is `pitch`."""
+    if by_rows:
+        for i in range(rows):
+            copy(to + i * pitch, source + i * stride, count)
+    elif rows < HEIGHT:
+        for k in range(count):
+            copy(to + k * pitch, source + k * stride, rows)
+    else:
+        for k in range(count - 1):  # whole vectors: what a column has too much, the next one writes over
+            _move(to + k * pitch, source + k * stride)
+        copy(to + (count - 1) * pitch, source + (count - 1) * stride, rows)
+
+
+@inline
 def add(to, source, count):
     """to += source, `count` numbers in order."""
     for j in range(count):
