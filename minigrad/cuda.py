@@ -34,8 +34,9 @@ def device_name() -> str:
 
 
 def synchronize() -> None:
-    """Wait until the GPU has done all that it was given."""
-    runtime().driver.synchronize()
+    """Wait until the GPU has done all that it was given. Raises IndexError (ValueError for the targets of a
+    cross-entropy) if an op since the last wait was given an id past its table."""
+    runtime().synchronize()
 
 
 def _statistics() -> Statistics:

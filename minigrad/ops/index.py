@@ -347,7 +347,12 @@ def _check_range(name: str, x: Tensor, dim: int, index: Tensor) -> None:
     size = x.array.shape[dim] if x.array.ndim else 1
     low, high = int(index.array.min()), int(index.array.max())
     if low < 0 or high >= size:
-        raise IndexError(f"{name}: index {low if low < 0 else high} is out of range for dimension {dim} of size {size}")
+        raise IndexError(out_of_range(name, dim, size).format(low if low < 0 else high))
+
+
+def out_of_range(name: str, dim: int, size: int) -> str:
+    """What is said of an index that the dimension `dim` does not have, with {} for it."""
+    return f"{name}: index {{}} is out of range for dimension {dim} of size {size}"
 
 
 def _scatter_add_zeros(src: Array, index: Array, *, dim: int, shape: tuple[int, ...]) -> Array:
@@ -462,7 +467,12 @@ def check_rows(ids: Array, vocab: int) -> None:
     if ids.size:
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= vocab:
-            raise IndexError(f"embedding: id {low if low < 0 else high} is outside the vocabulary of {vocab}")
+            raise IndexError(outside_vocabulary(vocab).format(low if low < 0 else high))
+
+
+def outside_vocabulary(vocab: int) -> str:
+    """What is said of an id without a row in the table, with {} for it."""
+    return f"embedding: id {{}} is outside the vocabulary of {vocab}"
 
 
 def _embedding(weight: Array, ids: Array, *, padding_idx: int | None) -> Array:

@@ -29,10 +29,13 @@ def check_targets(targets: Array, classes: int, ignore_index: int | None) -> Non
     if ignore_index is not None:
         bad &= targets != ignore_index
     if bad.any():
-        raise ValueError(
-            f"cross_entropy: target {int(targets[bad][0])} is not a class id from 0 to {classes - 1}"
-            + ("" if ignore_index is None else f" nor the ignored id {ignore_index}")
-        )
+        raise ValueError(no_class(classes, ignore_index).format(int(targets[bad][0])))
+
+
+def no_class(classes: int, ignore_index: int | None) -> str:
+    """What is said of a target that is neither a class nor ignored, with {} for it."""
+    ignored = "" if ignore_index is None else f" nor the ignored id {ignore_index}"
+    return f"cross_entropy: target {{}} is not a class id from 0 to {classes - 1}{ignored}"
 
 
 def _weights(targets: Array, dtype: np.dtype, ignore_index: int | None, reduction: str) -> Array:

@@ -22,10 +22,6 @@ pytest.importorskip("greenlet", reason="the simulator needs greenlet: pip instal
 
 LIMIT = 300  # seconds
 
-BROKEN = {
-    "embedding-refuses-ids-past-the-table": "nobody looks at the ids on the device: a row past the table is NaN there",
-}
-
 
 class TooLongError(BaseException):
     """Not an Exception: nothing that is tested may catch it."""
@@ -44,13 +40,8 @@ def limited():
     signal.signal(signal.SIGALRM, before)
 
 
-def claims():
-    for name in sorted(CHECKS):
-        known = [pytest.mark.xfail(reason=BROKEN[name], strict=True)] if name in BROKEN else []
-        yield pytest.param(name, marks=[pytest.mark.deep, *known])
-
-
-@pytest.mark.parametrize("claim", claims())
+@pytest.mark.deep
+@pytest.mark.parametrize("claim", sorted(CHECKS))
 def test_the_claim_is_kept(claim, limited):
     with runtime.use(SimulatedDriver()):
         try:

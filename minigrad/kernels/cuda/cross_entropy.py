@@ -1,6 +1,6 @@
 """Cross-entropy and its derivative: a block reads a row of logits twice, however long it is.
 
-A target that is neither a class nor ignored cannot raise here: its loss is NaN, and so is the mean.
+A target that is neither a class nor ignored is noted (`faults`); its loss is NaN, and so is the mean.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda import elementwise
+from minigrad.kernels.cuda.faults import note
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel
 from minigrad.kernels.cuda.softmax import UNROLL, gather_normaliser
 from minigrad.kernels.cuda.teams import WARP, sums
+from minigrad.ops.loss import no_class
 
 ZERO, ONE, NAN = float32(0), float32(1), float32("nan")
 SHORT = 4096  # up to so many classes a row is a small block's
@@ -29,11 +31,11 @@ def _make(threads: int) -> Kernel:
     added = sums(threads)
 
     @kernel(
-        "float32*, int64*, float32*, float32*, int32, int64, float32",
+        "float32*, int64*, float32*, float32*, int32, int64, float32, int64*, int32",
         name=f"cross_entropy_{threads}",
         threads=threads,
     )
-    def forward(logits, targets, each, log_probs, classes, ignored, smoothing):
+    def forward(logits, targets, each, log_probs, classes, ignored, smoothing, words, fault):
         shared = cuda.shared.array(WARP, float32)
         row = cuda.blockIdx.x
         start = int64(row) * classes
@@ -58,6 +60,7 @@ def _make(threads: int) -> Kernel:
                 each[row] = ZERO
             elif target < 0 or target >= classes:
                 each[row] = NAN
+                note(words, fault, target)
             else:
                 picked = logits[start + target] - peak - log_total
                 mean = spread / float32(classes) if smoothing != ZERO else ZERO
@@ -132,7 +135,10 @@ def cross_entropy(
     ignored = _NOTHING if ignore_index is None else ignore_index
     each = outputs[0] if reduction == "none" else calls.scratch((rows,), np.dtype("float32"))
     threads = FEW if classes <= SHORT else MANY
-    calls.launch(FORWARD[threads], rows, threads, logits, targets, each, outputs[1], classes, ignored, label_smoothing)
+    calls.launch(
+        FORWARD[threads], rows, threads, logits, targets, each, outputs[1], classes, ignored, label_smoothing,
+        *calls.runtime.faults.place(ValueError, no_class(classes, ignore_index)),
+    )  # fmt: skip
     if reduction != "none":
         unused = calls.scratch((1,), np.dtype("float32"))
         calls.launch(_mean, 1, MANY, each, targets, outputs[0], unused, rows, ignored, reduction == "mean")

@@ -129,6 +129,13 @@ class Driver:
         free, total = self._call("cuMemGetInfo")
         return int(free), int(total)
 
+    def host_words(self, count: int) -> tuple[int, np.ndarray]:
+        """Zeroed int64 of the host that kernels can write, too: their address, and the array. Never freed."""
+        address = int(self._call("cuMemAllocHost", 8 * count))
+        words = np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(address))
+        words[:] = 0
+        return address, words
+
     def upload(self, address: int, array: np.ndarray) -> None:
         """Copy a contiguous host array to the device; it may change as soon as this returns."""
         self._call("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream)

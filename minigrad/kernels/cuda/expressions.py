@@ -118,12 +118,6 @@ def integer_pow(a, b):
 
 
 @device
-def whole_index(i, size):
-    """A position that may be counted from the end, from the start."""
-    return i + size if i < 0 else i
-
-
-@device
 def truth(x):
     return x != 0
 
@@ -203,8 +197,6 @@ INTEGER = _ANY | _NUMBERS | {
     "isnan": "False",
     "isinf": "False",
     "isfinite": "True",
-    "whole_index": "whole_index({0}, {1})",
-    "multiply_add": "{0} * {1} + {2}",
 }  # fmt: skip
 BOOLEAN = _ANY | {
     "add": "{0} or {1}",

@@ -2,7 +2,8 @@
 
 An array is seen as (outer, n, inner), with index along the middle. Writes that may meet are made by one thread a
 column in the order of the index, so that the last wins and sums repeat; sums of many rows sort their keys first
-(`segments`). An index out of range cannot raise here: what is read there is NaN (all bits set), what is written is not.
+(`segments`). An index out of range is noted (`faults`); what is read there is NaN (all bits set), what would be written
+is not.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import numpy as np
 
 from minigrad.kernels.cuda import elementwise, segments
 from minigrad.kernels.cuda.elementwise import WORDS, converted
+from minigrad.kernels.cuda.faults import note
 from minigrad.kernels.cuda.intrinsics import load4, store4
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel, uint8, uint16
 from minigrad.kernels.cuda.layout import divisor, quotient
 from minigrad.kernels.cuda.reductions import ELEMENTS, served
-from minigrad.ops.index import ALL, SLOT, thaw
+from minigrad.ops.index import ALL, SLOT, out_of_range, outside_vocabulary, thaw
 
 THREADS = 256
 _MISSING = {"uint8": uint8(255), "uint16": uint16(65535), "float32": float32("nan"), "int64": int64(-1)}
 _SHAPE = "int32, int32, int32"  # a size and what divides by it (`layout.divisor`)
+_FAULT = "int64*, int32"  # where an id outside is noted (`faults.note`)
 
 
 class Words(NamedTuple):
@@ -38,8 +41,11 @@ class Words(NamedTuple):
 def _make(word: str) -> Words:
     missing = _MISSING[word]
 
-    @kernel(f"{word}*, int64*, {word}*, int32, int32, {_SHAPE}, {_SHAPE}", name=f"take_{word}", threads=THREADS)
-    def take(x, ids, y, total, n, inner, inner_magic, inner_shift, count, count_magic, count_shift):
+    read = f"{word}*, int64*, {word}*, int32, int32, {_SHAPE}, {_SHAPE}, {_FAULT}"
+    written = f"{word}*, int64*, {word}*, int32, int32, int32, {_SHAPE}"
+
+    @kernel(read, name=f"take_{word}", threads=THREADS)
+    def take(x, ids, y, total, n, inner, inner_magic, inner_shift, count, count_magic, count_shift, words, fault):
         """y (outer, count, inner) = x (outer, n, inner) at ids (count)."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if i < total:
@@ -47,10 +53,12 @@ def _make(word: str) -> Words:
             outer = quotient(place, count_magic, count_shift)
             row = ids[place - outer * count]
             inside = 0 <= row < n
+            if not inside:
+                note(words, fault, row)
             y[i] = x[(outer * n + row) * inner + i - place * inner] if inside else missing
 
-    @kernel(f"{word}*, int64*, {word}*, int32, int32, {_SHAPE}, {_SHAPE}", name=f"gather_{word}", threads=THREADS)
-    def gather(x, index, y, total, n, inner, inner_magic, inner_shift, count, count_magic, count_shift):
+    @kernel(read, name=f"gather_{word}", threads=THREADS)
+    def gather(x, index, y, total, n, inner, inner_magic, inner_shift, count, count_magic, count_shift, words, fault):
         """y (outer, count, inner) = x (outer, n, inner) at index (outer, count, inner)."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if i < total:
@@ -58,9 +66,11 @@ def _make(word: str) -> Words:
             outer = quotient(place, count_magic, count_shift)
             row = index[i]
             inside = 0 <= row < n
+            if not inside:
+                note(words, fault, row)
             y[i] = x[(outer * n + row) * inner + i - place * inner] if inside else missing
 
-    @kernel(f"{word}*, int64*, {word}*, int32, int32, int32, {_SHAPE}", name=f"put_{word}", threads=THREADS)
+    @kernel(written, name=f"put_{word}", threads=THREADS)
     def put(values, ids, y, columns, n, count, inner, magic, shift):
         """y (outer, n, inner) at ids (count) becomes values (outer, count, inner); a thread a column."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -72,8 +82,8 @@ def _make(word: str) -> Words:
                 if 0 <= row < n:
                     y[(outer * n + row) * inner + j] = values[(outer * count + k) * inner + j]
 
-    @kernel(f"{word}*, int64*, {word}*, int32, int32, int32, {_SHAPE}", name=f"scatter_{word}", threads=THREADS)
-    def scatter(values, index, y, columns, n, count, inner, magic, shift):
+    @kernel(f"{written}, {_FAULT}", name=f"scatter_{word}", threads=THREADS)
+    def scatter(values, index, y, columns, n, count, inner, magic, shift, words, fault):
         """y (outer, n, inner) at index (outer, count, inner) becomes values; a thread a column."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if i < columns:
@@ -84,16 +94,19 @@ def _make(word: str) -> Words:
                 row = index[at]
                 if 0 <= row < n:
                     y[(outer * n + row) * inner + j] = values[at]
+                else:
+                    note(words, fault, row)
 
     return Words(take, gather, put, scatter)
 
 
 MOVE = {word: _make(word) for word in _MISSING}
 _NAN = _MISSING["float32"]
+_FIRST, _OUTSIDE = int64(0), int64(-1)
 
 
-@kernel(f"float32*, int64*, float32*, int32, int32, {_SHAPE}", name="take_vectors", threads=THREADS)
-def _take_vectors(x, ids, y, total, n, inner, magic, shift):
+@kernel(f"float32*, int64*, float32*, int32, int32, {_SHAPE}, {_FAULT}", name="take_vectors", threads=THREADS)
+def _take_vectors(x, ids, y, total, n, inner, magic, shift, words, fault):
     """`take` of rows of `inner` vectors of four float32: an embedding."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < total:
@@ -104,18 +117,33 @@ def _take_vectors(x, ids, y, total, n, inner, magic, shift):
             store4(y, 4 * i, a, b, c, d)
         else:
             store4(y, 4 * i, _NAN, _NAN, _NAN, _NAN)
+            note(words, fault, row)
+
+
+@kernel(f"int64*, int64*, int32, int32, int32, {_FAULT}", name="row_numbers", threads=THREADS)
+def _number(ids, numbers, n, size, first, words, fault):
+    """Row numbers so far, times `size`, plus positions that may be counted from the end; -1 where one is outside."""
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if i < n:
+        given = ids[i]
+        row = given + size if given < 0 else given
+        inside = 0 <= row < size
+        if not inside:
+            note(words, fault, given)
+        before = _FIRST if first else numbers[i]
+        numbers[i] = before * size + row if inside and before >= 0 else _OUTSIDE
 
 
 def _make_scatter_add(dtype: str) -> Kernel:
     zero = ELEMENTS[dtype](0)
 
     @kernel(
-        f"{dtype}*, int64*, {dtype}*, int32, int32, int32, {_SHAPE}",
+        f"{dtype}*, int64*, {dtype}*, int32, int32, int32, {_SHAPE}, {_FAULT}",
         name=f"scatter_add_{dtype}",
         threads=THREADS,
         float64=dtype == "float64",
     )
-    def scatter_add(values, index, y, columns, n, count, inner, magic, shift):
+    def scatter_add(values, index, y, columns, n, count, inner, magic, shift, words, fault):
         """y (outer, n, inner), zeros with values (outer, count, inner) added at index; a thread a column."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if i < columns:
@@ -128,6 +156,8 @@ def _make_scatter_add(dtype: str) -> Kernel:
                 row = index[at]
                 if 0 <= row < n:
                     y[(outer * n + row) * inner + j] += values[at]
+                else:
+                    note(words, fault, row)
 
     return scatter_add
 
@@ -143,27 +173,32 @@ def _ids(calls: Any, ids: Any) -> Any:
     return calls.contiguous(converted(calls, ids, "int64"))
 
 
-def _take(calls: Any, x: Any, ids: Any, y: Any, n: int, inner: int) -> None:
+def _take(calls: Any, x: Any, ids: Any, y: Any, n: int, inner: int, fault: tuple[Any, int]) -> None:
     """Append the launch of `take`: contiguous x (outer, n, inner) and y (outer, count, inner)."""
     if not y.size:
         return
     vectors = y.size == ids.size * inner and x.dtype.name == "float32" and inner % 4 == 0
     if vectors and x.pointer % 16 == 0 and y.pointer % 16 == 0:
         total = y.size // 4
-        calls.launch(_take_vectors, _blocks(total), THREADS, x, ids, y, total, n, *divisor(inner // 4))
+        calls.launch(_take_vectors, _blocks(total), THREADS, x, ids, y, total, n, *divisor(inner // 4), *fault)
         return
     word = WORDS[x.itemsize]
-    numbers = (y.size, n, *divisor(inner), *divisor(ids.size))
+    numbers = (y.size, n, *divisor(inner), *divisor(ids.size), *fault)
     calls.launch(MOVE[word.name].take, _blocks(y.size), THREADS, x.view(word), ids, y.view(word), *numbers)
 
 
 # --- embedding ----------------------------------------------------------------------------------------
 
 
+def _vocabulary(calls: Any, vocab: int) -> tuple[Any, int]:
+    return calls.runtime.faults.place(IndexError, outside_vocabulary(vocab))
+
+
 def embedding(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, padding_idx: int | None) -> bool:
     """Rows of the table."""
     weight, ids = inputs
-    _take(calls, calls.contiguous(weight), _ids(calls, ids), outputs[0], *weight.shape)
+    vocab, width = weight.shape
+    _take(calls, calls.contiguous(weight), _ids(calls, ids), outputs[0], vocab, width, _vocabulary(calls, vocab))
     return True
 
 
@@ -175,7 +210,8 @@ def embedding_grad(
     left_out = -1 if padding_idx is None else padding_idx
     values = calls.contiguous(served(calls, g))
     table = outputs[0] if values.dtype == outputs[0].dtype else calls.scratch(shape, values.dtype)
-    segments.add_rows(calls, values, _ids(calls, ids), table, ids.size, shape[1], left_out)
+    fault = _vocabulary(calls, shape[0])
+    segments.add_rows(calls, values, _ids(calls, ids), table, ids.size, shape[1], fault, left_out)
     if table is not outputs[0]:
         elementwise.cast(calls, [table], outputs, dtype=outputs[0].dtype)
     return True
@@ -188,7 +224,8 @@ class Places(NamedTuple):
     """What index tensors point at: rows of an array with its dimensions permuted, seen as (outer, n, inner).
 
     order   the permutation that puts the indexed dimensions side by side; they make up n
-    ids     the rows, `taken` numbers on the device
+    ids     the rows, `taken` numbers on the device, -1 where an index is out of range
+    fault   that such a one is noted as
     shape   of what is taken there: (outer, taken, inner) in full
     """
 
@@ -197,6 +234,7 @@ class Places(NamedTuple):
     n: int
     inner: int
     ids: Any
+    fault: tuple[Any, int]
     taken: int
     shape: tuple[int, ...]
 
@@ -213,36 +251,35 @@ def _places(calls: Any, shape: Sequence[int], index: Sequence[Any], tensors: Seq
     neighbours = slots == list(range(slots[0], slots[0] + len(slots)))
     before, after = (rest[: slots[0]], rest[slots[0] :]) if neighbours else ([], rest)  # numpy's rule
     taken = np.broadcast_shapes(*[tensor.shape for tensor in tensors])
-    sizes = [shape[d] for d in slots]
+    faults = [_past(calls, shape, d) for d in slots]
     outer, inner = [shape[d] for d in before], [shape[d] for d in after]
     return Places(
         (*before, *slots, *after),
         math.prod(outer),
-        math.prod(sizes),
+        math.prod([shape[d] for d in slots]),
         math.prod(inner),
-        _numbers(calls, taken, sizes, tensors),
+        _numbers(calls, taken, [shape[d] for d in slots], tensors, faults),
+        faults[0],
         math.prod(taken),
         (*outer, *taken, *inner),
     )
 
 
-def _numbers(calls: Any, shape: tuple[int, ...], sizes: Sequence[int], tensors: Sequence[Any]) -> Any:
+def _past(calls: Any, shape: Sequence[int], dim: int) -> tuple[Any, int]:
+    """What an index that `dim` does not have is noted as, in numpy's words."""
+    where = f"is out of bounds for axis {dim} with size {shape[dim]}"
+    return calls.runtime.faults.place(IndexError, f"indexing a tensor of shape {list(shape)}: index {{}} {where}")
+
+
+def _numbers(
+    calls: Any, shape: tuple[int, ...], sizes: Sequence[int], tensors: Sequence[Any], faults: Sequence[tuple[Any, int]]
+) -> Any:
     """Row numbers of `shape`: the positions in index tensors, counted from the start, in row-major order of `sizes`."""
-    count = len(tensors)
-    given = [converted(calls, tensor, "int64") for tensor in tensors]
-    literals = [calls.runtime.literal(np.array(size, np.int64)) for size in sizes]
-    body: list[tuple[str, tuple[int, ...]]] = []
-
-    def step(name: str, *operands: int) -> int:
-        body.append((name, operands))
-        return 2 * count + len(body) - 1
-
-    number = step("whole_index", 0, count)
-    for i in range(1, count):
-        number = step("multiply_add", number, count + i, step("whole_index", i, count + i))
-    ids = calls.scratch(shape, np.dtype("int64"))
-    elementwise.launch(calls, body, [*given, *literals], [ids], [number])
-    return ids
+    numbers = calls.scratch(shape, np.dtype("int64"))
+    for i, (tensor, size, fault) in enumerate(zip(tensors, sizes, faults, strict=True)):
+        ids = calls.contiguous(converted(calls, tensor, "int64").through(lambda a: np.broadcast_to(a, shape)))
+        calls.launch(_number, _blocks(numbers.size), THREADS, ids, numbers, numbers.size, size, i == 0, *fault)
+    return numbers
 
 
 def take(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, index: Sequence[Any]) -> bool:
@@ -251,7 +288,8 @@ def take(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, index: Se
     places = _places(calls, x.shape, index, tensors)
     if places is None:
         return False
-    _take(calls, calls.contiguous(x.transpose(places.order)), places.ids, outputs[0], places.n, places.inner)
+    permuted = calls.contiguous(x.transpose(places.order))
+    _take(calls, permuted, places.ids, outputs[0], places.n, places.inner, places.fault)
     return True
 
 
@@ -267,7 +305,7 @@ def put_add(
     taken = calls.contiguous(served(calls, g)).reshape((places.outer, places.taken, places.inner))
     values = calls.contiguous(taken.transpose((1, 0, 2)))
     table = calls.scratch((places.n, places.outer, places.inner), values.dtype)
-    segments.add_rows(calls, values, places.ids, table, places.taken, places.outer * places.inner)
+    segments.add_rows(calls, values, places.ids, table, places.taken, places.outer * places.inner, places.fault)
     permuted = y.transpose(places.order)
     rows = calls.contiguous(table.transpose((1, 0, 2))).reshape(permuted.shape)
     elementwise.cast(calls, [rows], [permuted], dtype=y.dtype)
@@ -336,6 +374,10 @@ def _along(x_shape: Sequence[int], index_shape: Sequence[int], dim: int) -> Alon
     return Along(math.prod(index_shape[:dim]), n, math.prod(index_shape[dim + 1 :]), count)
 
 
+def _fault(calls: Any, name: str, shape: Sequence[int], dim: int) -> tuple[Any, int]:
+    return calls.runtime.faults.place(IndexError, out_of_range(name, dim, shape[dim] if shape else 1))
+
+
 def _corner(x: Any, index: Any, dim: int) -> Any:
     """The part of `x` that an index reaches, which may be smaller in the other dimensions."""
     return x[tuple(slice(n if d == dim else m) for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)))]
@@ -347,7 +389,8 @@ def gather(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dim: in
     if y.size:
         along, word = _along(x.shape, index.shape, dim), WORDS[x.itemsize]
         x = calls.contiguous(_corner(x, index, dim))
-        numbers = (y.size, along.n, *divisor(along.inner), *divisor(along.taken))
+        fault = _fault(calls, "gather", x.shape, dim)
+        numbers = (y.size, along.n, *divisor(along.inner), *divisor(along.taken), *fault)
         arrays = (x.view(word), _ids(calls, index), y.view(word))
         calls.launch(MOVE[word.name].gather, _blocks(y.size), THREADS, *arrays, *numbers)
     return True
@@ -364,7 +407,8 @@ def scatter(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dim: i
         elementwise.copy(calls, values, src[tuple(slice(n) for n in index.shape)] if src.ndim else src)
         corner = _corner(y, index, dim)
         target = calls.contiguous(corner)
-        numbers = (along.columns, along.n, along.taken, *divisor(along.inner))
+        fault = _fault(calls, "scatter", x.shape, dim)
+        numbers = (along.columns, along.n, along.taken, *divisor(along.inner), *fault)
         arrays = (values.view(word), _ids(calls, index), target.view(word))
         calls.launch(MOVE[word.name].scatter, _blocks(along.columns), THREADS, *arrays, *numbers)
         _copy_unless_same(calls, corner, target)
@@ -388,11 +432,11 @@ def scatter_add_zeros(
         elementwise.fill(calls, y, 0)
     direct = corner.is_contiguous and y.dtype == values.dtype
     target = corner if direct else calls.scratch(corner.shape, values.dtype)
-    ids = _ids(calls, index)
+    ids, fault = _ids(calls, index), _fault(calls, "scatter_add", shape, dim)
     if along.columns == 1:  # one thread would add up all
-        segments.add_rows(calls, values, ids, target, along.taken, 1)
+        segments.add_rows(calls, values, ids, target, along.taken, 1, fault)
     else:
-        numbers = (along.columns, along.n, along.taken, *divisor(along.inner))
+        numbers = (along.columns, along.n, along.taken, *divisor(along.inner), *fault)
         calls.launch(SCATTER_ADD[values.dtype.name], _blocks(along.columns), THREADS, values, ids, target, *numbers)
     if not direct:
         elementwise.cast(calls, [target], [corner], dtype=y.dtype)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda.driver import CudaError, Driver
+from minigrad.kernels.cuda.faults import Faults
 from minigrad.kernels.cuda.language import Kernel
 from minigrad.kernels.cuda.memory import Allocator, DeviceArray, Memory
 
@@ -32,6 +33,7 @@ class Runtime:
         self.driver = driver
         self.process = os.getpid()
         self.allocator = Allocator(self)
+        self.faults = Faults(self)
         self.host_ops: dict[str, int] = {}
         self._functions: dict[Kernel, Any] = {}
         self._literals: OrderedDict[tuple[Any, ...], DeviceArray] = OrderedDict()
@@ -61,12 +63,18 @@ class Runtime:
             self.driver.upload(target.pointer, np.ascontiguousarray(array))
 
     def download(self, array: DeviceArray) -> np.ndarray:
-        """A copy on the host; waits for the device."""
+        """A copy on the host; waits for the device. Raises what kernels noted until then (`Faults`)."""
         source = array if array.is_contiguous else array.copy()
         made = np.empty(array.shape, array.dtype)
         if array.size:
             self.driver.download(made, source.pointer)
+            self.faults.check()
         return made
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that was launched. Raises what kernels noted until then (`Faults`)."""
+        self.driver.synchronize()
+        self.faults.check()
 
     def copy(self, target: DeviceArray, source: DeviceArray) -> None:
         """Copy on the device; both have one shape and one dtype, and any strides."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda import elementwise
+from minigrad.kernels.cuda.faults import note
 from minigrad.kernels.cuda.language import Kernel, cuda, device, int32, int64, kernel
 from minigrad.kernels.cuda.reductions import CUMSUM, ELEMENTS
 from minigrad.kernels.cuda.reductions import THREADS as SCAN_THREADS
@@ -30,13 +31,16 @@ COLUMNS = 128  # threads of a block that adds rows
 ZERO, ONE = int32(0), int32(1)
 
 
-@kernel("int64*, int32*, int32*, int32, int32, int32", name="sort_keys", threads=THREADS)
-def _prepare(ids, keys, positions, n, rows, left_out):
+@kernel("int64*, int32*, int32*, int32, int32, int32, int64*, int32", name="sort_keys", threads=THREADS)
+def _prepare(ids, keys, positions, n, rows, left_out, words, fault):
     """Keys of 32 bits; what is outside of the table, or left out, goes to the end: key `rows`."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < n:
         key = ids[i]
-        keys[i] = int32(key) if 0 <= key < rows and key != left_out else int32(rows)
+        inside = 0 <= key < rows
+        if not inside:
+            note(words, fault, key)
+        keys[i] = int32(key) if inside and key != left_out else int32(rows)
         positions[i] = int32(i)
 
 
@@ -151,17 +155,20 @@ def _make_add(dtype: str) -> tuple[Kernel, Kernel]:
 ADD = {dtype: _make_add(dtype) for dtype in ELEMENTS}
 
 
-def add_rows(calls: Any, values: Any, ids: Any, table: Any, n: int, width: int, left_out: int = -1) -> None:
+def add_rows(
+    calls: Any, values: Any, ids: Any, table: Any, n: int, width: int, fault: tuple[Any, int], left_out: int = -1
+) -> None:
     """Append launches that set contiguous `table` (rows, width) to the sums of the rows of `values` (n, width) by id.
 
-    ids: n int64, contiguous; one outside of the table, or equal to `left_out`, is skipped.
+    ids: n int64, contiguous; one equal to `left_out` is skipped, and one outside of the table, too, which is noted as
+    `fault` (see `Faults.place`).
     """
     elementwise.fill(calls, table, 0)
     if not n or not table.size:
         return
     rows = table.size // width
     keys, positions, other_keys, other_positions = (calls.scratch((n,), np.dtype("int32")) for _ in range(4))
-    calls.launch(_prepare, -(-n // THREADS), THREADS, ids, keys, positions, n, rows, left_out)
+    calls.launch(_prepare, -(-n // THREADS), THREADS, ids, keys, positions, n, rows, left_out, *fault)
     tiles = -(-n // TILE)
     counts, ends = (calls.scratch((DIGITS * tiles,), np.dtype("int64")) for _ in range(2))
     for shift in range(0, rows.bit_length(), BITS):

@@ -64,12 +64,17 @@ class SimulatedDriver:
     def memory(self) -> tuple[int, int]:
         return self.total - sum(segment.nbytes for segment in self.segments.values()), self.total
 
+    def host_words(self, count: int) -> tuple[int, np.ndarray]:
+        self._outside_capture("host_words")
+        words = np.zeros(count, np.int64)
+        return words.ctypes.data, words
+
     def _bytes(self, address: int, nbytes: int) -> np.ndarray:
         """The host memory behind a range of device memory, which must lie in one segment."""
         for start, segment in self.segments.items():
             if start <= address and address + nbytes <= start + segment.nbytes:
                 return segment[address - start : address - start + nbytes]
-        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))  # imported memory
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))  # of the host, or imported
 
     def upload(self, address: int, array: np.ndarray) -> None:
         self._outside_capture("upload")

@@ -36,6 +36,9 @@ class Names:
         return name
 
 
+PINNED = (ctypes.c_int64 * 8)(*[-1] * 8)
+
+
 class FakeBindings:
     """cuda.bindings.driver as far as the driver uses it. `fails`: function -> status; `calls`: what was called."""
 
@@ -48,6 +51,7 @@ class FakeBindings:
             "cuDriverGetVersion": (version,), "cuDeviceGetCount": (devices,), "cuDeviceGetName": (b"A GPU\0\0",),
             "cuMemGetInfo": (3 << 30, 4 << 30), "cuStreamCreate": (77,), "cuMemAlloc": (4096,),
             "cuEventElapsedTime": (1.5,), "cuGetErrorString": (b"it failed",),
+            "cuMemAllocHost": (ctypes.addressof(PINNED),),
         }  # fmt: skip
 
     def __getattr__(self, name):
@@ -91,6 +95,16 @@ def test_a_launch_carries_values_by_address(monkeypatch):
     gpu.launch(function, (1, 1, 1), (64, 1, 1), 100_000, packed)
     gpu.launch(function, (1, 1, 1), (64, 1, 1), 100_000, packed)
     assert bindings.names().count("cuFuncSetAttribute") == 1  # more than 48 KB of shared memory is allowed once
+
+
+def test_words_of_the_host_are_zeroed_and_read_without_a_copy(monkeypatch):
+    bindings = FakeBindings()
+    gpu = made(monkeypatch, bindings)
+    address, words = gpu.host_words(2)
+    assert bindings.calls[-1] == ("cuMemAllocHost", 16)
+    assert (address, words.tolist(), PINNED[2]) == (ctypes.addressof(PINNED), [0, 0], -1)
+    PINNED[1] = 5
+    assert words[1] == 5
 
 
 def test_nothing_but_what_says_so_waits(monkeypatch):
@@ -258,6 +272,7 @@ def test_the_real_functions_take_the_arguments(monkeypatch):
     host = np.zeros(4, np.float32)
     address = gpu.allocate(1024)
     gpu.memory()
+    gpu.host_words(2)
     gpu.upload(address, host)
     gpu.copy(address, address, 16)
     gpu.download(host, address)

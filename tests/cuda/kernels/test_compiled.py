@@ -15,13 +15,12 @@ pytest.importorskip("numba_cuda", reason="compiling kernels needs the extra [cud
 
 CAPABILITY = (9, 0)
 FLOATING_OF_TWO = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide", "remainder", "leaky_relu")
-OF_TWO = ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "whole_index")
-OF_THREE = ("where", "multiply_add")
+OF_TWO = ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor")
 
 
 def operands(op):
-    if op in OF_THREE:
-        return (2, 0, 1) if op == "where" else (0, 1, 0)
+    if op == "where":
+        return (2, 0, 1)
     return (0, 1) if op in (*FLOATING_OF_TWO, *OF_TWO) else (0,)
 
 

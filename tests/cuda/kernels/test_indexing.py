@@ -1,5 +1,7 @@
 """Indices: look-ups, sums by key in a fixed order, writes in the order of the index; random numbers; Adam in place."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,12 +23,17 @@ def normal(*shape):
 
 
 def added(values, ids, rows, left_out=-1, seed=None, races=False):
+    """The sums; IndexError where an id was outside, and none where all were inside, are asserted on the way."""
     with runtime.use(SimulatedDriver(seed, races=races)) as device:
         calls = DeviceCalls(device)
+        fault = device.faults.place(IndexError, "row {}")
         table = device.empty((rows, values.shape[1]), values.dtype)
         arrays = device.upload(values), device.upload(ids)
-        segments.add_rows(calls, *arrays, table, len(ids), values.shape[1], left_out)
+        segments.add_rows(calls, *arrays, table, len(ids), values.shape[1], fault, left_out)
         calls.run()
+        outside = ids[(ids < 0) | (ids >= rows)]
+        with pytest.raises(IndexError, match="row") if len(outside) else nullcontext():
+            device.synchronize()
         return device.download(table)
 
 
@@ -61,8 +68,8 @@ def test_the_order_of_additions_is_fixed_and_free_of_races():
 def test_embedding_in_vectors_and_one_by_one():
     for d in (3, 8):
         agrees("embedding", [normal(6, d), RNG.integers(0, 6, (2, 5))], {"padding_idx": None}, seed=1)
-    (rows,) = computed("embedding", [normal(6, 8), np.array([1, 6, -1])], {"padding_idx": None})
-    assert np.isnan(rows[1:]).all()  # an id outside of the table cannot raise here
+    with pytest.raises(IndexError, match=r"id (6|-1) is outside the vocabulary of 6"):
+        computed("embedding", [normal(6, 8), np.array([1, 6, -1])], {"padding_idx": None})
 
 
 def test_embedding_gradient():
