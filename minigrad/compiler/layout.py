@@ -149,9 +149,11 @@ class Layout:
 
     def _updates(self) -> dict[Edge, Tensor]:
         """Mutations that may be computed straight into the tensor's memory: the maker writes each element where it
-        reads it, nothing reads the old value later, and no other captured array shares the memory."""
+        reads it, nothing reads the old value later, no other captured array shares the memory, and the value is not
+        that of another tensor or gradient, too."""
         old = {id(array): (node, 0) for node, array in self.graph.constants.items()}
         arrays = [*self.graph.constants.values(), *(tensor.array for tensor, _ in self.graph.mutations)]
+        left = [*(edge for _, edge in self.graph.mutations), *self.graph.gradients.values()]
         found: dict[Edge, Tensor] = {}
         for tensor, edge in self.graph.mutations:
             maker, array = edge[0], tensor.array
@@ -163,6 +165,7 @@ class Layout:
                 and array.flags.c_contiguous
                 and maker.outputs[edge[1]] == (array.shape, array.dtype)
                 and not through_views
+                and left.count(edge) == 1
                 and (before is None or self.last[before] <= self.step[maker])
                 and not any(_may_share(a, array) for a in arrays if a is not array)
             ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def share_equal(graph: Graph) -> Graph:
         if (node.op in SOURCES and node.op != "literal") or node in outside:
             return None
         try:
-            key = (node.op, tuple(sorted(node.attrs.items(), key=lambda kv: kv[0])), inputs, node.outputs)
+            key = (node.op, tuple(sorted(node.attrs.items())), inputs, node.outputs, _sign(node))
             first = seen.setdefault(key, node)
         except TypeError:  # an attribute that cannot be hashed
             return None
@@ -58,6 +59,11 @@ def share_equal(graph: Graph) -> Graph:
         return result
 
     return rewrite(graph, tracked)
+
+
+def _sign(node: Node) -> float | None:
+    """What tells the literal -0.0 from 0.0, which are equal."""
+    return math.copysign(1.0, node.attrs["value"]) if node.op == "literal" else None
 
 
 def fold_constants(graph: Graph) -> Graph:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import kernels
+from minigrad import dtypes, kernels
 from minigrad.compiler import codegen, fusion
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import ALIGN, place
@@ -122,6 +122,8 @@ class Plan:
             self.calls.extend(calls)
         elif node.op == "put" and outputs[0] is inputs[0]:
             self.calls.add(_put_in_place, outputs[0], node.attrs["index"], *inputs[1:])
+        elif any(dtypes.is_half(array.dtype) for array in inputs):  # numpy would add up in the half type
+            self.calls.add(_by_reference, op, inputs, node.attrs, outputs)
         elif node.op == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
             self.alone = True
         elif node.op in _UFUNCS:
@@ -149,7 +151,7 @@ class Plan:
         if not covers(node):
             self.calls.add(output.fill, 0)
         for part, index in zip(inputs, node.attrs["indices"], strict=True):
-            place_of_part = output[thaw(index)]
+            place_of_part = output[(*thaw(index), ...)]  # with "..." a single element is a view, too
             if part.__array_interface__["data"] != place_of_part.__array_interface__["data"]:
                 self.calls.add(np.copyto, place_of_part, part)
 

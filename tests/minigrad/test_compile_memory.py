@@ -1,0 +1,67 @@
+"""Compiled functions and memory: values that are written to several places, signs of zero, half types, single
+elements."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import compile
+
+
+def test_one_value_is_written_to_every_tensor_that_takes_it():
+    """Both changes are one computation: it cannot lie in the memory of both."""
+    first, second = mg.zeros(3), mg.zeros(3)
+
+    @compile
+    def step(x):
+        first.copy_(x * 2 + 1)
+        second.copy_(x * 2 + 1)
+        return first + second
+
+    for call in range(3):
+        assert step(mg.ones(3) * call).tolist() == [4.0 * call + 2] * 3
+        assert first.tolist() == second.tolist() == [2.0 * call + 1] * 3
+
+
+def test_a_gradient_does_not_share_memory_with_a_tensor_that_takes_its_value():
+    weight, kept = mg.ones(3, requires_grad=True), mg.ones(3)
+
+    @compile
+    def step(x):
+        (weight * x).backward(kept)
+        kept.mul_(x)
+
+    step(mg.ones(3) * 3)
+    weight.grad.zero_()
+    assert kept.tolist() == [3.0] * 3
+
+
+def test_zero_and_minus_zero_are_two_numbers():
+    function = compile(lambda x: (1 / (x * 0.0), 1 / (x * -0.0)))
+    for _ in range(2):
+        plus, minus = function(mg.ones(2))
+        assert (plus.tolist(), minus.tolist()) == ([np.inf] * 2, [-np.inf] * 2)
+
+
+def test_gradients_of_single_elements_and_slices_are_joined():
+    x = mg.arange(5.0).requires_grad_()
+
+    @compile
+    def step(x):
+        (x[0] * 4 + x[-1] + (x[1:3] * 2).sum()).backward()
+
+    step(x)
+    assert x.grad.tolist() == [4.0, 2.0, 2.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [mg.float16, mg.bfloat16])
+def test_half_types_are_computed_in_float32_and_rounded_once(dtype):
+    x = mg.tensor(np.random.default_rng(0).uniform(0, 1, (700, 3)), dtype=dtype)
+
+    def function(x):
+        return x.sum(0), x.T @ x, x.exp() * x
+
+    compiled = compile(function)
+    for _ in range(2):
+        for got, want in zip(compiled(x), function(x), strict=True):
+            assert got.float().tolist() == want.float().tolist()
