@@ -243,6 +243,34 @@ def test_keys_are_split_over_blocks_and_put_together(monkeypatch, dtype, group):
     np.testing.assert_allclose(lse, case.lse, rtol=1e-5, atol=1e-5 if dtype == FLOAT32 else 1e-2)
 
 
+@pytest.mark.parametrize("what", ["query", "key", "value"])
+@pytest.mark.parametrize("kind", ["float32", "halves", "decoding", "weights"])
+def test_infinities(tiles, kind, what):
+    """The reference's in all kernels but float32's flash, which has no answer where it sees an infinite one."""
+    tiles(Shape(1, 16, 2))
+    dtype = BFLOAT16 if kind == "halves" else FLOAT32
+    case = Case(3 if kind == "decoding" else 18, 20, 32, dtype=dtype)
+    infinite = getattr(case, what)
+    infinite[:, :, 2, 3] = np.inf
+    infinite[:, :, 1, 5] = -np.inf
+    given = [case.query, case.key, case.value]
+    with np.errstate(invalid="ignore"):
+        exact, _ = _flash(*(x.astype(np.float64) for x in given), **case.attrs)
+    if kind == "weights":
+        outputs = [(case.out.shape, FLOAT32), ((*case.lse.shape, 20), FLOAT32)]
+        (out, _), _ = bound(attention.attention, given, outputs, scale=case.attrs["scale"])
+    else:
+        (out, _), _ = case.forward()
+    out, unknown = out.astype(np.float64), np.isnan(exact)
+    assert unknown.all() == 0
+    if kind == "float32":
+        unknown |= what == "key"
+        if what == "value":
+            unknown[..., [3, 5]] = True
+    np.testing.assert_array_equal(np.isnan(out), unknown)
+    np.testing.assert_allclose(out[~unknown], exact[~unknown], rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
 def test_empty_sequences_are_declined():
     class Empty:
         size = 0
