@@ -46,6 +46,4 @@ dropout_op: Op = op(
 
 def dropout(x: Tensor, key: Tensor, p: float) -> Tensor:
     """x with elements dropped by the draw `key`, of as many words as x has elements. 0 < p < 1."""
-    if x.storage.device != "cpu":  # there the steps are fused
-        return _steps(x, key, p=p)
     return dropout_op(x, key, p=p)

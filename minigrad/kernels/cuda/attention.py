@@ -18,6 +18,7 @@ import numpy as np
 
 from minigrad.kernels.cuda import decode_attention, flash
 from minigrad.kernels.cuda.calls import DeviceCalls
+from minigrad.kernels.cuda.dropout import threshold
 from minigrad.kernels.cuda.head_tiles import HEAD_SIZES
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
 from minigrad.kernels.cuda.memory import DeviceArray
@@ -146,8 +147,7 @@ def _told(
     seen = Seen(ahead - near, ahead + 1 if causal else ahead + near + 1, len(masks), int(bool(slopes)))
     steep = calls.runtime.literal(np.asarray(slopes or (0.0,), np.float32))
     key_of_draw = calls.contiguous(rest[-1]) if dropout else calls.runtime.literal(np.zeros(2, np.int64))
-    drops, keeps = math.ceil(float(np.float32(dropout)) * 2**24), 1.0 / (1.0 - dropout)
-    return Told(mask, steep, key_of_draw, MaskRows(*strides), sizes, seen, drops, keeps, scale)
+    return Told(mask, steep, key_of_draw, MaskRows(*strides), sizes, seen, *threshold(dropout), scale)
 
 
 # --- attention with its weights -------------------------------------------------------------------------
