@@ -54,16 +54,18 @@ def drawn(picture: Picture) -> list[Arrow]:
 
 def dot(picture: Picture, layout: bool = False) -> str:
     """The same picture gives the same text. layout: only for sizes and places, titles may be replaced by others."""
+    arrows = drawn(picture)
+    beside = " newrank=true;" if any(arrow.kind == "tie" for arrow in arrows) else ""  # ties level boxes across frames
     hurry = " nslimit=2; nslimit1=2; mclimit=0.3; maxiter=200;" if len(picture.boxes) > MANY else ""
     lines = [
         "digraph {",
         f'  rankdir=TB; nodesep=0.16; ranksep=0.3; bgcolor="transparent"; fontname="{style.FONT}"; '
-        f"fontsize={style.FRAME * BOLD * MARGIN:.3g};{hurry}",
+        f"fontsize={style.FRAME * BOLD * MARGIN:.3g};{beside}{hurry}",
         f'  node [shape=box, style="filled,rounded", fixedsize=true, fontname="{style.FONT}", fontsize=9];',
         f'  edge [fontname="{style.FONT}", fontsize=8, arrowsize=0.55, penwidth=0.9];',
         *_members(picture, picture.top, "  ", layout),
     ]
-    for number, arrow in enumerate(drawn(picture)):
+    for number, arrow in enumerate(arrows):
         lines.append("  " + _edge(arrow, number))
     return "\n".join([*lines, "}"]) + "\n"
 
