@@ -243,7 +243,7 @@ def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor |
             wanted[node, index] = gradient
         if accumulate and (node.op == "leaf" or (node.grads is not None and index in node.grads)):
             if state.recorder is not None:
-                state.recorder.touch(node)
+                state.recorder.look(node)
             node.grads = {} if node.grads is None else node.grads
             old = node.grads.get(index)
             if old is None:

@@ -226,6 +226,8 @@ class Graph:
     generators  random generators that the trace draws from -> the device where (like captured, of a trace)
     mutations   (tensor, edge): tensors of the outside that the function changed in place, and their new value
     gradients   leaf -> edge: the gradients that the function left in `.grad`
+    before      leaf -> its gradient before, a copy, where the function looks at it; None if it had none (of a trace)
+    cleared     leaves that the function left without a gradient (of a trace)
     changed     (position, edge): inputs that the function changed in place, and their new value (of a trace)
     visits      the steps of the backward passes that the function ran, in their order
     structure   how the outputs were nested: a function from the flat list back to the traced function's result
@@ -248,6 +250,8 @@ class Graph:
         self.constants = constants
         self.captured: list[Tensor] = []
         self.generators: dict[Any, str] = {}
+        self.before: dict[Node, Tensor | None] = {}
+        self.cleared: list[Node] = []
         self.changed: list[tuple[int, Edge]] = []
         self.mutations = list(mutations)
         self.gradients = dict(gradients or {})

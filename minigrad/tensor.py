@@ -251,6 +251,8 @@ class Tensor(Methods):
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient, None before the first backward pass."""
+        if state.recorder is not None and self.is_leaf and self.needs_grad and not state.recorder.forgot(self):
+            state.recorder.look(dispatch.edge_of(self)[0])
         if self.node is None or self.node.grads is None:
             return None
         return self.node.grads.get(self.index)
@@ -262,6 +264,8 @@ class Tensor(Methods):
         if value is not None and value.array.shape != self.array.shape:
             raise ValueError(f"a gradient of shape {list(value.array.shape)} does not fit {list(self.array.shape)}")
         if value is None and self.node is None:
+            if state.recorder is not None:
+                state.recorder.forget(self)
             return
         node, index = dispatch.edge_of(self)
         if state.recorder is not None:

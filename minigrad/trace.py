@@ -34,6 +34,8 @@ class Recorder:
         self.visits: list[Visit] = []
         self.generators: dict[Any, str] = {}  # random generators that the trace draws from: on which device
         self.leaves: dict[Node, dict[int, Tensor | None] | None] = {}  # gradients before the trace
+        self.forgotten: dict[int, Tensor] = {}  # by id: leaves without a node, told to have no gradient
+        self.before: dict[Node, Tensor | None] = {}  # those of them that the function looks at: what stands for them
 
     def add(self, node: Node, results: Sequence[Tensor]) -> None:
         """A new node and the tensors that are its outputs."""
@@ -87,6 +89,8 @@ class Recorder:
             return node, 0
         if tensor.needs_grad and tensor.is_leaf:
             node = dispatch.edge_of(tensor)[0]
+            if self.forgot(tensor):
+                self.touch(node)
         else:
             node = Node("constant", {}, (), ((tensor.array.shape, tensor.array.dtype),))
         if not node.name:
@@ -116,6 +120,36 @@ class Recorder:
         """A leaf's gradient is about to change: remember what it was."""
         if node not in self.leaves:
             self.leaves[node] = None if node.grads is None else dict(node.grads)
+
+    def forget(self, tensor: Tensor) -> None:
+        """A leaf that has no node yet, and so no gradient, is told to have none: what it had before does not matter."""
+        self.forgotten[id(tensor)] = tensor
+
+    def forgot(self, tensor: Tensor) -> bool:
+        return id(tensor) in self.forgotten
+
+    def look(self, node: Node) -> None:
+        """A leaf's gradient is about to be read. For one from before the trace stands a copy: at the next call the leaf
+        may have another one, in other memory, or none."""
+        if node in self.leaves:
+            return
+        self.touch(node)
+        if node in self.known and node not in self.constants:  # made by this trace
+            return
+        gradient = None if node.grads is None else node.grads.get(0)
+        if gradient is not None:
+            gradient = Tensor(gradient.array.copy(), Storage(gradient.storage.device))
+            node.grads = {0: gradient}
+        self.before[node] = gradient
+
+    def left(self) -> dict[Node, Tensor | None]:
+        """The gradients of leaves now, of those that are not as they were before the trace."""
+        now = {node: None if node.grads is None else node.grads.get(0) for node in self.leaves}
+        return {
+            node: gradient
+            for node, gradient in now.items()
+            if node not in self.before or gradient is not self.before[node] or id(gradient) in self.changed
+        }
 
 
 def metas_of(function: Callable[..., Any], metas: Sequence[Meta]) -> list[Meta]:
@@ -248,7 +282,7 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             result = function(*new_arguments, **new_keywords)
             outputs, structure = flatten(result)
             edges = [recorder.edge(output) for output in outputs]
-            left = {node: (node.grads or {}).get(0) for node in recorder.leaves}
+            left = recorder.left()
             gradients = {node: recorder.edge(gradient) for node, gradient in left.items() if gradient is not None}
             changed = [(i, recorder.edge(tensor)) for i, tensor in enumerate(stand_ins) if tensor.storage.version]
             mutations = [(tensor, recorder.edge(tensor)) for tensor, _, _ in recorder.changed.values()]
@@ -256,7 +290,8 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             state.recorder, state.backward_watch = before, watch
             recorder.restore()
         made = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
-        made.changed = changed
+        made.changed, made.before = changed, recorder.before
+        made.cleared = [node for node, gradient in left.items() if gradient is None]
         made.visits, made.captured, made.generators = recorder.visits, recorder.captured, recorder.generators
         return made
 

@@ -4,10 +4,10 @@
     loss = step(ids, targets)                # the first call of a shape traces and compiles, the others replay
 
 What the function reads of the outside (parameters, a learning rate tensor, a random counter) is read live at every
-call, what it changes in place is written back, and gradients that it leaves appear in `.grad`: of what it reads of the
-outside in place of those that were there, so they do not add up over calls. What is no tensor is a
-constant of the plan: arguments are told apart by value or identity, but what Python reads of the outside (the mode that
-`module.eval()` sets, a global) stays as it was when the plan was made.
+call, what it changes in place is written back, and gradients that it leaves appear in `.grad`, added to those that were
+there unless it forgets them first. What is no tensor is a constant of the plan: arguments are told apart by value or
+identity, but what Python reads of the outside (the mode that `module.eval()` sets, a global) stays as it was when the
+plan was made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minigrad.compiler.passes import (
 )
 from minigrad.compiler.plan import Plan
 from minigrad.compiler.projection import chunk_projection
-from minigrad.graph import Graph, state
+from minigrad.graph import Graph, Node, state
 from minigrad.tensor import Storage, Tensor
 from minigrad.trace import flatten, trace
 
@@ -59,15 +59,16 @@ def optimise(graph: Graph) -> list[tuple[str, Graph]]:
 
 
 class Compiled:
-    """A function that replays plans: one for each combination of shapes, dtypes and other arguments, and of them those
-    `keep` that were used last, since each holds memory. A plan is made anew when a tensor that it captured was given
-    other memory (`parameter.data = ...`)."""
+    """A function that replays plans: one for each combination of shapes, dtypes and other arguments, and of leaves that
+    have a gradient already where the function looks at it. Kept are those `keep` that were used last, since each holds
+    memory. A plan is made anew when a tensor that it captured was given other memory (`parameter.data = ...`)."""
 
     def __init__(self, function: Callable[..., Any], keep: int = 8) -> None:
         self.function, self.keep = function, keep
         self.plans: dict[Any, tuple[Plan, list[tuple[str, Graph]]]] = {}
         self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
-        self._table = threading.Lock()  # on both; a plan has its own
+        self._leaves: dict[Any, dict[Node, None]] = {}  # of a call: those whose gradient of before it looks at
+        self._table = threading.Lock()  # on all three; a plan has its own
         self.__name__ = getattr(function, "__name__", "compiled")
         self.__doc__ = function.__doc__
 
@@ -80,11 +81,14 @@ class Compiled:
             tensors, rebuild = flatten((arguments, keywords))
             others = _constant(rebuild([_TENSOR] * len(tensors)))
         metas = tuple([(t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors])
-        key = (metas, others, state.grad_enabled)
+        call = (metas, others, state.grad_enabled)
         with self._table:
+            key = self._key(call)
             found = self.plans.pop(key, None)
             if found is None or self._moved(key):
                 traced = _changed(trace(self.function)(*arguments, **keywords))
+                self._leaves.setdefault(call, {}).update(dict.fromkeys(traced.before))
+                key = self._key(call)
                 stages = optimise(traced)
                 found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
                 self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
@@ -92,10 +96,16 @@ class Compiled:
             if len(self.plans) > self.keep:
                 oldest = next(iter(self.plans))
                 del self.plans[oldest], self._bound[oldest]
+                if not any(other[0] == oldest[0] for other in self.plans):
+                    del self._leaves[oldest[0]]
         plan, stages = found
         traced = stages[0][1]
         for generator, device in traced.generators.items():
             generator.move(device)
+        with no_grad():
+            for leaf, copy in traced.before.items():
+                if copy is not None:
+                    copy.copy_(_gradient(leaf))
         outputs = plan.run([tensor.array for tensor in tensors])
         graph = plan.graph
         for tensor, _ in graph.mutations:
@@ -106,15 +116,25 @@ class Compiled:
                 _accumulate(tensors[traced.inputs.index(leaf)], gradient)
             else:
                 leaf.grads = {0: gradient}
+        for leaf in traced.cleared:
+            leaf.grads = None
         made = [Tensor(output, Storage(plan.device)) for output in outputs]
         with no_grad():
             for position, _ in reversed(traced.changed):
                 tensors[position].copy_(made.pop())
         return graph.structure(made)
 
+    def _key(self, call: Any) -> Any:
+        """What tells a plan for this call from others."""
+        return call, tuple([_gradient(leaf) is not None for leaf in self._leaves.get(call, ())])
+
     def _moved(self, key: Any) -> bool:
         """Was a captured tensor given other memory since the plan was made?"""
         return any(tensor.array is not array for tensor, array in self._bound[key])
+
+
+def _gradient(leaf: Node) -> Tensor | None:
+    return None if leaf.grads is None else leaf.grads.get(0)
 
 
 def _accumulate(argument: Tensor, gradient: Tensor) -> None:
