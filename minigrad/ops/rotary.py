@@ -47,7 +47,6 @@ rope_op: Op = op(
 def rope(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     """x ``(..., T, d)`` with the pairs of row t turned by the angles whose cosines and sines, cos[t] and sin[t]
     ``(T, d / 2)``: pairs (0, 1), (2, 3), ... if `interleaved`, else (i, i + d / 2)."""
-    learned = cos.needs_grad or sin.needs_grad  # the node takes them for constants
-    if learned or x.storage.device != "cpu":  # there the steps are fused
+    if cos.needs_grad or sin.needs_grad:  # the node takes them for constants
         return _steps(x, cos, sin, interleaved=interleaved, back=False)
     return rope_op(x, cos, sin, interleaved=interleaved, back=False)

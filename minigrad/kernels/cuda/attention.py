@@ -20,12 +20,13 @@ from minigrad.kernels.cuda import decode_attention, flash
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.dropout import threshold
 from minigrad.kernels.cuda.head_tiles import HEAD_SIZES
+from minigrad.kernels.cuda.heads import as_four, four_shape, has_rows, in_pairs, in_vectors, row_strides, rows_of_heads
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
 from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.products import product
 from minigrad.kernels.cuda.scores import LOW, MaskRows, Rows, Seen, Sizes, base_of
 from minigrad.kernels.cuda.teams import WARP, maxima, sums
-from minigrad.kernels.cuda.tiles import CHUNK, NARROW, POINTER, WIDEN, ZERO
+from minigrad.kernels.cuda.tiles import NARROW, POINTER, WIDEN, ZERO
 
 FEW = 4  # queries up to which keys are split over blocks
 ROWS = 4  # rows of a block of the kernels over rows: a warp each
@@ -140,8 +141,8 @@ def _told(
     t_query, t_key = query.shape[-2], key.shape[-2]
     masks = rest[: len(rest) - bool(dropout)]
     mask, strides = _mask(calls, masks, (*query.shape[:-1], t_key))
-    heads = _four_shape(query.shape)[1]
-    sizes = Sizes(t_query, t_key, query.shape[-1], value.shape[-1], heads, heads // _four_shape(key.shape)[1])
+    heads = four_shape(query.shape)[1]
+    sizes = Sizes(t_query, t_key, query.shape[-1], value.shape[-1], heads, heads // four_shape(key.shape)[1])
     near = window - 1 if window else t_query + t_key  # the largest distance that is seen
     ahead = t_key - t_query  # of a query's position
     seen = Seen(ahead - near, ahead + 1 if causal else ahead + near + 1, len(masks), int(bool(slopes)))
@@ -244,9 +245,9 @@ def flash_attention(
         _weights(calls, query, key, told, weights, heights)
         product(calls, weights, value, out)
     else:
-        q, k, v = (_rows(calls, x) for x in (query, key, value))
-        target = _four(calls, out) if _has_rows(out) else calls.scratch(_four_shape(out.shape), out.dtype)
-        vector = _vector(q, k, v)
+        q, k, v = (rows_of_heads(calls, x) for x in (query, key, value))
+        target = as_four(calls, out) if has_rows(out) else calls.scratch(four_shape(out.shape), out.dtype)
+        vector = in_vectors(q, k, v)
         if few:
             _decode(calls, q, k, v, target, heights, told, vector)
         else:
@@ -254,9 +255,9 @@ def flash_attention(
             shape = flash.forward_shape(dtype, width, q.shape[-2], vector, told.dropping)
             _launch(
                 calls, flash.forward_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
-                [target, heights], [target], _paired(target), flash.shared_bytes(dtype, width, shape, 1),
+                [target, heights], [target], in_pairs(target), flash.shared_bytes(dtype, width, shape, 1),
             )  # fmt: skip
-        if not _has_rows(out):
+        if not has_rows(out):
             calls.copy(out, target.reshape(out.shape))
     if heights is not lse:
         calls.copy(lse, heights)
@@ -272,7 +273,7 @@ def _launch(
     batches, heads, tokens, _ = own.shape
     calls.launch(
         kernel, (-(-tokens // shape.rows), heads, batches), shape.threads, q, k, v, told.mask, told.slopes, told.draw,
-        *arrays, *(Rows(*_strides(x)) for x in (q, k, v, *rows)), told.mask_at, told.sizes, told.seen, told.drops,
+        *arrays, *(Rows(*row_strides(x)) for x in (q, k, v, *rows)), told.mask_at, told.sizes, told.seen, told.drops,
         paired, told.keeps, told.scale, shared=shared,
     )  # fmt: skip
 
@@ -292,12 +293,12 @@ def _decode(
     calls.launch(
         decode_attention.split_kernel(dtype, lanes, vector), (blocks, heads * t_query, batches),
         decode_attention.THREADS, q, k, v, told.mask, told.slopes, out, lse, parts, statistics,
-        *(Rows(*_strides(x)) for x in (q, k, v, out)), told.mask_at, sizes, told.seen, told.scale,
+        *(Rows(*row_strides(x)) for x in (q, k, v, out)), told.mask_at, sizes, told.seen, told.scale,
     )  # fmt: skip
     if several:
         calls.launch(
             decode_attention.combine_kernel(dtype), (heads * t_query, batches), decode_attention.THREADS,
-            parts, statistics, out, lse, blocks, sizes, Rows(*_strides(out)),
+            parts, statistics, out, lse, blocks, sizes, Rows(*row_strides(out)),
         )  # fmt: skip
 
 
@@ -317,11 +318,11 @@ def flash_attention_grad(
         _weights(calls, query, key, told, weights, calls.scratch(lse.shape, FLOAT32))
         _grad_of_weights(calls, g, query, key, value, weights, outputs, told.scale)
         return True
-    up, q, k, v, r = (_rows(calls, x) for x in (g, query, key, value, result))
+    up, q, k, v, r = (rows_of_heads(calls, x) for x in (g, query, key, value, result))
     heights = calls.contiguous(lse)
-    targets = [_four(calls, x) if _has_rows(x) else calls.scratch(_four_shape(x.shape), x.dtype) for x in outputs]
+    targets = [as_four(calls, x) if has_rows(x) else calls.scratch(four_shape(x.shape), x.dtype) for x in outputs]
     dq, dk, dv = targets
-    vector = _vector(up, q, k, v)
+    vector = in_vectors(up, q, k, v)
     width = next(s for s in HEAD_SIZES if s >= size)
     if not flash.grad_key_fits(dtype, width, vector, told.dropping):
         return False
@@ -329,15 +330,15 @@ def flash_attention_grad(
     shape = flash.grad_query_shape(dtype, width, told.sizes.t_query, vector, told.dropping)
     _launch(
         calls, flash.grad_query_kernel(dtype, width, vector, shape, told.dropping), shape, told, q, q, k, v,
-        [up, r, heights, delta, dq], [up, r, dq], _paired(dq), flash.shared_bytes(dtype, width, shape, 2),
+        [up, r, heights, delta, dq], [up, r, dq], in_pairs(dq), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
     shape = flash.grad_key_shape(dtype, width, told.sizes.t_key, vector, told.dropping)
     _launch(
         calls, flash.grad_key_kernel(dtype, width, vector, shape, told.dropping), shape, told, k, q, k, v,
-        [up, heights, delta, dk, dv], [up, dk, dv], _paired(dk, dv), flash.shared_bytes(dtype, width, shape, 2),
+        [up, heights, delta, dk, dv], [up, dk, dv], in_pairs(dk, dv), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
     for output, target in zip(outputs, targets, strict=True):
-        if not _has_rows(output):
+        if not has_rows(output):
             calls.copy(output, target.reshape(output.shape))
     return True
 
@@ -349,44 +350,6 @@ def _swapped(x: DeviceArray) -> DeviceArray:
     return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
 
 
-def _four_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    lead = len(shape) - 2
-    return (1,) * (2 - lead) + tuple(shape) if lead <= 2 else (1, math.prod(shape[:lead]), *shape[lead:])
-
-
-def _four(calls: DeviceCalls, x: DeviceArray) -> DeviceArray:
-    """Leading dimensions as two (batches, heads); a copy only of more of them that are not contiguous."""
-    return (x if x.ndim <= 4 else calls.contiguous(x)).reshape(_four_shape(x.shape))
-
-
-def _has_rows(x: DeviceArray) -> bool:
-    """Can a kernel read and write x where it is: contiguous elements, and leading dimensions that are two?"""
-    return (x.shape[-1] == 1 or x.strides[-1] == x.itemsize) and (x.ndim <= 4 or x.is_contiguous)
-
-
-def _rows(calls: DeviceCalls, x: DeviceArray) -> DeviceArray:
-    """x ``(batches, heads, T, d)`` with contiguous elements."""
-    return _four(calls, x if _has_rows(x) else calls.contiguous(x))
-
-
-def _strides(x: DeviceArray) -> list[int]:
-    """Strides of batches, heads and rows in elements; 0 for one of them."""
-    return [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape[:3], x.strides[:3], strict=True)]
-
-
-def _vector(*arrays: DeviceArray) -> bool:
-    """Are all rows made of aligned pieces of 16 bytes?"""
-    width = CHUNK[arrays[0].dtype.name]
-    return all(
-        x.pointer % 16 == 0 and x.shape[-1] % width == 0 and not any(s % width for s in _strides(x)) for x in arrays
-    )
-
-
-def _paired(*arrays: DeviceArray) -> int:
-    """Do all rows begin at a multiple of two elements' size?"""
-    return int(all(x.pointer % (2 * x.itemsize) == 0 and not any(s % 2 for s in _strides(x)) for x in arrays))
-
-
 def _mask(calls: DeviceCalls, mask: Sequence[DeviceArray], shape: Sequence[int]) -> tuple[DeviceArray, list[int]]:
     """The mask's bytes, and the strides of (batches, heads, queries, keys), 0 where it is broadcast."""
     if not mask:
@@ -396,6 +359,6 @@ def _mask(calls: DeviceCalls, mask: Sequence[DeviceArray], shape: Sequence[int])
     strides = [0] * missing + [0 if n == 1 else s for n, s in zip(given.shape, given.strides, strict=True)]
     whole = given.window(tuple(shape), tuple(strides), 0)
     if len(shape) > 4:
-        whole = _four(calls, whole)
+        whole = as_four(calls, whole)
         return whole, list(whole.strides)
     return given, [0] * (4 - len(shape)) + strides

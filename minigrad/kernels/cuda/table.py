@@ -32,6 +32,7 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "joins": (("cat join slice_add strided_scatter strided_add tril triu", _ALL),),
     "random": (("random_uniform", ("int64",)),),
     "dropout": (("dropout", _FLOATS),),
+    "rotary": (("rope", _FLOATS),),
     "adam": (("adam", ("float32",)),),
     "halves": (
         ("softmax log_softmax softmax_grad layer_norm layer_norm_grad rms_norm rms_norm_grad", _HALVES),
