@@ -12,6 +12,7 @@ import numpy as np
 
 from minigrad import dtypes, random
 from minigrad.device import resolve
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.shape import filled, flatten_arguments, placed, uninitialised
 from minigrad.tensor import Tensor
 
@@ -191,3 +192,6 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(
         t.reshape([n if i == j else 1 for j, n in enumerate(shape)]).expand(shape) for i, t in enumerate(tensors)
     )
+
+
+expect_tensors(globals())

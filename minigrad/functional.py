@@ -7,6 +7,7 @@ from typing import Any
 from minigrad import dtypes, random
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.attention import attention_weights, checked
 from minigrad.ops.dropout import dropout as _dropout
 from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
@@ -222,3 +223,6 @@ def scaled_dot_product_attention(
     else:
         weights = attention_weights(query, key, mask, factor)
     return matmul(dropout(weights, dropout_p), value)
+
+
+expect_tensors(globals())

@@ -17,6 +17,7 @@ from minigrad import dtypes
 from minigrad.device import resolve
 from minigrad.graph import state
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.registry import Array, op
 from minigrad.ops.shape import placed
 from minigrad.tensor import Tensor
@@ -238,3 +239,6 @@ def multinomial(
     edges = weights.cumsum(-1)
     points = rand(*w.shape[:-1], num_samples, generator=generator, dtype=dtypes.float64) * edges[..., -1:]
     return (points.unsqueeze(-1) >= edges[..., None, :-1]).sum(-1)
+
+
+expect_tensors(globals())

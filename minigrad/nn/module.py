@@ -15,6 +15,7 @@ from minigrad import dtypes
 from minigrad.autograd import no_grad
 from minigrad.creation import as_tensor
 from minigrad.graph import quiet, state
+from minigrad.ops.arguments import no_tensor
 from minigrad.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -81,9 +82,13 @@ class Module:
             with quiet():
                 return self._run(args, kwargs)
         except Exception as error:
-            if not hasattr(error, "__notes__"):  # the innermost module only
+            problem = no_tensor(self.forward, args, kwargs) if isinstance(error, AttributeError) else None
+            shown = error if problem is None else TypeError(problem)
+            if not hasattr(shown, "__notes__"):  # the innermost module only
                 path = ".".join(name for name, _ in state.scope if name)
-                error.add_note(f"in module {path or 'the outermost one'} ({type(self).__name__})")
+                shown.add_note(f"in module {path or 'the outermost one'} ({type(self).__name__})")
+            if shown is not error:
+                raise shown from None
             raise
         finally:
             state.scope = outer

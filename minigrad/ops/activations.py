@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import anywhere, erf, exp, floating, off_zero, one, sigmoid, tanh, where
 from minigrad.ops.elementwise import log1p as _log1p
 from minigrad.ops.elementwise import maximum as _maximum
@@ -126,3 +127,6 @@ leaky_relu_op = op(
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x."""
     return leaky_relu_op(floating(x), negative_slope=float(negative_slope))
+
+
+expect_tensors(globals())

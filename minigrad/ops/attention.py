@@ -12,6 +12,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import cast, exp, where
 from minigrad.ops.matmul import matmul
 from minigrad.ops.reduce import amax, sum
@@ -192,3 +193,6 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
         fits = False
     if not fits:
         raise ValueError(f"a mask of shape {list(mask.array.shape)} does not broadcast to the scores {list(shape)}")
+
+
+expect_tensors(globals())

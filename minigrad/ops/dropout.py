@@ -10,6 +10,7 @@ import numpy as np
 
 from minigrad import dtypes, random
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import cast
 from minigrad.ops.registry import Op, Sample, op
 from minigrad.tensor import Tensor
@@ -47,3 +48,6 @@ dropout_op: Op = op(
 def dropout(x: Tensor, key: Tensor, p: float) -> Tensor:
     """x with elements dropped by the draw `key`, of as many words as x has elements. 0 < p < 1."""
     return dropout_op(x, key, p=p)
+
+
+expect_tensors(globals())

@@ -29,7 +29,7 @@ def as_operand(value: Any, other: Tensor | None = None) -> Tensor:
     if isinstance(value, np.ndarray):
         dtypes.category(value.dtype)
         return Tensor(value)
-    raise TypeError(f"expected a tensor or a number, got {type(value).__name__}")
+    raise TypeError(f"expected a tensor or a number, got {type(value).__name__}: make it a tensor with mg.tensor(...)")
 
 
 def pair(a: Any, b: Any) -> tuple[Tensor, Tensor]:
@@ -191,6 +191,7 @@ bitwise_not_op = op(
 
 def bitwise_not(x: Tensor) -> Tensor:
     """Logical not of booleans, bitwise of integers. Raises TypeError for floating tensors."""
+    x = as_operand(x)
     if dtypes.is_floating(x.array.dtype):
         raise TypeError(f"~ needs a bool or integer tensor, got {dtypes.name(x.array.dtype)}: compare with 0 first")
     return bitwise_not_op(x)
@@ -535,7 +536,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
 
     Raises TypeError for a mask that is not bool, OverflowError for a value that this dtype does not hold.
     """
-    mask = as_operand(mask)
+    x, mask = as_operand(x), as_operand(mask)
     if mask.array.dtype != dtypes.bool_:
         raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
     filler = value if isinstance(value, Tensor) else Tensor(dtypes.scalar(value, x.array.dtype, exact=True), LITERAL)
@@ -547,6 +548,7 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
     Raises ValueError without a bound, and for a number that is NaN as a bound.
     """
+    x = as_operand(x)
     if min is None and max is None:
         raise ValueError("clamp needs min, max, or both")
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):

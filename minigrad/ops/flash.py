@@ -18,6 +18,7 @@ import numpy as np
 from minigrad import dtypes, random
 from minigrad.ops import attention as plain
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import bitwise_and, cast
 from minigrad.ops.matmul import matmul
 from minigrad.ops.reduce import sum
@@ -277,3 +278,6 @@ def flash_attention(
     factor = query.array.shape[-1] ** -0.5 if scale is None else scale
     key, value = cast(key, dtype=dtype), cast(value, dtype=dtype)
     return flash_op(query, key, value, *rest, scale=float(factor), causal=bool(causal), **options)[0]
+
+
+expect_tensors(globals())

@@ -14,6 +14,7 @@ import numpy as np
 
 from minigrad import dispatch, dtypes
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import as_operand, cast
 from minigrad.ops.registry import Array, Meta, Op, op
 from minigrad.ops.rules import normalise_dim
@@ -539,3 +540,6 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Te
         raise TypeError(f"embedding: ids must be integers, got {dtypes.name(ids.array.dtype)}")
     vocab = weight.array.shape[0]
     return embedding_op(weight, ids, padding_idx=None if padding_idx is None else padding_idx % vocab)
+
+
+expect_tensors(globals())

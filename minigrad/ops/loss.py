@@ -8,6 +8,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import cast, exp, where
 from minigrad.ops.index import gather, one_hot
 from minigrad.ops.normalise import _log_softmax, log_softmax
@@ -195,3 +196,6 @@ def cross_entropy(
         logits, targets, ignore_index=ignore_index, label_smoothing=float(label_smoothing), reduction=reduction
     )[0]
     return result.reshape(()) if single else result
+
+
+expect_tensors(globals())

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from minigrad.ops import rules
-from minigrad.ops.elementwise import mul, pair
+from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.elementwise import as_operand, mul, pair
 from minigrad.ops.registry import Meta, Op, op
 from minigrad.ops.shape import reshape, transpose, unsqueeze
 from minigrad.tensor import Tensor
@@ -41,10 +42,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     Raises ValueError with both shapes where they do not fit, TypeError for operands that are not tensors.
     """
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-        raise TypeError(f"matmul needs two tensors, got {type(a).__name__} and {type(b).__name__}")
-    a, b = pair(a, b)
     left, right = a.array.shape, b.array.shape
+    a, b = pair(a, b)
     if not left or not right:
         raise ValueError("matmul: a zero-dimensional tensor cannot be multiplied as a matrix: use *")
     inner = right[-2] if len(right) > 1 else right[0]
@@ -94,16 +93,19 @@ def _check_batches(left: tuple[int, ...], right: tuple[int, ...]) -> None:
         ) from None
 
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
+def einsum(equation: str, *operands: Any) -> Tensor:
     """Einstein summation of one or more tensors ("bhqd,bhkd->bhqk", "...ij,jk->...ik"); no index twice in one operand.
 
     Raises ValueError where the equation and the shapes disagree.
     """
+    if not isinstance(equation, str):
+        raise TypeError(f"einsum: the equation must be text like 'ij,jk->ik', got {type(equation).__name__}")
     text = equation.replace(" ", "")
     left, arrow, output = text.partition("->")
     terms = left.split(",")
     if len(operands) == 1 and not isinstance(operands[0], Tensor):
         operands = tuple(operands[0])
+    operands = tuple(as_operand(operand) for operand in operands)
     if len(terms) != len(operands):
         raise ValueError(f"einsum: {equation!r} names {len(terms)} operands, got {len(operands)}")
     terms, dots = _spell_out(terms, operands)
@@ -169,3 +171,6 @@ def _contract(
     product = matmul_op(left, right)
     term = "".join((*batch, *rows, *columns))
     return term, reshape(product, [sizes[c] for c in term])
+
+
+expect_tensors(globals())

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, where
 from minigrad.ops.reduce import Dims, amax, mean, rounded_once, sum
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
@@ -301,3 +302,6 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
         weight = Tensor(np.ones(x.array.shape[-1:], x.array.dtype))
     _check("rms_norm", x, weight)
     return rms_norm_op(x, cast(weight, dtype=x.array.dtype), eps=float(eps))[0]
+
+
+expect_tensors(globals())

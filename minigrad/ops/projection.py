@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.ops import loss
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.matmul import matmul
 from minigrad.ops.registry import Array, Op, Sample, op
 from minigrad.tensor import Tensor
@@ -113,3 +114,6 @@ def linear_cross_entropy(
         x.reshape(-1, d), weight, targets.reshape(-1), ignore_index=ignore_index,
         label_smoothing=float(label_smoothing), reduction=reduction,
     )  # fmt: skip
+
+
+expect_tensors(globals())

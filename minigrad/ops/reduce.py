@@ -13,6 +13,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import as_operand, cast, floating, isfinite, isnan, where
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
@@ -369,3 +370,6 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Chosen:
         raise ValueError(f"topk: k = {k} is not between 0 and {n}, the size of dimension {dim}")
     values, indices = sort(x, d, descending=largest)
     return Chosen(values.narrow(d, 0, k), indices.narrow(d, 0, k)) if x.array.ndim else Chosen(values, indices)
+
+
+expect_tensors(globals())

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.registry import Op, Sample, op
 from minigrad.ops.shape import cat, flatten, stack
 from minigrad.tensor import Tensor
@@ -50,3 +51,6 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     if cos.needs_grad or sin.needs_grad:  # the node takes them for constants
         return _steps(x, cos, sin, interleaved=interleaved, back=False)
     return rope_op(x, cos, sin, interleaved=interleaved, back=False)
+
+
+expect_tensors(globals())

@@ -9,6 +9,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
 from minigrad.tensor import Storage, Tensor
@@ -534,3 +535,6 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of matrices ``(..., m, n)``, zeros below `diagonal`."""
     return _matrices("triu", x, diagonal)
+
+
+expect_tensors(globals())

@@ -150,7 +150,7 @@ def test_numpy_operands() -> None:
         assert product.dtype == mg.float32
         assert product.requires_grad
     assert (np.ones((2, 3)) + x).dtype == mg.float64  # an array is not weak
-    with pytest.raises(TypeError, match="two tensors"):
+    with pytest.raises(TypeError, match="must be a tensor, got ndarray"):
         np.ones((2, 2), np.float32) @ x
 
 

@@ -29,7 +29,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "matmul inner": (lambda: A @ B, ValueError, r"\[2, 3\] and \[4, 5\] do not fit.*\(3\).*\(4\)"),
     "matmul batch": (lambda: mg.ones(2, 3, 4) @ mg.ones(5, 4, 3), ValueError, "leading dimensions"),
     "matmul 0d": (lambda: mg.tensor(1.0) @ A, ValueError, r"use \*"),
-    "matmul number": (lambda: A @ 2.0, TypeError, "two tensors"),
+    "matmul number": (lambda: A @ 2.0, TypeError, "matmul: b must be a tensor, got float"),
     "outer": (lambda: mg.outer(A, V), ValueError, "two vectors"),
     "dot": (lambda: mg.dot(V, mg.ones(2)), ValueError, "one length"),
     "einsum count": (lambda: mg.einsum("ij,jk->ik", A), ValueError, "names 2 operands, got 1"),
