@@ -222,8 +222,9 @@ class PairsTask:
         """The answers as token ids from BEGIN on, up to END where the model wrote it, filled up with PAD."""
         found: list[list[int]] = []
         device = device_of(self.model)
-        for start in range(0, len(questions), 64):
-            sources = [self.tokenizer.encode(question) for question in questions[start : start + 64]]
+        together = max(1, min(64, 256 // max(beams, 1)))  # many beams need as much memory as many questions
+        for start in range(0, len(questions), together):
+            sources = [self.tokenizer.encode(question) for question in questions[start : start + together]]
             if not all(sources):
                 raise ValueError("there is nothing to translate: a text is empty")
             begin = mg.full((len(sources), 1), BEGIN, dtype=mg.int64, device=device)

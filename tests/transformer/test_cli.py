@@ -336,7 +336,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("generate {runs}/text --min-p 2", "min_p must lie in [0, 1]"),
         ("generate {runs}/reverse", "does not continue texts, it answers: use translate"),
         ("translate {runs}/text a", "does not answer, it continues texts: use generate"),
-        ("translate {runs}/reverse a --beams 0", "--beams must be at least 1, got 0"),
+        ("translate {runs}/reverse a --beams 0", "--beams must be from 1 to 259, the vocabulary, got 0"),
+        ("translate {runs}/reverse a --beams 5000", "--beams must be from 1 to 259, the vocabulary, got 5000"),
         (
             "translate {runs}/reverse 012345678901234567890123456789012",
             "source of 33 tokens does not fit the model's 32",

@@ -235,11 +235,11 @@ def _as_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterable[str]:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    if options.beams < 1:
-        raise ValueError(f"--beams must be at least 1, got {options.beams}")
     task = _load(options.checkpoint, options.device)
     if not isinstance(task, tasks.PairsTask):
         raise ValueError(f"{options.checkpoint} does not answer, it {task.purpose}")
+    if not 1 <= options.beams <= task.tokenizer.vocab:
+        raise ValueError(f"--beams must be from 1 to {task.tokenizer.vocab}, the vocabulary, got {options.beams}")
     texts = options.text or [line.rstrip("\n") for line in sys.stdin]
     for answer in task.answers(texts, options.beams):
         print(answer)
