@@ -10,15 +10,16 @@ Rows may lie anywhere with contiguous elements (heads inside of rows, a part of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.kernels.cuda import decode_attention, flash
+from minigrad.kernels.cuda import decode_attention, elementwise, flash
 from minigrad.kernels.cuda.calls import DeviceCalls
-from minigrad.kernels.cuda.dropout import threshold
+from minigrad.kernels.cuda.dropout import MOST, threshold
+from minigrad.kernels.cuda.dropout import dropout as drop
 from minigrad.kernels.cuda.head_tiles import HEAD_SIZES
 from minigrad.kernels.cuda.heads import as_four, four_shape, has_rows, in_pairs, in_vectors, row_strides, rows_of_heads
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
@@ -26,7 +27,7 @@ from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.products import product
 from minigrad.kernels.cuda.scores import LOW, MaskRows, Rows, Seen, Sizes, base_of
 from minigrad.kernels.cuda.teams import WARP, maxima, sums
-from minigrad.kernels.cuda.tiles import NARROW, POINTER, WIDEN, ZERO
+from minigrad.kernels.cuda.tiles import CHUNK, NARROW, POINTER, WIDEN, ZERO
 
 FEW = 4  # queries up to which keys are split over blocks
 ROWS = 4  # rows of a block of the kernels over rows: a warp each
@@ -177,7 +178,7 @@ def attention_grad(
 ) -> bool:
     """(dQ, dK, dV) from the weights."""
     g, query, key, value, weights, *_ = inputs
-    _grad_of_weights(calls, g, query, key, value, calls.contiguous(weights), outputs, scale)
+    _grad_of_weights(calls, g, query, key, value, calls.contiguous(weights), outputs, scale, lambda weights: weights)
     return True
 
 
@@ -202,9 +203,12 @@ def _grad_of_weights(
     weights: DeviceArray,
     outputs: Sequence[DeviceArray],
     scale: float,
+    dropped: Callable[[DeviceArray], DeviceArray],
 ) -> None:
+    """dropped: what dropout makes of the weights, and of the gradients of what it made of them."""
     d = calls.scratch(weights.shape, weights.dtype)
     product(calls, g, _swapped(value), d)
+    d = dropped(d)
     if d.size:
         rows = d.size // d.shape[-1]
         calls.launch(
@@ -212,18 +216,32 @@ def _grad_of_weights(
         )
     product(calls, d, key, outputs[0])
     product(calls, _swapped(d), query, outputs[1])
-    product(calls, _swapped(weights), g, outputs[2])
+    product(calls, _swapped(dropped(weights)), g, outputs[2])
 
 
 # --- flash attention ------------------------------------------------------------------------------------
 
 
 def _served(query: DeviceArray, key: DeviceArray, value: DeviceArray, dropout: float) -> bool:
-    """Not empty sequences; beyond the flash kernels' head sizes neither dropout nor shared heads."""
+    """Not empty sequences; beyond the flash kernels' head sizes no shared heads, and no more draws than count."""
     if not query.size or not key.size or not value.size:
         return False
     wide = max(query.shape[-1], value.shape[-1]) > HEAD_SIZES[-1]
-    return not wide or (not dropout and query.shape[:-2] == key.shape[:-2])
+    counted = not dropout or math.prod(query.shape[:-1]) * key.shape[-2] <= MOST
+    return not wide or (counted and query.shape[:-2] == key.shape[:-2])
+
+
+def _dropper(calls: DeviceCalls, told: Told, p: float) -> Callable[[DeviceArray], DeviceArray]:
+    """Dropout of arrays that lie as the weights do."""
+
+    def dropped(weights: DeviceArray) -> DeviceArray:
+        if not told.dropping:
+            return weights
+        made = calls.scratch(weights.shape, weights.dtype)
+        drop(calls, [weights, told.draw], [made], p=p)
+        return made
+
+    return dropped
 
 
 def flash_attention(
@@ -243,7 +261,7 @@ def flash_attention(
     if size > HEAD_SIZES[-1] and not few:
         weights = calls.scratch((*query.shape[:-1], key.shape[-2]), query.dtype)
         _weights(calls, query, key, told, weights, heights)
-        product(calls, weights, value, out)
+        product(calls, _dropper(calls, told, dropout)(weights), value, out)
     else:
         q, k, v = (rows_of_heads(calls, x) for x in (query, key, value))
         target = as_four(calls, out) if has_rows(out) else calls.scratch(four_shape(out.shape), out.dtype)
@@ -316,16 +334,23 @@ def flash_attention_grad(
     if size > HEAD_SIZES[-1]:
         weights = calls.scratch((*query.shape[:-1], key.shape[-2]), query.dtype)
         _weights(calls, query, key, told, weights, calls.scratch(lse.shape, FLOAT32))
-        _grad_of_weights(calls, g, query, key, value, weights, outputs, told.scale)
+        dropped = _dropper(calls, told, dropout)
+        _grad_of_weights(calls, g, query, key, value, weights, outputs, told.scale, dropped)
         return True
     up, q, k, v, r = (rows_of_heads(calls, x) for x in (g, query, key, value, result))
     heights = calls.contiguous(lse)
-    targets = [as_four(calls, x) if has_rows(x) else calls.scratch(four_shape(x.shape), x.dtype) for x in outputs]
-    dq, dk, dv = targets
     vector = in_vectors(up, q, k, v)
     width = next(s for s in HEAD_SIZES if s >= size)
-    if not flash.grad_key_fits(dtype, width, vector, told.dropping):
-        return False
+    fits = flash.grad_key_fits(dtype, width, vector, told.dropping)
+    if not fits:  # aligned rows need fewer registers
+        up, q, k, v, r = (_aligned(calls, x) for x in (up, q, k, v, r))
+        vector, told = True, told._replace(sizes=told.sizes._replace(d_key=q.shape[-1], d_value=v.shape[-1]))
+    direct = [fits and has_rows(x) for x in outputs]
+    targets = [
+        as_four(calls, x) if there else calls.scratch((*four_shape(x.shape)[:-1], rows.shape[-1]), x.dtype)
+        for x, there, rows in zip(outputs, direct, (q, k, v), strict=True)
+    ]
+    dq, dk, dv = targets
     delta = calls.scratch(q.shape[:-1], FLOAT32)
     shape = flash.grad_query_shape(dtype, width, told.sizes.t_query, vector, told.dropping)
     _launch(
@@ -337,10 +362,19 @@ def flash_attention_grad(
         calls, flash.grad_key_kernel(dtype, width, vector, shape, told.dropping), shape, told, k, q, k, v,
         [up, heights, delta, dk, dv], [up, dk, dv], in_pairs(dk, dv), flash.shared_bytes(dtype, width, shape, 2),
     )  # fmt: skip
-    for output, target in zip(outputs, targets, strict=True):
-        if not has_rows(output):
-            calls.copy(output, target.reshape(output.shape))
+    for output, target, there in zip(outputs, targets, direct, strict=True):
+        if not there:
+            calls.copy(output, target[:, :, :, : output.shape[-1]].reshape(output.shape))
     return True
+
+
+def _aligned(calls: DeviceCalls, x: DeviceArray) -> DeviceArray:
+    """Rows filled up with zeros to aligned pieces of 16 bytes."""
+    d, piece = x.shape[-1], CHUNK[x.dtype.name]
+    made = calls.scratch((*x.shape[:-1], -(-d // piece) * piece), x.dtype)
+    elementwise.fill(calls, made, 0)
+    calls.copy(made[:, :, :, :d], x)
+    return made
 
 
 # --- layouts --------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from minigrad.kernels.cuda.tiles import DTYPES, NARROW, POINTER, WIDEN, ZERO
 
 THREADS = 256
 WORDS = 4  # of a block of Philox, for as many elements
+MOST = LARGEST - WORDS * THREADS  # elements that are counted in 32 bits
 _UNUSED = uint64(8)  # bits of a word: a number has 24
 
 
@@ -69,7 +70,7 @@ def dropout(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, p: flo
     """y, in the order of x's elements; declines more than 32 bits count."""
     x, key, *rest = inputs
     (y,) = outputs
-    if y.size > LARGEST - WORDS * THREADS:
+    if y.size > MOST:
         return False
     x, *residual = (calls.contiguous(array) for array in (x, *rest))
     aligned = all(array.pointer % 16 == 0 for array in (x, *residual, y))

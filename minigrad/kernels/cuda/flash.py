@@ -88,7 +88,8 @@ def grad_key_shape(dtype: str, size: int, t_key: int, vector: bool = True, dropp
 
 
 def grad_key_fits(dtype: str, size: int, vector: bool, dropping: bool) -> bool:
-    """No cut of the work has registers for draws beside unaligned rows of 128 floats and both their gradients."""
+    """No cut of the work has registers for draws beside unaligned rows of 128 floats and both their gradients: such
+    rows are copied to aligned ones before."""
     return not dropping or vector or (dtype, size) != ("float32", 128)
 
 

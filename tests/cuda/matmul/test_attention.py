@@ -217,6 +217,22 @@ def test_by_the_weights_with_a_window_and_slopes():
     Case(6, 9, 130, heads=2, causal=True, window=3, slopes=(0.5, 0.25)).check()
 
 
+@pytest.mark.parametrize(("t_query", "dtype"), [(6, FLOAT32), (2, FLOAT32), (6, BFLOAT16)])
+def test_by_the_weights_with_dropout(t_query, dtype):
+    names = Case(t_query, 9, 130, heads=2, causal=True, mask="any", dtype=dtype, dropout=0.3).check(seed=5)
+    assert sum(name.startswith("dropout") for name in names) == 3  # the weights, twice, and their gradients
+
+
+@pytest.mark.parametrize(("d", "d_value"), [(66, 66), (70, 33)])
+def test_dropout_of_unaligned_wide_heads_goes_by_aligned_copies(tiles, d, d_value):
+    tiles(Shape(1, 16, 1))
+    names = Case(9, 10, d, d_value, heads=2, group=2, causal=True, dropout=0.3).check(seed=6)
+    backward = names[1:]
+    assert all("ragged" in name for name in names[:1])
+    assert sum(name.startswith("flash_grad") for name in backward) == 2
+    assert not any("ragged" in name for name in backward)
+
+
 # --- few queries ----------------------------------------------------------------------------------------
 
 
