@@ -14,8 +14,8 @@ LARGE = 1 << 26  # bytes of logits from which on they are not stored
 def chunk_projection(graph: Graph) -> Graph:
     """cross_entropy(x W^T) and its three products become "linear_cross_entropy_grad" where logits are LARGE.
 
-    Only where nothing else reads the logits or their gradient, and where the loss's own gradient does not depend on
-    the loss: then value and gradient can be computed together.
+    Only where nothing else reads the logits or their gradient, where the loss is one number, and where its own gradient
+    does not depend on it: then value and gradient can be computed together.
     """
     for node in graph.nodes:
         found = _match(graph, node) if node.op == "cross_entropy_grad" else None
@@ -35,6 +35,8 @@ def _match(graph: Graph, grad: Node) -> tuple[Node, Edge, Edge, dict[Node, int]]
     loss, product = log_probs[0], logits[0]
     shape, dtype = product.outputs[0]
     if loss.op != "cross_entropy" or loss.inputs != (logits, targets) or product.op != "matmul":
+        return None
+    if grad.attrs["reduction"] == "none":
         return None
     x, turned = product.inputs
     if x is None or turned is None or len(shape) != 2 or shape[0] * shape[1] * dtype.itemsize < LARGE:

@@ -65,3 +65,21 @@ def test_half_types_are_computed_in_float32_and_rounded_once(dtype):
     for _ in range(2):
         for got, want in zip(compiled(x), function(x), strict=True):
             assert got.float().tolist() == want.float().tolist()
+
+
+def test_losses_of_every_row_keep_their_logits(monkeypatch):
+    """The kernel that goes through a large projection in chunks computes one loss."""
+    monkeypatch.setattr("minigrad.compiler.projection.LARGE", 0)
+    x, weight = (mg.randn(5, 4, requires_grad=True) for _ in range(2))
+    targets = mg.tensor([0, 3, 2, -100, 4])
+
+    def step():
+        x.grad = weight.grad = None
+        loss = mg.functional.cross_entropy(x @ weight.T, targets, reduction="none")
+        (loss * mg.arange(5.0)).sum().backward()
+        return loss
+
+    want = step().tolist(), x.grad.tolist(), weight.grad.tolist()
+    got = compile(step)().tolist(), x.grad.tolist(), weight.grad.tolist()
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
