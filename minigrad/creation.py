@@ -21,7 +21,7 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
     """A copy of `data` (numbers, nested sequences, arrays, tensors). Python floats become float32, ints int64.
 
     Raises ValueError for ragged sequences, TypeError for data that are not numbers, OverflowError for numbers that an
-    integer `dtype` does not hold.
+    integer `dtype` (int64 unless given) does not hold.
     """
     if isinstance(data, Tensor) and data.is_cuda:
         home = data.storage.device if device is None else resolve(device)
@@ -41,6 +41,8 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
         array = array.astype(dtypes.DEFAULT)
     if array.size == 0 and isinstance(data, list | tuple):
         array = array.astype(dtypes.DEFAULT)
+    if dtype is None and isinstance(data, int | list | tuple) and array.dtype == np.uint64:
+        dtype = dtypes.int64
     dtypes.category(array.dtype)
     if dtype is not None:
         array = (
@@ -166,10 +168,15 @@ def randn_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
 def arange(
     start: Any, end: Any = None, step: Any = 1, dtype: np.dtype | None = None, device: str | None = None
 ) -> Tensor:
-    """start, start + step, ... below `end`. int64 for integers, float32 if any bound is a float."""
+    """start, start + step, ... below `end`. int64 for integers, float32 if any bound is a float.
+
+    Raises ValueError for a step of zero, one that leads away from `end`, and bounds that are not finite.
+    """
     if step == 0:
         raise ValueError("arange: the step must not be zero")
     low, high = (0, start) if end is None else (start, end)
+    if not np.isfinite([low, high, step]).all() or (high - low) * step < 0:
+        raise ValueError(f"arange: steps of {step} do not lead from {low} to {high}")
     kind = dtypes.DEFAULT if any(isinstance(v, float | np.floating) for v in (low, high, step)) else dtypes.int64
     return _on(np.arange(low, high, step).astype(dtype or kind), device)
 
@@ -185,9 +192,11 @@ def eye(n: int, m: int | None = None, dtype: np.dtype | None = None, device: str
 
 
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinates of the grid of some vectors."""
+    """Coordinates of the grid of some vectors (or numbers). Raises ValueError for more dimensions."""
     if indexing != "ij":
         raise ValueError(f"meshgrid: indexing {indexing!r} is not supported: use 'ij'")
+    if any(t.array.ndim > 1 for t in tensors):
+        raise ValueError(f"meshgrid needs vectors, got shapes {', '.join(str(list(t.array.shape)) for t in tensors)}")
     shape = tuple(t.array.size for t in tensors)
     return tuple(
         t.reshape([n if i == j else 1 for j, n in enumerate(shape)]).expand(shape) for i, t in enumerate(tensors)

@@ -12,7 +12,7 @@ from minigrad.autograd import no_grad
 from minigrad.creation import empty, ones, tensor, zeros
 from minigrad.nn import init
 from minigrad.nn.module import Module, Parameter
-from minigrad.ops.index import embedding
+from minigrad.ops.index import embedding, padding_row
 from minigrad.random import Generator
 from minigrad.tensor import Tensor
 
@@ -60,10 +60,8 @@ class Embedding(Module):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, dtype: np.dtype | None = None
     ) -> None:
         super().__init__()
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} rows")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.padding_idx = padding_row(padding_idx, num_embeddings)
         self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype))
         self.reset_parameters()
 

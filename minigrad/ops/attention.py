@@ -162,8 +162,11 @@ def attention(
 def checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared_heads: bool = False) -> list[Tensor]:
     """The mask as a list of none or one. shared_heads: a head of keys may serve several heads of queries.
 
-    Raises ValueError for shapes that do not fit, TypeError for a mask.
+    Raises ValueError for shapes that do not fit, TypeError for a mask that is not bool and for integers.
     """
+    given = [x.array.dtype for x in (query, key, value)]
+    if not all(map(dtypes.is_floating, given)):
+        raise TypeError(f"attention: query, key and value must be floating, got {', '.join(map(dtypes.name, given))}")
     q, k, v = query.array.shape, key.array.shape, value.array.shape
     fits = len(q) > 1 and len(q) == len(k) == len(v) and q[-1] == k[-1] and k[:-1] == v[:-1] and q[:-3] == k[:-3]
     if fits and len(q) > 2 and q[-3] != k[-3]:

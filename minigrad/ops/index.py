@@ -446,11 +446,14 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
 
 
 def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 ``(..., num_classes)`` with a 1 at each index. Raises ValueError for an index outside."""
+    """int64 ``(..., num_classes)`` with a 1 at each index. Raises ValueError for an index outside, and where there is
+    none to count the classes by."""
     if dtypes.category(index.array.dtype) != 1:
         raise TypeError(f"one_hot needs an integer tensor, got {dtypes.name(index.array.dtype)}")
     if num_classes < 0 and not _readable(index):
         raise RuntimeError("one_hot in a trace or on a GPU needs num_classes: its shape must not depend on values")
+    if num_classes < 0 and not index.array.size:
+        raise ValueError("one_hot of no index at all needs num_classes")
     if index.array.size and _readable(index):
         low, high = int(index.array.min()), int(index.array.max())
         num_classes = high + 1 if num_classes < 0 else num_classes
@@ -534,12 +537,21 @@ embedding_grad_op: Op = op(
 def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` ``(vocab, d)`` at `ids` ``(...)``: ``(..., d)``. The row `padding_idx` gets no gradient.
 
-    Raises IndexError for an id outside the vocabulary, TypeError for ids that are not integers.
+    Raises IndexError for an id outside the vocabulary, TypeError for ids that are not integers, ValueError for a
+    weight that is no matrix and a padding_idx outside the vocabulary.
     """
     if dtypes.category(ids.array.dtype) != 1:
         raise TypeError(f"embedding: ids must be integers, got {dtypes.name(ids.array.dtype)}")
-    vocab = weight.array.shape[0]
-    return embedding_op(weight, ids, padding_idx=None if padding_idx is None else padding_idx % vocab)
+    if weight.array.ndim != 2:
+        raise ValueError(f"embedding: the weight must be (vocabulary, width), got shape {list(weight.array.shape)}")
+    return embedding_op(weight, ids, padding_idx=padding_row(padding_idx, weight.array.shape[0]))
+
+
+def padding_row(padding_idx: int | None, vocab: int) -> int | None:
+    """The row of a table that `padding_idx` speaks of, from its end where negative. Raises ValueError outside."""
+    if padding_idx is not None and not -vocab <= padding_idx < vocab:
+        raise ValueError(f"padding_idx {padding_idx} is outside the table of {vocab} rows")
+    return None if padding_idx is None else padding_idx % vocab
 
 
 expect_tensors(globals())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.autograd import grad, no_grad
+from minigrad.autograd import enable_grad, grad, no_grad
 from minigrad.tensor import Tensor
 
 
@@ -63,11 +63,13 @@ def gradcheck(
 
 def gradgradcheck(function: Callable[..., Any], inputs: Sequence[Tensor], **options: float) -> bool:
     """`gradcheck` of the gradient: are the second derivatives right?"""
+    if not any(t.needs_grad for t in inputs):
+        raise ValueError("gradgradcheck needs at least one input that requires a gradient")
     outputs = _floating(function(*inputs))
     rng = np.random.default_rng(1)
     seeds = [Tensor(rng.standard_normal(o.array.shape)).requires_grad_() for o in outputs]
-    targets = [t for t in inputs if t.needs_grad]
 
+    @enable_grad()  # a derivative has to be recorded to be differentiated
     def gradient(*arguments: Tensor) -> tuple[Tensor, ...]:
         given = arguments[: len(inputs)]
         results = _floating(function(*given))
@@ -78,19 +80,7 @@ def gradgradcheck(function: Callable[..., Any], inputs: Sequence[Tensor], **opti
             if g is not None and g.needs_grad
         )
 
-    assert targets
-    return gradcheck(gradient_always(gradient), [*inputs, *seeds], **options)
-
-
-def gradient_always(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with recording on, also under no_grad (a derivative has to be recorded to be differentiated)."""
-    from minigrad.autograd import enable_grad
-
-    def call(*arguments: Any) -> Any:
-        with enable_grad():
-            return function(*arguments)
-
-    return call
+    return gradcheck(gradient, [*inputs, *seeds], **options)
 
 
 def _floating(result: Any, recorded: bool = True) -> list[Tensor]:

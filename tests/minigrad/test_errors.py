@@ -10,6 +10,7 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional as F
+from minigrad.study import gradgradcheck
 
 A, B, V = mg.ones(2, 3), mg.ones(4, 5), mg.ones(3)
 IDS, MASK = mg.tensor([0, 1]), mg.tensor([True, False])
@@ -121,6 +122,17 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ragged": (lambda: mg.tensor([[1], [1, 2]]), ValueError, "different lengths"),
     "from_numpy": (lambda: mg.from_numpy([1]), TypeError, r"use tensor\(\)"),
     "arange": (lambda: mg.arange(0, 3, 0), ValueError, "must not be zero"),
+    "arange away": (lambda: mg.arange(5, 0), ValueError, "steps of 1 do not lead from 5 to 0"),
+    "arange for ever": (lambda: mg.arange(float("inf")), ValueError, "steps of 1 do not lead from 0 to inf"),
+    "meshgrid": (lambda: mg.meshgrid(A, V), ValueError, r"needs vectors, got shapes \[2, 3\], \[3\]"),
+    "2**63": (lambda: mg.tensor([2**63]), OverflowError, "out of range for int64"),
+    "padding row": (lambda: F.embedding(IDS, B, padding_idx=7), ValueError, "padding_idx 7 is outside the table of 4"),
+    "embedding table": (lambda: F.embedding(IDS, V), ValueError, r"\(vocabulary, width\), got shape \[3\]"),
+    "one_hot of nothing": (lambda: F.one_hot(IDS[:0]), ValueError, "needs num_classes"),
+    "attention of integers": (
+        lambda: F.scaled_dot_product_attention(IDS[None], IDS[None], IDS[None]), TypeError, "be floating, got int64"
+    ),
+    "nothing to derive": (lambda: gradgradcheck(lambda x: x, [V]), ValueError, "needs at least one input"),
     "negative size": (lambda: mg.rand(-1), ValueError, "negative"),
 }  # fmt: skip
 
