@@ -110,6 +110,8 @@ def edge_of(tensor: Tensor) -> Edge:
         refresh(tensor)
     if tensor.node is None:
         tensor.node = Node("leaf", {}, (), ((tensor.array.shape, tensor.array.dtype),), where=here())
+        if state.recorder is not None:
+            state.recorder.leaf(tensor)
     return tensor.node, tensor.index
 
 

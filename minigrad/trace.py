@@ -34,6 +34,7 @@ class Recorder:
         self.visits: list[Visit] = []
         self.generators: dict[Any, str] = {}  # random generators that the trace draws from: on which device
         self.leaves: dict[Node, dict[int, Tensor | None] | None] = {}  # gradients before the trace
+        self.own: set[Node] = set()  # leaves that the function makes of what it computes
         self.forgotten: dict[int, Tensor] = {}  # by id: leaves without a node, told to have no gradient
         self.before: dict[Node, Tensor | None] = {}  # those of them that the function looks at: what stands for them
 
@@ -116,6 +117,13 @@ class Recorder:
         found = self.current.get(id(tensor))
         return found[1] if found is not None and found[0] is tensor else None
 
+    def leaf(self, tensor: Tensor) -> None:
+        """`tensor` was given its node. Nothing outside knows it if the trace made the tensor (`x.detach()`, say)."""
+        made = self._known(tensor)
+        if made is not None and made[0] not in self.constants and id(tensor) not in self.changed:
+            assert tensor.node is not None
+            self.own.add(tensor.node)
+
     def touch(self, node: Node) -> None:
         """A leaf's gradient is about to change: remember what it was."""
         if node not in self.leaves:
@@ -134,7 +142,7 @@ class Recorder:
         if node in self.leaves:
             return
         self.touch(node)
-        if node in self.known and node not in self.constants:  # made by this trace
+        if node in self.own or (node in self.known and node not in self.constants):  # made by this trace
             return
         gradient = None if node.grads is None else node.grads.get(0)
         if gradient is not None:

@@ -136,3 +136,21 @@ def test_plans_of_forgotten_calls_take_their_leaves_along():
     assert len(step.plans) == 2
     assert set(step._leaves) == {call for call, _ in step.plans}
     assert weight.grad.tolist() == [15.0, 15.0]
+
+
+@pytest.mark.parametrize("of", ["an argument", "a result", "a captured tensor"])
+def test_leaves_that_the_function_makes_are_new_at_every_call(of):
+    weight = mg.tensor([1.0, 2.0], requires_grad=True)
+
+    @compile
+    def step(x):
+        made = {"an argument": x, "a result": x * 1, "a captured tensor": weight}[of].detach().requires_grad_()
+        (made * made * x).sum().backward()
+        return made.grad
+
+    for i in range(1, 4):
+        x = mg.tensor([float(i), 1.0])
+        source = weight.detach() if of == "a captured tensor" else x
+        np.testing.assert_allclose(step(x).numpy(), (2 * source * x).numpy())
+    assert len(step.plans) == 1
+    assert weight.grad is None
