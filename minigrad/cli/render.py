@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _stages(graph: Graph, target: Path, passes: bool, foreign: bool) -> list[tuple[Path, Graph]]:
-    """The graph, or what each pass leaves of it, with the file that it goes to: step.svg to step-2-drop_dead.svg."""
+    """The graph, or what each pass leaves of it, with the file that it goes to: step.svg to step-06-drop_dead.svg."""
     if not passes:
         return [(target, graph)]
     if foreign:
@@ -86,6 +86,6 @@ def _stages(graph: Graph, target: Path, passes: bool, foreign: bool) -> list[tup
     from minigrad.compiler import optimise
 
     return [
-        (target.with_name(f"{target.stem}-{i}-{name}{target.suffix}"), stage)
+        (target.with_name(f"{target.stem}-{i:02}-{name}{target.suffix}"), stage)
         for i, (name, stage) in enumerate(optimise(graph))
     ]
