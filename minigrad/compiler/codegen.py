@@ -33,39 +33,79 @@ def source(
     over: for each output the FULL input that it overwrites; it is no parameter of the kernel then, because a loop over
     two arrays that turn out to be one stays scalar.
     """
-    count = len(kinds)
-    flat = all(kind in (FULL, SCALAR) or not isinstance(kind, str) for kind in kinds)
+    flat = _flat(kinds)
     inputs = [f"x{i}" for i, kind in enumerate(kinds) if isinstance(kind, str)]
     targets = [f"y{i}" if place is None else f"x{place}" for i, place in enumerate(over or [None] * len(kept))]
     outputs = [name for name in targets if name not in inputs]
-    constants, names, before, inside = [], {}, [], []
+    constants, before, of_row, lines, names = _steps(body, kinds)
+    lines += [f"{target}[{'j' if flat else 'r, j'}] = {names[k]}" for target, k in zip(targets, kept, strict=True)]
+    head = [f"def fused(start, stop, {', '.join([*inputs, *outputs])}):", *_indented(1, before)]
+    if flat:
+        whole = [f"x{i}" for i, kind in enumerate(kinds) if kind == FULL] + outputs
+        loop = [f"    {array} = {array}[start:stop]" for array in whole]
+        loop += [f"    for j in range({targets[0]}.shape[0]):", *_indented(2, lines)]
+    else:
+        loop = ["    for r in range(start, stop):", *_indented(2, of_row)]
+        loop += [f"        for j in range({targets[0]}.shape[1]):", *_indented(3, lines)]
+    return _module(constants, [*head, *loop])
+
+
+def summing(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: int) -> str:
+    """The text of a kernel that adds up one value of the body over ranges of elements instead of writing it.
+
+    kinds: FULL, at least one, SCALAR, or numbers. `bounds` are the ranges, `partial` ``(ranges,)`` takes their sums.
+    """
+    inputs = [f"x{i}" for i, kind in enumerate(kinds) if isinstance(kind, str)]
+    whole = [f"x{i}" for i, kind in enumerate(kinds) if kind == FULL]
+    constants, before, _, lines, names = _steps(body, kinds)
+    return _module(
+        constants,
+        [
+            f"def fused(start, stop, bounds, {', '.join(inputs)}, partial):",
+            *_indented(1, [*before, *[f"{array}_all = {array}" for array in whole]]),
+            "    for part in range(start, stop):",
+            *_indented(2, [f"{array} = {array}_all[bounds[part] : bounds[part + 1]]" for array in whole]),
+            "        total = ZERO",
+            f"        for j in range({whole[0]}.shape[0]):",
+            *_indented(3, [*lines, f"total += {names[kept]}"]),
+            "        partial[part] = total",
+        ],
+    )
+
+
+def _flat(kinds: Sequence[str | float | bool]) -> bool:
+    """Does every input cover everything or nothing, so that there are no rows?"""
+    return all(kind in (FULL, SCALAR) or not isinstance(kind, str) for kind in kinds)
+
+
+def _steps(body: Sequence[Step], kinds: Sequence[str | float | bool]) -> tuple[list[str], ...]:
+    """Lines of a kernel: constants, what is read before the loop, once a row, each element's steps; and the name of
+    each input and step."""
+    flat = _flat(kinds)
+    constants, before, of_row, lines, names = [], [], [], [], []
     for i, kind in enumerate(kinds):
-        names[i] = f"v{i}"
+        names.append(f"v{i}" if isinstance(kind, str) else f"C{i}")
         if not isinstance(kind, str):
             number = repr(bool(kind)) if isinstance(kind, bool) else f"np.float32({_literal(float(kind))})"
             constants.append(f"C{i} = {number}")
-            names[i] = f"C{i}"
         elif kind == SCALAR:
             before.append(f"v{i} = x{i}[0]")
         elif kind == COLUMN:
-            inside.append((True, f"v{i} = x{i}[r]"))
+            of_row.append(f"v{i} = x{i}[r]")
         else:
-            inside.append((False, f"v{i} = x{i}[j]" if flat or kind == ROW else f"v{i} = x{i}[r, j]"))
-    lines = [*[text for row, text in inside if not row]]
-    for i, (name, operands) in enumerate(body):
-        names[count + i] = f"v{count + i}"
-        lines.append(f"v{count + i} = " + EXPRESSIONS[name].format(*[names[o] for o in operands]))
-    lines += [f"{target}[{'j' if flat else 'r, j'}] = {names[k]}" for target, k in zip(targets, kept, strict=True)]
-    head = [f"def fused(start, stop, {', '.join([*inputs, *outputs])}):", *[f"    {text}" for text in before]]
-    if flat:
-        whole = [x for x, kind in zip([f"x{i}" for i in range(count)], kinds, strict=True) if kind == FULL] + outputs
-        loop = [f"    {array} = {array}[start:stop]" for array in whole]
-        loop += [f"    for j in range({targets[0]}.shape[0]):", *[f"        {text}" for text in lines]]
-    else:
-        loop = ["    for r in range(start, stop):"]
-        loop += [f"        {text}" for row, text in inside if row]
-        loop += [f"        for j in range({targets[0]}.shape[1]):", *[f"            {text}" for text in lines]]
-    return "\n".join([_HEADER.format(version=__version__), *constants, "", "", "@kernel", *head, *loop, ""])
+            lines.append(f"v{i} = x{i}[j]" if flat or kind == ROW else f"v{i} = x{i}[r, j]")
+    for name, operands in body:
+        names.append(f"v{len(names)}")
+        lines.append(f"{names[-1]} = " + EXPRESSIONS[name].format(*[names[o] for o in operands]))
+    return constants, before, of_row, lines, names
+
+
+def _indented(depth: int, lines: Sequence[str]) -> list[str]:
+    return ["    " * depth + line for line in lines]
+
+
+def _module(constants: Sequence[str], function: Sequence[str]) -> str:
+    return "\n".join([_HEADER.format(version=__version__), *constants, "", "", "@kernel", *function, ""])
 
 
 def _literal(value: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from minigrad import dtypes
 from minigrad.compiler.fusion import Step
 from minigrad.compiler.passes import drop_dead
-from minigrad.compiler.rewrite import Inputs, like, results, rewrite
+from minigrad.compiler.rewrite import Inputs, like, readers, rewrite
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops import rules
 from minigrad.ops.registry import OPS, Array, Meta, op
@@ -23,12 +23,8 @@ MOST_INPUTS, MOST_OUTPUTS = 3, 2  # arrays that a kernel reads besides the produ
 
 def fuse_epilogues(graph: Graph) -> Graph:
     """Every fused group of float32 that is the only reader of a product of its shape is computed with it."""
-    readers: dict[Edge, int] = dict.fromkeys(results(graph), 2)  # the outside counts as many
-    for node in graph.nodes:
-        for edge in node.inputs:
-            if edge is not None:
-                readers[edge] = readers.get(edge, 0) + 1
-    places = {node: _product(node, readers) for node in graph.nodes if node.op == "fused"}
+    read = readers(graph)
+    places = {node: _product(node, read) for node in graph.nodes if node.op == "fused"}
 
     def replace(node: Node, inputs: Inputs) -> Node | None:
         place = places.get(node)
@@ -51,7 +47,7 @@ def _matmul(node: Node) -> Node:
     return node.inputs[0][0] if node.op == "reshape" and node.inputs[0] is not None else node
 
 
-def _product(node: Node, readers: Mapping[Edge, int]) -> int | None:
+def _product(node: Node, read: Mapping[Edge, int]) -> int | None:
     """Which input of a fused group is a product that its kernel can compute, if one is.
 
     A product of the group's shape, or one that was reshaped to it with its columns (the rows of a batch as one matrix);
@@ -67,7 +63,7 @@ def _product(node: Node, readers: Mapping[Edge, int]) -> int | None:
     rows = all(s in (shape, ()) or s == (1,) * (len(s) - 1) + s[-1:] for s, _ in metas)
     for place, edge in enumerate(edges):
         source = _matmul(edge[0])
-        if source.op != "matmul" or edge[0].outputs[0][0] != shape or readers[edge] + readers[source, 0] != 2:
+        if source.op != "matmul" or edge[0].outputs[0][0] != shape or read[edge] + read[source, 0] != 2:
             continue
         product = source.outputs[0][0]
         if product == shape or (rows and product[-1] == shape[-1]):

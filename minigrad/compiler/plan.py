@@ -20,6 +20,7 @@ from minigrad.compiler.memory import ALIGN, place
 from minigrad.graph import Edge, Graph, Node
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba import sums
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 
@@ -114,6 +115,9 @@ class Plan:
         if node.op == "fused":
             self._bind_fused(node, inputs, outputs)
             return
+        if node.op == "fused_sum":
+            self._bind_fused_sum(node, inputs, outputs[0])
+            return
         if node.op == "join":
             self._bind_join(node, inputs, outputs[0])
             return
@@ -199,6 +203,20 @@ class Plan:
             self.calls.over_rows(kernel, rows * columns, work, *flattened)
         else:
             self.calls.over_rows(kernel, rows, work, *arrays, *[o.reshape(rows, columns) for o in outputs])
+
+    def _bind_fused_sum(self, node: Node, inputs: list[np.ndarray], output: np.ndarray) -> None:
+        kinds: list[Any] = []
+        arrays: list[np.ndarray] = []
+        size = max(array.size for array in inputs)
+        for array, edge in zip(inputs, node.inputs, strict=True):
+            if edge is not None and edge[0].op == "literal":
+                kinds.append(edge[0].attrs["value"])
+                continue
+            kinds.append(codegen.FULL if array.size == size else codegen.SCALAR)
+            arrays.append(self.calls.contiguous(array).reshape(-1))
+        kernel = codegen.compiled(codegen.summing(node.attrs["body"], kinds, node.attrs["kept"]))
+        work = size * (0.1 * len(inputs) + fusion.work(node.attrs["body"]))
+        sums.of_parts(self.calls, kernel, size, work, arrays, output)
 
 
 def _fill(function: np.ufunc, output: np.ndarray, *inputs: np.ndarray) -> None:

@@ -81,3 +81,13 @@ def assemble(graph: Graph, nodes: list[Node], edges: Mapping[Edge, Edge]) -> Gra
 def results(graph: Graph) -> list[Edge]:
     """Everything that the outside sees: outputs, mutations, gradients."""
     return [*graph.outputs, *(edge for _, edge in graph.mutations), *graph.gradients.values()]
+
+
+def readers(graph: Graph) -> dict[Edge, int]:
+    """How often each edge is read; the outside counts as two."""
+    found: dict[Edge, int] = dict.fromkeys(results(graph), 2)
+    for node in graph.nodes:
+        for edge in node.inputs:
+            if edge is not None:
+                found[edge] = found.get(edge, 0) + 1
+    return found

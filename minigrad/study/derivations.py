@@ -520,5 +520,6 @@ derive("floor_divide", "constant between its jumps: its derivative is 0 wherever
 derive("detach", "y = x, cut off from its history on purpose: what follows treats it as a constant")
 derive("random_uniform", "drawn from a key, not computed from values: there is nothing to differentiate")
 derive("fused", "a step of a compiled plan: the derivative was taken before its ops were fused")
+derive("fused_sum", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("fused_matmul", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("adam", "an update rule: it runs after the backward pass, on gradients, and is not recorded itself")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def _all(start, stop, bounds, x, partial):
         total = _ZERO
         for j in range(numbers.shape[0]):
             total += numbers[j]
-        partial[part, 0] = total
+        partial[part] = total
 
 
 def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims: Sequence[int], keepdim: bool) -> bool:
@@ -42,9 +43,7 @@ def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims
         return False
     x = calls.contiguous(x)
     if len(dims) == x.ndim:
-        partial = np.empty((PARTS, 1), np.float32)
-        calls.over_rows(_all, PARTS, 0.1 * x.size, parts(x.size), x.reshape(-1), partial)
-        calls.over_rows(add_up, 1, 1, partial, outputs[0].reshape(1))
+        of_parts(calls, _all, x.size, 0.1 * x.size, [x.reshape(-1)], outputs[0])
         return True
     columns = int(np.prod(x.shape[len(dims) :]))
     rows = x.reshape(-1, columns)
@@ -52,3 +51,13 @@ def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims
     calls.over_rows(_columns, PARTS, 0.3 * x.size, parts(len(rows)), rows, partial)
     calls.over_rows(add_up, columns, columns, partial, outputs[0].reshape(-1))
     return True
+
+
+def of_parts(
+    calls: Calls, kernel: Callable[..., Any], size: int, work: float, arrays: Sequence[Array], output: Array
+) -> None:
+    """One number from `size` elements: `kernel(start, stop, bounds, *arrays, partial)` sums its ranges, then they are
+    added in order."""
+    partial = np.empty(PARTS, np.float32)
+    calls.over_rows(kernel, PARTS, work, parts(size), *arrays, partial)
+    calls.over_rows(add_up, 1, 1, partial.reshape(PARTS, 1), output.reshape(1))
