@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,7 +122,12 @@ def full(
     requires_grad: bool = False,
     device: str | None = None,
 ) -> Tensor:
-    """`value` everywhere; its dtype is the value's (float32, int64 or bool) unless given."""
+    """`value` everywhere; its dtype is the value's (float32, int64 or bool) unless given.
+
+    Raises TypeError for a value that is no number.
+    """
+    if value is None or isinstance(value, str):
+        raise TypeError(f"full: the value must be a number, got {type(value).__name__}")
     home = "cpu" if device is None else resolve(device)
     made = filled(flatten_arguments((size,)), value, _element(dtype or dtypes.of_scalar(value, None)), home)
     return made.requires_grad_(requires_grad)
@@ -175,7 +181,8 @@ def arange(
     if step == 0:
         raise ValueError("arange: the step must not be zero")
     low, high = (0, start) if end is None else (start, end)
-    if not np.isfinite([low, high, step]).all() or (high - low) * step < 0:
+    length = (float(high) - float(low)) * float(step)
+    if not math.isfinite(length) or length < 0:
         raise ValueError(f"arange: steps of {step} do not lead from {low} to {high}")
     kind = dtypes.DEFAULT if any(isinstance(v, float | np.floating) for v in (low, high, step)) else dtypes.int64
     return _on(np.arange(low, high, step).astype(dtype or kind), device)

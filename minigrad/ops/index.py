@@ -250,13 +250,16 @@ put_op: Op = op(
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
-    """`x[index] = value`, in place. Raises ValueError where the value does not fit, IndexError out of range."""
+    """`x[index] = value`, in place. Raises ValueError where the value does not fit, IndexError out of range, TypeError
+    for what are no numbers."""
     if isinstance(value, Tensor):
         given = cast(value, dtype=x.array.dtype)
     elif isinstance(value, bool | int | float):
         given = Tensor(dtypes.scalar(value, x.array.dtype))
     else:
-        given = Tensor(np.asarray(value).astype(x.array.dtype))
+        values = np.asarray(value)
+        dtypes.category(values.dtype)
+        given = Tensor(values.astype(x.array.dtype))
     given = to_device(given, x.storage.device)
     try:
         view, places, tensors = _view(x, index)
@@ -450,6 +453,7 @@ def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
     none to count the classes by."""
     if dtypes.category(index.array.dtype) != 1:
         raise TypeError(f"one_hot needs an integer tensor, got {dtypes.name(index.array.dtype)}")
+    num_classes = rules.integer(num_classes, "num_classes")
     if num_classes < 0 and not _readable(index):
         raise RuntimeError("one_hot in a trace or on a GPU needs num_classes: its shape must not depend on values")
     if num_classes < 0 and not index.array.size:

@@ -524,7 +524,7 @@ OPS_BY_TRIANGLE = {
 def _matrices(name: str, x: Tensor, diagonal: int) -> Tensor:
     if x.array.ndim < 2:
         raise ValueError(f"{name} needs at least 2 dimensions, got shape {list(x.array.shape)}")
-    return OPS_BY_TRIANGLE[name](x, diagonal=diagonal)
+    return OPS_BY_TRIANGLE[name](x, diagonal=rules.integer(diagonal, "a diagonal"))
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:

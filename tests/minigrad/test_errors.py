@@ -124,6 +124,10 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "arange": (lambda: mg.arange(0, 3, 0), ValueError, "must not be zero"),
     "arange away": (lambda: mg.arange(5, 0), ValueError, "steps of 1 do not lead from 5 to 0"),
     "arange for ever": (lambda: mg.arange(float("inf")), ValueError, "steps of 1 do not lead from 0 to inf"),
+    "None as element": (lambda: V.clone().__setitem__(0, None), TypeError, "no dtype object"),
+    "full of None": (lambda: mg.full((2,), None), TypeError, "the value must be a number, got NoneType"),
+    "float classes": (lambda: F.one_hot(IDS, 2.5), TypeError, "num_classes must be an integer"),
+    "float diagonal": (lambda: A.tril(0.5), TypeError, "a diagonal must be an integer"),
     "meshgrid": (lambda: mg.meshgrid(A, V), ValueError, r"needs vectors, got shapes \[2, 3\], \[3\]"),
     "2**63": (lambda: mg.tensor([2**63]), OverflowError, "out of range for int64"),
     "padding row": (lambda: F.embedding(IDS, B, padding_idx=7), ValueError, "padding_idx 7 is outside the table of 4"),
@@ -214,3 +218,9 @@ def test_one_element_and_no_dimension() -> None:
     assert np.isnan(mg.ones(1).var().item())
     assert np.isnan(mg.ones(0).mean().item())
     assert mg.ones(1).var(unbiased=False).item() == 0
+
+
+def test_numbers_of_one_element_are_bounds() -> None:
+    assert mg.arange(mg.tensor(3)).tolist() == [0, 1, 2]
+    assert mg.arange(np.int64(1), mg.tensor(4), mg.tensor([2])).tolist() == [1, 3]
+    assert mg.arange(0).tolist() == mg.arange(3, 3, -1).tolist() == []
