@@ -39,6 +39,7 @@ _GAP = 16  # numbers between packed rows of A, which then meet in different plac
 _ROOM = _PANELS * LANES + HEIGHT * (_DEPTH + _GAP + LANES)  # numbers that a thread packs, and a tile
 _CROWDED = 4096  # lines at this distance in bytes share a place in the first-level cache
 _PACKING = 20  # packing a panel takes as long as so many rows of products
+_READING = 1.5  # reading a row of A, which another core may have written, takes as long as so many panels of products
 _LEAST = 16  # rows and columns from which on tiles pay
 
 
@@ -146,9 +147,9 @@ def _grid(m: int, n: int) -> tuple[int, int]:
     """How many blocks of C lie above each other and side by side, one for each thread: as even as it goes."""
     count = get_num_threads()
 
-    def cost(down: int) -> int:
+    def cost(down: int) -> float:
         rows, panels = -(-m // down), -(-n // LANES // (count // down))
-        return (rows + _PACKING) * panels
+        return (rows + _PACKING) * (panels + _READING)
 
     down = min((d for d in range(1, count + 1) if count % d == 0), key=cost)
     return down, count // down
