@@ -278,6 +278,8 @@ def _own(gradient: Tensor) -> Tensor:
     if recorder is None:
         device = gradient.storage.device
         return clone(gradient) if gradient.needs_grad else Tensor(gradient.array.copy(), Storage(device))
+    if not gradient.array.flags.writeable:  # spread over a shape: elements share memory
+        return clone(gradient)
     twin = Tensor(
         gradient.array,
         Storage(gradient.storage.device, abstract=True),

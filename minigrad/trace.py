@@ -73,11 +73,14 @@ class Recorder:
             node.grads = grads
 
     def edge(self, tensor: Tensor) -> Edge:
-        """The node and output that is `tensor`'s value; a tensor from outside becomes a constant."""
+        """The node and output that is `tensor`'s value now; a tensor from outside becomes a constant."""
+        if tensor.base is not None and tensor.seen != tensor.storage.version:
+            dispatch.refresh(tensor)
         found = self.current.get(id(tensor))
-        if found is not None:
+        before = found is not None and found[1][0] in self.constants  # as it was when the trace read it first
+        if found is not None and not (before and tensor.storage.abstract):
             return found[1]
-        if tensor.node is not None and tensor.node in self.known:
+        if found is None and tensor.node is not None and tensor.node in self.known:
             return tensor.node, tensor.index
         if tensor.storage.abstract:
             raise RuntimeError(

@@ -7,7 +7,7 @@ What the function reads of the outside (parameters, a learning rate tensor, a ra
 call, what it changes in place is written back, and gradients that it leaves appear in `.grad`, added to those that were
 there unless it forgets them first. What is no tensor is a constant of the plan: arguments are told apart by value or
 identity, but what Python reads of the outside (the mode that `module.eval()` sets, a global) stays as it was when the
-plan was made.
+plan was made. A call whose arguments share memory that the function changes runs eagerly.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from minigrad.compiler.passes import (
     fold_constants,
     fold_transposes,
     join_slices,
+    own_gradients,
     share_equal,
 )
 from minigrad.compiler.plan import Plan
@@ -46,6 +47,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     drop_dead,
     chunk_projection,
     add_in_dropout,
+    own_gradients,
     fuse_elementwise,
     drop_dead,
 )
@@ -68,8 +70,9 @@ class Compiled:
         self.function, self.keep = function, keep
         self.plans: dict[Any, tuple[Plan, list[tuple[str, Graph]]]] = {}
         self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
+        self._written: dict[Any, frozenset[int]] = {}  # ids of the storages of captured tensors that a plan changes
         self._leaves: dict[Any, dict[Node, None]] = {}  # of a call: those whose gradient of before it looks at
-        self._table = threading.Lock()  # on all three; a plan has its own
+        self._table = threading.Lock()  # on all four; a plan has its own
         self.__name__ = getattr(function, "__name__", "compiled")
         self.__doc__ = function.__doc__
 
@@ -93,14 +96,19 @@ class Compiled:
                 stages = optimise(traced)
                 found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
                 self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
+                self._written[key] = frozenset(id(tensor.storage) for tensor, _ in traced.mutations)
             self.plans[key] = found  # the last in order: the first is the one that was not used for longest
             if len(self.plans) > self.keep:
                 oldest = next(iter(self.plans))
-                del self.plans[oldest], self._bound[oldest]
+                del self.plans[oldest], self._bound[oldest], self._written[oldest]
                 if not any(other[0] == oldest[0] for other in self.plans):
                     del self._leaves[oldest[0]]
+            written = self._written[key]
         plan, stages = found
         traced = stages[0][1]
+        given = [id(tensor.storage) for tensor in tensors]
+        if not written.isdisjoint(given) or (traced.changed and _shared(traced, given)):
+            return self.function(*arguments, **keywords)
         for generator, device in traced.generators.items():
             generator.move(device)
         with no_grad():
@@ -132,6 +140,14 @@ class Compiled:
     def _moved(self, key: Any) -> bool:
         """Was a captured tensor given other memory since the plan was made?"""
         return any(tensor.array is not array for tensor, array in self._bound[key])
+
+
+def _shared(traced: Graph, given: list[int]) -> bool:
+    """Does the function change an argument whose memory it was given twice, or has captured, too? A plan has its
+    arguments in memory of its own, where the others would not see such a change. given: ids of their storages."""
+    captured = {id(tensor.storage) for tensor in traced.captured}
+    changed = [given[position] for position, _ in traced.changed]
+    return any(storage in captured or given.count(storage) > 1 for storage in changed)
 
 
 def _gradient(leaf: Node) -> Tensor | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
-from minigrad.compiler.rewrite import Inputs, like, results, rewrite
+from minigrad.compiler.rewrite import Inputs, assemble, like, results, rewrite
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
@@ -81,6 +82,32 @@ def fold_constants(graph: Graph) -> Graph:
         return Node("literal", {"value": value.item()}, (), ((value.shape, value.dtype),))
 
     return rewrite(graph, replace)
+
+
+def own_gradients(graph: Graph) -> Graph:
+    """A gradient that is left lies in memory of its own: a copy of what is another's, too, or captured, or spread."""
+    owners = {leaf: _owner(edge) for leaf, edge in graph.gradients.items()}
+    counts = Counter(owner for owner, _ in owners.values())
+    nodes, gradients = list(graph.nodes), dict(graph.gradients)
+    for leaf, (owner, spread) in owners.items():
+        if spread or counts[owner] > 1 or owner[0] in graph.inputs or owner[0].op in SOURCES:
+            source, index = graph.gradients[leaf]
+            copy = like(source, ((source, index),), op="clone", attrs={}, outputs=(source.outputs[index],))
+            nodes.append(copy)
+            gradients[leaf] = copy, 0
+    made = assemble(graph, nodes, {})
+    made.gradients = gradients
+    return made
+
+
+def _owner(edge: Edge) -> tuple[Edge, bool]:
+    """What a value is a view of, and whether elements share memory on the way."""
+    spread = False
+    while OPS[edge[0].op].view if edge[0].op in OPS else False:
+        spread = spread or edge[0].op == "expand"
+        assert edge[0].inputs[0] is not None
+        edge = edge[0].inputs[0]
+    return edge, spread
 
 
 def drop_dead(graph: Graph) -> Graph:
