@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # ops that have no kernel on purpose, and why
 HOST: dict[str, str] = {
     "argsort": "an order is asked for rarely, on small arrays (sampling, routing), by code that looks at it next",
+    "fused_sum": "only plans of the CPU have it: on the device the fused group and its sum are two kernels",
 }
 
 
