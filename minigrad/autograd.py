@@ -415,4 +415,7 @@ def _through_decomposition(
 
 
 from minigrad.dispatch import decompose, edge_of  # noqa: E402  (ops need the gradient mode)
+from minigrad.ops.arguments import expect_tensors  # noqa: E402
 from minigrad.ops.shape import alias, clone, filled  # noqa: E402
+
+expect_tensors(globals())

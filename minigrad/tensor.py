@@ -306,6 +306,8 @@ class Tensor(Methods):
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"data must be a tensor, got {type(value).__name__}: make it one with mg.tensor(...)")
         if state.recorder is not None:
             shape.detach(self).copy_(value)
             return

@@ -13,7 +13,8 @@ from minigrad.ops.rules import several
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_TAKEN = ("Tensor", "Tensor | None", "Sequence[Tensor]")  # annotations of parameters that take tensors and nothing else
+# annotations of parameters that take tensors and nothing else
+_TAKEN = ("Tensor", "Tensor | None", "Sequence[Tensor]", "Tensor | Sequence[Tensor]")
 
 
 def expect_tensors(module: dict[str, Any]) -> None:
@@ -56,7 +57,7 @@ def no_tensor(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
         annotation = parameter.annotation
         if annotation not in _TAKEN or isinstance(value, Tensor) or (value is None and "None" in annotation):
             continue
-        if parameter.kind is not parameter.VAR_POSITIONAL and annotation != "Sequence[Tensor]":
+        if parameter.kind is not parameter.VAR_POSITIONAL and "Sequence" not in annotation:
             return f"{name} must be a tensor, got {type(value).__name__}: make it one with mg.tensor(...)"
         items = value if several(value) else [value]
         others = [type(item).__name__ for item in items if not isinstance(item, Tensor)]

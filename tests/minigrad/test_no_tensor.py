@@ -11,7 +11,7 @@ from minigrad import functional as F
 from minigrad import nn
 
 # functions of these take tensors that may be lists of tensors, and say what they miss themselves
-ELSEWHERE = ("minigrad.autograd", "minigrad.trace", "minigrad.composite")
+ELSEWHERE = ("minigrad.trace", "minigrad.composite")
 FUNCTIONS = {
     f"{where}.{name}": function
     for where, space in (("mg", vars(mg)), ("F", {name: getattr(F, name) for name in F.__all__}))
@@ -56,6 +56,16 @@ def test_the_function_that_was_called_names_its_argument():
         mg.einsum("i,i->", [1.0], mg.ones(1))
     with pytest.raises(TypeError, match="einsum: the equation must be text"):
         mg.einsum(mg.ones(2), "i->")  # type: ignore[arg-type]
+
+
+def test_gradients_and_data_are_of_tensors():
+    x = mg.ones(3, requires_grad=True)
+    with pytest.raises(TypeError, match=r"^backward: tensors must be tensors, got float among them"):
+        mg.backward([3.0])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"^grad: inputs must be tensors, got float among them"):
+        mg.grad(x.sum(), [3.0])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="data must be a tensor, got int"):
+        x.data = 3  # type: ignore[assignment]
 
 
 def test_other_mistakes_are_reported_as_they_are():
