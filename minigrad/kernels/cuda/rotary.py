@@ -11,7 +11,7 @@ from typing import Any
 
 from minigrad.kernels.cuda.heads import as_four, four_shape, has_rows, in_vectors, row_strides, rows_of_heads
 from minigrad.kernels.cuda.intrinsics import load4, store4
-from minigrad.kernels.cuda.language import Kernel, cuda, kernel
+from minigrad.kernels.cuda.language import Kernel, cuda, device, kernel
 from minigrad.kernels.cuda.layout import LARGEST, divisor, quotient
 from minigrad.kernels.cuda.scores import Rows, base_of
 from minigrad.kernels.cuda.tiles import DTYPES, NARROW, POINTER, WIDEN
@@ -19,6 +19,16 @@ from minigrad.kernels.cuda.tiles import DTYPES, NARROW, POINTER, WIDEN
 THREADS = 256
 PAIRS = 4  # of a thread, where they can be read at once
 _SIZE = "int32, int32, int32"  # a size and what divides by it (`layout.divisor`)
+
+
+@device
+def _place(i, pieces, p_magic, p_shift, length, t_magic, t_shift, heads, h_magic, h_shift, x_at, y_at):
+    """Of thread i: its piece of a row, the row's position, and where the row begins in x and in y."""
+    row = quotient(i, p_magic, p_shift)
+    above = quotient(row, t_magic, t_shift)
+    batch = quotient(above, h_magic, h_shift)
+    t, head = row - above * length, above - batch * heads
+    return i - row * pieces, t, base_of(x_at, batch, head) + t * x_at.row, base_of(y_at, batch, head) + t * y_at.row
 
 
 @kernel(
@@ -34,12 +44,10 @@ def _rope_vectors(
     """Four pairs a thread: the numbers of `pieces` a row."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < total:
-        row = quotient(i, p_magic, p_shift)
-        above = quotient(row, t_magic, t_shift)
-        batch = quotient(above, h_magic, h_shift)
-        p, half = PAIRS * (i - row * pieces), PAIRS * pieces
-        t, head = row - above * length, above - batch * heads
-        at, to = base_of(x_at, batch, head) + t * x_at.row, base_of(y_at, batch, head) + t * y_at.row
+        piece, t, at, to = _place(
+            i, pieces, p_magic, p_shift, length, t_magic, t_shift, heads, h_magic, h_shift, x_at, y_at
+        )
+        p, half = PAIRS * piece, PAIRS * pieces
         c0, c1, c2, c3 = load4(cos, t * half + p)
         s0, s1, s2, s3 = load4(sin, t * half + p)
         s0, s1, s2, s3 = sign * s0, sign * s1, sign * s2, sign * s3
@@ -75,11 +83,9 @@ def _make(dtype: str) -> Kernel:
         """A pair a thread."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if i < total:
-            row = quotient(i, p_magic, p_shift)
-            above = quotient(row, t_magic, t_shift)
-            batch = quotient(above, h_magic, h_shift)
-            p, t, head = i - row * half, row - above * length, above - batch * heads
-            at, to = base_of(x_at, batch, head) + t * x_at.row, base_of(y_at, batch, head) + t * y_at.row
+            p, t, at, to = _place(
+                i, half, p_magic, p_shift, length, t_magic, t_shift, heads, h_magic, h_shift, x_at, y_at
+            )
             first, second = (2 * p, 2 * p + 1) if interleaved != 0 else (p, half + p)
             a, b = widen(x[at + first]), widen(x[at + second])
             c, s = widen(cos[t * half + p]), sign * widen(sin[t * half + p])
