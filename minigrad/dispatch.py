@@ -7,6 +7,8 @@ In-place changes are an out-of-place op whose result is written back, so that th
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,9 +164,15 @@ def _record(
                 result.storage.abstract = True
             elif not op.differentiable or recorder.is_detached(tensors[0]):
                 recorder.detach(result)
+        if op is reshape_op and recorder.is_loose(tensors[0]) and not _only_splits(source.shape, attrs["shape"]):
+            results = [Tensor(np.empty(attrs["shape"], source.dtype), Storage(device, abstract=True))]
+            recorder.relate(tensors[0], results[0])
     else:
         metas = op.output_metas([(t.array.shape, t.array.dtype) for t in tensors], attrs)
         results = [Tensor(np.empty(shape, dtype), Storage(device, abstract=True)) for shape, dtype in metas]
+        if op is take_op or any(not t.is_contiguous() or recorder.is_loose(t) for t in tensors):
+            for result in results:  # numpy keeps the order of dimensions of what it computes with
+                recorder.loosen(result)
     node = Node(
         op.name,
         attrs,
@@ -179,6 +187,11 @@ def _record(
         _save(op, node, tuple(t.needs_grad for t in tensors), tensors, results)
         _point(op, node, results)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _only_splits(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Does a reshape from `old` to `new` join no dimensions? Then it is a view, whatever the strides."""
+    return set(itertools.accumulate(old, operator.mul)) <= {1, *itertools.accumulate(new, operator.mul)}
 
 
 # --- changes in place -----------------------------------------------------------------------------
@@ -365,4 +378,12 @@ def decompose(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> tu
 
 # ops that in-place changes are made of
 from minigrad.ops.elementwise import cast  # noqa: E402  (they need `apply`)
-from minigrad.ops.shape import as_strided_op, permute_op, strided_scatter_op, to_device, to_device_op  # noqa: E402
+from minigrad.ops.index import take_op  # noqa: E402
+from minigrad.ops.shape import (  # noqa: E402
+    as_strided_op,
+    permute_op,
+    reshape_op,
+    strided_scatter_op,
+    to_device,
+    to_device_op,
+)

@@ -229,6 +229,8 @@ class Graph:
     before      leaf -> its gradient before, a copy, where the function looks at it; None if it had none (of a trace)
     cleared     leaves that the function left without a gradient (of a trace)
     changed     (position, edge): inputs that the function changed in place, and their new value (of a trace)
+    by_layout   do values depend on how an eager call lays out elements in memory, where a reshape of a tensor and a
+                change in place of either meet (of a trace)
     visits      the steps of the backward passes that the function ran, in their order
     structure   how the outputs were nested: a function from the flat list back to the traced function's result
     """
@@ -253,6 +255,7 @@ class Graph:
         self.before: dict[Node, Tensor | None] = {}
         self.cleared: list[Node] = []
         self.changed: list[tuple[int, Edge]] = []
+        self.by_layout = False
         self.mutations = list(mutations)
         self.gradients = dict(gradients or {})
         self.visits = list(visits)

@@ -37,6 +37,10 @@ class Recorder:
         self.own: set[Node] = set()  # leaves that the function makes of what it computes
         self.forgotten: dict[int, Tensor] = {}  # by id: leaves without a node, told to have no gradient
         self.before: dict[Node, Tensor | None] = {}  # those of them that the function looks at: what stands for them
+        self.loose: set[int] = set()  # by id: storages whose elements an eager call may lay out otherwise
+        self.related: dict[int, set[int]] = {}  # storages that may be one there: of a tensor and of its reshapes
+        self.doubtful: set[int] = set()  # those of them of which another was changed
+        self.by_layout = False  # does what the function reads depend on that?
 
     def add(self, node: Node, results: Sequence[Tensor]) -> None:
         """A new node and the tensors that are its outputs."""
@@ -55,6 +59,7 @@ class Recorder:
             before = (tensor.storage.version, tensor.node, tensor.index, tensor.needs_grad)
             self.changed[id(tensor)] = (tensor, tensor.storage, before)
         edge = self.edge(result)
+        self.doubtful |= self.related.get(id(tensor.storage), set()) - {id(tensor.storage)}
         tensor.storage.abstract = True
         self.rebind(tensor, edge)
 
@@ -63,6 +68,20 @@ class Recorder:
 
     def is_detached(self, tensor: Tensor) -> bool:
         return id(tensor) in self.detached
+
+    def loosen(self, tensor: Tensor) -> None:
+        """An eager call may lay out the elements of `tensor` otherwise than row by row."""
+        self.loose.add(id(tensor.storage))
+
+    def is_loose(self, tensor: Tensor) -> bool:
+        return id(tensor.storage) in self.loose
+
+    def relate(self, tensor: Tensor, result: Tensor) -> None:
+        """`result` is a view of `tensor` or a copy: that depends on how an eager call lays out its elements."""
+        self.loosen(result)
+        both = {id(tensor.storage), id(result.storage)}
+        both |= self.related.get(id(tensor.storage), both)
+        self.related.update(dict.fromkeys(both, both))
 
     def restore(self) -> None:
         """Leave the outside as it was."""
@@ -76,6 +95,7 @@ class Recorder:
         """The node and output that is `tensor`'s value now; a tensor from outside becomes a constant."""
         if tensor.base is not None and tensor.seen != tensor.storage.version:
             dispatch.refresh(tensor)
+        self.by_layout = self.by_layout or id(tensor.storage) in self.doubtful
         found = self.current.get(id(tensor))
         before = found is not None and found[1][0] in self.constants  # as it was when the trace read it first
         if found is not None and not (before and tensor.storage.abstract):
@@ -283,6 +303,8 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             node.name = names[position]
             storage = Storage(tensor.storage.device, abstract=True)
             stand_in = Tensor(np.empty(*meta), storage, node, 0, tensor.needs_grad)
+            if not tensor.is_contiguous():
+                recorder.loosen(stand_in)
             recorder.add(node, [stand_in])
             inputs.append(node)
             stand_ins.append(stand_in)
@@ -297,11 +319,13 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
             gradients = {node: recorder.edge(gradient) for node, gradient in left.items() if gradient is not None}
             changed = [(i, recorder.edge(tensor)) for i, tensor in enumerate(stand_ins) if tensor.storage.version]
             mutations = [(tensor, recorder.edge(tensor)) for tensor, _, _ in recorder.changed.values()]
+            given_doubtful = any(id(tensor.storage) in recorder.doubtful for tensor in stand_ins)
         finally:
             state.recorder, state.backward_watch = before, watch
             recorder.restore()
         made = Graph(recorder.nodes, inputs, edges, recorder.constants, mutations, gradients, structure)
         made.changed, made.before = changed, recorder.before
+        made.by_layout = recorder.by_layout or given_doubtful
         made.cleared = [node for node, gradient in left.items() if gradient is None]
         made.visits, made.captured, made.generators = recorder.visits, recorder.captured, recorder.generators
         return made

@@ -7,7 +7,8 @@ What the function reads of the outside (parameters, a learning rate tensor, a ra
 call, what it changes in place is written back, and gradients that it leaves appear in `.grad`, added to those that were
 there unless it forgets them first. What is no tensor is a constant of the plan: arguments are told apart by value or
 identity, but what Python reads of the outside (the mode that `module.eval()` sets, a global) stays as it was when the
-plan was made. A call whose arguments share memory that the function changes runs eagerly.
+plan was made. A call whose arguments share memory that the function changes runs eagerly, and so does one of a function
+that changes a reshaped tensor in place, or what it was reshaped from, where strides decide whether that is a copy.
 """
 
 from __future__ import annotations
@@ -84,7 +85,12 @@ class Compiled:
         if keywords or not all(isinstance(argument, Tensor) for argument in arguments):
             tensors, rebuild = flatten((arguments, keywords))
             others = _constant(rebuild([_TENSOR] * len(tensors)))
-        metas = tuple([(t.array.shape, t.array.dtype, t.needs_grad, t.storage.device) for t in tensors])
+        metas = tuple(
+            [
+                (t.array.shape, t.array.dtype, t.needs_grad, t.storage.device, t.array.flags.c_contiguous)
+                for t in tensors
+            ]
+        )
         call = (metas, others, state.grad_enabled)
         with self._table:
             key = self._key(call)
@@ -107,7 +113,7 @@ class Compiled:
         plan, stages = found
         traced = stages[0][1]
         given = [id(tensor.storage) for tensor in tensors]
-        if not written.isdisjoint(given) or (traced.changed and _shared(traced, given)):
+        if traced.by_layout or not written.isdisjoint(given) or (traced.changed and _shared(traced, given)):
             return self.function(*arguments, **keywords)
         for generator, device in traced.generators.items():
             generator.move(device)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
+from minigrad.graph import state
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
@@ -79,7 +80,8 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
 def view(x: Tensor, *shape: Any) -> Tensor:
     """Like reshape, but never a copy. Raises RuntimeError where the memory layout does not allow it."""
     result = reshape(x, *shape)
-    if result.base is None and x.array.size:
+    unknown = state.recorder is not None and state.recorder.is_loose(x)  # an eager call knows better
+    if result.base is None and x.array.size and not unknown:
         raise RuntimeError(
             f"view: a tensor of shape {list(x.array.shape)} with these strides cannot be viewed as "
             f"{list(result.array.shape)} without a copy: call .contiguous() first, or use .reshape()"
@@ -303,6 +305,11 @@ def placed(array: Array, device: str) -> Tensor:
 
 def contiguous(x: Tensor) -> Tensor:
     """`x` itself if its elements lie in row-major order, else a copy that does."""
+    recorder = state.recorder
+    if recorder is not None and recorder.is_loose(x):
+        result = clone(x)
+        recorder.relate(x, result)
+        return result
     return x if x.array.flags.c_contiguous else clone(x)
 
 

@@ -1,6 +1,8 @@
 """Compiled functions and tensors that share memory: views after a change, arguments given twice, gradients alike."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import minigrad as mg
 from minigrad import compile
@@ -162,3 +164,85 @@ def test_a_gradient_that_is_one_number_everywhere_has_its_own_elements():
         function()
         b.grad[1] = 4.0
         assert (a.grad.tolist(), b.grad.tolist()) == ([7.0, 1.0, 1.0], [1.0, 4.0, 1.0])
+
+
+MOVES = {  # views, copies, and what is either: that depends on the strides
+    "transpose": lambda x: x.transpose(0, -1),
+    "flatten": lambda x: x.reshape(-1),
+    "pairs": lambda x: x.reshape(-1, 2) if x.numel() % 2 == 0 else x,
+    "heads": lambda x: x.reshape(2, -1, 2) if x.numel() % 4 == 0 else x,
+    "contiguous": lambda x: x.contiguous(),
+    "slice": lambda x: x[1:],
+    "steps": lambda x: x[..., ::2],
+    "new axis": lambda x: x.unsqueeze(1),
+    "double": lambda x: x * 2.0,
+    "sum": lambda x: x + x.flatten()[0],
+    "largest": lambda x: mg.maximum(x, x.amax(0)),
+    "taken": lambda x: x[..., mg.tensor([0, 0])],
+}
+CHANGES = {
+    "add": lambda x: x.add_(1.0),
+    "mul": lambda x: x.mul_(0.5),
+    "part": lambda x: x[:1].mul_(3.0),
+    "set": lambda x: x.__setitem__(0, 0.25),
+}
+ARGUMENTS = {
+    "rows": lambda x: x,
+    "columns": lambda x: x.transpose(0, 1),
+    "gaps": lambda x: x[:, ::2],
+}
+changing_programs = st.lists(st.tuples(st.sampled_from([*MOVES, *CHANGES]), st.integers(0, 99)), min_size=2, max_size=7)
+
+
+def _run(program, x, weight):
+    values = [x, weight * x.flatten()[0]]
+    for name, which in program:
+        value = values[which % len(values)]
+        if name in CHANGES:
+            CHANGES[name](value)
+        elif value.ndim and value.numel() > 1:
+            values.append(MOVES[name](value))
+    return values
+
+
+def _changing(program, layout):
+    def make():
+        weight = mg.arange(6.0).reshape(2, 3).transpose(0, 1)
+        given = ARGUMENTS[layout](mg.arange(16.0).reshape(4, 4) / 8)
+        return lambda x: _run(program, x, weight), lambda: [given], [weight]
+
+    return make
+
+
+@settings(deadline=None, max_examples=30)
+@given(changing_programs, st.sampled_from(sorted(ARGUMENTS)))
+def test_a_reshape_is_a_view_where_it_is_one_eagerly(program, layout):
+    eager, compiled = _both(_changing(program, layout))
+    assert compiled == eager
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.reshape(-1), x.add_(1.0))[:1],  # a copy of a transposed argument
+        lambda x: (x.transpose(0, 1).reshape(-1).add_(1.0), x),  # a view of one
+        lambda x: (lambda y: (y.reshape(-1), y.add_(1.0)))(x * 2.0),  # numpy keeps the order of dimensions
+        lambda x: (x.transpose(0, 1).contiguous().add_(1.0), x),
+        lambda x: (x.transpose(0, 1).view(-1).add_(1.0), x),
+    ],
+)
+def test_reshapes_of_a_transposed_argument(function):
+    def make():
+        given = mg.arange(6.0).reshape(2, 3).transpose(0, 1)
+        return function, lambda: [given], []
+
+    eager, compiled = _both(make)
+    assert compiled == eager
+
+
+def test_a_plan_is_used_where_no_reshape_meets_a_change_in_place():
+    step = compile(lambda x: (x * 2.0).reshape(-1).add_(1.0))
+    x = mg.arange(6.0).reshape(2, 3).transpose(0, 1)
+    step(x)
+    step.function = None
+    assert step(x).tolist() == [1.0, 7.0, 3.0, 9.0, 5.0, 11.0]
