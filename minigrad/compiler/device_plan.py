@@ -179,9 +179,8 @@ class DevicePlan:
             return  # its buffer is filled from the argument
         elif isinstance(self.values[source], np.ndarray):
             self.uploads.append((self.values[node, 0], self.values[source]))
-        else:
-            self._on_device(source)
-            raise RuntimeError("a step compiled for 'cuda' moves what it computed on 'cpu': move its inputs instead")
+        else:  # a number of the host's, or what was computed from such: it is there already
+            self.calls.copy(self.values[node, 0], self._on_device(source))
 
     def _bind_view(self, node: Node, source: DeviceArray) -> None:
         op = OPS[node.op]

@@ -52,20 +52,34 @@ def parse(x: Tensor, index: Any) -> tuple[Static, Static, list[Tensor]]:
     static: list[Any] = []
     places: list[Any] = []
     tensors: list[Tensor] = []
+    dim = 0
     for item in items:
         if isinstance(item, Tensor):
+            _check_mask(item, x.array.shape, dim)
             static += [ALL] * _consumed(item)
             places.append(SLOT)
             tensors.append(item)
         elif item is Ellipsis:
             static += [ALL] * rest
             places += [ALL] * rest
+            dim += rest
             rest = 0
         else:
             static.append(item)
             if not isinstance(item, int):
                 places.append(ALL)
+        dim += _consumed(item)
     return tuple(static), tuple(places), tensors
+
+
+def _check_mask(item: Tensor, shape: tuple[int, ...], dim: int) -> None:
+    """Raise IndexError, in numpy's words, for a mask whose sizes are not those from `dim` on: a kernel spreads it."""
+    for d, size in enumerate(item.array.shape if item.array.dtype == dtypes.bool_ else (), dim):
+        if size != shape[d]:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {d}; size of axis is {shape[d]} but size of "
+                f"corresponding boolean axis is {size}"
+            )
 
 
 def _as_index_tensor(item: Any) -> Any:
@@ -105,16 +119,45 @@ def _consumed(item: Any) -> int:
     return 0 if item is None or item is Ellipsis else 1
 
 
+def sides(index: Static, ndim: int) -> tuple[list[int], list[int], list[int]] | None:
+    """The dimensions before, at and behind those that index tensors stand for; None where there is more in `index` than
+    such tensors and whole dimensions. What is taken stands between, or comes first if the tensors are no neighbours.
+    """
+    items = [item for item in index if item is not Ellipsis]
+    if SLOT not in items or any(item not in (SLOT, ALL) for item in items):
+        return None
+    at = index.index(Ellipsis) if Ellipsis in index else len(items)
+    items[at:at] = [ALL] * (ndim - len(items))
+    slots = [d for d, item in enumerate(items) if item == SLOT]
+    rest = [d for d, item in enumerate(items) if item == ALL]
+    neighbours = slots == list(range(slots[0], slots[0] + len(slots)))
+    return (rest[: slots[0]], slots, rest[slots[0] :]) if neighbours else ([], slots, rest)
+
+
+def _indexed(shape: tuple[int, ...], index: Static, tensors: Sequence[Meta]) -> tuple[int, ...]:
+    """The shape of x[index] for tensors of integers. Raises IndexError where they do not fit together."""
+    found = sides(index, len(shape))
+    if found is None:  # found on arrays that hold no memory
+        hollow = np.lib.stride_tricks.as_strided(np.zeros((), bool), shape, (0,) * len(shape))
+        return hollow[thaw(index, [np.zeros(given, dtype) for given, dtype in tensors])].shape
+    before, _, after = found
+    try:
+        taken = np.broadcast_shapes(*[given for given, _ in tensors])
+    except ValueError:
+        given = " ".join(str(shape).replace(" ", "") for shape, _ in tensors)
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {given}"
+        ) from None
+    return (*[shape[d] for d in before], *taken, *[shape[d] for d in after])
+
+
 def _meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
-    """The result's shape, found on an array that holds no memory."""
-    hollow = np.lib.stride_tricks.as_strided(np.zeros((), metas[0][1]), metas[0][0], (0,) * len(metas[0][0]))
-    tensors = [np.zeros(shape, dtype) for shape, dtype in metas[1:]]
     if any(dtype == dtypes.bool_ for _, dtype in metas[1:]):
         raise RuntimeError(
             "indexing with a boolean tensor gives a shape that depends on its values: "
             "it cannot be traced; use where() or masked_fill()"
         )
-    return [(hollow[thaw(index, tensors)].shape, metas[0][1])]
+    return [(_indexed(metas[0][0], index, metas[1:]), metas[0][1])]
 
 
 slice_op = op(
@@ -230,6 +273,23 @@ def _put(x: Array, value: Array, *indices: Array, index: Static) -> Array:
     return result
 
 
+def _put_meta(metas: Sequence[Meta], *, index: Static) -> list[Meta]:
+    """Raises ValueError for a value that does not fit, in numpy's words: a kernel would take a part of it."""
+    (shape, _), (value, _), *tensors = metas
+    if not any(dtype == dtypes.bool_ for _, dtype in tensors):  # how much a mask takes is not known
+        target = _indexed(shape, index, tensors)
+        extra = builtins.max(len(value) - len(target), 0)
+        pairs = zip(reversed(value), reversed(target), strict=False)
+        if builtins.any(n != 1 for n in value[:extra]) or builtins.any(n not in (1, m) for n, m in pairs):
+            sizes = [str(sizes).replace(" ", "") for sizes in (value, target)]
+            raise ValueError(
+                "shape mismatch: value array of shape {} could not be broadcast to indexing result of shape {}".format(
+                    *sizes
+                )
+            )
+    return [metas[0]]
+
+
 put_op: Op = op(
     "put",
     _put,
@@ -238,7 +298,7 @@ put_op: Op = op(
         take_op(g, *indices, index=index) if needs[1] else None,
         *[None] * len(indices),
     ],
-    shape=rules.like_first,
+    shape=_put_meta,
     samples=lambda rng: [
         ((rng.standard_normal((4, 5)), rng.standard_normal((2, 5))), {"index": (("slice", 1, 3, None),)}),
         ((rng.standard_normal((4, 5)), rng.standard_normal((5,)), np.array([0, 3])), {"index": (SLOT,)}),
@@ -299,16 +359,52 @@ def expand_leading(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 # --- gather and scatter -----------------------------------------------------------------------------
 
 
-def _along(index: Array, dim: int) -> tuple[Array, ...]:
-    """Open indices for every dimension, with `index` itself along `dim`."""
+def out_of_range(user: str, dim: int, size: int) -> tuple[type[Exception], str]:
+    """What `user` raises for an index outside 0 .. size - 1 of `dim`, and says of it, with {} for the index."""
+    if user == "one_hot":
+        return ValueError, f"one_hot: index {{}} is outside 0 to {size - 1}"
+    return IndexError, f"{user}: index {{}} is out of range for dimension {dim} of size {size}"
+
+
+def _check_range(index: Array, user: str, dim: int, size: int) -> None:
+    """Raise what `out_of_range` says: numpy would count such an index from the end."""
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= size:
+            error, sentence = out_of_range(user, dim, size)
+            raise error(sentence.format(low if low < 0 else high))
+
+
+def _within(index: Array, *, user: str, dim: int, size: int) -> Array:
+    _check_range(index, user, dim, size)
+    return np.array(index, np.int64)
+
+
+within = op(
+    "within",
+    _within,
+    differentiable=False,
+    shape=lambda metas, **_: [(metas[0][0], dtypes.int64)],
+    samples=lambda rng: [((rng.integers(0, 4, (2, 3)),), {"user": "one_hot", "dim": 0, "size": 4})],
+    formula="index, refused where it is outside 0 .. size - 1",
+)
+
+
+def _along(index: Array, user: str, dim: int, size: int) -> tuple[Array, ...]:
+    """Open indices for every dimension, with `index` itself along `dim`, of `size`. Raises IndexError out of range."""
+    _check_range(index, user, dim, size)
     grid: list[Array] = list(np.indices(index.shape, sparse=True))
-    grid[dim] = index
+    grid[dim : dim + 1] = [index] * bool(grid)
     return tuple(grid)
+
+
+def _size(shape: Sequence[int], dim: int) -> int:
+    return shape[dim] if shape else 1
 
 
 gather_op = op(
     "gather",
-    lambda x, index, *, dim: x[_along(index, dim)],
+    lambda x, index, *, dim: x[_along(index, "gather", dim, _size(x.shape, dim))],
     {"x": lambda g, index, x_shape, dim: scatter_add_zeros(g, index, dim=dim, shape=x_shape)},
     shape=lambda metas, *, dim: [(metas[1][0], metas[0][1])],
     samples=lambda rng: [((rng.standard_normal((3, 4)), rng.integers(0, 4, (3, 2))), {"dim": 1})],
@@ -340,28 +436,11 @@ def _check_index(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor | No
             f"{name}: the index {list(index.array.shape)} must not be larger than the tensor {list(x.array.shape)}"
             f"{source}, but along dimension {dim} of the tensor"
         )
-    if _readable(index):
-        _check_range(name, x, dim, index)
-
-
-def _check_range(name: str, x: Tensor, dim: int, index: Tensor) -> None:
-    """Raise IndexError for an index outside 0 .. size - 1 of `dim`: numpy would count it from the end."""
-    if not index.array.size:
-        return
-    size = x.array.shape[dim] if x.array.ndim else 1
-    low, high = int(index.array.min()), int(index.array.max())
-    if low < 0 or high >= size:
-        raise IndexError(out_of_range(name, dim, size).format(low if low < 0 else high))
-
-
-def out_of_range(name: str, dim: int, size: int) -> str:
-    """What is said of an index that the dimension `dim` does not have, with {} for it."""
-    return f"{name}: index {{}} is out of range for dimension {dim} of size {size}"
 
 
 def _scatter_add_zeros(src: Array, index: Array, *, dim: int, shape: tuple[int, ...]) -> Array:
     result = np.zeros(shape, src.dtype)
-    np.add.at(result, _along(index, dim), src[tuple(slice(n) for n in index.shape)])
+    np.add.at(result, _along(index, "scatter_add", dim, _size(shape, dim)), src[tuple(slice(n) for n in index.shape)])
     return result
 
 
@@ -401,9 +480,10 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
             f"{list(index.array.shape)}"
         )
     d = normalise_dim(dim, x.array.ndim)
-    if x.array.ndim and _readable(index):
-        _check_range("index_select", x, d, index)
-    return getitem(x, (slice(None),) * d + (reshape(index, -1),))
+    ids = reshape(to_device(index, x.storage.device), -1)
+    if x.array.ndim:
+        ids = within(ids, user="index_select", dim=d, size=x.array.shape[d])
+    return getitem(x, (slice(None),) * d + (ids,))
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -415,7 +495,8 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 def _scatter(x: Array, src: Array, index: Array, *, dim: int) -> Array:
     result = np.array(x, order="C")
-    result[_along(index, dim)] = src[tuple(slice(n) for n in index.shape)] if src.ndim else src
+    given = src[tuple(slice(n) for n in index.shape)] if src.ndim else src
+    result[_along(index, "scatter", dim, _size(x.shape, dim))] = given
     return result
 
 
@@ -458,13 +539,11 @@ def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError("one_hot in a trace or on a GPU needs num_classes: its shape must not depend on values")
     if num_classes < 0 and not index.array.size:
         raise ValueError("one_hot of no index at all needs num_classes")
-    if index.array.size and _readable(index):
-        low, high = int(index.array.min()), int(index.array.max())
-        num_classes = high + 1 if num_classes < 0 else num_classes
-        if low < 0 or high >= num_classes:
-            raise ValueError(f"one_hot: index {low if low < 0 else high} is outside 0 to {num_classes - 1}")
-    classes = placed(np.arange(builtins.max(num_classes, 0)), index.storage.device)
-    return cast(index.unsqueeze(-1) == classes, dtype=dtypes.int64)
+    if num_classes < 0:
+        num_classes = builtins.max(int(index.array.max()) + 1, 0)
+    classes = placed(np.arange(num_classes), index.storage.device)
+    inside = within(index, user="one_hot", dim=-1, size=num_classes)
+    return cast(inside.unsqueeze(-1) == classes, dtype=dtypes.int64)
 
 
 # --- embedding --------------------------------------------------------------------------------------

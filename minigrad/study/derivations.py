@@ -516,6 +516,7 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"):
     derive(_name, "inputs and result are booleans or integers: there is nothing to differentiate")
 for _name in ("argmax", "argmin", "argsort"):
     derive(_name, "the result is an index, an integer that stays when x moves a little: no gradient flows through it")
+derive("within", "the result is the index itself, an integer: there is nothing to differentiate")
 derive("floor_divide", "constant between its jumps: its derivative is 0 wherever it has one, so none is recorded")
 derive("detach", "y = x, cut off from its history on purpose: what follows treats it as a constant")
 derive("random_uniform", "drawn from a key, not computed from values: there is nothing to differentiate")

@@ -10,6 +10,7 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional as F
+from minigrad.compiler import compile
 from minigrad.study import gradgradcheck
 
 A, B, V = mg.ones(2, 3), mg.ones(4, 5), mg.ones(3)
@@ -147,6 +148,34 @@ def test_bad_input_is_refused_in_one_sentence(name: str) -> None:
     with pytest.raises(error, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+INDICES = {
+    "gather": lambda x, ids: x.gather(0, ids),
+    "scatter": lambda x, ids: x.scatter(0, ids, 1.0),
+    "scatter_add": lambda x, ids: x.scatter_add(0, ids, x),
+    "index_select": lambda x, ids: x.index_select(0, ids),
+    "one_hot": lambda x, ids: F.one_hot(ids, 3),
+    "nll_loss": lambda x, ids: F.nll_loss(x.unsqueeze(0), ids[-1:]),
+}
+
+
+@pytest.mark.parametrize("outside", [-1, 3])
+@pytest.mark.parametrize("op", INDICES)
+def test_indices_are_refused_alike_in_a_compiled_step(op: str, outside: int) -> None:
+    x, ids = mg.tensor([1.0, 2.0, 3.0]), mg.tensor([0, 1, outside])
+    with pytest.raises((IndexError, ValueError)) as eager:
+        INDICES[op](x, ids)
+    with pytest.raises(eager.type) as compiled:
+        compile(INDICES[op])(x, ids)
+    assert str(compiled.value) == str(eager.value)
+
+
+def test_a_number_is_its_own_only_element() -> None:
+    x, first = mg.tensor(2.0), mg.tensor(0)
+    assert x.gather(0, first).item() == 2
+    assert x.scatter(0, first, 5.0).item() == 5
+    assert x.scatter_add(0, first, x).item() == 4
 
 
 def test_nan_is_the_largest_everywhere() -> None:

@@ -21,7 +21,7 @@ from minigrad.kernels.cuda.intrinsics import load4, store4
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel, uint8, uint16
 from minigrad.kernels.cuda.layout import divisor, quotient
 from minigrad.kernels.cuda.reductions import ELEMENTS, served
-from minigrad.ops.index import ALL, SLOT, out_of_range, outside_vocabulary, thaw
+from minigrad.ops.index import ALL, SLOT, out_of_range, outside_vocabulary, sides, thaw
 
 THREADS = 256
 _MISSING = {"uint8": uint8(255), "uint16": uint16(65535), "float32": float32("nan"), "int64": int64(-1)}
@@ -103,6 +103,7 @@ def _make(word: str) -> Words:
 MOVE = {word: _make(word) for word in _MISSING}
 _NAN = _MISSING["float32"]
 _FIRST, _OUTSIDE = int64(0), int64(-1)
+_NOWHERE = int64(-(2**63))  # outside of any table, also if counted from its end
 
 
 @kernel(f"float32*, int64*, float32*, int32, int32, {_SHAPE}, {_FAULT}", name="take_vectors", threads=THREADS)
@@ -132,6 +133,17 @@ def _number(ids, numbers, n, size, first, words, fault):
             note(words, fault, given)
         before = _FIRST if first else numbers[i]
         numbers[i] = before * size + row if inside and before >= 0 else _OUTSIDE
+
+
+@kernel(f"int64*, int64*, int32, int64, {_FAULT}", name="ids_within", threads=THREADS)
+def _within(ids, kept, n, size, words, fault):
+    """The ids themselves, those outside 0 .. size - 1 as one that is outside for all that follows."""
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if i < n:
+        inside = 0 <= ids[i] < size
+        kept[i] = ids[i] if inside else _NOWHERE
+        if not inside:
+            note(words, fault, ids[i])
 
 
 def _make_scatter_add(dtype: str) -> Kernel:
@@ -187,6 +199,16 @@ def _take(calls: Any, x: Any, ids: Any, y: Any, n: int, inner: int, fault: tuple
     calls.launch(MOVE[word.name].take, _blocks(y.size), THREADS, x.view(word), ids, y.view(word), *numbers)
 
 
+def _look_at(calls: Any, ids: Any, kept: Any, size: int, fault: tuple[Any, int]) -> None:
+    calls.launch(_within, _blocks(ids.size), THREADS, _ids(calls, ids), kept, ids.size, size, *fault)
+
+
+def within(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, user: str, dim: int, size: int) -> bool:
+    """Ids that an op without a kernel of its own looks up."""
+    _look_at(calls, inputs[0], outputs[0], size, calls.runtime.faults.place(*out_of_range(user, dim, size)))
+    return True
+
+
 # --- embedding ----------------------------------------------------------------------------------------
 
 
@@ -197,8 +219,10 @@ def _vocabulary(calls: Any, vocab: int) -> tuple[Any, int]:
 def embedding(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, padding_idx: int | None) -> bool:
     """Rows of the table."""
     weight, ids = inputs
-    vocab, width = weight.shape
-    _take(calls, calls.contiguous(weight), _ids(calls, ids), outputs[0], vocab, width, _vocabulary(calls, vocab))
+    (vocab, width), fault = weight.shape, _vocabulary(calls, weight.shape[0])
+    if not width:  # no rows to take, and ids to look at
+        _look_at(calls, ids, calls.scratch(ids.shape, np.int64), vocab, fault)
+    _take(calls, calls.contiguous(weight), _ids(calls, ids), outputs[0], vocab, width, fault)
     return True
 
 
@@ -241,15 +265,10 @@ class Places(NamedTuple):
 
 def _places(calls: Any, shape: Sequence[int], index: Sequence[Any], tensors: Sequence[Any]) -> Places | None:
     """Where `index` points, or None where it is more than integer tensors in slots and whole dimensions."""
-    items = [item for item in index if item is not Ellipsis]
-    if any(item not in (SLOT, ALL) for item in items) or any(t.dtype.kind not in "iu" for t in tensors):
+    found = sides(tuple(index), len(shape))
+    if found is None or any(tensor.dtype.kind not in "iu" for tensor in tensors):
         return None
-    at = list(index).index(Ellipsis) if Ellipsis in index else len(items)
-    items[at:at] = [ALL] * (len(shape) - len(items))
-    slots = [d for d, item in enumerate(items) if item == SLOT]
-    rest = [d for d, item in enumerate(items) if item == ALL]
-    neighbours = slots == list(range(slots[0], slots[0] + len(slots)))
-    before, after = (rest[: slots[0]], rest[slots[0] :]) if neighbours else ([], rest)  # numpy's rule
+    before, slots, after = found
     taken = np.broadcast_shapes(*[tensor.shape for tensor in tensors])
     faults = [_past(calls, shape, d) for d in slots]
     outer, inner = [shape[d] for d in before], [shape[d] for d in after]
@@ -375,7 +394,7 @@ def _along(x_shape: Sequence[int], index_shape: Sequence[int], dim: int) -> Alon
 
 
 def _fault(calls: Any, name: str, shape: Sequence[int], dim: int) -> tuple[Any, int]:
-    return calls.runtime.faults.place(IndexError, out_of_range(name, dim, shape[dim] if shape else 1))
+    return calls.runtime.faults.place(*out_of_range(name, dim, shape[dim] if shape else 1))
 
 
 def _corner(x: Any, index: Any, dim: int) -> Any:

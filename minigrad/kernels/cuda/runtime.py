@@ -69,6 +69,8 @@ class Runtime:
         if array.size:
             self.driver.download(made, source.pointer)
             self.faults.check()
+        else:
+            self.synchronize()
         return made
 
     def synchronize(self) -> None:

@@ -164,11 +164,13 @@ def add_rows(
     `fault` (see `Faults.place`).
     """
     elementwise.fill(calls, table, 0)
-    if not n or not table.size:
+    if not n or not width:
         return
     rows = table.size // width
     keys, positions, other_keys, other_positions = (calls.scratch((n,), np.dtype("int32")) for _ in range(4))
     calls.launch(_prepare, -(-n // THREADS), THREADS, ids, keys, positions, n, rows, left_out, *fault)
+    if not rows:
+        return
     tiles = -(-n // TILE)
     counts, ends = (calls.scratch((DIGITS * tiles,), np.dtype("int64")) for _ in range(2))
     for shift in range(0, rows.bit_length(), BITS):

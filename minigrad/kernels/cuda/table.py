@@ -28,7 +28,10 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "softmax": (("softmax log_softmax softmax_grad", ("float32",)),),
     "norms": (("layer_norm layer_norm_grad rms_norm rms_norm_grad", ("float32",)),),
     "cross_entropy": (("cross_entropy cross_entropy_grad", ("float32",)),),
-    "index": (("embedding embedding_grad take put put_add gather scatter scatter_add_zeros", _ALL),),
+    "index": (
+        ("embedding embedding_grad take put put_add gather scatter scatter_add_zeros", _ALL),
+        ("within", _INTEGERS),
+    ),
     "joins": (("cat join slice_add strided_scatter strided_add tril triu", _ALL),),
     "random": (("random_uniform", ("int64",)),),
     "dropout": (("dropout", _FLOATS),),

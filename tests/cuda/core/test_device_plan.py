@@ -84,6 +84,24 @@ def test_inputs_of_the_host_that_the_step_moves(cuda):
         assert step(mg.tensor([1.0, float(i)])).tolist() == [2.0, 3.0 * i]
 
 
+def test_numbers_of_the_host_that_the_step_moves(cuda):
+    mask = mg.tensor([True, False, True], device="cuda")
+
+    @compile
+    def step(x, number):
+        y = x * number.to("cuda") + (number * 2).to("cuda")
+        y[mask] = 7.0
+        y[1] = mg.tensor(5.0)
+        return y
+
+    x = mg.tensor([1.0, 2.0, 3.0], device="cuda")
+    for i in range(3):
+        assert step(x, mg.tensor(float(i))).tolist() == [7.0, 5.0, 7.0]
+    scaled = compile(lambda x, number: x * number.to("cuda") + (number * 2).to("cuda"))
+    for i in range(3):
+        assert scaled(x, mg.tensor(float(i))).tolist() == [3.0 * i, 4.0 * i, 5.0 * i]
+
+
 def test_what_a_plan_cannot_do_is_said(cuda):
     w = mg.tensor([2.0], device="cuda")
     with pytest.raises(RuntimeError, match=r"moves a tensor to 'cpu': return it"):

@@ -11,8 +11,8 @@ import minigrad.functional as F
 from minigrad.compiler import compile
 
 
-def put(x, *index):
-    x[index] = 1.0
+def put(x, *index, to=1.0):
+    x[index] = to
     return x
 
 
@@ -30,6 +30,11 @@ BAD = {
     "two indices, the second": lambda x, ids: x[ids * 0, ids[0]],
     "writing": lambda x, ids: put(x * 1, ids),
     "writing at two indices": lambda x, ids: put(x * 1, ids * 0, ids[0]),
+    "index_select": lambda x, ids: x.index_select(1, ids[0]),
+    "index_select from the end": lambda x, ids: x.index_select(1, 3 - ids[0]),
+    "one_hot": lambda x, ids: F.one_hot(ids, 5),
+    "one_hot of too few": lambda x, ids: F.one_hot(3 - ids, 4),
+    "embedding without columns": lambda x, ids: F.embedding(ids[0], x[:, :0]),
     "cross_entropy": lambda x, ids: F.cross_entropy(x[:3], ids[0]),
     "cross_entropy without an ignored id": lambda x, ids: F.cross_entropy(x[:3], ids[0], None, reduction="none"),
 }
@@ -52,6 +57,40 @@ def test_who_waits_gets_the_hosts_sentence_once(cuda, op):
     assert said_by(y.numpy) == wanted
     y.numpy()
     assert BAD[op](there[0], there[1] // 2).isfinite().all().item()
+
+
+INTO_NOTHING = {
+    "gather": lambda x, ids: x.gather(0, ids),
+    "scatter": lambda x, ids: x.scatter(0, ids, 1.0),
+    "scatter_add": lambda x, ids: x.scatter_add(0, ids, x.sum().reshape(1, 1)),
+    "index_select": lambda x, ids: x.index_select(0, ids[0]),
+    "an index": lambda x, ids: x[ids],
+    "one_hot": lambda x, ids: F.one_hot(ids, 0),
+}
+
+
+@pytest.mark.parametrize("op", INTO_NOTHING)
+def test_nothing_has_no_place_for_an_id(cuda, op):
+    x, ids = mg.zeros(0, 3), mg.tensor([[0]])
+    wanted = said_by(lambda: INTO_NOTHING[op](x, ids))
+    assert said_by(INTO_NOTHING[op](x.to("cuda"), ids.to("cuda")).numpy) == wanted
+
+
+MISFITS = {
+    "a mask": lambda x, on: put(x, mg.tensor([True] * 4, device=on)),
+    "a mask that would be spread": lambda x, on: put(x, mg.tensor([[True]] * 3, device=on)),
+    "a mask of a middle dimension": lambda x, on: put(x, slice(None), mg.tensor([True], device=on)),
+    "a value": lambda x, on: put(x, mg.tensor([0, 1], device=on), to=mg.ones(3, 4, device=on)),
+    "a value of too many dimensions": lambda x, on: put(x, mg.tensor([1], device=on), to=mg.ones(2, 1, 4, device=on)),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_what_does_not_fit_is_refused_at_once(cuda, what):
+    x = mg.randn(3, 4)
+    wanted = said_by(lambda: MISFITS[what](x, "cpu"))
+    assert said_by(lambda: MISFITS[what](x.to("cuda"), "cuda")) == wanted
+    assert said_by(lambda: compile(lambda x: MISFITS[what](x * 1, "cuda"))(x.to("cuda"))) == wanted
 
 
 def test_synchronize_and_anything_read_later_say_it(cuda):
@@ -99,3 +138,15 @@ def test_a_replayed_graph_notes_it_without_waiting(cuda):
         else:
             assert said_by(rows.numpy) == (IndexError, f"embedding: id {i} is outside the vocabulary of 4")
             assert np.isnan(rows.numpy()[0]).all()
+
+
+@pytest.mark.parametrize("op", ["index_select from the end", "one_hot", "gather"])
+def test_a_replayed_graph_says_what_the_op_says(cuda, op):
+    x, ids = mg.randn(5, 5), mg.tensor([[0, 7, 2]])
+    wanted = said_by(lambda: BAD[op](x, ids))
+    replayed = compile(BAD[op])
+    there = x.to("cuda"), ids.to("cuda")
+    for _ in range(3):
+        assert said_by(replayed(*there).numpy) == wanted
+    np.testing.assert_array_equal(replayed(there[0], there[1] // 2).numpy(), BAD[op](x, ids // 2).numpy())
+    assert cuda.driver.counts["launch_graph"] == 3

@@ -13,7 +13,8 @@ from minigrad import kernels
 from minigrad.kernels.cuda.execute import HOST
 from minigrad.ops.registry import OPS
 
-DATA = {"where": "bool", "random_uniform": "int64", "bitwise_and": "bool", "bitwise_or": "bool", "bitwise_xor": "bool",
+DATA = {"where": "bool", "random_uniform": "int64", "within": "int64",
+        "bitwise_and": "bool", "bitwise_or": "bool", "bitwise_xor": "bool",
         "bitwise_not": "bool"}  # fmt: skip  # ops whose first input is not float32
 
 
