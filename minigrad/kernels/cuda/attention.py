@@ -219,16 +219,42 @@ def _grad_of_weights(
     product(calls, _swapped(dropped(weights)), g, outputs[2])
 
 
+# Heads of queries that share a head of keys follow each other: to the products they are more rows of one.
+
+
+def _shape_of_rows(x: DeviceArray, key: DeviceArray) -> tuple[int, ...]:
+    """Of x ``(..., heads, T, d)`` with the heads of `key`: ``(..., key heads, group T, d)``."""
+    return (*key.shape[:-2], math.prod(x.shape[:-1]) // math.prod(key.shape[:-2]), x.shape[-1])
+
+
+def _rows_of(calls: DeviceCalls, x: DeviceArray, key: DeviceArray) -> DeviceArray:
+    """x in `_shape_of_rows`; a copy where heads do not lie one behind the other."""
+    if x.shape[:-2] == key.shape[:-2]:
+        return x
+    return calls.contiguous(x).reshape(_shape_of_rows(x, key))
+
+
+def _target_rows(calls: DeviceCalls, out: DeviceArray, key: DeviceArray) -> DeviceArray:
+    """Where `out` is computed in `_shape_of_rows`; `_copy_back` takes it where it belongs."""
+    if out.shape[:-2] == key.shape[:-2]:
+        return out
+    return (out if out.is_contiguous else calls.scratch(out.shape, out.dtype)).reshape(_shape_of_rows(out, key))
+
+
+def _copy_back(calls: DeviceCalls, out: DeviceArray, target: DeviceArray) -> None:
+    if target.pointer != out.pointer:
+        calls.copy(out, target.reshape(out.shape))
+
+
 # --- flash attention ------------------------------------------------------------------------------------
 
 
 def _served(query: DeviceArray, key: DeviceArray, value: DeviceArray, dropout: float) -> bool:
-    """Not empty sequences; beyond the flash kernels' head sizes no shared heads, and no more draws than count."""
+    """Not empty sequences; beyond the flash kernels' head sizes no more draws than count."""
     if not query.size or not key.size or not value.size:
         return False
     wide = max(query.shape[-1], value.shape[-1]) > HEAD_SIZES[-1]
-    counted = not dropout or math.prod(query.shape[:-1]) * key.shape[-2] <= MOST
-    return not wide or (counted and query.shape[:-2] == key.shape[:-2])
+    return not (wide and dropout) or math.prod(query.shape[:-1]) * key.shape[-2] <= MOST
 
 
 def _dropper(calls: DeviceCalls, told: Told, p: float) -> Callable[[DeviceArray], DeviceArray]:
@@ -259,9 +285,11 @@ def flash_attention(
     heights = lse if lse.is_contiguous else calls.scratch(lse.shape, FLOAT32)
     few = query.shape[-2] <= FEW and not told.dropping
     if size > HEAD_SIZES[-1] and not few:
-        weights = calls.scratch((*query.shape[:-1], key.shape[-2]), query.dtype)
-        _weights(calls, query, key, told, weights, heights)
-        product(calls, _dropper(calls, told, dropout)(weights), value, out)
+        rows, target = _rows_of(calls, query, key), _target_rows(calls, out, key)
+        weights = calls.scratch((*rows.shape[:-1], key.shape[-2]), query.dtype)
+        _weights(calls, rows, key, told, weights, heights)
+        product(calls, _dropper(calls, told, dropout)(weights), value, target)
+        _copy_back(calls, out, target)
     else:
         q, k, v = (rows_of_heads(calls, x) for x in (query, key, value))
         target = as_four(calls, out) if has_rows(out) else calls.scratch(four_shape(out.shape), out.dtype)
@@ -332,10 +360,12 @@ def flash_attention_grad(
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
     if size > HEAD_SIZES[-1]:
-        weights = calls.scratch((*query.shape[:-1], key.shape[-2]), query.dtype)
-        _weights(calls, query, key, told, weights, calls.scratch(lse.shape, FLOAT32))
+        up, rows, target = _rows_of(calls, g, key), _rows_of(calls, query, key), _target_rows(calls, outputs[0], key)
+        weights = calls.scratch((*rows.shape[:-1], key.shape[-2]), query.dtype)
+        _weights(calls, rows, key, told, weights, calls.scratch(lse.shape, FLOAT32))
         dropped = _dropper(calls, told, dropout)
-        _grad_of_weights(calls, g, query, key, value, weights, outputs, told.scale, dropped)
+        _grad_of_weights(calls, up, rows, key, value, weights, (target, *outputs[1:]), told.scale, dropped)
+        _copy_back(calls, outputs[0], target)
         return True
     up, q, k, v, r = (rows_of_heads(calls, x) for x in (g, query, key, value, result))
     heights = calls.contiguous(lse)

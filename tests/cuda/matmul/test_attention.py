@@ -213,6 +213,36 @@ def test_few_queries_with_all_of_it():
     assert names[0].startswith("flash_forward")
 
 
+@pytest.mark.parametrize(
+    ("heads", "mask", "dtype", "options"),
+    [
+        (4, "padding", FLOAT32, {"window": 3, "slopes": (1.0, 0.5, 0.25, 0.0)}),
+        (2, "any", FLOAT32, {"dropout": 0.3}),
+        (2, None, BFLOAT16, {}),
+    ],
+)
+def test_by_the_weights_with_shared_heads(heads, mask, dtype, options):
+    names = Case(5, 6, 130, 129, heads=heads, group=2, causal=True, mask=mask, dtype=dtype, **options).check(seed=6)
+    assert any(name.startswith("attention_weights") for name in names)
+
+
+def test_shared_wide_heads_inside_of_rows():
+    case = Case(5, 4, 130, heads=2, group=2, causal=True)
+    inputs = [np.ascontiguousarray(heads_inside(x)) for x in (case.query, case.key, case.value)]
+    outputs = [((2, 5, 2, 130), FLOAT32), (case.lse.shape, FLOAT32)]
+    (out, _), _ = bound(
+        flash_attention, inputs, outputs, layouts=[heads_inside] * 3, out_layouts=[heads_inside], **case.attrs
+    )
+    case.close(out, case.out)
+
+
+def test_few_queries_of_shared_wide_heads():
+    case = Case(1, 9, 136, heads=2, group=2, mask="padding")
+    (out, _), (name,) = case.forward(seed=4)
+    assert name.startswith("decode_attention")
+    case.close(out, case.out)
+
+
 def test_by_the_weights_with_a_window_and_slopes():
     Case(6, 9, 130, heads=2, causal=True, window=3, slopes=(0.5, 0.25)).check()
 
