@@ -34,7 +34,7 @@ def device_name() -> str:
 
 
 def synchronize() -> None:
-    """Wait until the GPU has done all that it was given. Raises IndexError (ValueError for the targets of a
+    """Wait until the GPU has done all that it was given. Raises IndexError (ValueError for one_hot and the targets of a
     cross-entropy) if an op since the last wait was given an id past its table."""
     runtime().synchronize()
 

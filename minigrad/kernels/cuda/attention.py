@@ -4,6 +4,8 @@
     flash_attention_grad    head sizes up to 128: `flash`; else the weights again
     attention, attention_grad   their weights are an output: products, with a kernel over rows between them
 
+Weights and scores in memory are float32: halves would overflow before they are scaled.
+
 Rows may lie anywhere with contiguous elements (heads inside of rows, a part of a cache); masks may be broadcast.
 """
 
@@ -11,12 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.kernels.cuda import decode_attention, elementwise, flash
+from minigrad.kernels.cuda import decode_attention, elementwise, flash, halves
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.dropout import MOST, threshold
 from minigrad.kernels.cuda.dropout import dropout as drop
@@ -24,10 +25,10 @@ from minigrad.kernels.cuda.head_tiles import HEAD_SIZES
 from minigrad.kernels.cuda.heads import as_four, four_shape, has_rows, in_pairs, in_vectors, row_strides, rows_of_heads
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, kernel
 from minigrad.kernels.cuda.memory import DeviceArray
-from minigrad.kernels.cuda.products import product
+from minigrad.kernels.cuda.products import GRID, product
 from minigrad.kernels.cuda.scores import LOW, MaskRows, Rows, Seen, Sizes, base_of
 from minigrad.kernels.cuda.teams import WARP, maxima, sums
-from minigrad.kernels.cuda.tiles import CHUNK, NARROW, POINTER, WIDEN, ZERO
+from minigrad.kernels.cuda.tiles import CHUNK, ZERO
 
 FEW = 4  # queries up to which keys are split over blocks
 ROWS = 4  # rows of a block of the kernels over rows: a warp each
@@ -38,79 +39,63 @@ FLOAT32 = np.dtype("float32")
 # --- kernels over rows of weights -----------------------------------------------------------------------
 
 
-@cache
-def weights_kernel(dtype: str) -> Kernel:
+largest, added = maxima(WARP), sums(WARP)
+
+
+@kernel(
+    "float32*, float32*, uint8*, float32*, int32, MaskRows, Sizes, Seen, float32",
+    name="attention_weights",
+    threads=WARP * ROWS,
+    registers=64,
+)
+def _softmax_rows(x, lse, mask, slopes, rows, mask_at, sizes, seen, scale):
     """Scores (rows, Tk) -> softmax(scale score) over visible keys, in place, and each row's log-sum-exp.
 
     Which keys a row sees, and its slope: `minigrad.kernels.cuda.scores`. Launch: grid ceil(rows / ROWS), 32 ROWS
     threads.
     Three passes over a row that the caches hold: 4 bytes from memory and 4 to it for each weight.
     """
-    widen, narrow = WIDEN[dtype], NARROW[dtype]
-    largest, added = maxima(WARP), sums(WARP)
-
-    @kernel(
-        f"{POINTER[dtype]}, float32*, uint8*, float32*, int32, MaskRows, Sizes, Seen, float32",
-        name=f"attention_weights_{dtype}",
-        threads=WARP * ROWS,
-        registers=64,
-    )
-    def attention_weights(x, lse, mask, slopes, rows, mask_at, sizes, seen, scale):
-        row = cuda.blockIdx.x * ROWS + (cuda.threadIdx.x >> 5)
-        lane = cuda.threadIdx.x & 31
-        if row < rows:
-            i, above = row % sizes.t_query, row // sizes.t_query
-            head, batch = above % sizes.heads, above // sizes.heads
-            m_base = base_of(mask_at, batch, head) + i * mask_at.query
-            t_key = sizes.t_key
-            start = row * t_key
-            slope = slopes[head] if seen.sloped != 0 else ZERO
-            peak, total = LOW, ZERO
-            for j in range(lane, t_key, WARP):
-                shown = i + seen.low <= j and j < i + seen.reach
-                if shown and seen.masked != 0:
-                    shown = mask[m_base + j * mask_at.key] != 0
-                far = float32(abs(i + t_key - sizes.t_query - j))
-                score = widen(x[start + j]) * scale - slope * far if shown else LOW
-                x[start + j] = narrow(score)
-                peak = max(peak, score)
-            peak = largest(peak, None)
-            base = peak if peak > LOW or peak != peak else ZERO
-            for j in range(lane, t_key, WARP):
-                total += math.exp(widen(x[start + j]) - base)
-            total = added(total, None)
-            share = ONE / total if total != ZERO else ZERO
-            for j in range(lane, t_key, WARP):
-                x[start + j] = narrow(math.exp(widen(x[start + j]) - base) * share)
-            if lane == 0:
-                lse[row] = math.log(total) + base if total != ZERO else LOW
-
-    return attention_weights
+    row = cuda.blockIdx.x * ROWS + (cuda.threadIdx.x >> 5)
+    lane = cuda.threadIdx.x & 31
+    if row < rows:
+        i, above = row % sizes.t_query, row // sizes.t_query
+        head, batch = above % sizes.heads, above // sizes.heads
+        m_base = base_of(mask_at, batch, head) + i * mask_at.query
+        t_key = sizes.t_key
+        start = row * t_key
+        slope = slopes[head] if seen.sloped != 0 else ZERO
+        peak, total = LOW, ZERO
+        for j in range(lane, t_key, WARP):
+            shown = i + seen.low <= j and j < i + seen.reach
+            if shown and seen.masked != 0:
+                shown = mask[m_base + j * mask_at.key] != 0
+            far = float32(abs(i + t_key - sizes.t_query - j))
+            score = x[start + j] * scale - slope * far if shown else LOW
+            x[start + j] = score
+            peak = max(peak, score)
+        peak = largest(peak, None)
+        base = peak if peak > LOW or peak != peak else ZERO
+        for j in range(lane, t_key, WARP):
+            total += math.exp(x[start + j] - base)
+        total = added(total, None)
+        share = ONE / total if total != ZERO else ZERO
+        for j in range(lane, t_key, WARP):
+            x[start + j] = math.exp(x[start + j] - base) * share
+        if lane == 0:
+            lse[row] = math.log(total) + base if total != ZERO else LOW
 
 
-@cache
-def weights_grad_kernel(dtype: str) -> Kernel:
-    """dP (rows, Tk) -> dS = P (dP - rowsum(dP P)) scale, in place. Launch as `weights_kernel`."""
-    widen, narrow = WIDEN[dtype], NARROW[dtype]
-    added = sums(WARP)
-
-    @kernel(
-        f"{POINTER[dtype]}, {POINTER[dtype]}, int32, int32, float32",
-        name=f"attention_weights_grad_{dtype}",
-        threads=WARP * ROWS,
-        registers=64,
-    )
-    def attention_weights_grad(d, weights, rows, t_key, scale):
-        row = cuda.blockIdx.x * ROWS + (cuda.threadIdx.x >> 5)
-        if row < rows:
-            start, inner = row * t_key, ZERO
-            for j in range(cuda.threadIdx.x & 31, t_key, WARP):
-                inner += widen(d[start + j]) * widen(weights[start + j])
-            inner = added(inner, None)
-            for j in range(cuda.threadIdx.x & 31, t_key, WARP):
-                d[start + j] = narrow(widen(weights[start + j]) * (widen(d[start + j]) - inner) * scale)
-
-    return attention_weights_grad
+@kernel("float32*, float32*, int32, int32, float32", name="attention_weights_grad", threads=WARP * ROWS, registers=64)
+def _softmax_rows_grad(d, weights, rows, t_key, scale):
+    """dP (rows, Tk) -> dS = P (dP - rowsum(dP P)) scale, in place. Launch as `_softmax_rows`."""
+    row = cuda.blockIdx.x * ROWS + (cuda.threadIdx.x >> 5)
+    if row < rows:
+        start, inner = row * t_key, ZERO
+        for j in range(cuda.threadIdx.x & 31, t_key, WARP):
+            inner += d[start + j] * weights[start + j]
+        inner = added(inner, None)
+        for j in range(cuda.threadIdx.x & 31, t_key, WARP):
+            d[start + j] = weights[start + j] * (d[start + j] - inner) * scale
 
 
 # --- what the kernels are told --------------------------------------------------------------------------
@@ -189,7 +174,7 @@ def _weights(
     product(calls, query, _swapped(key), weights)
     rows = weights.size // weights.shape[-1]
     calls.launch(
-        weights_kernel(weights.dtype.name), -(-rows // ROWS), WARP * ROWS,
+        _softmax_rows, -(-rows // ROWS), WARP * ROWS,
         weights, lse, told.mask, told.slopes, rows, told.mask_at, told.sizes, told.seen, told.scale,
     )  # fmt: skip
 
@@ -211,9 +196,7 @@ def _grad_of_weights(
     d = dropped(d)
     if d.size:
         rows = d.size // d.shape[-1]
-        calls.launch(
-            weights_grad_kernel(d.dtype.name), -(-rows // ROWS), WARP * ROWS, d, weights, rows, d.shape[-1], scale
-        )
+        calls.launch(_softmax_rows_grad, -(-rows // ROWS), WARP * ROWS, d, weights, rows, d.shape[-1], scale)
     product(calls, d, key, outputs[0])
     product(calls, _swapped(d), query, outputs[1])
     product(calls, _swapped(dropped(weights)), g, outputs[2])
@@ -249,12 +232,17 @@ def _copy_back(calls: DeviceCalls, out: DeviceArray, target: DeviceArray) -> Non
 # --- flash attention ------------------------------------------------------------------------------------
 
 
-def _served(query: DeviceArray, key: DeviceArray, value: DeviceArray, dropout: float) -> bool:
-    """Not empty sequences; beyond the flash kernels' head sizes no more draws than count."""
+def _way(query: DeviceArray, key: DeviceArray, value: DeviceArray, dropout: float, few: int = 0) -> str:
+    """Which kernels serve: those of up to `few` queries ("few"), "flash", or the "weights", for heads too large for
+    tiles or too many for a launch. "" for empty sequences, and for more draws than count."""
     if not query.size or not key.size or not value.size:
-        return False
-    wide = max(query.shape[-1], value.shape[-1]) > HEAD_SIZES[-1]
-    return not (wide and dropout) or math.prod(query.shape[:-1]) * key.shape[-2] <= MOST
+        return ""
+    batches, heads, tokens, _ = four_shape(query.shape)
+    if tokens <= few and not dropout and max(batches, heads * tokens) <= GRID:
+        return "few"
+    if max(query.shape[-1], value.shape[-1]) <= HEAD_SIZES[-1] and max(batches, heads) <= GRID:
+        return "flash"
+    return "weights" if not dropout or math.prod(query.shape[:-1]) * key.shape[-2] <= MOST else ""
 
 
 def _dropper(calls: DeviceCalls, told: Told, p: float) -> Callable[[DeviceArray], DeviceArray]:
@@ -277,16 +265,18 @@ def flash_attention(
     """(output, log-sum-exp). Key heads may be fewer than query heads, if they divide them (four dimensions)."""
     query, key, value, *rest = inputs
     out, lse = outputs
-    if not _served(query, key, value, dropout):
+    way = _way(query, key, value, dropout, FEW)
+    if not way:
         return False
+    if way == "weights" and query.dtype != FLOAT32:
+        return halves.flash_attention(calls, inputs, outputs, dropout=dropout, **attributes)
     told = _told(calls, query, key, value, rest, dropout=dropout, **attributes)
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
     heights = lse if lse.is_contiguous else calls.scratch(lse.shape, FLOAT32)
-    few = query.shape[-2] <= FEW and not told.dropping
-    if size > HEAD_SIZES[-1] and not few:
+    if way == "weights":
         rows, target = _rows_of(calls, query, key), _target_rows(calls, out, key)
-        weights = calls.scratch((*rows.shape[:-1], key.shape[-2]), query.dtype)
+        weights = calls.scratch((*rows.shape[:-1], key.shape[-2]), FLOAT32)
         _weights(calls, rows, key, told, weights, heights)
         product(calls, _dropper(calls, told, dropout)(weights), value, target)
         _copy_back(calls, out, target)
@@ -294,7 +284,7 @@ def flash_attention(
         q, k, v = (rows_of_heads(calls, x) for x in (query, key, value))
         target = as_four(calls, out) if has_rows(out) else calls.scratch(four_shape(out.shape), out.dtype)
         vector = in_vectors(q, k, v)
-        if few:
+        if way == "few":
             _decode(calls, q, k, v, target, heights, told, vector)
         else:
             width = next(s for s in HEAD_SIZES if s >= size)
@@ -354,14 +344,17 @@ def flash_attention_grad(
 ) -> bool:  # fmt: skip
     """(dQ, dK, dV); scores are computed again from the log-sum-exp. Heads as in `flash_attention`."""
     g, query, key, value, result, lse, *rest = inputs
-    if not _served(query, key, value, dropout):
+    way = _way(query, key, value, dropout)
+    if not way:
         return False
+    if way == "weights" and query.dtype != FLOAT32:
+        return halves.flash_attention_grad(calls, inputs, outputs, dropout=dropout, **attributes)
     told = _told(calls, query, key, value, rest, dropout=dropout, **attributes)
     dtype = query.dtype.name
     size = max(query.shape[-1], value.shape[-1])
-    if size > HEAD_SIZES[-1]:
+    if way == "weights":
         up, rows, target = _rows_of(calls, g, key), _rows_of(calls, query, key), _target_rows(calls, outputs[0], key)
-        weights = calls.scratch((*rows.shape[:-1], key.shape[-2]), query.dtype)
+        weights = calls.scratch((*rows.shape[:-1], key.shape[-2]), FLOAT32)
         _weights(calls, rows, key, told, weights, calls.scratch(lse.shape, FLOAT32))
         dropped = _dropper(calls, told, dropout)
         _grad_of_weights(calls, up, rows, key, value, weights, (target, *outputs[1:]), told.scale, dropped)

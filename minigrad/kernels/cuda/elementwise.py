@@ -58,12 +58,27 @@ class Launch(NamedTuple):
 def launch(
     calls: Any, body: Sequence[Step], inputs: Sequence[Array], outputs: Sequence[Any], kept: Sequence[int]
 ) -> bool:
-    """Append the launch that computes `body` of `inputs` (broadcast to the outputs' shape) into `outputs`.
+    """Append the launches that compute `body` of `inputs` (broadcast to the outputs' shape) into `outputs`.
 
-    kept says which value each output is: below the number of inputs an input, else a step. False for arrays too large
-    to be counted in 32 bits.
+    kept says which value each output is: below the number of inputs an input, else a step. Arrays too large to be
+    counted in 32 bits are computed in parts. Always True, as a binder's answer.
     """
-    return _launch(calls, body, inputs, outputs, kept, [_laid(x) for x in inputs], [_laid(y) for y in outputs])
+    if _launch(calls, body, inputs, outputs, kept, [_laid(x) for x in inputs], [_laid(y) for y in outputs]):
+        return True
+    shape = outputs[0].shape
+    cut = next(d for d, size in enumerate(shape) if size > 1)
+    half = shape[cut] // 2
+    whole = [x if isinstance(x, np.ndarray) else _spread(x, shape) for x in inputs]
+    for part in (slice(None, half), slice(half, None)):
+        index = (slice(None),) * cut + (part,)
+        given = [x if isinstance(x, np.ndarray) else x[index] for x in whole]
+        launch(calls, body, given, [y[index] for y in outputs], kept)
+    return True
+
+
+def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+    steps = broadcast_strides(x.shape, element_strides(x), shape)
+    return x.window(shape, tuple([step * x.itemsize for step in steps]), 0)
 
 
 def _launch(
@@ -180,29 +195,18 @@ def fused(
 
 
 def copy(calls: Any, target: Any, source: Any) -> None:
-    """Append the launches that copy `source`, broadcast, to `target`; of one dtype, and of any strides.
-
-    Arrays too large to be counted in 32 bits are copied in parts.
-    """
+    """Append the launches that copy `source`, broadcast, to `target`; of one dtype, and of any strides."""
     word = WORDS[target.itemsize]
-    if launch(calls, (), [source.view(word)], [target.view(word)], [0]):
-        return
-    source = source.through(lambda array: np.broadcast_to(array, target.shape))
-    cut = next(d for d, size in enumerate(target.shape) if size > 1)
-    half = target.shape[cut] // 2
-    for part in (slice(None, half), slice(half, None)):
-        index = (slice(None),) * cut + (part,)
-        copy(calls, target[index], source[index])
+    launch(calls, (), [source.view(word)], [target.view(word)], [0])
 
 
 def fill(calls: Any, target: Any, value: float) -> None:
-    """Append the launch that sets every element of `target`."""
-    if not launch(calls, (), [np.array(value, target.dtype)], [target], [0]):
-        raise ValueError(f"{target!r} is too large to be filled")
+    """Append the launches that set every element of `target`."""
+    launch(calls, (), [np.array(value, target.dtype)], [target], [0])
 
 
 def flip(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dims: Sequence[int]) -> bool:
-    """Read backwards: from the last element on, by negative strides."""
+    """Read backwards: from the last element on, by negative strides; declines what 32 bits do not count."""
     x, y = inputs[0].view(WORDS[inputs[0].itemsize]), outputs[0].view(WORDS[outputs[0].itemsize])
     laid = _laid(x)
     start = sum((x.shape[d] - 1) * laid.strides[d] for d in dims)

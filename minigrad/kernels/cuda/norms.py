@@ -337,7 +337,7 @@ def _grad(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], pick: Any) 
 
 
 def _nothing(calls: Any, outputs: Sequence[Any]) -> bool:
-    """Of no rows, a sum over them is zero; rows of no elements are left to the reference."""
+    """Of no rows, a sum over them is zero; the statistics of rows without elements are of no use."""
     for output in outputs[1:]:
         if output.size:
             elementwise.fill(calls, output, 0)

@@ -1,7 +1,8 @@
 """Which kernel computes a matrix product, and how it is launched: the op `matmul`, and products for other binders.
 
 Operands may have any strides: batches that are broadcast or interleaved (heads inside of rows) are read where they are.
-The choice is by shapes and strides alone, so a product is computed in the same order of additions every time.
+The choice is by shapes, strides and the device's number of multiprocessors alone, so a product is computed in the same
+order of additions every time.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _few_rows(calls: DeviceCalls, problem: Problem) -> None:
     calls.launch(
         wide_matvec(dtype, rows, vector, out), (blocks, batches, splits), 32 * WARPS,
         a.array, b.array, c.array, m, n, k, a.row, a.column, b.row, c.row, c.column,
-        *problem._replace(c=c).batch_strides, chunk, batches * m * n,
+        *problem._replace(c=c).batch_strides, chunk, batches * m * n if splits > 1 else 0,
     )  # fmt: skip
     finish()
 
@@ -239,11 +240,11 @@ def _tiled(calls: DeviceCalls, problem: Problem) -> None:
     chunk = -(-k // (splits * DEPTH[dtype])) * DEPTH[dtype]
     splits = -(-k // chunk)
     out, c, finish = _parts(calls, problem, splits)
-    target = problem._replace(c=c)
+    target, part = problem._replace(c=c), batches * m * n if splits > 1 else 0
     calls.launch(
         tiled_kernel(dtype, tiling, *problem.layout, out), (-(-m // tiling.m) * -(-n // tiling.n), batches, splits),
         tiling.threads, problem.a.array, problem.b.array, c.array, m, n, k, *target.lines, *target.batch_strides,
-        chunk, batches * m * n, c.paired(batches * m * n if splits > 1 else 0), shared=tiling.shared_bytes,
+        chunk, part, c.paired(part), shared=tiling.shared_bytes,
     )  # fmt: skip
     finish()
 

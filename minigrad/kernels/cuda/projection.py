@@ -25,13 +25,19 @@ def _loss(calls: Any, x: Any, weight: Any, targets: Any, value: Any, attrs: dict
 
 
 def linear_cross_entropy(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], **attrs: Any) -> bool:
+    """The loss of x ``(N, d)`` projected by weight ``(V, d)``; declines no rows and no classes."""
     x, weight, targets = inputs
+    if not len(x) * len(weight):
+        return False
     _loss(calls, x, weight, targets, outputs[0], attrs)
     return True
 
 
 def linear_cross_entropy_grad(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], **attrs: Any) -> bool:
+    """(dx, dweight, loss); declines no rows and no classes."""
     g, x, weight, targets = inputs
+    if not len(x) * len(weight):
+        return False
     of_x, of_weight, value = outputs
     logits, log_probs = _loss(calls, x, weight, targets, value, attrs)
     d_logits = calls.scratch(logits.shape, np.float32)

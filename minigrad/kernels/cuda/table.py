@@ -39,12 +39,12 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "adam": (("adam", ("float32",)),),
     "halves": (
         ("softmax log_softmax softmax_grad layer_norm layer_norm_grad rms_norm rms_norm_grad", _HALVES),
-        ("cross_entropy cross_entropy_grad", _HALVES),
+        ("cross_entropy cross_entropy_grad attention attention_grad", _HALVES),
     ),
     "products": (("matmul", _FLOATS),),
     "epilogue": (("fused_matmul", ("float32",)),),
     "projection": (("linear_cross_entropy linear_cross_entropy_grad", ("float32",)),),
-    "attention": (("attention attention_grad flash_attention flash_attention_grad", _FLOATS),),
+    "attention": (("attention attention_grad", ("float32",)), ("flash_attention flash_attention_grad", _FLOATS)),
 }
 
 FAST: dict[tuple[str, str, str], str] = {

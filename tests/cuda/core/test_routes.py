@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 import minigrad.compiler
-import minigrad.functional
+import minigrad.functional as F
 import minigrad.optim
 from minigrad import kernels
 from minigrad.kernels.cuda.execute import HOST
@@ -42,6 +42,14 @@ def test_an_op_on_the_host_is_right_and_counted(cuda):
     assert (values.tolist(), order.tolist()) == ([3.0, 2.0], [0, 2])
     assert x[x > 1.5].tolist() == [3.0, 2.0]  # its shape depends on values
     assert cuda.host_ops == {"argsort": 2, "take": 1}
+
+
+def test_the_loss_of_no_rows_is_the_hosts(cuda):
+    x, weight = mg.zeros(0, 4, device="cuda"), mg.ones(5, 4, device="cuda", requires_grad=True)
+    loss = F.linear_cross_entropy(x, weight, mg.zeros(0, device="cuda").long(), reduction="sum")
+    loss.backward()
+    assert loss.item() == 0
+    assert weight.grad.tolist() == [[0.0] * 4] * 5
 
 
 def test_a_dtype_without_a_kernel_is_computed_on_the_host(cuda):

@@ -45,6 +45,21 @@ def operands(draw):
     return arrays, layouts
 
 
+def test_arrays_too_large_to_be_counted_are_computed_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3, 700)).astype(np.float32), rng.standard_normal((1, 700)).astype(np.float32)
+    monkeypatch.setattr(elementwise, "LARGEST", 2500)
+    elementwise._planned.cache_clear()
+    try:
+        agrees("add", [x, y], {})
+        agrees("leaky_relu", [x], {"negative_slope": 0.1})
+        agrees("clone", [x], {}, layouts=[reversed_dims])
+        agrees("slice_add", [x[:, :5]], {"shape": (3, 700), "index": (("slice", 0, 3, None), ("slice", 1, 6, None))})
+        agrees("sum", [x.astype(np.float16)], {"dims": (1,), "keepdim": False})
+    finally:
+        elementwise._planned.cache_clear()
+
+
 @given(operands(), st.sampled_from(["add", "mul", "maximum", "lt", "div"]), st.sampled_from([None, 0, 1]))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_two_operands_of_any_layout(case, name, seed):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from simulated_ops import bound, heads_inside
 
+from minigrad import kernels
 from minigrad.kernels.cuda import attention, decode_attention, flash
 from minigrad.kernels.cuda.attention import flash_attention, flash_attention_grad
 from minigrad.kernels.cuda.flash import Shape
@@ -261,6 +262,24 @@ def test_dropout_of_unaligned_wide_heads_goes_by_aligned_copies(tiles, d, d_valu
     assert all("ragged" in name for name in names[:1])
     assert sum(name.startswith("flash_grad") for name in backward) == 2
     assert not any("ragged" in name for name in backward)
+
+
+@pytest.mark.parametrize("binder", ["attention", "flash_attention"])
+def test_scores_that_no_half_holds(binder):
+    """A score is 117000 before it is scaled."""
+    x = np.full((1, 1, 5, 130), 30, np.float16)
+    outputs = [(x.shape, x.dtype), ((1, 1, 5, 5), x.dtype) if binder == "attention" else ((1, 1, 5), FLOAT32)]
+    kernel = kernels.load(kernels.FAST[binder, "cuda", "float16"])
+    attrs = {"scale": 130**-0.5} | ({} if binder == "attention" else {"causal": False})
+    (out, _), _ = bound(kernel, [x, x, x], outputs, **attrs)
+    np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("t_query", [1, 6])
+def test_more_heads_than_a_launch_has_blocks(monkeypatch, t_query):
+    monkeypatch.setattr(attention, "GRID", 1)
+    names = Case(t_query, 7, 32, heads=2, group=2, mask="padding").check(seed=7)
+    assert not any(name.startswith(("flash", "decode")) for name in names)
 
 
 # --- few queries ----------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from simulated_ops import bound, heads_inside, seen, swapped
 
-from minigrad.kernels.cuda import products
+from minigrad.kernels.cuda import products, runtime
+from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.matmul import LARGE, SMALL, Tiling, simple_kernel
+from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.products import choose, matmul
+from minigrad.kernels.cuda.simulated import SimulatedDriver
 
 HALF = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
 TINY = Tiling(32, 32, 1, 1)  # the large tilings' code, one warp of them
@@ -255,6 +258,17 @@ def test_large_products_take_large_tiles_and_small_ones_enough_blocks():
         tiling, splits = choose("float32", m, n, k, batches, 132)
         assert splits == 1 or k >= 128 * splits
         assert tiling in (LARGE, SMALL)
+
+
+@pytest.mark.parametrize("m", [8, 65536])
+def test_results_of_more_elements_than_32_bits_count(m):
+    """Bound, not computed: no machine for tests has the memory."""
+    with runtime.use(SimulatedDriver()) as device:
+        shapes = (m, 64), (64, 2**33 // m), (m, 2**33 // m)
+        a, b, c = (DeviceArray(device.foreign(512, 2**40, None), 512, shape, np.dtype("float32")) for shape in shapes)
+        calls = DeviceCalls(device)
+        products.product(calls, a, b, c)
+        assert len(calls) == 1
 
 
 def test_a_model_of_a_wave_never_prefers_idle_processors():

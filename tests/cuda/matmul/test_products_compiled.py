@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from minigrad.kernels.cuda import attention, decode_attention, flash, matmul, matvec
+from minigrad.kernels.cuda import decode_attention, flash, matmul, matvec
 from minigrad.kernels.cuda.head_tiles import HEAD_SIZES
 from minigrad.kernels.cuda.tiles import DTYPES
 
@@ -40,8 +40,6 @@ USUAL = [
     attending(flash.grad_query_kernel, "float32", 64, True, True),
     (decode_attention.split_kernel, "float32", 16, True),
     (decode_attention.combine_kernel, "float32"),
-    (attention.weights_kernel, "float32"),
-    (attention.weights_grad_kernel, "float32"),
 ]
 BOTH = (True, False)
 EVERY = [
