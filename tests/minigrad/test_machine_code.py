@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from minigrad.kernels import compiler, machine, store
-from minigrad.kernels.numba import abi, jit
+from minigrad.kernels.numba import abi, build, jit
+from minigrad.kernels.numba.gemm_tile import SERVED
 from minigrad.kernels.numba.jit import kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,3 +257,23 @@ class TestWorkers:
         compiler.compile_all([(refuses, types_of(np.arange(2))), (everything, TYPES)])
         refuses(0, 1, np.arange(2))
         call()
+
+
+@kernel
+def doubled(start, stop, x, y):
+    """A loop for the vectoriser."""
+    x, y = x[start:stop], y[start:stop]
+    for i in range(x.shape[0]):
+        y[i] = x[i] + x[i]
+
+
+@pytest.mark.skipif(not SERVED, reason="needs a processor with AVX-512")
+def test_kernels_use_whole_vectors_and_nobody_elses_functions_change():
+    from numba.core.registry import cpu_target
+
+    before = cpu_target.target_context.codegen()
+    vector = types_of(np.ones(4, np.float32))
+    build.build(doubled, (*vector, *vector))
+    (compiled,) = doubled.numba.overloads.values()
+    assert "zmm" in compiled.library.get_asm_str()
+    assert cpu_target.target_context.codegen() is before
