@@ -52,7 +52,7 @@ EXPRESSIONS: dict[str, str] = {
     "cast": "ONE if {0} else ZERO",
     "clone": "{0}",
 }
-_COSTLY = {"exp": 0.3, "log": 0.4, "tanh": 0.5, "sigmoid": 0.4, "erf": 0.6, "gelu": 0.7, "silu": 0.4}  # measured, ns
+_COSTLY = {"exp": 0.25, "log": 0.4, "tanh": 0.4, "sigmoid": 0.35, "erf": 0.4, "gelu": 0.5, "silu": 0.4}  # measured, ns
 _BOOLEAN_INPUT = ("cast", "bitwise_and", "bitwise_or", "bitwise_not")
 SERVED = (dtypes.float32, dtypes.bool_)
 

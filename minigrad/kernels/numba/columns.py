@@ -13,14 +13,11 @@ import numpy as np
 from llvmlite import ir
 
 from minigrad.kernels.numba.jit import inline, intrinsic, types
+from minigrad.kernels.numba.math import POWERS
 from minigrad.kernels.numba.tile import INT, LANES, VECTOR, load, loop, place, rows_of, splat, store
 
 _SIDE_BY_SIDE = 4  # keys whose maxima and sums do not wait for each other
 _MAGIC, _EXPONENT, _MANTISSA, _LEAST_POWER = 1.5 * 2**23, 0x4B400000 - 127, 23, -126.0
-_POWERS = [
-    float(np.float32(c))
-    for c in (1.0, 6.9314694405e-1, 2.4022120237e-1, 5.5507134646e-2, 9.6755418926e-3, 1.3276471291e-3)
-]
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 
 
@@ -36,16 +33,16 @@ _LOW, _ZERO = _vector(-np.inf), _vector(0)
 
 
 def _exp2(builder: ir.IRBuilder, x: Any) -> Any:
-    """2^x for x below 128, relative error 1.3e-7; 0 below -126 (no denormals), NaN stays.
+    """2^x as in `minigrad.kernels.numba.math.exp2`, for a register.
 
     x = k + r with |r| <= 1/2; adding 1.5 2^23 rounds to k and leaves its bits at the end of the sum.
     """
     shifted = builder.fadd(x, _vector(_MAGIC))
     r = builder.fsub(x, builder.fsub(shifted, _vector(_MAGIC)))
-    p = _vector(_POWERS[-1])
-    for coefficient in _POWERS[-2::-1]:
+    p = _vector(np.float32(POWERS[-1]))
+    for coefficient in POWERS[-2::-1]:
         product = builder.fmul(p, r, flags=("contract",))
-        p = builder.fadd(product, _vector(coefficient), flags=("contract",))
+        p = builder.fadd(product, _vector(np.float32(coefficient)), flags=("contract",))
     exponent = builder.sub(builder.bitcast(shifted, _WORDS), _words(_EXPONENT))
     y = builder.fmul(p, builder.bitcast(builder.shl(exponent, _words(_MANTISSA)), VECTOR))
     return builder.select(builder.fcmp_ordered("<", x, _vector(_LEAST_POWER)), _ZERO, y)
