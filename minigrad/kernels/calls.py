@@ -21,16 +21,16 @@ class Calls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scratch: dict[int, np.ndarray] = {}
+        self._scratch: dict[tuple[int, str], np.ndarray] = {}
 
-    def scratch(self, size: int) -> np.ndarray:
-        """`size` float32 numbers, from a cache line on, that a call may use while it runs: the same ones for all calls
-        that ask for as many, so that they stay in the cache."""
-        if size not in self._scratch:
+    def scratch(self, size: int, use: str = "") -> np.ndarray:
+        """`size` float32 numbers, from a cache line on, that a call may use while it runs, or leave to the next one:
+        the same ones for all calls that ask for as many for this use, so that they stay in the cache."""
+        if (size, use) not in self._scratch:
             memory = np.empty(size + LINE, np.float32)
             start = -memory.ctypes.data // memory.itemsize % LINE
-            self._scratch[size] = memory[start : start + size]
-        return self._scratch[size]
+            self._scratch[size, use] = memory[start : start + size]
+        return self._scratch[size, use]
 
     def add(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.append((function, arguments))

@@ -42,13 +42,12 @@ def at_the_end(array):
 
 
 def run(calls, split=1):
-    """The one call of a product, cut into ranges as threads would cut it."""
-    [(_, (kernel, rows, _, *rest))] = calls
-    bounds = [rows * i // split for i in range(split + 1)]
+    """The calls of a product, cut into ranges as threads would cut them."""
     with blas.single():
-        for start, stop in pairwise(bounds):
-            if start < stop:
-                kernel(start, stop, *rest)
+        for _, (kernel, rows, _, *rest) in calls:
+            for start, stop in pairwise([rows * i // split for i in range(split + 1)]):
+                if start < stop:
+                    kernel(start, stop, *rest)
 
 
 @needs_tiles
@@ -75,6 +74,26 @@ def test_tiles_equal_numpy_and_do_not_depend_on_the_threads(sizes, turned, count
         got.append(c[:m, :n])
     np.testing.assert_allclose(got[0], np.matmul(a, b), rtol=1e-5, atol=1e-5 * k**0.5)
     np.testing.assert_array_equal(got[0], got[1])
+
+
+@needs_tiles
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 513, 192), (17, 90, 16), (128, 2048, 384)])
+def test_a_long_sum_is_cut_in_two_whatever_the_threads(m, k, n):
+    rng = np.random.default_rng(k)
+    a, b = laid((m, k), True, rng), laid((k, n), False, rng)
+    got = []
+    for threads in (1, 2, 3, 4):
+        calls, c = Calls(), np.full((m, n + 3), np.nan, np.float32)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gemm, "get_num_threads", lambda threads=threads: threads)
+            assert gemm.product(calls, a, b, c[:, :n])
+        assert len(calls) == 2
+        run(calls, threads)
+        assert np.isnan(c[:, n:]).all()
+        got.append(c[:, :n])
+    np.testing.assert_allclose(got[0], a @ b, rtol=1e-5, atol=1e-5 * k**0.5)
+    for other in got[1:]:
+        np.testing.assert_array_equal(got[0], other)
 
 
 @needs_tiles

@@ -41,6 +41,8 @@ _CROWDED = 4096  # lines at this distance in bytes share a place in the first-le
 _PACKING = 20  # packing a panel takes as long as so many rows of products
 _READING = 1.5  # reading a row of A, which another core may have written, takes as long as so many panels of products
 _LEAST = 16  # rows and columns from which on tiles pay
+_LONG = 6  # factors so many times as large as the result are cut along the sum,
+_NEAR = 3 << 19  # if they have less numbers than this: a core's second-level cache may still hold its half
 
 
 @cache
@@ -99,8 +101,9 @@ def _each(start, stop, gemm, places, m, n, k, ta, tb, lda, ldb, ldc):
 
 @kernel
 def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, rows, columns,
-            depth, width, space):  # fmt: skip
-    """Blocks `start` to `stop` of a grid over C, `rows` x `columns` each and `grid` of them side by side.
+            depth, width, parts, blocks, apart, space):  # fmt: skip
+    """Blocks `start` to `stop` of a grid over C, `rows` x `columns` each and `grid` of them side by side; first the
+    `blocks` for the first of `parts` of the sum, whose results lie `apart` bytes before the next one's.
 
     a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
     For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
@@ -113,39 +116,48 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
     crowded = a_stride % (_CROWDED if a_by_rows else _CROWDED // 2) == 0
     a_down, a_along = (a_stride, _FLOAT) if a_by_rows else (_FLOAT, a_stride)
     b_down, b_along = (b_stride, _FLOAT) if b_by_rows else (_FLOAT, b_stride)
-    for block in range(start, stop):
+    for number in range(start, stop):
+        part, block = number // blocks, number % blocks
+        result, low, high = c + part * apart, part * k // parts, (part + 1) * k // parts
         top, left = block // grid * rows, block % grid * columns
         bottom, right = min(top + rows, m), min(left + columns, n)
-        for first in range(0, k, depth):
-            count = min(depth, k - first)
+        for first in range(low, high, depth):
+            count = min(depth, high - first)
             for begin in range(left, right, width):
                 end = min(begin + width, right)
                 pack(packed_b, b + first * b_down + begin * b_along, b_stride, b_by_rows, end - begin, count)
                 for i in range(top, bottom, HEIGHT):
-                    high = min(HEIGHT, bottom - i)
-                    part, stride = a + i * a_down + first * a_along, a_stride
+                    tall = min(HEIGHT, bottom - i)
+                    strip, stride = a + i * a_down + first * a_along, a_stride
                     if crowded:
                         stride = _FLOAT * (depth + _GAP if a_by_rows else HEIGHT)
-                        gather(packed_a, stride, part, a_stride, a_by_rows, high, count)
-                        part = packed_a
+                        gather(packed_a, stride, strip, a_stride, a_by_rows, tall, count)
+                        strip = packed_a
                     panel = packed_b
                     for j in range(begin, end, LANES):
-                        place = c + i * c_stride + _FLOAT * j
+                        place = result + i * c_stride + _FLOAT * j
                         if j + LANES <= end:
-                            tiles(high, a_by_rows, place, c_stride, part, stride, panel, count, first > 0)
+                            tiles(tall, a_by_rows, place, c_stride, strip, stride, panel, count, first > low)
                         else:
-                            tiles(high, a_by_rows, edge, _FLOAT * LANES, part, stride, panel, count, False)
-                            for row in range(high):
-                                if first:
+                            tiles(tall, a_by_rows, edge, _FLOAT * LANES, strip, stride, panel, count, False)
+                            for row in range(tall):
+                                if first > low:
                                     add(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
                                 else:
                                     copy(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
                         panel += _FLOAT * LANES * count
 
 
-def _grid(m: int, n: int) -> tuple[int, int]:
-    """How many blocks of C lie above each other and side by side, one for each thread: as even as it goes."""
-    count = get_num_threads()
+@kernel
+def _added(start, stop, parts, c):
+    """Rows of C as the sum of two parts ``(2, m, n)``."""
+    for i in range(start, stop):
+        for j in range(c.shape[1]):
+            c[i, j] = parts[0, i, j] + parts[1, i, j]
+
+
+def _grid(m: int, n: int, count: int) -> tuple[int, int]:
+    """How many blocks of C lie above each other and side by side, `count` of them: as even as it goes."""
 
     def cost(down: int) -> float:
         rows, panels = -(-m // down), -(-n // LANES // (count // down))
@@ -210,15 +222,27 @@ def _work(a: Array, c: Array) -> int:
 
 
 def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int) -> None:
-    """The product by `_blocks`, one block of C for each thread."""
+    """The product by `_blocks`, one block of C for each thread.
+
+    Where columns of A^T and rows of B are many and C is small, as for the gradient of a weight, these are cut in two,
+    and the threads take halves: they are rows of a batch, which kernels before have cut in the same way, so that each
+    half lies in the cache of its core. The two sums are added, whatever the number of threads.
+    """
     (m, k), n = a.shape, b.shape[1]
-    down, across = _grid(m, n)
+    parts = 2 if left[0] == _TRANSPOSED and _LONG * m * n < k * (m + n) < _NEAR else 1
+    down, across = _grid(m, n, max(get_num_threads() // parts, 1))
     rows, columns = -(-m // down), -(-n // (LANES * across)) * LANES
-    depth = -(-k // -(-k // _DEPTH))
+    long = -(-k // parts)
+    depth = -(-long // -(-long // _DEPTH))
     width = min(columns, _PANELS // depth * LANES)
+    result, stride = c, c_stride
+    if parts > 1:
+        result, stride = calls.scratch(parts * m * n, "parts of a sum").reshape(parts, m, n), n
     calls.over_rows(
-        _blocks, down * across, _work(a, c),
+        _blocks, parts * down * across, _work(a, c),
         a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
-        c.ctypes.data, _FLOAT * c_stride, m, n, k, across, rows, columns, depth, width,
-        calls.scratch(down * across * _ROOM),
+        result.ctypes.data, _FLOAT * stride, m, n, k, across, rows, columns, depth, width, parts, down * across,
+        _FLOAT * m * n, calls.scratch(parts * down * across * _ROOM),
     )  # fmt: skip
+    if parts > 1:
+        calls.over_rows(_added, m, 0.3 * m * n, result, c)
