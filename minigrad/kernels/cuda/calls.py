@@ -72,7 +72,8 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
         """Copy; both have one shape and one dtype, and any strides."""
         if target.shape != source.shape or target.dtype != source.dtype:
             raise TypeError(f"a copy of {source!r} does not fit {target!r}")
-        if not target.size:
+        source = self.apart(source, target)
+        if not target.size or same_place(source, target):
             return
         self.kept += (target.memory, source.memory)
         if target.is_contiguous and source.is_contiguous:
@@ -81,6 +82,15 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
         from minigrad.kernels.cuda.elementwise import copy
 
         copy(self, target, source)
+
+    def apart(self, source: DeviceArray, target: DeviceArray) -> DeviceArray:
+        """`source`, or a copy where it meets `target` in memory: threads would read what others wrote already."""
+        meets = source.pointer < target.pointer + target.extent and target.pointer < source.pointer + source.extent
+        if not meets or same_place(source, target):
+            return source
+        dense = self.scratch(source.shape, source.dtype)
+        self.copy(dense, source)
+        return dense
 
     def host(
         self, function: Callable[..., Sequence[np.ndarray]], inputs: Sequence[DeviceArray], outputs: Sequence[Any]
@@ -92,6 +102,11 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
     def run(self) -> None:
         for function, arguments in self:
             function(*arguments)
+
+
+def same_place(a: DeviceArray, b: DeviceArray) -> bool:
+    """Do the elements of both lie at the same addresses, in the same order?"""
+    return (a.pointer, a.shape, a.strides) == (b.pointer, b.shape, b.strides)
 
 
 def _checked(kernel: Kernel, wanted: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.kernels.cuda import codegen
+from minigrad.kernels.cuda.calls import same_place
 from minigrad.kernels.cuda.codegen import DENSE, SINGLE, THREADS, VECTOR, Access, Form, Operand, Step, Strided
 from minigrad.kernels.cuda.expressions import TABLES
 from minigrad.kernels.cuda.language import Kernel
@@ -196,8 +197,10 @@ def fused(
 
 def copy(calls: Any, target: Any, source: Any) -> None:
     """Append the launches that copy `source`, broadcast, to `target`; of one dtype, and of any strides."""
+    if same_place(source, target):
+        return
     word = WORDS[target.itemsize]
-    launch(calls, (), [source.view(word)], [target.view(word)], [0])
+    launch(calls, (), [calls.apart(source, target).view(word)], [target.view(word)], [0])
 
 
 def fill(calls: Any, target: Any, value: float) -> None:

@@ -338,13 +338,13 @@ def put(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, index: Seq
     if any(tensor.dtype.name == "bool" for tensor in tensors):
         return _put_masked(calls, x, value, y, index, tensors)
     if not tensors:
-        _copy_unless_same(calls, y, x)
+        elementwise.copy(calls, y, x)
         elementwise.copy(calls, y.through(lambda a: a[(*thaw(tuple(index)), ...)]), value)
         return True
     places = _places(calls, x.shape, index, tensors)
     if places is None:
         return False
-    _copy_unless_same(calls, y, x)
+    elementwise.copy(calls, y, x)
     values = calls.scratch(places.shape, y.dtype)
     elementwise.copy(calls, values, value)
     with_order = y.transpose(places.order)
@@ -354,13 +354,8 @@ def put(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, index: Seq
         numbers = (columns, places.n, places.taken, *divisor(places.inner))
         arrays = (values.view(word), places.ids, target.view(word))
         calls.launch(MOVE[word.name].put, _blocks(columns), THREADS, *arrays, *numbers)
-    _copy_unless_same(calls, with_order, target)
+    elementwise.copy(calls, with_order, target)
     return True
-
-
-def _copy_unless_same(calls: Any, target: Any, source: Any) -> None:
-    if target.pointer != source.pointer or target.strides != source.strides:
-        elementwise.copy(calls, target, source)
 
 
 def _put_masked(calls: Any, x: Any, value: Any, y: Any, index: Sequence[Any], tensors: Sequence[Any]) -> bool:
@@ -430,7 +425,7 @@ def scatter(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, dim: i
         numbers = (along.columns, along.n, along.taken, *divisor(along.inner), *fault)
         arrays = (values.view(word), _ids(calls, index), target.view(word))
         calls.launch(MOVE[word.name].scatter, _blocks(along.columns), THREADS, *arrays, *numbers)
-        _copy_unless_same(calls, corner, target)
+        elementwise.copy(calls, corner, target)
     return True
 
 

@@ -89,6 +89,8 @@ class SimulatedDriver:
         self._do("copy", self._copy, target, source, nbytes)
 
     def _copy(self, target: int, source: int, nbytes: int) -> None:
+        if abs(target - source) < nbytes:
+            raise RuntimeError("a copy's source and target share memory: what a driver makes of that is not defined")
         self._bytes(target, nbytes)[...] = self._bytes(source, nbytes)
 
     # --- kernels ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 import minigrad as mg
 import minigrad.functional
 from minigrad import nn
+from minigrad.compiler import compile
 from minigrad.study.nan import NotFinite, find_nan
 
 
@@ -78,6 +79,31 @@ def test_changes_in_place_show_through_views(cuda):
     assert view.tolist() == [6, 2]
     x.fill_(1).mul_(3)
     assert view.tolist() == [3, 3]
+
+
+OVERLAPS = {
+    "rows, down": lambda x: (x[1:], x[:-1]),
+    "rows, up": lambda x: (x[:-1], x[1:]),
+    "columns": lambda x: (x[:, 1:], x[:, :-1]),
+    "the transpose": lambda x: (x, x.t()),
+    "every other": lambda x: (x[:, ::2], x[:, 1::2]),
+    "a row everywhere": lambda x: (x, x[1]),
+    "itself": lambda x: (x[1:], x[1:]),
+}
+
+
+@pytest.mark.parametrize("how", [lambda step: step, compile], ids=["eager", "compiled"])
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_a_part_is_written_to_one_that_it_overlaps(cuda, case, how):
+    def step(x):
+        target, source = OVERLAPS[case](x)
+        target[:] = source
+
+    x = mg.randn(4, 4)
+    there = x.to("cuda")
+    step(x)
+    how(step)(there)
+    np.testing.assert_array_equal(there.numpy(), x.numpy())
 
 
 def test_gradients_flow_between_devices(cuda):
