@@ -15,7 +15,7 @@ from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, 
 from minigrad.ops.reduce import Dims, amax, mean, rounded_once, sum
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.ops.shape import detach
+from minigrad.ops.shape import detach, filled
 from minigrad.tensor import Tensor
 
 
@@ -219,9 +219,9 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     x = floating(x)
     d = x.array.shape[-1] if x.array.ndim else 0
     if weight is None:
-        weight = Tensor(np.ones(d, x.array.dtype))
+        weight = filled((d,), 1, x.array.dtype, x.storage.device)
     if bias is None:
-        bias = Tensor(np.zeros(d, x.array.dtype))
+        bias = filled((d,), 0, x.array.dtype, x.storage.device)
     _check("layer_norm", x, weight)
     _check("layer_norm", x, bias)
     dtype = x.array.dtype
@@ -299,7 +299,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
     """
     x = floating(x)
     if weight is None:
-        weight = Tensor(np.ones(x.array.shape[-1:], x.array.dtype))
+        weight = filled(x.array.shape[-1:], 1, x.array.dtype, x.storage.device)
     _check("rms_norm", x, weight)
     return rms_norm_op(x, cast(weight, dtype=x.array.dtype), eps=float(eps))[0]
 

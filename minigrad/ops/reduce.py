@@ -17,7 +17,7 @@ from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import as_operand, cast, floating, isfinite, isnan, where
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
-from minigrad.ops.shape import broadcast_to, reshape, stack
+from minigrad.ops.shape import broadcast_to, filled, reshape, stack
 from minigrad.tensor import Tensor
 
 Dims = int | Sequence[int] | None
@@ -138,7 +138,7 @@ def _prod_vjp(g: Tensor, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     rows = reshape(x.permute(*kept, *dims), *[shape[d] for d in kept], -1) if shape else reshape(x, 1)
     n = rows.array.shape[-1]
     before, after = [], []
-    left = right = Tensor(np.ones(rows.array.shape[:-1], x.array.dtype))
+    left = right = filled(rows.array.shape[:-1], 1, x.array.dtype, x.storage.device)
     for i in range(n):
         before.append(left)
         after.append(right)

@@ -152,7 +152,7 @@ def test_the_first_nan_is_found_on_the_device(cuda):
 
 
 def test_vjps_that_make_constants_make_them_beside_the_gradient(cuda):
-    """Rules of indexing, padding and choice bring arrays of their own."""
+    """Rules of indexing, padding and choice bring arrays of their own, and so do products and norms without weights."""
 
     def gradient(device):
         x = mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device, requires_grad=True)
@@ -162,6 +162,7 @@ def test_vjps_that_make_constants_make_them_beside_the_gradient(cuda):
         y[ids[:, 0] > 0] = 2.0
         parts = [y.gather(1, ids), y.scatter(1, ids[:, :1], 3.0), mg.functional.pad(x, (1, 0), 7.0)]
         parts += [x[[1, 0]], x.max(1)[0], x.var(0), x.flip(0), x.tril(), x.repeat_interleave(2, 0), x.pow(2)]
+        parts += [x.prod(1), minigrad.functional.layer_norm(x, 3), minigrad.functional.rms_norm(x)]
         sum((part * part).sum() for part in parts).backward()
         return x.grad.numpy()
 
