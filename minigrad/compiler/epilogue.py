@@ -66,7 +66,7 @@ def _product(node: Node, read: Mapping[Edge, int]) -> int | None:
         if source.op != "matmul" or edge[0].outputs[0][0] != shape or read[edge] + read[source, 0] != 2:
             continue
         product = source.outputs[0][0]
-        if product == shape or (rows and product[-1] == shape[-1]):
+        if product == shape or (rows and product[-1:] == shape[-1:]):
             return place
     return None
 

@@ -102,6 +102,13 @@ def test_numbers_of_the_host_that_the_step_moves(cuda):
         assert scaled(x, mg.tensor(float(i))).tolist() == [3.0 * i, 4.0 * i, 5.0 * i]
 
 
+def test_steps_after_a_product_of_vectors(cuda):
+    doubled = compile(lambda a, b: a @ b * 2)
+    a, b = mg.tensor([1.0, 2.0], device="cuda"), mg.tensor([3.0, 4.0], device="cuda")
+    for _ in range(3):
+        assert doubled(a, b).item() == 22.0
+
+
 def test_what_a_plan_cannot_do_is_said(cuda):
     w = mg.tensor([2.0], device="cuda")
     with pytest.raises(RuntimeError, match=r"moves a tensor to 'cpu': return it"):
