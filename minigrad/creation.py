@@ -13,8 +13,9 @@ import numpy as np
 
 from minigrad import dtypes, random
 from minigrad.device import resolve
+from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.shape import filled, flatten_arguments, placed, uninitialised
+from minigrad.ops.shape import filled, placed, sizes, uninitialised
 from minigrad.tensor import Tensor
 
 
@@ -27,14 +28,9 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
     if isinstance(data, Tensor) and data.is_cuda:
         home = data.storage.device if device is None else resolve(device)
         return data.detach().to(home, dtype or data.dtype).clone().requires_grad_(requires_grad)
-    if isinstance(data, list | tuple) and any(isinstance(item, Tensor) for item in data):
-        return tensor(
-            np.array([np.asarray(item.detach() if isinstance(item, Tensor) else item) for item in data]),
-            dtype,
-            requires_grad,
-            device,
-        )
     try:
+        if isinstance(data, list | tuple) and any(isinstance(item, Tensor) for item in data):
+            data = np.array([np.asarray(item.detach() if isinstance(item, Tensor) else item) for item in data])
         array = np.array(data.array if isinstance(data, Tensor) else data, order="C")
     except ValueError as error:
         raise ValueError(f"tensor(): the nested sequences have different lengths ({error})") from None
@@ -46,10 +42,8 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
         dtype = dtypes.int64
     dtypes.category(array.dtype)
     if dtype is not None:
-        array = (
-            _exactly(array, np.dtype(dtype)) if isinstance(data, int | float | list | tuple) else array.astype(dtype)
-        )
-        dtypes.category(array.dtype)
+        dtype = dtypes.resolve(dtype)
+        array = _exactly(array, dtype) if isinstance(data, int | float | list | tuple) else array.astype(dtype)
     return _on(array, device).requires_grad_(requires_grad)
 
 
@@ -78,7 +72,7 @@ def as_tensor(data: Any, dtype: np.dtype | None = None, device: str | None = Non
     if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray):
-        return _on(_checked(data if dtype is None else data.astype(dtype, copy=False)), device)
+        return _on(_checked(data if dtype is None else data.astype(dtypes.resolve(dtype), copy=False)), device)
     return tensor(data, dtype, device=device)
 
 
@@ -109,10 +103,7 @@ def _checked(array: np.ndarray) -> np.ndarray:
 
 def _element(dtype: np.dtype | None) -> np.dtype:
     """The dtype of a new tensor, float32 unless given. Raises TypeError for one that minigrad does not have."""
-    if dtype is None:
-        return dtypes.DEFAULT
-    dtypes.category(np.dtype(dtype))
-    return np.dtype(dtype)
+    return dtypes.DEFAULT if dtype is None else dtypes.resolve(dtype)
 
 
 def full(
@@ -126,28 +117,27 @@ def full(
 
     Raises TypeError for a value that is no number.
     """
-    if value is None or isinstance(value, str):
-        raise TypeError(f"full: the value must be a number, got {type(value).__name__}")
+    value = rules.number(value, "full: the value")
     home = "cpu" if device is None else resolve(device)
-    made = filled(flatten_arguments((size,)), value, _element(dtype or dtypes.of_scalar(value, None)), home)
+    made = filled(sizes((size,)), value, _element(dtypes.of_scalar(value, None) if dtype is None else dtype), home)
     return made.requires_grad_(requires_grad)
 
 
 def zeros(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     if device is not None:
-        return full(flatten_arguments(size), 0, dtype or dtypes.DEFAULT, requires_grad, device)
-    return Tensor(np.zeros(flatten_arguments(size), _element(dtype))).requires_grad_(requires_grad)
+        return full(sizes(size), 0, _element(dtype), requires_grad, device)
+    return Tensor(np.zeros(sizes(size), _element(dtype))).requires_grad_(requires_grad)
 
 
 def ones(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
-    return full(flatten_arguments(size), 1, dtype or dtypes.DEFAULT, requires_grad, device)
+    return full(sizes(size), 1, _element(dtype), requires_grad, device)
 
 
 def empty(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     """Memory of arbitrary content."""
-    shape = flatten_arguments(size)
+    shape = sizes(size)
     if device is not None and resolve(device) != "cpu":
-        return uninitialised(shape, np.dtype(dtype or dtypes.DEFAULT), resolve(device)).requires_grad_(requires_grad)
+        return uninitialised(shape, _element(dtype), resolve(device)).requires_grad_(requires_grad)
     return Tensor(np.empty(shape, _element(dtype))).requires_grad_(requires_grad)
 
 
@@ -176,26 +166,32 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below `end`. int64 for integers, float32 if any bound is a float.
 
-    Raises ValueError for a step of zero, one that leads away from `end`, and bounds that are not finite.
+    Raises ValueError for a step of zero, one that leads away from `end`, and bounds that are not finite, TypeError for
+    bounds that are no numbers.
     """
+    start, step = rules.number(start, "arange: the start"), rules.number(step, "arange: the step")
+    end = None if end is None else rules.number(end, "arange: the end")
     if step == 0:
         raise ValueError("arange: the step must not be zero")
     low, high = (0, start) if end is None else (start, end)
     length = (float(high) - float(low)) * float(step)
     if not math.isfinite(length) or length < 0:
         raise ValueError(f"arange: steps of {step} do not lead from {low} to {high}")
-    kind = dtypes.DEFAULT if any(isinstance(v, float | np.floating) for v in (low, high, step)) else dtypes.int64
-    return _on(np.arange(low, high, step).astype(dtype or kind), device)
+    kind = dtypes.DEFAULT if any(isinstance(v, float) for v in (low, high, step)) else dtypes.int64
+    return _on(np.arange(low, high, step).astype(kind if dtype is None else _element(dtype)), device)
 
 
 def linspace(start: float, end: float, steps: int, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
-    """`steps` numbers evenly from `start` to `end`, both included."""
-    return _on(np.linspace(start, end, steps).astype(dtype or dtypes.DEFAULT), device)
+    """`steps` numbers evenly from `start` to `end`, both included. Raises ValueError for a negative number of them."""
+    (count,) = sizes((rules.integer(steps, "linspace: the number of steps"),))
+    low, high = rules.number(start, "linspace: the start"), rules.number(end, "linspace: the end")
+    return _on(np.linspace(low, high, count).astype(_element(dtype)), device)
 
 
 def eye(n: int, m: int | None = None, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
     """Ones on the diagonal ``(n, m or n)``."""
-    return _on(np.eye(n, m, dtype=dtype or dtypes.DEFAULT), device)
+    rows, columns = sizes((n, n if m is None else m))
+    return _on(np.eye(rows, columns, dtype=_element(dtype)), device)
 
 
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:

@@ -8,12 +8,14 @@ from typing import Any
 class Device(str):
     """A device by name: "cpu", "cuda" or "cuda:0". Is that string, and has torch's `type` and `index`.
 
-    Raises ValueError for a name that is no device's.
+    Raises ValueError for a name that is no device's, TypeError for what is no text.
     """
 
     __slots__ = ()
 
     def __new__(cls, type: str, index: int | None = None) -> Device:
+        if not isinstance(type, str):
+            raise TypeError(f"a device is 'cpu' or 'cuda', got {type!r}")
         name = type if index is None else f"{type}:{index}"
         kind, _, number = name.partition(":")
         if kind not in ("cpu", "cuda", "mps", "meta") or (":" in name and not number.isdecimal()):

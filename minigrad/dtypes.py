@@ -31,6 +31,19 @@ def category(dtype: np.dtype) -> int:
     raise TypeError(f"minigrad has no dtype {dtype}; use bool, an integer type, float16, bfloat16, float32 or float64")
 
 
+def resolve(dtype: Any) -> np.dtype:
+    """A dtype of minigrad's, given as one, by name or as a type (float, np.float32). Raises TypeError for all else."""
+    if not isinstance(dtype, np.dtype):
+        if not isinstance(dtype, str | type):
+            raise TypeError(f"a dtype is expected, like mg.float32, got {type(dtype).__name__}")
+        try:
+            dtype = np.dtype(dtype)
+        except TypeError:
+            raise TypeError(f"{dtype!r} is no dtype: use one like mg.float32") from None
+    category(dtype)
+    return dtype
+
+
 def is_floating(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype == bfloat16
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad import dtypes, random
+from minigrad.ops import rules
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
 from minigrad.ops.arguments import expect_tensors
@@ -19,7 +20,7 @@ from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
 from minigrad.ops.projection import linear_cross_entropy
 from minigrad.ops.rotary import rope
-from minigrad.ops.shape import cat, filled, placed, repeat_interleave, transpose
+from minigrad.ops.shape import cat, filled, flatten_arguments, placed, repeat_interleave, transpose
 from minigrad.tensor import Tensor
 
 __all__ = [
@@ -59,6 +60,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises ValueError with both sizes where they do not fit.
     """
+    if weight.array.ndim < 2:
+        raise ValueError(f"linear: the weight must be (n_out, n_in), got shape {list(weight.array.shape)}")
     if not x.array.ndim or x.array.shape[-1] != weight.array.shape[-1]:
         raise ValueError(
             f"linear: the last dimension of the input {list(x.array.shape)} must be {weight.array.shape[-1]}, "
@@ -83,7 +86,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Layer normalisation over the last dimension(s) `normalized_shape` (see `minigrad.ops.normalise`)."""
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = flatten_arguments((normalized_shape,))
     if x.array.shape[x.array.ndim - len(shape) :] != shape:
         raise ValueError(f"layer_norm: the input {list(x.array.shape)} does not end in {list(shape)}")
     if len(shape) == 1:
@@ -98,6 +101,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: random.
 
     Raises ValueError for p outside [0, 1].
     """
+    p = rules.number(p, "dropout: the probability")
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: the probability must lie in [0, 1], got {p}")
     if not training or p == 0.0:
@@ -112,11 +116,13 @@ def mse_loss(x: Tensor, target: Any, reduction: str = "mean") -> Tensor:
     target = as_operand(target, x)
     if target.array.shape != x.array.shape:
         raise ValueError(f"mse_loss: shapes {list(x.array.shape)} and {list(target.array.shape)} differ")
-    return _reduced((floating(x) - target) * (floating(x) - target), reduction)
+    difference = floating(x - target)
+    return _reduced(difference * difference, reduction)
 
 
 def nll_loss(log_probs: Tensor, targets: Tensor, ignore_index: int | None = -100, reduction: str = "mean") -> Tensor:
     """-log_probs[n, t_n] ``(N, V)``, ``(N,)``; ignored targets count neither in the sum nor in the mean."""
+    ignore_index = None if ignore_index is None else rules.integer(ignore_index, "nll_loss: ignore_index")
     kept = targets == targets if ignore_index is None else targets != ignore_index
     picked = log_probs.gather(1, where(kept, targets, 0).unsqueeze(1)).squeeze(1)
     each = where(kept, -picked, 0.0)
@@ -130,19 +136,20 @@ def l1_loss(x: Tensor, target: Any, reduction: str = "mean") -> Tensor:
     target = as_operand(target, x)
     if target.array.shape != x.array.shape:
         raise ValueError(f"l1_loss: shapes {list(x.array.shape)} and {list(target.array.shape)} differ")
-    return _reduced((floating(x) - target).abs(), reduction)
+    return _reduced(floating(x - target).abs(), reduction)
 
 
 def kl_div(log_probs: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target (ln target - log_probs), 0 where the target is 0; "batchmean" divides the sum by the first size.
 
-    target holds probabilities, or their logarithms if `log_target`; "mean" divides by the number of elements.
+    target holds probabilities (NaN for a negative one), or their logarithms if `log_target`; "mean" divides by the
+    number of elements.
     """
     if log_target:
         each = target.exp() * (target - log_probs)
     else:
-        positive = target > 0
-        each = where(positive, target * where(positive, target, 1.0).log(), 0.0) - target * log_probs
+        some = target != 0
+        each = where(some, target * where(some, target, 1.0).log(), 0.0) - target * log_probs
     return each.sum() / each.array.shape[0] if reduction == "batchmean" else _reduced(each, reduction)
 
 
@@ -165,13 +172,14 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     """x divided by its Euclidean norm along `dim` (at least eps)."""
     if p != 2.0:
         raise ValueError(f"normalize: only p = 2 is supported, got {p}")
-    return x / x.norm(dim, keepdim=True).clamp(min=eps)
+    return x / x.norm(dim=dim, keepdim=True).clamp(min=eps)
 
 
 def pad(x: Tensor, pads: tuple[int, ...], value: float = 0.0) -> Tensor:
     """Pad with a constant; `pads` are (before, after) of the last dimension, then of the one before it, ..."""
+    pads = flatten_arguments((pads,))
     if len(pads) % 2 or len(pads) > 2 * x.array.ndim:
-        raise ValueError(f"pad: {tuple(pads)} must be pairs (before, after), at most one a dimension")
+        raise ValueError(f"pad: {pads} must be pairs (before, after), at most one a dimension")
     for i in range(len(pads) // 2):
         dim = x.array.ndim - 1 - i
         before, after = pads[2 * i], pads[2 * i + 1]
@@ -179,7 +187,7 @@ def pad(x: Tensor, pads: tuple[int, ...], value: float = 0.0) -> Tensor:
         parts = [x]
         for count, place in ((before, 0), (after, 2)):
             if count < 0:
-                raise ValueError(f"pad: sizes must not be negative, got {tuple(pads)}")
+                raise ValueError(f"pad: sizes must not be negative, got {pads}")
             if count:
                 size = (*shape[:dim], count, *shape[dim + 1 :])
                 block = filled(size, value, x.array.dtype, x.storage.device)
@@ -204,6 +212,8 @@ def scaled_dot_product_attention(
     (aligned at the end, so that one query sees all cached keys); dropout_p drops attention weights; enable_gqa: a head
     of key and value serves as many consecutive heads of the query as there are more of those.
     """
+    if min(query.array.ndim, key.array.ndim) < 2:
+        checked(query, key, value, None)
     shared = query.array.ndim > 2 and key.array.ndim > 2 and query.array.shape[-3] != key.array.shape[-3]
     if shared and not enable_gqa:
         checked(query, key, value, None)

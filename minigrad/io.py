@@ -39,8 +39,11 @@ def save_file(
 ) -> None:
     """Write tensors by name. A crash leaves the old file or the new one, never a broken one.
 
-    Raises TypeError for a dtype that the format does not have, and for metadata that are not strings.
+    Raises TypeError for what are no tensors by name, a dtype that the format does not have, and metadata that are not
+    strings.
     """
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"save_file needs tensors by name, got {type(tensors).__name__}: pass model.state_dict()")
     stored: dict[str, np.ndarray] = {}
     owners: dict[tuple[Any, ...], str] = {}
     shared: dict[str, str] = {}

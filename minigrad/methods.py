@@ -132,6 +132,7 @@ class Methods:
     relu = elementwise.relu
     masked_fill = elementwise.masked_fill
     clamp = elementwise.clamp
+    type_as = elementwise.type_as
 
     # --- products, reductions, scans, sorting, drawing ------------------------------------------------
 
@@ -167,8 +168,10 @@ class Methods:
 
     reshape = shape.reshape
     view = shape.view
+    view_as = shape.view_as
     permute = shape.permute
     expand = shape.expand
+    expand_as = shape.expand_as
     repeat = shape.repeat
     flip = shape.flip
     transpose = shape.transpose

@@ -140,12 +140,9 @@ def manual_seed(seed: int) -> Generator:
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    from minigrad.ops.shape import flatten_arguments
+    from minigrad.ops.shape import sizes
 
-    shape = flatten_arguments(size) if size else ()
-    if any(n < 0 for n in shape):
-        raise ValueError(f"a size cannot be negative: {list(shape)}")
-    return shape
+    return sizes(size)
 
 
 def rand(

@@ -135,7 +135,7 @@ class Tensor(Methods):
         return iter(shape.unbind(self))
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())
+        return bool(elementwise.eq(self, value).any())
 
     # --- values -------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class Tensor(Methods):
             elif isinstance(argument, str) and not hasattr(dtypes, argument):
                 device = argument
             else:
-                dtype = np.dtype(argument)
+                dtype = dtypes.resolve(argument)
         moved = self if device is None else shape.to_device(self, resolve(device))
         return moved if dtype is None else elementwise.cast(moved, dtype=dtype)
 
@@ -372,10 +372,6 @@ class Tensor(Methods):
     def bool(self) -> Tensor:
         """True where an element is not zero."""
         return self != 0 if self.array.dtype != dtypes.bool_ else self
-
-    def type_as(self, other: Tensor) -> Tensor:
-        """In the dtype of `other`."""
-        return elementwise.cast(self, dtype=other.array.dtype)
 
     def __reduce__(self) -> Any:
         if not self.is_leaf:
@@ -456,14 +452,6 @@ class Tensor(Methods):
     def where(self, condition: Any, other: Any) -> Tensor:
         """This tensor where `condition` (bool) holds, else `other`; all broadcast."""
         return elementwise.where(condition, self, other)
-
-    def view_as(self, other: Tensor) -> Tensor:
-        """A view in the shape of `other`."""
-        return shape.view(self, other.array.shape)
-
-    def expand_as(self, other: Tensor) -> Tensor:
-        """Expanded to the shape of `other`."""
-        return shape.expand(self, other.array.shape)
 
     def t(self) -> Tensor:
         """A matrix transposed; a vector as it is. Raises ValueError for more dimensions."""

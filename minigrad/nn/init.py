@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from minigrad.autograd import no_grad
+from minigrad.ops.arguments import expect_tensors
 from minigrad.random import Generator
 from minigrad.tensor import Tensor
 
@@ -114,3 +115,6 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
         raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}")
     fan = fans(tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+expect_tensors(globals())

@@ -232,6 +232,11 @@ class Module:
         every missing or unexpected name (when strict), every shape that differs, and two different values for one
         tied parameter; then nothing has been changed.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"load_state_dict needs tensors by name, got {type(state_dict).__name__}: minigrad.io.load_file(path) "
+                "reads them from a file"
+            )
         own = self._state()
         given = {name: np.asarray(value.detach() if isinstance(value, Tensor) else value)
                  for name, value in state_dict.items()}  # fmt: skip

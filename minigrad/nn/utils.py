@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from minigrad.autograd import no_grad
 from minigrad.creation import zeros
 from minigrad.graph import scope
+from minigrad.ops import rules
 from minigrad.tensor import Tensor
 
 
-def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+def _gradients(name: str, parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """Those that there are. Raises TypeError for what is no tensor and no series of them."""
+    one = isinstance(parameters, Tensor) or not rules.several(parameters)
+    tensors: list[Any] = [parameters] if one else list(parameters)
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            among = "" if tensor is parameters else " among them"
+            raise TypeError(
+                f"{name}: parameters must be tensors, got {type(tensor).__name__}{among}: pass model.parameters()"
+            )
     return [tensor.grad for tensor in tensors if tensor.grad is not None]
 
 
@@ -26,9 +36,9 @@ def clip_grad_norm_(
     factor is 0 (infinite entries become NaN), where it is NaN everything becomes NaN; with `error_if_nonfinite` both
     raise RuntimeError instead and change nothing. Raises ValueError for a negative max_norm.
     """
-    if not max_norm >= 0:
+    if not rules.number(max_norm, "clip_grad_norm_: max_norm") >= 0:
         raise ValueError(f"clip_grad_norm_: max_norm must not be negative, got {max_norm}")
-    gradients = _gradients(parameters)
+    gradients = _gradients("clip_grad_norm_", parameters)
     if not gradients:
         return zeros(())
     squares = [gradient.square().sum() for gradient in gradients]
@@ -50,7 +60,7 @@ def clip_grad_norm_(
 @scope("clip", "clip_grad_value_")
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient to [-clip_value, clip_value], in place. Raises ValueError for a negative clip_value."""
-    if not clip_value >= 0:
+    if not rules.number(clip_value, "clip_grad_value_: clip_value") >= 0:
         raise ValueError(f"clip_grad_value_: clip_value must not be negative, got {clip_value}")
-    for gradient in _gradients(parameters):
+    for gradient in _gradients("clip_grad_value_", parameters):
         gradient.clamp_(-clip_value, clip_value)

@@ -126,7 +126,7 @@ leaky_relu_op = op(
 
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x."""
-    return leaky_relu_op(floating(x), negative_slope=float(negative_slope))
+    return leaky_relu_op(floating(x), negative_slope=float(rules.number(negative_slope, "leaky_relu: the slope")))
 
 
 expect_tensors(globals())

@@ -485,10 +485,15 @@ cast_op = op(
 
 def cast(x: Tensor, *, dtype: np.dtype) -> Tensor:
     """`x` as `dtype`; itself if it has that dtype."""
-    if x.array.dtype == dtype:
+    if x.array.dtype is dtype:
         return x
-    dtypes.category(dtype)
-    return cast_op(x, dtype=dtype)
+    dtype = dtypes.resolve(dtype)
+    return x if x.array.dtype == dtype else cast_op(x, dtype=dtype)
+
+
+def type_as(x: Tensor, other: Tensor) -> Tensor:
+    """`x` in the dtype of `other`."""
+    return cast(x, dtype=as_operand(other).array.dtype)
 
 
 where_op = op(
@@ -539,14 +544,18 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     x, mask = as_operand(x), as_operand(mask)
     if mask.array.dtype != dtypes.bool_:
         raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
-    filler = value if isinstance(value, Tensor) else Tensor(dtypes.scalar(value, x.array.dtype, exact=True), LITERAL)
+    if isinstance(value, Tensor):
+        filler = value
+    else:
+        value = rules.number(value, "masked_fill: the value")
+        filler = Tensor(dtypes.scalar(value, x.array.dtype, exact=True), LITERAL)
     return _choose("masked_fill", mask, cast(filler, dtype=x.array.dtype), x)
 
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`x` limited to [min, max]; the gradient passes inside the limits, bounds included.
 
-    Raises ValueError without a bound, and for a number that is NaN as a bound.
+    NaN where an element of a bound is. Raises ValueError without a bound, and for a number that is NaN as a bound.
     """
     x = as_operand(x)
     if min is None and max is None:
@@ -554,5 +563,10 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):
         raise ValueError(f"clamp: NaN is no bound, got min {min} and max {max}")
     if min is not None:
-        x = where(x < min, min, x)
-    return x if max is None else where(x > max, max, x)
+        x = where(_beyond(x < min, min), min, x)
+    return x if max is None else where(_beyond(x > max, max), max, x)
+
+
+def _beyond(outside: Tensor, bound: Any) -> Tensor:
+    """Where the bound is the result: where x is outside, and where a tensor's element is NaN."""
+    return outside | isnan(bound) if isinstance(bound, Tensor) and dtypes.is_floating(bound.array.dtype) else outside

@@ -85,7 +85,10 @@ def _check_mask(item: Tensor, shape: tuple[int, ...], dim: int) -> None:
 def _as_index_tensor(item: Any) -> Any:
     """An item of an index: a tensor of integers or booleans, an int, a bool, None, ..., or a slice as a tuple."""
     if isinstance(item, Tensor | np.ndarray | list | range):
-        tensor = item if isinstance(item, Tensor) else as_operand(np.asarray(item, None if len(item) else np.int64))
+        try:
+            tensor = item if isinstance(item, Tensor) else as_operand(np.asarray(item, None if len(item) else np.int64))
+        except ValueError:
+            raise IndexError("a list in an index must hold numbers, or lists of equal length") from None
         if dtypes.is_floating(tensor.array.dtype):
             raise TypeError(
                 f"an index must be int, bool, a slice, None, ... or a tensor of integers or booleans, "
@@ -632,6 +635,7 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Te
 
 def padding_row(padding_idx: int | None, vocab: int) -> int | None:
     """The row of a table that `padding_idx` speaks of, from its end where negative. Raises ValueError outside."""
+    padding_idx = None if padding_idx is None else rules.integer(padding_idx, "padding_idx")
     if padding_idx is not None and not -vocab <= padding_idx < vocab:
         raise ValueError(f"padding_idx {padding_idx} is outside the table of {vocab} rows")
     return None if padding_idx is None else padding_idx % vocab

@@ -163,7 +163,7 @@ def check_options(targets: Tensor, label_smoothing: float, reduction: str) -> No
     """Raise ValueError or TypeError for options and targets that no cross-entropy takes."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not 0.0 <= rules.number(label_smoothing, "cross_entropy: label_smoothing") <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing must lie in [0, 1], got {label_smoothing}")
     if dtypes.category(targets.array.dtype) != 1:
         raise TypeError(f"cross_entropy: targets must be class ids (integers), got {dtypes.name(targets.array.dtype)}")

@@ -115,7 +115,7 @@ def std(
 ) -> Tensor:
     """The square root of `var`; its gradient where all elements are equal is 0."""
     centred, dims, count = _deviations(x, dim, unbiased, correction)
-    return norm(centred, dims, keepdim) / count**0.5
+    return norm(centred, dim=dims, keepdim=keepdim) / count**0.5
 
 
 prod_op = op(
@@ -220,7 +220,9 @@ def _arg_along(chosen: Op, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is None:
         flat = _arg_along(chosen, reshape(x, -1), 0, False)
         return reshape(flat, (1,) * x.array.ndim) if keepdim else flat
-    (d,) = _not_empty(chosen.name, x, (normalise_dim(dim, x.array.ndim),)) if x.array.ndim else (0,)
+    d = normalise_dim(dim, x.array.ndim)
+    if x.array.ndim:
+        _not_empty(chosen.name, x, (d,))
     return chosen(x, dim=d, keepdim=bool(keepdim))
 
 
@@ -302,8 +304,10 @@ norm_op = op(
 )
 
 
-def norm(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The Euclidean norm over `dim`; its gradient at 0 is 0."""
+def norm(x: Tensor, p: float | str = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The Euclidean norm over `dim`; its gradient at 0 is 0. Raises ValueError for a `p` other than 2 ("fro")."""
+    if p not in (2, "fro"):
+        raise ValueError(f"norm: only p = 2, the Euclidean norm, is supported, got {p}")
     x = floating(x)
     return norm_op(x, dims=normalise_dims(dim, x.array.ndim), keepdim=bool(keepdim))
 
@@ -366,6 +370,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Chosen:
     """The `k` largest (or smallest) along `dim`, in order: (values, indices). Raises ValueError for k out of range."""
     d = normalise_dim(dim, x.array.ndim)
     n = x.array.shape[d] if x.array.ndim else 1
+    k = rules.integer(k, "topk: k")
     if not 0 <= k <= n:
         raise ValueError(f"topk: k = {k} is not between 0 and {n}, the size of dimension {dim}")
     values, indices = sort(x, d, descending=largest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
@@ -62,6 +63,15 @@ def integer(value: Any, what: str) -> int:
         raise TypeError(f"{what} must be an integer, got {value!r} ({type(value).__name__})") from None
 
 
+def number(value: Any, what: str) -> Any:
+    """A Python number, also from a tensor or an array of one element. Raises TypeError for all else."""
+    if hasattr(value, "item") and math.prod(value.shape) == 1:
+        value = value.item()
+    if not isinstance(value, bool | int | float):
+        raise TypeError(f"{what} must be a number, got {type(value).__name__}")
+    return value
+
+
 def several(value: Any) -> TypeGuard[Sequence[int]]:
     """Is it a sequence, an array, a generator... of numbers, not one number?"""
     return hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
@@ -70,6 +80,8 @@ def several(value: Any) -> TypeGuard[Sequence[int]]:
 def normalise_dim(dim: int, ndim: int) -> int:
     """A dimension in 0..ndim-1. Raises IndexError with the valid range, TypeError for what is no integer."""
     if dim.__class__ is not int:
+        if isinstance(dim, bool):  # x.sum(True) may mean keepdim, x.sort(True) descending
+            raise TypeError(f"a dimension must be an integer, got {dim}: name the argument that it is for")
         dim = integer(dim, "a dimension")
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
@@ -81,6 +93,8 @@ def normalise_dims(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...
     """Sorted dimensions; None and () mean all. Raises IndexError out of range, ValueError for a repeated one."""
     if dim is None:
         return tuple(range(ndim))
+    if several(dim) and not isinstance(dim, list | tuple | range):
+        raise TypeError(f"dimensions must be integers or a list of them, got {type(dim).__name__}")
     dims: list[Any] = list(dim) if several(dim) else [dim]
     if not dims:
         return tuple(range(ndim))

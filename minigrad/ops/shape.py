@@ -64,6 +64,14 @@ def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
     return tuple(shape)
 
 
+def sizes(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of a new tensor from its sizes, one by one or as one sequence. Raises ValueError for a negative one."""
+    shape = flatten_arguments(values)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"a size cannot be negative: {list(shape)}")
+    return shape
+
+
 def flatten_arguments(values: tuple[Any, ...]) -> tuple[int, ...]:
     """Sizes or dims given one by one or as one sequence. Raises TypeError for what is no integer."""
     if len(values) == 1 and rules.several(values[0]):
@@ -87,6 +95,11 @@ def view(x: Tensor, *shape: Any) -> Tensor:
             f"{list(result.array.shape)} without a copy: call .contiguous() first, or use .reshape()"
         )
     return result
+
+
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """A view in the shape of `other`."""
+    return view(x, other.array.shape)
 
 
 permute_op: Op = _view(
@@ -141,7 +154,12 @@ def expand(x: Tensor, *sizes: Any) -> Tensor:
 
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     """`x` expanded to `shape`."""
-    return expand(x, tuple(shape))
+    return expand(x, shape)
+
+
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """`x` expanded to the shape of `other`."""
+    return expand(x, other.array.shape)
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
@@ -170,7 +188,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split one dimension into several. Raises ValueError where the sizes do not fit."""
     i = _axis("unflatten", x, dim)
-    new = resolve_shape(tuple(sizes), x.array.shape[i], (x.array.shape[i],))
+    new = resolve_shape(flatten_arguments((sizes,)), x.array.shape[i], (x.array.shape[i],))
     return reshape_op(x, shape=x.array.shape[:i] + new + x.array.shape[i + 1 :])
 
 
@@ -422,6 +440,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements from `start` (negative: from the end) along `dim`, a view. Raises IndexError out of range."""
     d = _axis("narrow", x, dim)
+    start, length = rules.integer(start, "narrow: the start"), rules.integer(length, "narrow: the length")
     n = x.array.shape[d]
     first = start + n if start < 0 else start
     if not (0 <= first <= n and 0 <= length <= n - first):
@@ -457,6 +476,7 @@ def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, .
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
+    chunks = rules.integer(chunks, "chunk: the number of chunks")
     if chunks <= 0:
         raise ValueError(f"chunk: the number of chunks must be positive, got {chunks}")
     n = x.array.shape[_axis("chunk", x, dim)]
@@ -493,12 +513,18 @@ def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) 
     d = _axis("repeat_interleave", x, dim)
     shape = x.array.shape
     if isinstance(repeats, Tensor):
+        if dtypes.category(repeats.array.dtype) != 1:
+            raise TypeError(f"repeat_interleave: counts must be integers, got {dtypes.name(repeats.array.dtype)}")
         if repeats.array.shape not in ((), (1,), (shape[d],)):
             raise ValueError(
                 f"repeat_interleave: counts of shape {list(repeats.array.shape)} do not fit dimension {dim} of size "
                 f"{shape[d]}: give one count, or one for each element"
             )
-        return x.index_select(d, placed(np.repeat(np.arange(shape[d]), repeats.numpy()), x.storage.device))
+        counts = repeats.numpy()
+        if (counts < 0).any():
+            raise ValueError(f"repeat_interleave: counts must not be negative, got {counts.min()}")
+        return x.index_select(d, placed(np.repeat(np.arange(shape[d]), counts), x.storage.device))
+    repeats = rules.integer(repeats, "repeat_interleave: repeats")
     if repeats < 0:
         raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
     wide = (*shape[: d + 1], repeats, *shape[d + 1 :])

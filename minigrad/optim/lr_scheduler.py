@@ -25,9 +25,12 @@ def noam_rate(step: float, d_model: int, warmup: int) -> float:
 
 
 class LRScheduler:
-    """Base: subclasses write `rate`. `last_epoch` counts the calls of `step()`, from 0."""
+    """Base: subclasses write `rate`. `last_epoch` counts the calls of `step()`, from 0. Raises TypeError without an
+    optimizer."""
 
     def __init__(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(self).__name__} needs an optimizer, got {type(optimizer).__name__}")
         self.optimizer = optimizer
         self.base_lrs = [float(group["lr"]) for group in optimizer.param_groups]
         self.last_epoch = 0

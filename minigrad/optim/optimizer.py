@@ -17,6 +17,7 @@ from minigrad.autograd import enable_grad, no_grad
 from minigrad.creation import tensor, zeros, zeros_like
 from minigrad.dispatch import write
 from minigrad.graph import quiet, scope
+from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand
 from minigrad.ops.optimise import adam
 from minigrad.ops.shape import to_device
@@ -38,6 +39,11 @@ class Optimizer:
         self.defaults = dict(defaults)
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
+        if not isinstance(params, Mapping) and not rules.several(params):
+            raise TypeError(
+                f"{type(self).__name__}: params must be tensors or groups of them, got {type(params).__name__}: "
+                "pass model.parameters()"
+            )
         given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else list(params)
         if not given:
             raise ValueError(f"{type(self).__name__} got no parameters to optimize")
@@ -45,7 +51,9 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Add parameters with settings of their own."""
+        """Add parameters with settings of their own. Raises what the constructor raises."""
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise TypeError(f'{type(self).__name__}: a group must be a dict like {{"params": tensors, "lr": 0.1}}')
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         known = {id(p) for other in self.param_groups for p in other["params"]}
@@ -130,10 +138,14 @@ class Optimizer:
 
 def _check(name: str, group: Group) -> None:
     for setting in ("lr", "eps", "momentum", "weight_decay"):
-        if setting in group and not isinstance(group[setting], Tensor) and not group[setting] >= 0:
-            raise ValueError(f"{name}: {setting} must not be negative, got {group[setting]}")
-    for beta in group.get("betas", ()):
-        if not 0.0 <= beta < 1.0:
+        value = group.get(setting, 0.0)
+        if not isinstance(value, Tensor) and not rules.number(value, f"{name}: {setting}") >= 0:
+            raise ValueError(f"{name}: {setting} must not be negative, got {value}")
+    betas = group.get("betas", (0.0, 0.0))
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise TypeError(f"{name}: betas must be two numbers, got {betas!r}")
+    for beta in betas:
+        if not 0.0 <= rules.number(beta, f"{name}: a beta") < 1.0:
             raise ValueError(f"{name}: betas must lie in [0, 1), got {group['betas']}")
     if group.get("nesterov") and not group["momentum"]:
         raise ValueError(f"{name}: nesterov needs a momentum above 0")

@@ -10,7 +10,9 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional as F
+from minigrad import io, nn, optim
 from minigrad.compiler import compile
+from minigrad.nn.utils import clip_grad_norm_, clip_grad_value_
 from minigrad.study import gradgradcheck
 
 A, B, V = mg.ones(2, 3), mg.ones(4, 5), mg.ones(3)
@@ -28,6 +30,61 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "where": (lambda: mg.where(A, A, A), TypeError, "condition must be bool"),
     "masked_fill": (lambda: A.masked_fill(A, 0), TypeError, "mask must be bool"),
     "clamp": (lambda: A.clamp(), ValueError, "min, max, or both"),
+    "masked value": (lambda: A.masked_fill(A > 0, "x"), TypeError, "the value must be a number, got str"),
+    "dim is bool": (lambda: A.sum(True), TypeError, "a dimension must be an integer, got True"),
+    "dims are no list": (lambda: A.sum({}), TypeError, "integers or a list of them, got dict"),
+    "no such dim": (lambda: mg.max(mg.tensor(1.0), 7), IndexError, "dimension 7 is out of range"),
+    "norm p": (lambda: A.norm(1), ValueError, "only p = 2"),
+    "topk k": (lambda: V.topk(0.5), TypeError, "k must be an integer, got 0.5"),
+    "chunks": (lambda: V.chunk([2]), TypeError, "number of chunks must be an integer"),
+    "narrow from": (lambda: V.narrow(0, 0.5, 1), TypeError, "the start must be an integer, got 0.5"),
+    "repeats": (lambda: V.repeat_interleave(0.5), TypeError, "repeats must be an integer, got 0.5"),
+    "counts": (lambda: V.repeat_interleave(V), TypeError, "counts must be integers, got float32"),
+    "negative counts": (lambda: V.repeat_interleave(mg.tensor([1, -1, 2])), ValueError, "not be negative, got -1"),
+    "unflatten": (lambda: A.unflatten(0, 3.0), TypeError, "a size must be an integer"),
+    "view_as": (lambda: A.view_as([1]), TypeError, r"view_as: other must be a tensor, got list: make it one with"),
+    "expand_as": (lambda: A.expand_as(np.ones(3)), TypeError, "expand_as: other must be a tensor, got ndarray"),
+    "type_as": (lambda: A.type_as("x"), TypeError, "expected a tensor or a number, got str"),
+    "contains": (lambda: "x" in A, TypeError, "expected a tensor or a number, got str"),
+    "ragged index": (lambda: A[[[0], [0, 1]]], IndexError, "numbers, or lists of equal length"),
+    "softmax dtype": (lambda: A.softmax(0, 3), TypeError, "a dtype is expected, like mg.float32, got int"),
+    "sum dtype": (lambda: A.sum(0, dtype="x"), TypeError, "'x' is no dtype"),
+    "to": (lambda: A.to(5), TypeError, "a dtype is expected"),
+    "ones dtype": (lambda: mg.ones(2, dtype=V), TypeError, "a dtype is expected, like mg.float32, got Tensor"),
+    "eye dtype": (lambda: mg.eye(2, dtype=np.dtype(complex)), TypeError, "no dtype complex128"),
+    "linspace dtype": (lambda: mg.linspace(0, 1, 3, dtype=np.dtype(complex)), TypeError, "no dtype complex128"),
+    "linspace steps": (lambda: mg.linspace(0, 1, 0.5), TypeError, "number of steps must be an integer, got 0.5"),
+    "linspace ends": (lambda: mg.linspace(0, [1], 3), TypeError, "the end must be a number, got list"),
+    "arange of a list": (lambda: mg.arange([3]), TypeError, "the start must be a number, got list"),
+    "eye": (lambda: mg.eye([2]), TypeError, "a size must be an integer"),
+    "negative ones": (lambda: mg.ones(2, -1), ValueError, r"a size cannot be negative: \[2, -1\]"),
+    "full of many": (lambda: mg.full_like(A, [1, 2, 3]), TypeError, "the value must be a number, got list"),
+    "ragged tensors": (lambda: mg.tensor([A, V]), ValueError, "different lengths"),
+    "device number": (lambda: mg.ones(2, device=3), TypeError, "a device is 'cpu' or 'cuda', got 3"),
+    "linear weight": (lambda: F.linear(V, V), ValueError, r"the weight must be \(n_out, n_in\), got shape \[3\]"),
+    "attention of numbers": (
+        lambda: F.scaled_dot_product_attention(V[0], V, V, V),
+        ValueError,
+        r"query \[\], key \[3\], value \[3\] do not fit",
+    ),
+    "layer_norm shape": (lambda: F.layer_norm(A, 0.5), TypeError, "a size must be an integer"),
+    "pad of one": (lambda: F.pad(A, 0.5), TypeError, "a size must be an integer, got 0.5"),
+    "slope": (lambda: F.leaky_relu(A, "x"), TypeError, "the slope must be a number, got str"),
+    "smoothing": (lambda: F.cross_entropy(A, IDS, label_smoothing=[1]), TypeError, "label_smoothing must be a number"),
+    "dropout p": (lambda: F.dropout(A, "x"), TypeError, "the probability must be a number, got str"),
+    "padding_idx": (lambda: F.embedding(IDS, A, 0.5), TypeError, "padding_idx must be an integer, got 0.5"),
+    "clip arrays": (lambda: clip_grad_norm_([np.ones(2)], 1.0), TypeError, r"got ndarray among them: pass model.param"),
+    "clip numbers": (lambda: clip_grad_value_([1.0], 1.0), TypeError, "must be tensors, got float among them"),
+    "clip a module": (lambda: clip_grad_norm_(nn.Linear(2, 3), 1.0), TypeError, "got Linear: pass model.parameters"),
+    "clip at text": (lambda: clip_grad_norm_([V], "1"), TypeError, "max_norm must be a number, got str"),
+    "optimizer of a module": (lambda: optim.SGD(nn.Linear(2, 3)), TypeError, "got Linear: pass model.parameters"),
+    "group": (lambda: optim.SGD([{}]), TypeError, 'a group must be a dict like {"params": tensors'),
+    "lr": (lambda: optim.Adam([V], lr="1e-3"), TypeError, "Adam: lr must be a number, got str"),
+    "betas": (lambda: optim.Adam([V], betas=0.9), TypeError, "betas must be two numbers, got 0.9"),
+    "schedule": (lambda: optim.StepLR(nn.Linear(2, 3), 1), TypeError, "StepLR needs an optimizer, got Linear"),
+    "init": (lambda: nn.init.normal_(np.ones(2)), TypeError, "normal_: tensor must be a tensor, got ndarray"),
+    "state dict": (lambda: nn.Linear(2, 3).load_state_dict("f"), TypeError, r"got str: minigrad.io.load_file\(path\)"),
+    "save": (lambda: io.save_file(nn.Linear(2, 3), "f"), TypeError, "got Linear: pass model.state_dict"),
     "matmul inner": (lambda: A @ B, ValueError, r"\[2, 3\] and \[4, 5\] do not fit.*\(3\).*\(4\)"),
     "matmul batch": (lambda: mg.ones(2, 3, 4) @ mg.ones(5, 4, 3), ValueError, "leading dimensions"),
     "matmul 0d": (lambda: mg.tensor(1.0) @ A, ValueError, r"use \*"),
@@ -253,3 +310,19 @@ def test_numbers_of_one_element_are_bounds() -> None:
     assert mg.arange(mg.tensor(3)).tolist() == [0, 1, 2]
     assert mg.arange(np.int64(1), mg.tensor(4), mg.tensor([2])).tolist() == [1, 3]
     assert mg.arange(0).tolist() == mg.arange(3, 3, -1).tolist() == []
+    made = mg.arange(mg.tensor(2.5), 4)
+    assert (made.tolist(), made.dtype) == ([2.5, 3.5], mg.float32)
+    assert mg.full((2,), mg.tensor(3)).dtype == mg.int64
+
+
+def test_results_as_torch_has_them() -> None:
+    """Arguments by torch's order, NaN where a bound or a logarithm has none, dtypes of both operands."""
+    x = mg.tensor([[3.0, 4.0], [6.0, 8.0]])
+    assert x.norm(2).item() == pytest.approx(125**0.5)
+    assert x.norm(2, 1).tolist() == x.norm(dim=1).tolist() == [5.0, 10.0]
+    nan = float("nan")
+    np.testing.assert_equal(mg.ones(2).clamp(min=mg.tensor([nan, 2.0])).tolist(), [nan, 2.0])
+    np.testing.assert_equal(mg.ones(2).clamp(max=mg.tensor([nan, 0.5])).tolist(), [nan, 0.5])
+    np.testing.assert_equal(F.kl_div(mg.zeros(2), mg.tensor([-1.0, 0.0]), "none").tolist(), [nan, 0.0])
+    assert F.mse_loss(mg.tensor([1, 2]), mg.ones(2, dtype=mg.float16)).dtype == mg.float16
+    assert F.l1_loss(mg.tensor([1, 2]), mg.ones(2, dtype=mg.float16)).dtype == mg.float16

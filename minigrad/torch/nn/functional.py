@@ -68,7 +68,7 @@ def relu6(input: _Tensor, inplace: bool = False) -> _Tensor:
 
 def cosine_similarity(x1: _Tensor, x2: _Tensor, dim: int = 1, eps: float = 1e-8) -> _Tensor:
     """x1 . x2 over the product of their lengths, each at least eps, along `dim`."""
-    lengths = x1.norm(dim).clamp(min=eps) * x2.norm(dim).clamp(min=eps)
+    lengths = x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps)
     return (x1 * x2).sum(dim) / lengths
 
 
