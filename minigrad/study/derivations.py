@@ -48,7 +48,8 @@ derive("div", "y = a / b, so dy = da / b - a / b^2 db", "a / b is y: dy = (da - 
 derive(
     "pow",
     "y = a^b = e^(b ln a), so dy = y (b / a da + ln a db)",
-    "y b / a = b a^(b-1), which has no pole at a = 0 where b >= 1",
+    "y b / a = b a^(b-1), which has no pole at a = 0 where b >= 1; where b = 0 it is taken as 0",
+    "0^b stays 0 for every b > 0: there, and at 0^0, the rule gives b the slope 0 (y ln a would be NaN)",
     a="g * b * a ** (b - 1)",
     b="g * y * log(a)",
 )
@@ -169,6 +170,7 @@ derive(
     "embedding",
     "row t of y is row ids_t of the weight",
     "dL = sum_t <g_t, dweight_ids(t)>: a word that stands twice in the text gets both gradients",
+    "the row padding_idx, where there is one, gets none: on purpose, it stays as it is",
     let={"s": "moved(numbers(weight))"},
     example=lambda: ([grid(2, 3), np.array([1, 0, 1])], {"padding_idx": None}),
     weight="collect(g, s, weight)",
@@ -250,7 +252,12 @@ for _name in ("amax", "amin"):
         let={"hit": "x == spread(y, x, dims)"},
         x="spread(g, x, dims) * hit / sum(hit, dims)",
     )
-derive("norm", "y^2 = sum_i x_i^2, so 2 y dy = sum_i 2 x_i dx_i", x="spread(g, x, dims) * x / spread(y, x, dims)")
+derive(
+    "norm",
+    "y^2 = sum_i x_i^2, so 2 y dy = sum_i 2 x_i dx_i",
+    "where y = 0 it has a corner, and the slope is taken as 0",
+    x="spread(g, x, dims) * x / spread(y, x, dims)",
+)
 derive(
     "cumsum",
     "y_i = sum of x_j over j <= i: x_j is part of y_j, y_(j+1), ...",

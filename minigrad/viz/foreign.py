@@ -125,6 +125,7 @@ class _Recorder(_Mode):
         self.held: dict[Node, torch.Tensor] = {}
         self.alive: list[torch.Tensor] = []  # memory must not be used again while its address is a key
         self.current: dict[Key, Edge] = {}
+        self.over: dict[Any, dict[Key, None]] = {}  # memory -> the keys of the tensors that show it
         self.paths: dict[int, str] = {}
         self.tensors: dict[int, str] = {}
         self.stack: list[tuple[str, Scope]] = []
@@ -179,9 +180,22 @@ class _Recorder(_Mode):
         node.scope = self.stack[-1][1] if self.stack else ()
         self.nodes.append(node)
         for index, result in enumerate(results):
-            self.current[self.key(result)] = (node, index)
-            self.alive.append(result)
+            self.bind(result, (node, index))
         return node
+
+    def bind(self, tensor: torch.Tensor, edge: Edge) -> None:
+        """`tensor` is the value of `edge` from now on."""
+        key = self.key(tensor)
+        self.current[key] = edge
+        self.over.setdefault(key[0], {})[key] = None
+        self.alive.append(tensor)
+
+    def written(self, tensor: torch.Tensor, node: Node) -> None:
+        """`node` has changed `tensor` in place: what shows some of that memory has its value from `node`, too."""
+        key = self.key(tensor)
+        for other in self.over[key[0]]:
+            if _overlap(key, other):
+                self.current[other] = (node, 0)
 
     # --- ops
 
@@ -194,12 +208,13 @@ class _Recorder(_Mode):
         given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
         name = function.overloadpacket.__name__ if hasattr(function, "overloadpacket") else str(function)
         if name in ("detach", "alias") and given and results:  # the same value under another name
-            self.current[self.key(results[0])] = self.edge(given[0])
-            self.alive.append(results[0])
+            self.bind(results[0], self.edge(given[0]))
             return result
         if results:
             inputs = tuple(self.edge(tensor) for tensor in given)
             node = self.node(name, _attributes(function, args, kwargs, result), inputs, results)
+            for tensor in _changed(function, args, kwargs):
+                self.written(tensor, node)
             if derivative is None:
                 self.by_sequence.setdefault(sequence, node)
             else:
@@ -211,6 +226,30 @@ class _Recorder(_Mode):
         """The forward op of an autograd node. A change in place of a view makes several, and is known by the first."""
         near = (self.by_sequence.get(number) for number in range(sequence, sequence - 6, -1))
         return next((node for node in near if node is not None), None)
+
+
+def _overlap(first: Key, second: Key) -> bool:
+    """Do two tensors of one memory lie in places that meet? Keys say where: memory, offset, shape, strides."""
+
+    def span(key: Key) -> tuple[int, int]:
+        _, offset, shape, strides = key
+        return offset, offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+
+    if len(first) == 1 or 0 in (*first[2], *second[2]):
+        return first == second
+    (start, end), (other, last) = span(first), span(second)
+    return start < last and other < end
+
+
+def _changed(function: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors that an op changes in place, by its schema."""
+    schema = getattr(function, "_schema", None)
+    found = []
+    for position, argument in enumerate(schema.arguments if schema is not None else ()):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    return found
 
 
 def _meta(tensor: torch.Tensor) -> tuple[tuple[int, ...], np.dtype]:

@@ -50,7 +50,7 @@ def quantity(number: float, unit: str = "") -> str:
 
 def clean(text: str) -> str:
     """`text` on one line without characters that are invisible or change the direction of writing."""
-    kept = (" " if c in "\n\r\t" else c for c in text)
+    kept = (" " if c in "\n\r\t\u2028\u2029" else c for c in text)
     return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn") else c
                    for c in kept)  # fmt: skip
 

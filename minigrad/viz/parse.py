@@ -68,7 +68,9 @@ class _Parser:
                     self._left(*split(statement, "<-"))
                 else:
                     self._statement(statement)
-            except (ValueError, SyntaxError, IndexError) as error:
+            except MemoryError:  # of Python's own parser
+                raise ValueError(f"line {number} of the listing is nested too deeply") from None
+            except (ValueError, SyntaxError, IndexError, RecursionError) as error:
                 raise ValueError(f"line {number} of the listing cannot be read ({error}): {statement}") from None
         if not ended:
             raise ValueError("the listing has no line that begins with return: it is not whole")
@@ -221,7 +223,10 @@ def _evaluate(tree: ast.expr) -> Any:
     if isinstance(tree, ast.Name):
         return float(tree.id) if tree.id in ("inf", "nan") else _dtype(tree.id)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return -_evaluate(tree.operand)
+        value = _evaluate(tree.operand)
+        if not isinstance(value, int | float):
+            raise ValueError(f"-{value!r} is no number")
+        return -value
     if isinstance(tree, ast.Tuple | ast.List):
         items = [_evaluate(item) for item in tree.elts]
         return tuple(items) if isinstance(tree, ast.Tuple) else items

@@ -24,7 +24,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.graph import Edge, Graph, Node
-from minigrad.viz.format import SHORT, attribute, meta
+from minigrad.viz.format import SHORT, attribute, clean, meta
 
 INLINE = 8
 PLAIN = re.compile(r"[%A-Za-z_][\w.~]*")
@@ -50,7 +50,7 @@ def listing(graph: Graph) -> str:
         if node in given or node.op == "literal":
             continue
         if node in graph.constants:
-            rows.append((f"{names[node]} = {_constant(node, graph.constants[node])}", node.path))
+            rows.append((f"{names[node]} = {_constant(node, graph.constants[node])}", clean(node.path)))
             continue
         arguments = [edge(e, _usual(node)) for e in node.inputs]
         arguments += [f"{key}={attribute(value)}" for key, value in node.attrs.items()]
@@ -60,7 +60,7 @@ def listing(graph: Graph) -> str:
             notes.append(f"backward of {names[node.backward_of]}")
         if node.source is not None:
             notes.append(f"{os.path.basename(node.source[0])}:{node.source[1]}")
-        rows.append((f"{names[node]} = {node.op}({', '.join(arguments)}) -> {outputs}", ", ".join(notes)))
+        rows.append((f"{names[node]} = {node.op}({', '.join(arguments)}) -> {outputs}", clean(", ".join(notes))))
     rows += [(f"{names.get(leaf, '_')}.grad <- {edge(e)}", "") for leaf, e in graph.gradients.items()]
     holders = {id(array): names[node] for node, array in graph.constants.items()}
     rows += [(f"{holders.get(id(tensor.array), '_')} <- {edge(e)}", "") for tensor, e in graph.mutations]
@@ -92,7 +92,7 @@ def _usual(node: Node) -> np.dtype | None:
 
 def _constant(node: Node, array: np.ndarray) -> str:
     text = f"{KINDS.get(node.op, 'constant')} {meta(*node.outputs[0])}"
-    return f"{text} {_values(array)}" if array.size <= INLINE else text
+    return f"{text} {_values(array)}" if array.size <= INLINE and array.shape == node.outputs[0][0] else text
 
 
 def _values(array: np.ndarray) -> str:

@@ -320,6 +320,52 @@ def test_an_address_can_name_a_step_a_search_and_a_theme(page, traced, tmp_path)
 
 
 @browsing
+def test_an_address_with_a_strange_step_and_a_theme_of_ones_own_are_kept(page, tmp_path):
+    address = (tmp_path / "page.html").resolve().as_uri()
+    dark = "return document.documentElement.classList.contains('dark')"
+    position = "return document.getElementById('position').textContent"
+    for asked, shown in (("2.5", "2 of "), ("x", "0 of "), ("-3", "0 of ")):
+        page._call("POST", "/url", {"url": f"{address}#step={asked}"})
+        assert page.run(position).startswith(shown)
+    before = page.run(dark)
+    page.run("document.getElementById('theme').click(); location.hash = 'step=4'")
+    page.run("return new Promise(done => setTimeout(done, 100))")
+    assert page.run(position).startswith("4 of ")
+    assert page.run(dark) is not before
+
+
+@browsing
+def test_keys_go_on_working_after_a_button_of_the_panel(page):
+    """The panel's buttons make way for what they show, and the focus goes to the graph instead of nowhere."""
+    page.run("document.getElementById('graph').focus()")
+    page.press(DOWN)
+    page.run("const b = document.querySelector('#panel button'); b.focus(); b.click()")
+    assert page.run("return document.activeElement.id") == "graph"
+
+
+@browsing
+def test_every_button_has_a_name_in_words(page):
+    names = page.run("return [...document.querySelectorAll('header button, footer button')].map("
+                     "b => b.getAttribute('aria-label') || b.textContent)")  # fmt: skip
+    assert all(name.replace(" ", "").isalpha() for name in names)
+
+
+@browsing
+def test_keys_of_steps_do_nothing_where_there_are_none(chrome, tmp_path):
+    path = tmp_path / "forward.html"
+    path.write_text(mg.trace(lambda x: (x * 2.0).exp())(mg.ones(2)).html(), encoding="utf-8")
+    chrome.open(path)
+    chrome.run("document.getElementById('graph').focus()")
+    chrome.press(DOWN)
+    chosen = "return document.querySelector('.chosen')?.dataset.id"
+    before = chrome.run(chosen)
+    for key in "][p":
+        chrome.press(key)
+        assert chrome.run(chosen) == before is not None
+    assert chrome.errors() == []
+
+
+@browsing
 def test_colours_are_readable_in_both_themes(page):
     """Text and its ground differ by at least 4.5 to 1 (WCAG AA), in light and in dark."""
     measure = """

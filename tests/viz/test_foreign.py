@@ -73,6 +73,22 @@ def test_in_place_changes_and_views_follow_the_memory():
     assert [node.op for node in graph] == ["input", "mul", "select", "add_", "sum"]
 
 
+def test_what_is_written_into_a_part_is_read_from_the_whole():
+    def function(x):
+        made = torch.zeros(2, 3)
+        first, second = made[0], made[1]
+        first.copy_(x)
+        return made.exp(), first.neg(), second.sin()
+
+    graph = foreign.record(function, torch.ones(3))
+    reads = {node.op: node.inputs[0][0].op for node in graph if node.inputs}
+    assert [reads[op] for op in ("exp", "neg", "sin")] == ["copy_", "copy_", "select"]
+
+
+def test_a_listing_names_parameters_without_values():
+    assert "weight = parameter f32[3, 3]\n" in str(foreign.record(torch.nn.Linear(3, 3), torch.ones(3)))
+
+
 def test_the_derivative_of_a_change_in_place_of_a_view_is_its_own():
     linear = torch.nn.Linear(3, 3)
 

@@ -9,6 +9,7 @@ from random_programs import programs, with_gradients
 import minigrad as mg
 from minigrad import functional as F
 from minigrad import nn
+from minigrad.graph import scope
 from minigrad.optim import AdamW
 from minigrad.trace import flatten
 from minigrad.viz.parse import named_constants, parse
@@ -87,6 +88,14 @@ def test_names_that_could_be_read_as_something_else_are_quoted():
     assert_round_trip(graph, np.ones(2, np.float32), np.ones(2, np.float32))
 
 
+def test_a_module_of_any_name_stays_in_its_comment():
+    def function(x):
+        with scope("first\nreturn x\u2028", "Odd"):
+            return x + mg.tensor([1.0, 2.0])
+
+    assert_round_trip(mg.trace(function)(mg.ones(2)), np.ones(2, np.float32))
+
+
 def test_two_nodes_of_one_name_stay_apart():
     graph = mg.trace(lambda x, y: x - y)(mg.ones(2), mg.ones(2))
     graph.inputs[1].name = "x"
@@ -102,6 +111,11 @@ def test_two_nodes_of_one_name_stay_apart():
         ("graph(x: f32[2]):\n    %0 = neg(x) -> f32[2]", "no line that begins with return"),
         ("graph(x: f32[2]):\n    return x.1", "an output that input does not have"),
         ("graph(x: f32[2]):\n    return x\n    return x", "nothing may follow return"),
+        (
+            "graph(x: f32[2]):\n    %0 = sum(x, dims=-(1, 2)) -> f32[]\n    return %0",
+            r"line 2 .*-\(1, 2\) is no number",
+        ),
+        (f"graph(x: f32[2]):\n    %0 = sum(x, dims={'-' * 200_000}1) -> f32[]\n    return %0", "line 2 .* too deeply"),
     ],
 )
 def test_what_is_no_listing_is_refused_with_its_line(text, message):

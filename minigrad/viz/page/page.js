@@ -262,7 +262,7 @@ function links(title, ids) {
   const all = [...new Set(ids)];
   if (!all.length) return;
   add("h3", title);
-  for (const id of all.slice(0, 24)) { const b = add("button", item(id).title + (D.cards[id]?.lines[0] ? `  ${D.cards[id].lines[0]}` : "")); b.onclick = () => reveal(id); }
+  for (const id of all.slice(0, 24)) { const b = add("button", item(id).title + (D.cards[id]?.lines[0] ? `  ${D.cards[id].lines[0]}` : "")); b.onclick = () => { reveal(id); stage.focus(); }; }
   if (all.length > 24) add("p", `and ${all.length - 24} more`);
 }
 function describe(id) {
@@ -273,7 +273,7 @@ function describe(id) {
   if (isScope(id)) {
     add("p", [it.path, it.side].filter(Boolean).join(", "));
     it.lines.forEach(line => add("p", line));
-    const b = add("button", open.has(id) ? "Collapse (Enter)" : "Expand (Enter)"); b.onclick = () => toggle(id);
+    const b = add("button", open.has(id) ? "Collapse (Enter)" : "Expand (Enter)"); b.onclick = () => { toggle(id); stage.focus(); };
     links("inside", it.members);
     if (it.mirror) links("belongs to", [it.mirror]);
   } else {
@@ -303,7 +303,8 @@ function follow() {  /* modules open for a step that is inside, and close behind
   if (close.length || more.length) draw();
 }
 function go(n) {
-  step = Math.max(0, Math.min(D.steps.length, n));
+  if (!D.steps.length) return;
+  step = Math.max(0, Math.min(D.steps.length, Math.trunc(n)));
   $("slider").value = step;
   $("slider").setAttribute("aria-valuetext", step ? `step ${step}: ${item(D.steps[step - 1].node).title}` : "before the backward pass");
   $("position").textContent = `${step} of ${D.steps.length}`;
@@ -412,6 +413,7 @@ addEventListener("keydown", e => {
 });
 let timer = null;
 function play() {
+  if (!D.steps.length) return;
   if (timer) { clearInterval(timer); timer = null; }
   else { if (step >= D.steps.length) go(0); timer = setInterval(() => step < D.steps.length ? go(step + 1) : play(), 700); }
   $("play").textContent = timer ? "stop" : "play";
@@ -433,13 +435,13 @@ $("slider").max = D.steps.length;
 $("position").textContent = `0 of ${D.steps.length}`;
 draw();
 fit();
+document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 addEventListener("hashchange", arrive);
 new ResizeObserver(() => move()).observe(stage);
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
   const asked = new URLSearchParams(location.hash.slice(1)), words = asked.get("search");
-  const theme = asked.get("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  document.documentElement.classList.toggle("dark", theme === "dark");
+  if (asked.has("theme")) document.documentElement.classList.toggle("dark", asked.get("theme") === "dark");
   if (words) { $("search").value = words; search(words); nextHit(1); }
   if (asked.has("step")) go(Number(asked.get("step")) || 0);
 }
