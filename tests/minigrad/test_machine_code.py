@@ -277,3 +277,17 @@ def test_kernels_use_whole_vectors_and_nobody_elses_functions_change():
     (compiled,) = doubled.numba.overloads.values()
     assert "zmm" in compiled.library.get_asm_str()
     assert cpu_target.target_context.codegen() is before
+
+
+@kernel
+def addresses(start, stop, found):
+    """Where arrays of a kernel's own lie."""
+    for i in range(start, stop):
+        found[i] = np.empty(i + 1, np.float32).ctypes.data
+
+
+def test_a_kernels_own_arrays_begin_at_a_line_of_the_cache():
+    found = np.zeros(100, np.int64)
+    addresses(0, 100, found)
+    assert found.all()
+    assert not (found % 64).any()

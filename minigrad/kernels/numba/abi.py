@@ -79,13 +79,16 @@ def numba_type(kind: Any) -> Any:
 
 
 # What compiled kernels ask of numba's runtime for the arrays that they make: a header (references, destructor and its
-# argument, address, size, allocator) and memory behind it. The functions that give and take memory are Python's.
+# argument, address, size, allocator) and memory behind it. The functions that give and take memory are Python's. numba
+# asks for 32 bytes of alignment; a vector of 64 that crosses two lines of the cache costs two reads, so it gets 64.
 _MEMORY = """
+declare i64 @llvm.umax.i64(i64, i64)
 @give = global ptr null
 @take = global ptr null
 
 define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
-  %wide = zext i32 %align to i64
+  %asked = zext i32 %align to i64
+  %wide = call i64 @llvm.umax.i64(i64 %asked, i64 64)
   %more = add i64 %wide, 48
   %all = add i64 %size, %more
   %get = load ptr, ptr @give

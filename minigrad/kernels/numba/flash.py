@@ -104,13 +104,14 @@ def _hide(scores, pitch, width, n, first, ahead, back, slope, mask, mask_at, at)
             line = scores[j * pitch :][:lanes]
             for i in range(lanes):
                 line[i] -= slope * np.float32(abs(first + i - j))
-    shared = mask_at[3] > 0 and mask_at[2] == 0  # one row of the mask is for all queries
-    for j in range(width):
-        low, high = min(max(j - ahead - first, 0), lanes), max(min(j + back - first + 1, lanes), 0)
-        if shared and not mask[at + j]:
-            low = lanes
-        scores[j * pitch :][:low] = _LOW
-        scores[j * pitch :][high:lanes] = _LOW
+    for j in range(max(first + ahead + 1, 0), width):
+        scores[j * pitch :][: min(j - ahead - first, lanes)] = _LOW
+    for j in range(min(first + lanes - 1 - back, width)):
+        scores[j * pitch :][max(j + back - first + 1, 0) : lanes] = _LOW
+    if mask_at[3] > 0 and mask_at[2] == 0:  # one row of the mask is for all queries
+        for j in range(width):
+            if not mask[at + j]:
+                scores[j * pitch :][:lanes] = _LOW
     if mask_at[2] > 0:
         for i in range(n):
             seen = mask[at + i * mask_at[2] :][:width]
