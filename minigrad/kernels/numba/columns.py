@@ -53,6 +53,37 @@ def _larger(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def scaled(typing: Any, target: Any, at: Any, pitch: Any, source: Any, first: Any, step: Any, count: Any, columns: Any,
+           factor: Any) -> Any:  # fmt: skip
+    """`count` rows of `columns` elements, a multiple of LANES, times `factor`: element (i, c) goes from
+    first + i step + c to at + i pitch + c."""
+
+    def build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        target, at, pitch, source, first, step, count, columns, factor = arguments
+        to, of = (
+            place(context, builder, signature.args[which], array, offset)
+            for which, array, offset in ((0, target, at), (3, source, first))
+        )
+        times = splat(builder, factor)
+
+        def row(i: Any, _: int, state: list[Any]) -> list[Any]:
+            here, there = builder.gep(to, [builder.mul(pitch, i)]), builder.gep(of, [builder.mul(step, i)])
+
+            def vector(j: Any, _: int, state: list[Any]) -> list[Any]:
+                c = builder.mul(j, INT(LANES))
+                store(builder, builder.fmul(load(builder, builder.gep(there, [c])), times), builder.gep(here, [c]))
+                return state
+
+            return loop(builder, INT(0), builder.udiv(columns, INT(LANES)), 1, state, vector)
+
+        loop(builder, INT(0), count, 1, [INT(0)], row)
+        return context.get_dummy_value()
+
+    number = types.intp
+    return types.void(target, number, number, source, number, number, number, number, types.float32), build
+
+
+@intrinsic
 def turn(typing: Any, target: Any, at: Any, pitch: Any, source: Any, first: Any, step: Any, there: Any,
          factor: Any) -> Any:  # fmt: skip
     """LANES rows of LANES elements as columns, times `factor`: element (i, c) goes to at + c pitch + i.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba.columns import turn, weigh, weigh_back
+from minigrad.kernels.numba.columns import scaled, turn, weigh, weigh_back
 from minigrad.kernels.numba.dropout import factor, threshold
 from minigrad.kernels.numba.jit import inline, kernel
 from minigrad.kernels.numba.math import exp, log
@@ -51,9 +51,12 @@ def _pitch(t_query):
 @inline
 def _rows(target, t0, t_step, source, s0, s_step, count, columns, factor):
     """`count` rows of `columns` elements times `factor`, from and to anywhere."""
-    for i in range(count):
-        to, of = target[t0 + i * t_step :][:columns], source[s0 + i * s_step :][:columns]
-        for c in range(columns):
+    whole = columns // LANES * LANES
+    if whole:
+        scaled(target, t0, t_step, source, s0, s_step, count, whole, factor)
+    for i in range(count if whole < columns else 0):
+        to, of = target[t0 + i * t_step + whole :][: columns - whole], source[s0 + i * s_step + whole :]
+        for c in range(columns - whole):
             to[c] = of[c] * factor
 
 

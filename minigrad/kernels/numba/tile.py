@@ -68,7 +68,7 @@ def loop(
         new: list[Any] = list(held)
         for number in range(turn):
             new = step(builder.add(k, INT(number)), number, new)
-        following = builder.add(k, INT(turn))
+        following, last = builder.add(k, INT(turn)), builder.block
         builder.cbranch(builder.icmp_signed("<", following, end), body, after)
         builder.position_at_end(after)
         results = [builder.phi(value.type) for value in state]
@@ -76,7 +76,7 @@ def loop(
             for phi, start in zip(phis, first, strict=True):
                 phi.add_incoming(start, before)
         for phi, value in zip([k, *held, *results], [following, *new, *new], strict=True):
-            phi.add_incoming(value, body)
+            phi.add_incoming(value, last)
         return results
 
     end = builder.select(builder.icmp_signed("<", end, begin), begin, end)
