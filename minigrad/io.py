@@ -8,6 +8,7 @@ stored once; the file's metadata says which other names they have.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -84,8 +85,13 @@ def _serialise(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) ->
 
 
 def write_atomically(path: str | os.PathLike[str], pieces: list[bytes]) -> None:
-    """Write a temporary file in the same folder, flush it to disk, and rename it to `path`."""
+    """Write a temporary file in the same folder, flush it to disk, and rename it to `path`.
+
+    Raises FileNotFoundError without that folder.
+    """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -199,6 +199,27 @@ def test_an_epoch_of_the_corpus_is_every_pair_once():
     assert epochs[0] != epochs[1]
 
 
+def test_a_run_is_resumed_by_its_file_too_and_says_how_when_interrupted(tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("transformer.training.optimise.Updater.update", interrupted)
+        code, _, shown = said(capsys, "train", "reverse", "--out", tmp_path, *TINY)
+    assert code == 130
+    assert shown.splitlines()[-1] == f"interrupted: continue with --resume {tmp_path}"
+    code, _, shown = said(capsys, "train", "--resume", tmp_path / "checkpoint.safetensors")
+    assert code == 0
+    assert shown.startswith("resuming after 0 of 3 steps")
+
+
+def test_inspect_shows_a_checkpoint_whose_settings_are_none(tmp_path, capsys):
+    save_file({"model.weight": mg.ones(2)}, tmp_path / "odd.safetensors", {"training": '{"step": 1, "settings": [1]}'})
+    code, shown, _ = said(capsys, "inspect", tmp_path / "odd.safetensors")
+    assert code == 0
+    assert "2 numbers in 1 tensors" in shown
+
+
 def test_resuming_a_finished_run_changes_nothing(runs, capsys):
     before = (runs / "text" / "checkpoint.safetensors").read_bytes()
     code, _, shown = said(capsys, "train", "--resume", runs / "text")
@@ -310,6 +331,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("train text --out {runs}/text", "holds a run already: continue it with --resume"),
         ("train --resume {runs}/text --steps 9", "with its own settings: give nothing else"),
         ("train --resume {runs}", "there is no checkpoint"),
+        ("train --resume {runs}/text/settings.toml", "name the folder"),
+        ("attention {runs}/text abc -o nowhere/a.svg", "nowhere: there is no such folder"),
         ("train --config nowhere.toml", "there is no settings file nowhere.toml"),
         ("train text --lr -1", "lr must be above 0, got -1.0"),
         ("train text --d-model 10 --n-heads 4", "must divide"),
@@ -364,6 +387,16 @@ def test_without_a_gpu_a_sentence_says_what_is_missing(runs, command, capsys, tm
     assert (code, out) == (2, "")
     assert shown == f"transformer {command.split()[0]}: {mg.cuda.why_not()}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_sizes_beyond_the_memory_are_one_sentence(capsys, tmp_path, monkeypatch):
+    def full(*_):
+        raise MemoryError("Unable to allocate 965. GiB")
+
+    monkeypatch.setattr(tasks, "make", full)
+    code, _, shown = said(capsys, "train", "text", "--out", tmp_path / "run")
+    assert code == 2
+    assert shown == "transformer train: there is not enough memory for these sizes (Unable to allocate 965. GiB)\n"
 
 
 def test_an_option_that_cannot_be_read_is_one_sentence(capsys):

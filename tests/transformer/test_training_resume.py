@@ -13,7 +13,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import kernels
-from minigrad.io import FormatError, load_file
+from minigrad.io import FormatError, load_file, save_file
 from transformer import tasks
 from transformer.training import Trainer, TrainSettings, checkpoint
 from transformer.training.report import read_log
@@ -124,10 +124,33 @@ def test_what_cannot_be_resumed_is_said_in_one_sentence(tmp_path):
         trainer(tmp_path).resume()
 
 
-def test_an_unfinished_last_line_of_the_log_is_passed_over(tmp_path):
+@pytest.mark.parametrize(
+    "lost",
+    [
+        lambda tensors, training: tensors.pop("random"),
+        lambda tensors, training: training.pop("scale"),
+        lambda tensors, training: training.update(scale=[1]),
+        lambda tensors, training: tensors.pop("optimizer.0.exp_avg_sq"),
+        lambda tensors, training: [tensors.pop(name) for name in list(tensors) if name.startswith("optimizer.")],
+        lambda tensors, training: tensors.update({"optimizer.999.exp_avg": mg.ones(1)}),
+        lambda tensors, training: tensors.update({"optimizer.x": mg.ones(1)}),
+        lambda tensors, training: training.update(step=-5),
+    ],
+)
+def test_a_checkpoint_that_is_not_whole_is_not_resumed(tmp_path, lost):
+    trainer(tmp_path, steps=2).run()
+    tensors, training = load_file(tmp_path / checkpoint.FILE), checkpoint.notes(tmp_path)
+    lost(tensors, training)
+    save_file(tensors, tmp_path / checkpoint.FILE, {"training": json.dumps(training)})
+    with pytest.raises(FormatError, match=r"is not whole|is no state of an optimizer|cannot be read"):
+        trainer(tmp_path).resume()
+
+
+def test_lines_of_the_log_that_are_no_records_are_passed_over(tmp_path):
+    """The last one as a killed process leaves it, the others as nobody but an editor does."""
     trainer(tmp_path, steps=4).run()
-    with open(tmp_path / "log.jsonl", "a") as file:
-        file.write('{"step": 5, "lo')
+    with open(tmp_path / "log.jsonl", "ab") as file:
+        file.write(b'5\n[1]\n{"loss": 1.0}\n{"step": "4"}\n{"step": 4, "loss": null}\n\xff\n{"step": 5, "lo')
     held = trainer(tmp_path, steps=6)
     held.resume()
     held.run()

@@ -67,6 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = f"{error.filename}: {error.strerror}"
         print(f"transformer {options.command}: {message}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        print(f"transformer {options.command}: there is not enough memory for these sizes{reason}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
@@ -142,7 +146,10 @@ def _train(options: argparse.Namespace) -> None:
     if options.resume is not None:
         if given or options.task or options.config or options.out:
             raise ValueError("--resume continues a run with its own settings: give nothing else")
-        folder, notes = options.resume, checkpoint.notes(options.resume)
+        file = checkpoint.locate(options.resume)
+        if file.name != checkpoint.FILE:
+            raise ValueError(f"--resume continues the run in a folder, by its {checkpoint.FILE}: name the folder")
+        folder, notes = file.parent, checkpoint.notes(file)
         settings, tokenizer = _settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
         task = tasks.make(settings.task, settings, settings.seed, tokenizer)
     else:
@@ -166,7 +173,11 @@ def _train(options: argparse.Namespace) -> None:
         print(f"resuming after {trainer.resume()} of {settings.steps} steps", file=sys.stderr)
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{settings.task}: {size:,} parameters, {settings.steps} steps, in {folder}", file=sys.stderr)
-    trainer.run()
+    try:
+        trainer.run()
+    except KeyboardInterrupt:
+        print(f"interrupted: continue with --resume {folder}", file=sys.stderr)
+        raise
 
 
 def _settings_of(notes: dict, path: Path) -> Settings:
@@ -261,7 +272,8 @@ def _inspect(options: argparse.Namespace) -> None:
     if "training" in metadata:
         notes = checkpoint.notes(path)
         print(f"{path}: after {notes['step']} steps")
-        for name, value in sorted(notes.get("settings", {}).items()):
+        settings = notes.get("settings")
+        for name, value in sorted(settings.items()) if isinstance(settings, dict) else ():
             print(f"  {name} = {value!r}")
     else:
         print(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from minigrad.tensor import Tensor
 from transformer.training.optimise import Updater
 
 FILE = "checkpoint.safetensors"
+_PLACE = re.compile(r"optimizer\.(\d+)\.(\w+)")
+_STATE = {"step", "exp_avg", "exp_avg_sq"}  # of AdamW, for a parameter that it has updated
 
 
 def save(folder: Path, updater: Updater, step: int, notes: dict[str, Any]) -> None:
@@ -49,7 +52,7 @@ def notes(path: str | os.PathLike[str]) -> dict[str, Any]:
         found = json.loads(text)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or type(found.get("step")) is not int:
+    if not isinstance(found, dict) or type(found.get("step")) is not int or found["step"] < 0:
         raise FormatError(f"{file}: what it says of its training cannot be read")
     return found
 
@@ -68,18 +71,26 @@ def model_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def restore(folder: Path, updater: Updater) -> int:
-    """Continue where folder's checkpoint stands; returns its step. Raises ValueError if it does not fit."""
+    """Continue where folder's checkpoint stands; returns its step. Raises ValueError if it does not fit, FormatError
+    for one that lacks something."""
     found = notes(folder)
     tensors = load_file(folder / FILE)
     updater.load_weights({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+    groups = updater.optimizer.state_dict()["param_groups"]
+    count = sum(len(group["params"]) for group in groups)
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):
-            _, index, part = name.split(".", 2)
-            state.setdefault(int(index), {})[part] = tensor
-    groups = updater.optimizer.state_dict()["param_groups"]
+            place = _PLACE.fullmatch(name)
+            if place is None or int(place[1]) >= count:
+                raise FormatError(f"{folder / FILE}: {name} is no state of an optimizer of {count} parameters")
+            state.setdefault(int(place[1]), {})[place[2]] = tensor
+    scale = found.get("scale")
+    whole = all(values.keys() == _STATE for values in state.values()) and bool(state) == (found["step"] > 0)
+    if not whole or "random" not in tensors or not isinstance(scale, dict) or scale.keys() != {"value", "good_steps"}:
+        raise FormatError(f"{folder / FILE} is not whole: it lacks a part of what the next step depends on")
     updater.optimizer.load_state_dict({"state": state, "param_groups": groups})
-    updater.scale.value, updater.scale.good_steps = found["scale"]["value"], found["scale"]["good_steps"]
+    updater.scale.value, updater.scale.good_steps = scale["value"], scale["good_steps"]
     with mg.no_grad():
         default_generator.set_state(tensors["random"])
     return found["step"]

@@ -75,15 +75,17 @@ class Report:
 
 
 def read_log(folder: Path) -> list[Record]:
-    """The records of a run's log; a last line that a killed process left unfinished is passed over."""
+    """The records of a run's log; what is none (a last line that a killed process left unfinished) is passed over."""
     try:
-        lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
+        lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return []
     records = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            records.append(json.loads(line))
+            record = json.loads(line)
+            if isinstance(record, dict) and "step" in record and all(type(v) in (int, float) for v in record.values()):
+                records.append(record)
     return records
 
 
