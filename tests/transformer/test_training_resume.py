@@ -146,6 +146,14 @@ def test_a_checkpoint_that_is_not_whole_is_not_resumed(tmp_path, lost):
         trainer(tmp_path).resume()
 
 
+def test_a_run_whose_steps_all_overflowed_is_resumed(tmp_path):
+    held = trainer(tmp_path, steps=1, precision="float16")
+    held.updater.scale.value = 2.0**60
+    held.run()
+    assert not any(name.startswith("optimizer.") for name in content(tmp_path)[0])
+    assert trainer(tmp_path, steps=2, precision="float16").resume() == 1
+
+
 def test_lines_of_the_log_that_are_no_records_are_passed_over(tmp_path):
     """The last one as a killed process leaves it, the others as nobody but an editor does."""
     trainer(tmp_path, steps=4).run()

@@ -86,7 +86,8 @@ def restore(folder: Path, updater: Updater) -> int:
                 raise FormatError(f"{folder / FILE}: {name} is no state of an optimizer of {count} parameters")
             state.setdefault(int(place[1]), {})[place[2]] = tensor
     scale = found.get("scale")
-    whole = all(values.keys() == _STATE for values in state.values()) and bool(state) == (found["step"] > 0)
+    updated = bool(state) or found["step"] == 0 or bool(updater.masters)  # steps in half precision may all overflow
+    whole = updated and all(values.keys() == _STATE for values in state.values())
     if not whole or "random" not in tensors or not isinstance(scale, dict) or scale.keys() != {"value", "good_steps"}:
         raise FormatError(f"{folder / FILE} is not whole: it lacks a part of what the next step depends on")
     updater.optimizer.load_state_dict({"state": state, "param_groups": groups})
