@@ -39,14 +39,6 @@ def no_class(classes: int, ignore_index: int | None) -> str:
     return f"cross_entropy: target {{}} is not a class id from 0 to {classes - 1}{ignored}"
 
 
-def _weights(targets: Array, dtype: np.dtype, ignore_index: int | None, reduction: str) -> Array:
-    """What each position counts in the loss: 1, or 1/kept for the mean; 0 for an ignored target."""
-    kept = _kept(targets, ignore_index)
-    with np.errstate(all="ignore"):
-        scale = np.asarray(1.0, dtype) / np.asarray(kept.sum() if reduction == "mean" else 1, dtype)
-        return np.where(kept, scale, np.asarray(0, dtype)) if kept.any() else kept * scale
-
-
 def _cross_entropy(
     logits: Array, targets: Array, *, ignore_index: int | None, label_smoothing: float, reduction: str
 ) -> tuple[Array, Array]:
@@ -114,11 +106,13 @@ def _cross_entropy_grad(
     g: Array, logits: Array, targets: Array, log_probs: Array, *, ignore_index: int | None, label_smoothing: float,
     reduction: str,
 ) -> Array:  # fmt: skip
-    weight = g * _weights(targets, logits.dtype, ignore_index, reduction)
+    kept = _kept(targets, ignore_index)
+    count = np.asarray(kept.sum() if reduction == "mean" else 1, logits.dtype)
+    weight = np.where(kept, g / count, np.asarray(0, logits.dtype))
     result = np.exp(log_probs)
     if label_smoothing:
         result -= np.asarray(label_smoothing / logits.shape[1], logits.dtype)
-    safe = np.where(_kept(targets, ignore_index), targets, 0)
+    safe = np.where(kept, targets, 0)
     result[np.arange(len(safe)), safe] -= np.asarray(1 - label_smoothing, logits.dtype)
     return result * weight[:, None]
 
@@ -131,10 +125,8 @@ def _cross_entropy_grad_steps(
     kept = targets == targets if ignore_index is None else targets != ignore_index
     target = cast(one_hot(where(kept, targets, 0), classes), dtype=dtype)
     smooth = target * (1 - label_smoothing) + label_smoothing / classes
-    weight = cast(kept, dtype=dtype)
-    if reduction == "mean":
-        weight = weight / sum(weight)
-    return (exp(log_softmax(logits, 1)) - smooth) * (g * weight).unsqueeze(1)
+    count = sum(cast(kept, dtype=dtype)) if reduction == "mean" else 1
+    return (exp(log_softmax(logits, 1)) - smooth) * where(kept, g / count, 0.0).unsqueeze(1)
 
 
 cross_entropy_grad_op: Op = op(

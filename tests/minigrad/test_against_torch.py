@@ -242,6 +242,12 @@ for options in ({}, {"label_smoothing": 0.1}, {"ignore_index": 2}, {"reduction":
         lambda L, a, o=options: L.F.cross_entropy(a, ids(L, [1, 2, 4, 0]), **o),
         fixed((4, 5)),
     )
+for reduction in ("mean", "sum", "none"):
+    case(
+        f"cross_entropy, all ignored, {reduction}",
+        lambda L, a, r=reduction: L.F.cross_entropy(a, ids(L, [-100] * 4), reduction=r),
+        fixed((4, 5)),
+    )
 case("cross_entropy 3d", lambda L, a: L.F.cross_entropy(a, ids(L, [[1, 2], [0, 1]])), fixed((2, 3, 2)))
 case("nll_loss", lambda L, a: L.F.nll_loss(a, ids(L, [1, -100, 0])), fixed((3, 3)))
 for reduction in ("mean", "sum", "none"):

@@ -54,7 +54,7 @@ def _generator() -> Any:
     """numba's generator of machine code for this processor, without LLVM's preference for half vectors."""
     from numba.core.codegen import JITCPUCodegen
 
-    class WholeVectors(JITCPUCodegen):  # type: ignore[misc]
+    class WholeVectors(JITCPUCodegen):
         def _customize_tm_features(self) -> str:
             return f"{super()._customize_tm_features()},-prefer-256-bit"
 
