@@ -38,6 +38,7 @@ _PANELS = 12 * _DEPTH  # rows of packed panels: three quarters of a second-level
 _GAP = 16  # numbers between packed rows of A, which then meet in different places of the cache
 _ROOM = _PANELS * LANES + HEIGHT * (_DEPTH + _GAP + LANES)  # numbers that a thread packs, and a tile
 _CROWDED = 4096  # lines at this distance in bytes share a place in the first-level cache
+_FAR = 1024  # bytes: beyond it, columns of A lie in a line each that nothing fetches ahead, half of which is of no use
 _PACKING = 20  # packing a panel takes as long as so many rows of products
 _READING = 1.5  # reading a row of A, which another core may have written, takes as long as so many panels of products
 _LEAST = 16  # rows and columns from which on tiles pay
@@ -112,8 +113,8 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
     packed_b = space.ctypes.data + _FLOAT * start * _ROOM
     packed_a = packed_b + _FLOAT * depth * width
     edge = packed_a + _FLOAT * HEIGHT * (depth + _GAP)
-    # twelve rows in two places fit into the first-level cache, hundreds of columns do not
-    crowded = a_stride % (_CROWDED if a_by_rows else _CROWDED // 2) == 0
+    # what does not stay in the first-level cache where it lies is brought together
+    scattered = a_stride % _CROWDED == 0 if a_by_rows else a_stride > _FAR
     a_down, a_along = (a_stride, _FLOAT) if a_by_rows else (_FLOAT, a_stride)
     b_down, b_along = (b_stride, _FLOAT) if b_by_rows else (_FLOAT, b_stride)
     for number in range(start, stop):
@@ -129,7 +130,7 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
                 for i in range(top, bottom, HEIGHT):
                     tall = min(HEIGHT, bottom - i)
                     strip, stride = a + i * a_down + first * a_along, a_stride
-                    if crowded:
+                    if scattered:
                         stride = _FLOAT * (depth + _GAP if a_by_rows else HEIGHT)
                         gather(packed_a, stride, strip, a_stride, a_by_rows, tall, count)
                         strip = packed_a
