@@ -24,8 +24,8 @@ from minigrad.kernels.numba.philox import AT_ONCE, draw
 from minigrad.kernels.numba.tile import LANES, ROWS, multiply
 
 Array = np.ndarray
-BLOCK = 64  # queries at a time
-CHUNK, CHUNK_BACK = 256, 128  # keys whose scores are held at a time, forward and backward
+BLOCK = 128  # queries at a time
+CHUNK, CHUNK_BACK = 128, 64  # keys whose scores are held at a time, forward and backward
 PAIR = 0.02  # nanoseconds of one multiplication and addition, about
 
 _ZERO, _ONE, _LOW, _HIGH = np.float32(0), np.float32(1), np.float32(-np.inf), np.float32(np.inf)
