@@ -12,8 +12,9 @@ from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.attention import attention_weights, checked
 from minigrad.ops.dropout import dropout as _dropout
 from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
+from minigrad.ops.embedding import embedding
 from minigrad.ops.flash import flash_attention, visible
-from minigrad.ops.index import embedding, one_hot
+from minigrad.ops.index import one_hot
 from minigrad.ops.loss import cross_entropy
 from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm

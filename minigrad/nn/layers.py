@@ -12,7 +12,7 @@ from minigrad.autograd import no_grad
 from minigrad.creation import empty, ones, tensor, zeros
 from minigrad.nn import init
 from minigrad.nn.module import Module, Parameter
-from minigrad.ops.index import embedding, padding_row
+from minigrad.ops.embedding import embedding, padding_row
 from minigrad.random import Generator
 from minigrad.tensor import Tensor
 

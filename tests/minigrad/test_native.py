@@ -15,7 +15,7 @@ from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm, layer_norm, matvec
 from minigrad.kernels.numba.jit import kernel
 from minigrad.nn.utils import clip_grad_norm_
-from minigrad.ops.index import check_rows
+from minigrad.ops.embedding import check_rows
 
 
 @kernel

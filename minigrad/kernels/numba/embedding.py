@@ -8,7 +8,7 @@ import numpy as np
 
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
-from minigrad.ops.index import check_rows
+from minigrad.ops.embedding import check_rows
 
 Array = np.ndarray
 _ZERO = np.float32(0)

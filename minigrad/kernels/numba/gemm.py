@@ -43,7 +43,7 @@ _PACKING = 20  # packing a panel takes as long as so many rows of products
 _READING = 1.5  # reading a row of A, which another core may have written, takes as long as so many panels of products
 _LEAST = 16  # rows and columns from which on tiles pay
 _LONG = 6  # factors so many times as large as the result are cut along the sum,
-_NEAR = 3 << 19  # if they have less numbers than this: a core's second-level cache may still hold its half
+_NEAR = 3 << 19  # if they have fewer numbers than this: a core's second-level cache may still hold its half
 
 
 @cache

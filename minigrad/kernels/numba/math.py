@@ -100,7 +100,7 @@ _F3, _F4, _F5 = np.float32(-0.13144274056), np.float32(0.022475812584), np.float
 
 @inline
 def erf(x):
-    """erf x: an odd polynomial below 0.9, 1 - 2^(a polynomial) above; absolute error 1e-7."""
+    """erf x: an odd polynomial below 0.9, 1 - 2^(a polynomial) above; absolute error 1.3e-7."""
     z, size = x * x, abs(x)
     near = x * (((((_E5 * z + _E4) * z + _E3) * z + _E2) * z + _E1) * z + _E0)
     far = _ONE - exp2(((((_F5 * size + _F4) * size + _F3) * size + _F2) * size + _F1) * size + _F0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minigrad.kernels.numba.jit import kernel
-from minigrad.ops.index import check_rows
+from minigrad.ops.embedding import check_rows
 from minigrad.ops.loss import check_targets
 
 
