@@ -69,7 +69,7 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any], keep: int = 8) -> None:
         self.function, self.keep = function, keep
-        self.plans: dict[Any, tuple[Plan, list[tuple[str, Graph]]]] = {}
+        self.plans: dict[Any, tuple[Plan | None, list[tuple[str, Graph]]]] = {}  # None where it always runs eagerly
         self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
         self._written: dict[Any, frozenset[int]] = {}  # ids of the storages of captured tensors that a plan changes
         self._leaves: dict[Any, dict[Node, None]] = {}  # of a call: those whose gradient of before it looks at
@@ -99,8 +99,11 @@ class Compiled:
                 traced = _changed(trace(self.function)(*arguments, **keywords))
                 self._leaves.setdefault(call, {}).update(dict.fromkeys(traced.before))
                 key = self._key(call)
-                stages = optimise(traced)
-                found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
+                if traced.by_layout:
+                    found = None, [("trace", traced)]
+                else:
+                    stages = optimise(traced)
+                    found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
                 self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
                 self._written[key] = frozenset(id(tensor.storage) for tensor, _ in traced.mutations)
             self.plans[key] = found  # the last in order: the first is the one that was not used for longest
@@ -113,7 +116,7 @@ class Compiled:
         plan, stages = found
         traced = stages[0][1]
         given = [id(tensor.storage) for tensor in tensors]
-        if traced.by_layout or not written.isdisjoint(given) or (traced.changed and _shared(traced, given)):
+        if plan is None or not written.isdisjoint(given) or (traced.changed and _shared(traced, given)):
             return self.function(*arguments, **keywords)
         for generator, device in traced.generators.items():
             generator.move(device)

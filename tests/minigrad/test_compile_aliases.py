@@ -240,6 +240,14 @@ def test_reshapes_of_a_transposed_argument(function):
     assert compiled == eager
 
 
+def test_no_plan_is_made_for_what_always_runs_eagerly():
+    step = compile(lambda x: (x.reshape(-1), x.add_(1.0))[:1])
+    step(mg.arange(6.0).reshape(2, 3).transpose(0, 1))
+    ((plan, stages),) = step.plans.values()
+    assert plan is None
+    assert [name for name, _ in stages] == ["trace"]
+
+
 def test_a_plan_is_used_where_no_reshape_meets_a_change_in_place():
     step = compile(lambda x: (x * 2.0).reshape(-1).add_(1.0))
     x = mg.arange(6.0).reshape(2, 3).transpose(0, 1)
