@@ -354,6 +354,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("generate {runs}/text --prompt 012345678901234567890123456789012", "longer than the model's 32 positions"),
         ("generate {runs}/text --max-new-tokens 33", "leaves room for 32 new ones"),
         ("generate {runs}/text --temperature -1", "the temperature must be 0 (greedy) or above, got -1.0"),
+        ("generate {runs}/text --temperature 1e-300", "the temperature must be above 0 and finite, got 1e-300"),
+        ("generate {runs}/text --temperature 1e300", "the temperature must be above 0 and finite, got 1e+300"),
         ("generate {runs}/text --top-k 0", "top_k must be at least 1, got 0"),
         ("generate {runs}/text --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
         ("generate {runs}/text --min-p 2", "min_p must lie in [0, 1]"),

@@ -89,6 +89,13 @@ def test_temperature_sharpens_and_flattens():
     np.testing.assert_allclose(cold, PROBABILITIES**2 / (PROBABILITIES**2).sum(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("temperature", [1e-10, 1e-39, 1e-44])
+def test_at_the_coldest_temperatures_the_largest_logit_is_certain(temperature):
+    logits = mg.tensor([[1.0, 3e5, 2.5, float("-inf")]])
+    cold = tf.sampling_probabilities(logits, temperature, top_k=3, top_p=0.9, min_p=0.1)
+    assert cold.tolist() == [[0.0, 1.0, 0.0, 0.0]]
+
+
 def test_top_k_keeps_the_k_largest_and_ties():
     np.testing.assert_allclose(tf.sampling_probabilities(LOGITS, top_k=2), [[2 / 3, 1 / 3, 0, 0, 0]], rtol=1e-12)
     np.testing.assert_allclose(tf.sampling_probabilities(LOGITS, top_k=99), PROBABILITIES, rtol=1e-12)

@@ -141,6 +141,7 @@ def test_what_does_not_fit_the_model_is_refused_before_it_is_run():
     [
         ({"temperature": 0.0}, "temperature must be above 0 and finite, got 0.0: decode greedily"),
         ({"temperature": float("nan")}, "temperature must be above 0"),
+        ({"temperature": 1e-300}, r"above 0 and finite, got 1e-300: .* \(float32 holds 1.4e-45 to 3.4e\+38\)"),
         ({"top_k": 0}, "top_k must be at least 1, got 0"),
         ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], got 0.0"),
         ({"min_p": 1.1}, r"min_p must lie in \[0, 1\], got 1.1"),

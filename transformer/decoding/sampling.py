@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ml_dtypes import finfo
+
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.random import Generator
@@ -46,14 +48,18 @@ def sampling_probabilities(
 ) -> Tensor:
     """softmax of logits ``(B, V)`` after temperature, top-k, top-p and min-p, each on what the one before left.
 
-    (Document 002, sampling.) Raises ValueError for a temperature that is not above 0 (at 0 there is nothing to draw:
-    decode greedily), a top_k below 1, a top_p outside (0, 1], a min_p outside [0, 1].
+    (Document 002, sampling.) Raises ValueError for a temperature that is 0 or infinite in the dtype of the logits (at 0
+    there is nothing to draw: decode greedily) or negative, a top_k below 1, a top_p outside (0, 1], a min_p outside
+    [0, 1].
     """
-    if not 0.0 < temperature < float("inf"):
+    limits = finfo(logits.dtype)
+    low, high = float(limits.smallest_subnormal), float(limits.max)
+    if not low <= temperature <= high:
         raise ValueError(
-            f"the temperature must be above 0 and finite, got {temperature}: decode greedily for the limit at 0"
+            f"the temperature must be above 0 and finite, got {temperature}: decode greedily for the limit at 0 "
+            f"({mg.dtypes.name(logits.dtype)} holds {low:.1e} to {high:.1e})"
         )
-    logits = logits / temperature
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature  # none above 0: the largest does not overflow
     if top_k is not None:
         logits = top_k_filter(logits, top_k)
     if top_p is not None:
