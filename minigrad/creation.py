@@ -34,7 +34,7 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
         array = np.array(data.array if isinstance(data, Tensor) else data, order="C")
     except ValueError as error:
         raise ValueError(f"tensor(): the nested sequences have different lengths ({error})") from None
-    if not isinstance(data, np.ndarray | np.generic | Tensor) and array.dtype == np.float64:
+    if dtype is None and not isinstance(data, np.ndarray | np.generic | Tensor) and array.dtype == np.float64:
         array = array.astype(dtypes.DEFAULT)
     if array.size == 0 and isinstance(data, list | tuple):
         array = array.astype(dtypes.DEFAULT)

@@ -94,28 +94,34 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 def _deviations(x: Tensor, dim: Dims, unbiased: bool, correction: int | None) -> tuple[Tensor, tuple[int, ...], float]:
-    """x minus its mean over `dim`, the dimensions, and what the sum of squares is divided by."""
-    dims = normalise_dims(dim, x.array.ndim)
+    """x minus its mean over `dim`, the dimensions, and what the sum of squares is divided by.
+
+    In float64, as torch adds: float32 does not hold the square of what lies above 1.8e19, nor below 1e-23.
+    """
+    if not dtypes.is_floating(x.array.dtype):
+        raise TypeError(f"var and std need a floating tensor, got {dtypes.name(x.array.dtype)}: use .float()")
+    wide, dims = cast(x, dtype=dtypes.float64), normalise_dims(dim, x.array.ndim)
     less = (1 if unbiased else 0) if correction is None else correction
-    return x - mean(x, dims, keepdim=True), dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
+    return wide - mean(wide, dims, keepdim=True), dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
 
 
-@rounded_once
 def var(
     x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
 ) -> Tensor:
-    """The variance over `dim`; divided by n - 1, or by n if not `unbiased` (or by n - correction)."""
+    """The variance over `dim`; divided by n - 1, or by n if not `unbiased` (or by n - correction).
+
+    Raises TypeError for integers.
+    """
     centred, dims, count = _deviations(x, dim, unbiased, correction)
-    return sum(centred * centred, dims, keepdim) / count
+    return cast(sum(centred * centred, dims, keepdim) / count, dtype=x.array.dtype)
 
 
-@rounded_once
 def std(
     x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
 ) -> Tensor:
     """The square root of `var`; its gradient where all elements are equal is 0."""
     centred, dims, count = _deviations(x, dim, unbiased, correction)
-    return norm(centred, dim=dims, keepdim=keepdim) / count**0.5
+    return cast(norm(centred, dim=dims, keepdim=keepdim) / count**0.5, dtype=x.array.dtype)
 
 
 prod_op = op(
@@ -267,14 +273,25 @@ def _extreme(x: Tensor, dim: Any, keepdim: bool, value: Any, index: Any, element
     return Chosen(chosen, place) if keepdim or not x.array.ndim else Chosen(squeeze(chosen, dim), squeeze(place, dim))
 
 
+def _over_none(dim: Dims) -> bool:
+    """Is it `()`? In torch that means all dimensions elsewhere, but none to `all` and `any`."""
+    return isinstance(dim, list | tuple) and not dim
+
+
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Is every element along `dim` true (not zero)?"""
-    return amin(x != 0, dim, keepdim) if x.array.size else sum(x != 0, dim, keepdim) == 0
+    """Is every element along `dim` true (not zero)? Without any dimension, `dim=()`, that is asked of each element."""
+    true = x != 0
+    if _over_none(dim):
+        return true
+    return amin(true, dim, keepdim) if x.array.size else sum(true, dim, keepdim) == 0
 
 
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Is some element along `dim` true (not zero)?"""
-    return amax(x != 0, dim, keepdim) if x.array.size else sum(x != 0, dim, keepdim) > 0
+    """Is some element along `dim` true (not zero)? Without any dimension, `dim=()`, that is asked of each element."""
+    true = x != 0
+    if _over_none(dim):
+        return true
+    return amax(true, dim, keepdim) if x.array.size else sum(true, dim, keepdim) > 0
 
 
 def equal(a: Tensor, b: Tensor) -> bool:

@@ -171,6 +171,27 @@ def test_half_reductions_do_not_overflow_on_the_way() -> None:
     assert x.norm().item() == pytest.approx(100 * 1000**0.5, rel=1e-3)
 
 
+@pytest.mark.parametrize("size", [1e20, 1e19, 1e-30])
+@pytest.mark.parametrize("function", ["var", "std"])
+def test_deviations_do_not_overflow_before_their_result(function: str, size: float) -> None:
+    values = [size, -size / 2, size / 3] * 4
+    results = []
+    for library in (mg, torch):
+        x = library.tensor(values, requires_grad=True)
+        result = getattr(x, function)()
+        result.backward()
+        results.append((result.detach().item(), x.grad.tolist()))
+    (ours, gradient), (theirs, wanted) = results
+    assert ours == pytest.approx(theirs, rel=1e-6)
+    assert gradient == pytest.approx(wanted, rel=1e-5)
+
+
+def test_numbers_become_the_dtype_that_is_asked_for_at_once() -> None:
+    assert mg.tensor(0.1, dtype=mg.float64).item() == 0.1
+    assert mg.tensor([0.1, 1e300], dtype=mg.float64).tolist() == [0.1, 1e300]
+    assert mg.tensor([16777217.0], dtype=mg.int64).item() == 16777217
+
+
 @pytest.mark.parametrize("dtype", [mg.int64, mg.int8, mg.uint8, mg.bool])
 def test_the_square_of_integers_is_an_integer(dtype: np.dtype) -> None:
     got = mg.tensor([1, 3, 0]).to(dtype).square()

@@ -46,7 +46,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "expand_as": (lambda: A.expand_as(np.ones(3)), TypeError, "expand_as: other must be a tensor, got ndarray"),
     "type_as": (lambda: A.type_as("x"), TypeError, "expected a tensor or a number, got str"),
     "contains": (lambda: "x" in A, TypeError, "expected a tensor or a number, got str"),
-    "ragged index": (lambda: A[[[0], [0, 1]]], IndexError, "numbers, or lists of equal length"),
+    "ragged index": (lambda: A[:, [[0], [0, 1]]], IndexError, "numbers, or lists of equal length"),
     "softmax dtype": (lambda: A.softmax(0, 3), TypeError, "a dtype is expected, like mg.float32, got int"),
     "sum dtype": (lambda: A.sum(0, dtype="x"), TypeError, "'x' is no dtype"),
     "to": (lambda: A.to(5), TypeError, "a dtype is expected"),
