@@ -40,7 +40,7 @@ def parse(x: Tensor, index: Any) -> tuple[Static, Static, list[Tensor]]:
     Integers are applied with the static part, before index tensors (as torch does: `x[0, :, ids]` keeps its order of
     dimensions). Raises IndexError or TypeError in one sentence.
     """
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = list(index) if _is_tuple(index) else [index]
     items = [_as_index_tensor(item) for item in items]
     items = [to_device(item, x.storage.device) if isinstance(item, Tensor) else item for item in items]
     if Ellipsis not in [item for item in items if item is Ellipsis]:
@@ -70,6 +70,16 @@ def parse(x: Tensor, index: Any) -> tuple[Static, Static, list[Tensor]]:
                 places.append(ALL)
         dim += _consumed(item)
     return tuple(static), tuple(places), tensors
+
+
+def _is_tuple(index: Any) -> bool:
+    """Does it index several dimensions? A list does, as in torch, where it holds more than numbers: `x[[ids]]`."""
+    if isinstance(index, list):
+        return builtins.any(
+            isinstance(item, Tensor | np.ndarray | list | tuple | range | slice) or item is None or item is Ellipsis
+            for item in index
+        )
+    return isinstance(index, tuple)
 
 
 def _check_mask(item: Tensor, shape: tuple[int, ...], dim: int) -> None:

@@ -21,6 +21,7 @@ import minigrad as mg
 import minigrad.functional as mgF
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")  # torch of lists as indices
 
 QUICK = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -173,6 +174,7 @@ case("max all ties", lambda L, a: L.t.cat([a, a]).max() + a.min(), FULL, "small"
 case("amax ties", lambda L, a: L.t.cat([a, a]).amax(0), FULL, "small", derivatives=1)
 case("all any", lambda L, a: L.t.stack([(a > 0).all(), (a > 0).any()]), derivatives=0)
 case("var one", lambda L, a: a.var(-1, unbiased=False) + a.std(-1, correction=0) * 0.0, fixed((3, 1)), derivatives=0)
+case("all any of nothing", lambda L, a: L.t.cat([(a > 0).all(dim=()), (a > 0).any(())]), FULL, derivatives=0)
 case("cumsum", lambda L, a: a.cumsum(-1) + L.t.cumsum(a, 0), FULL)
 case("sort", lambda L, a: a.sort(-1)[0] + a.sort(-1, descending=True)[0] * 2, FULL, "distinct")
 case("argsort", lambda L, a: L.t.argsort(a, -1), FULL, "distinct", derivatives=0)
@@ -226,6 +228,20 @@ def ids(L: Library, values: Any) -> Any:
     return L.t.tensor(values)
 
 
+LISTS: dict[str, Callable[[Any], list[Any]]] = {  # a list that holds more than numbers indexes as a tuple does
+    "tensor": lambda i: [i],
+    "tensors": lambda i: [i, i],
+    "tensor and number": lambda i: [i, 0],
+    "lists": lambda i: [[0, 1], [1, 0]],
+    "list": lambda i: [[0, 1]],
+    "array": lambda i: [np.array([0, 1])],
+    "slice": lambda i: [slice(0, 1), i],
+    "none": lambda i: [None, 0],
+    "dots": lambda i: [..., 0],
+    "numbers": lambda i: [0, 1],
+}
+for which, index in LISTS.items():
+    case(f"index list {which}", lambda L, a, f=index: a[f(ids(L, [0, 1]))], CUBE)
 case("gather", lambda L, a: a.gather(1, ids(L, [[0, 2], [1, 1]])), fixed((2, 3)))
 case("gather smaller", lambda L, a: L.t.gather(a, 0, ids(L, [[0, 2]])), fixed((3, 4)))
 case("scatter", lambda L, a, b: a.scatter(1, ids(L, [[0, 2], [1, 0]]), b), fixed((2, 3), (2, 2)))
