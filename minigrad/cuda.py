@@ -34,8 +34,9 @@ def device_name() -> str:
 
 
 def synchronize() -> None:
-    """Wait until the GPU has done all that it was given. Raises IndexError (ValueError for one_hot and the targets of a
-    cross-entropy) if an op since the last wait was given an id past its table."""
+    """Wait until the GPU has done all that it was given. Raises what the CPU would have raised if an op since the last
+    wait was given values that it refuses: IndexError for ids past their table (ValueError for one_hot and the targets
+    of a cross-entropy), ZeroDivisionError for integers, ValueError for powers of integers and for probabilities."""
     runtime().synchronize()
 
 

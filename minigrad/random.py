@@ -18,7 +18,7 @@ from minigrad.device import resolve
 from minigrad.graph import state
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.registry import Array, op
+from minigrad.ops.registry import Array, Refusal, op
 from minigrad.ops.shape import placed
 from minigrad.tensor import Tensor
 
@@ -197,16 +197,34 @@ def randperm(n: int, generator: Generator | None = None, device: str = "cpu") ->
     return rand(n, generator=generator, device=device).argsort()
 
 
-def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
-    """1 with probability `p`, elementwise, else 0, in the dtype of `p`.
+NO_PROBABILITY: Refusal = (ValueError, "bernoulli: probabilities must lie in [0, 1]")
 
-    Raises ValueError for p outside [0, 1], where looking costs nothing: on the CPU, and not in a trace.
-    """
+
+def _bernoulli(drawn: Array, p: Array) -> Array:
+    if not ((p >= 0) & (p <= 1)).all():
+        error, sentence = NO_PROBABILITY
+        raise error(sentence)
+    return np.less(drawn, p).astype(p.dtype)
+
+
+bernoulli_op = op(
+    "bernoulli",
+    _bernoulli,
+    shape=rules.elementwise,
+    flops=rules.per_element(1),
+    samples=lambda rng: [((rng.random((3, 4)), rng.random((3, 4))), {})],
+    formula="1 where drawn < p, else 0",
+    differentiable=False,
+    refuses=NO_PROBABILITY,
+)
+
+
+def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
+    """1 with probability `p`, elementwise, else 0, in the dtype of `p`. Raises ValueError for p outside [0, 1]."""
     from minigrad.ops import elementwise as e
 
-    if p.storage.device == "cpu" and not p.storage.abstract and not ((p.array >= 0) & (p.array <= 1)).all():
-        raise ValueError("bernoulli: probabilities must lie in [0, 1]")
-    return e.cast(rand(*p.array.shape, generator=generator, device=p.storage.device) < p, dtype=p.array.dtype)
+    drawn = rand(*p.array.shape, generator=generator, device=p.storage.device)
+    return e.cast(bernoulli_op(*e.pair(drawn, p)), dtype=p.array.dtype)
 
 
 def multinomial(

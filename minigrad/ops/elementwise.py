@@ -10,7 +10,7 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
-from minigrad.ops.registry import Array, Op, Sample, op
+from minigrad.ops.registry import Array, Op, Refusal, Sample, op
 from minigrad.tensor import LITERAL, Tensor
 
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
@@ -72,24 +72,22 @@ def _binary(
         try:
             return primitive(a, b)
         except ValueError:
-            raise _mismatch(primitive.name, a, b) from None
+            _check_broadcast(primitive.name, a, b)
+            raise
 
     call.__name__ = call.__qualname__ = primitive.name
     call.__doc__ = f"{primitive.formula}, with broadcasting. Raises ValueError where shapes do not broadcast."
     return call
 
 
-def _mismatch(name: str, a: Tensor, b: Tensor) -> ValueError:
+def _check_broadcast(name: str, a: Tensor, b: Tensor) -> None:
     try:
         np.broadcast_shapes(a.array.shape, b.array.shape)
     except ValueError:
-        return ValueError(
+        raise ValueError(
             f"{name}: shapes {list(a.array.shape)} and {list(b.array.shape)} do not broadcast: from the last dimension "
             "backwards, sizes must be equal or 1"
-        )
-    if name == "pow":
-        return ValueError("pow: an integer to a negative integer power is a fraction: convert the base with .float()")
-    return ValueError(f"{name} failed on shapes {list(a.array.shape)} and {list(b.array.shape)}")
+        ) from None
 
 
 def _unary(primitive: Op) -> Callable[[Any], Tensor]:
@@ -223,7 +221,9 @@ isfinite = _test("isfinite", np.isfinite, "x is finite")
 # --- arithmetic -------------------------------------------------------------------------------------
 
 
-def _arithmetic(name: str, reference: Callable[..., Array], vjp: Any, formula: str, draw: Any = anywhere) -> Op:
+def _arithmetic(
+    name: str, reference: Callable[..., Array], vjp: Any, formula: str, draw: Any = anywhere, **parts: Any
+) -> Op:
     return op(
         name,
         reference,
@@ -232,6 +232,7 @@ def _arithmetic(name: str, reference: Callable[..., Array], vjp: Any, formula: s
         flops=rules.per_element(1),
         samples=two(draw),
         formula=formula,
+        **parts,
     )
 
 
@@ -257,7 +258,20 @@ def _pow_exponent(g: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     return g * where((a == 0) & (b >= 0), 0.0, out * log(a))
 
 
-pow_op = _arithmetic("pow", lambda a, b: np.power(a, b), {"a": _pow_base, "b": _pow_exponent}, "a^b", positive)
+FRACTION: Refusal = (
+    ValueError,
+    "pow: an integer to a negative integer power is a fraction: convert the base with .float()",
+)
+
+
+def _power(a: Array, b: Array) -> Array:
+    if b.dtype.kind == "i" and (b < 0).any():
+        error, sentence = FRACTION
+        raise error(sentence)
+    return np.power(a, b)
+
+
+pow_op = _arithmetic("pow", _power, {"a": _pow_base, "b": _pow_exponent}, "a^b", positive, refuses=FRACTION)
 
 
 def _share(chosen: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -283,10 +297,14 @@ minimum_op = _arithmetic(
 )
 
 
+BY_ZERO: Refusal = (ZeroDivisionError, "integer division by zero")
+
+
 def _whole(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
     def reference(a: Array, b: Array) -> Array:
         if b.dtype.kind in "iu" and not b.all():
-            raise ZeroDivisionError("integer division by zero")
+            error, sentence = BY_ZERO
+            raise error(sentence)
         return function(a, b)
 
     return reference
@@ -300,6 +318,7 @@ floor_divide_op = op(
     samples=two(off_zero),
     formula="floor(a / b)",
     differentiable=False,
+    refuses=BY_ZERO,
 )
 remainder_op = op(
     "remainder",
@@ -309,6 +328,7 @@ remainder_op = op(
     flops=rules.per_element(1),
     samples=two(off_zero),
     formula="a - b floor(a / b)",
+    refuses=BY_ZERO,
 )
 
 add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)

@@ -28,6 +28,7 @@ from minigrad.graph import silently, state
 Meta = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 Array = np.ndarray
 Sample = tuple[Sequence[Array], dict[str, Any]]
+Refusal = tuple[type[Exception], str]
 
 OPS: dict[str, Op] = {}
 
@@ -50,6 +51,8 @@ class Op:
     flops         (metas of inputs, metas of outputs, attrs) -> floating-point operations
     wide          how many trailing outputs stay float32 for half types: statistics that a half would spoil
     samples       rng -> inputs and attributes on which the op is tested; `domain` limits generated inputs
+    refuses       (error, sentence) for values that it has no result for: its reference raises it, the kernels of a
+                  device note it, and it is raised where the host waits next
     kernels       (device, dtype) -> fast kernel, filled by `minigrad.kernels`
     """
 
@@ -70,6 +73,7 @@ class Op:
         differentiable: bool = True,
         decomposition: Callable[..., Any] | None = None,
         exact_dtype: bool = False,
+        refuses: Refusal | None = None,
     ) -> None:
         self.name = name
         self.reference = reference
@@ -84,6 +88,7 @@ class Op:
         self.differentiable = differentiable
         self.decomposition = decomposition
         self.exact_dtype = exact_dtype  # moves or casts data: no float32 detour for half types
+        self.refuses = refuses
         self.kernels: dict[tuple[str, str], Callable[..., Any]] | None = None
         function = reference or decomposition
         assert function is not None, f"op {name!r} has neither reference nor decomposition"

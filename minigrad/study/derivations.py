@@ -527,6 +527,7 @@ derive("within", "the result is the index itself, an integer: there is nothing t
 derive("floor_divide", "constant between its jumps: its derivative is 0 wherever it has one, so none is recorded")
 derive("detach", "y = x, cut off from its history on purpose: what follows treats it as a constant")
 derive("random_uniform", "drawn from a key, not computed from values: there is nothing to differentiate")
+derive("bernoulli", "the result is 0 or 1 by a random draw: it has no rate of change, and no gradient flows through it")
 derive("fused", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("fused_sum", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("fused_matmul", "a step of a compiled plan: the derivative was taken before its ops were fused")

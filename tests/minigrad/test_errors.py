@@ -306,6 +306,20 @@ def test_one_element_and_no_dimension() -> None:
     assert mg.ones(1).var(unbiased=False).item() == 0
 
 
+def test_a_compiled_step_refuses_values_as_the_op_does() -> None:
+    refused: tuple[tuple[Callable[[mg.Tensor], mg.Tensor], float, type[Exception], str], ...] = (
+        (lambda x: IDS ** x.long(), -2, ValueError, "convert the base"),
+        (lambda x: IDS // x.long(), 0, ZeroDivisionError, "division by zero"),
+        (lambda x: mg.bernoulli(x - 1), 2.5, ValueError, r"lie in \[0, 1\]"),
+        (lambda x: mg.bernoulli(x - 1), float("nan"), ValueError, r"lie in \[0, 1\]"),
+    )
+    for function, bad, error, sentence in refused:
+        for run in (function, compile(function)):
+            assert run(mg.tensor([1.0, 1.0])).sum().item() in (0, 1)
+            with pytest.raises(error, match=sentence):
+                run(mg.tensor([1.0, bad]))
+
+
 def test_numbers_of_one_element_are_bounds() -> None:
     assert mg.arange(mg.tensor(3)).tolist() == [0, 1, 2]
     assert mg.arange(np.int64(1), mg.tensor(4), mg.tensor([2])).tolist() == [1, 3]

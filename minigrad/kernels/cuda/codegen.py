@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from minigrad.kernels.cuda import intrinsics, language
 from minigrad.kernels.cuda.expressions import BOOLEAN_RESULT, NAMES, expression
+from minigrad.kernels.cuda.faults import FAULT
 from minigrad.kernels.cuda.language import KERNELS, Kernel, cuda, kernel
 from minigrad.kernels.cuda.layout import quotient
 
@@ -86,8 +87,9 @@ def made(form: Form) -> Kernel:
     arrays += [(f"x{i}", o) for i, o in enumerate(form.inputs) if o.number is None]
     sizes = [f"{what}{d}" for d in range(1, form.dims) for what in ("n", "m", "s")]
     steps = [name for g in range(groups) for name in (f"o{g}", *(f"t{g}_{d}" for d in range(form.dims)))]
-    arguments = [name for name, _ in arrays] + ["n", *sizes, *steps]
-    types = [pointer(o.dtype) for _, o in arrays] + ["int32"] * (1 + len(sizes) + len(steps))
+    refused = refusals(form)
+    arguments = [name for name, _ in arrays] + ["n", *sizes, *steps, *map(_fault, refused)]
+    types = [pointer(o.dtype) for _, o in arrays] + ["int32"] * (1 + len(sizes) + len(steps)) + [FAULT] * len(refused)
     text = "\n".join([*compute_text(form), "", "", *_loop(form, arguments, groups), ""])
     name = "fused_" + hashlib.sha256(f"{types} {text}".encode()).hexdigest()[:16]
     if name in KERNELS:
@@ -113,26 +115,44 @@ def typed(body: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(("cast:float32" if name == "cast" else name, operands) for name, operands in body)
 
 
-def compute_text(form: Form) -> list[str]:
-    """The function of one element: operands to kept values."""
-    names, dtypes, lines = [], [], []
-    for i, operand in enumerate(form.inputs):
-        names.append(f"C{i}" if operand.number is not None else f"v{i}")
-        dtypes.append("float32" if operand.dtype in HALVES else operand.dtype)
-    constants = [f"C{i} = {_number(o)}" for i, o in enumerate(form.inputs) if o.number is not None]
-    for step, (name, operands) in enumerate(form.body):
+def templates(form: Form) -> list[str]:
+    """The expression of every step. Raises TypeError for an op that has none."""
+    dtypes = ["float32" if operand.dtype in HALVES else operand.dtype for operand in form.inputs]
+    found = []
+    for name, operands in form.body:
         op, _, target = name.partition(":")
         given = tuple(dtypes[i] for i in operands)
         target = "float32" if target in HALVES else target
         template = expression(op, given, target)
         if template is None:
             raise TypeError(f"a kernel cannot compute {op} of {', '.join(given)}")
-        names.append(f"v{len(form.inputs) + step}")
-        lines.append(f"    {names[-1]} = {template.format(*[names[i] for i in operands])}")
+        found.append(template)
         dtypes.append("bool" if op in BOOLEAN_RESULT else target or given[1 if op == "where" else 0])
-    parameters = ", ".join(f"v{i}" for i, o in enumerate(form.inputs) if o.number is None)
+    return found
+
+
+def refusals(form: Form) -> list[int]:
+    """Which steps refuse some values. A launch gives `FAULT` for each, after all else."""
+    return [step for step, template in enumerate(templates(form)) if "{fault}" in template]
+
+
+def _fault(step: int) -> str:
+    return f"words{step}, fault{step}"
+
+
+def compute_text(form: Form) -> list[str]:
+    """The function of one element: operands (and `FAULT` for every step of `refusals`) to kept values."""
+    names = [f"C{i}" if operand.number is not None else f"v{i}" for i, operand in enumerate(form.inputs)]
+    constants = [f"C{i} = {_number(o)}" for i, o in enumerate(form.inputs) if o.number is not None]
+    lines = []
+    for step, ((_, operands), template) in enumerate(zip(form.body, templates(form), strict=True)):
+        given = [names[i] for i in operands]
+        names.append(f"v{len(form.inputs) + step}")
+        lines.append(f"    {names[-1]} = {template.format(*given, fault=_fault(step))}")
+    parameters = [f"v{i}" for i, o in enumerate(form.inputs) if o.number is None]
+    head = f"def compute({', '.join([*parameters, *map(_fault, refusals(form))])}):"
     results = ", ".join(names[k] for k in form.kept)
-    return [*constants, *[""] * 2 * bool(constants), f"def compute({parameters}):", *lines, f"    return {results}"]
+    return [*constants, *[""] * 2 * bool(constants), head, *lines, f"    return {results}"]
 
 
 def _number(operand: Operand) -> str:
@@ -192,9 +212,10 @@ def _elements(form: Form, width: int, first: str) -> list[str]:
                 for k, name in enumerate(names)
             ]
         values.append(names)
+    faults = [*map(_fault, refusals(form))]
     for k in range(width):
         results = ", ".join(f"r{j}_{k}" for j in range(len(form.outputs)))
-        lines.append(f"{results} = compute({', '.join(names[k] for names in values)})")
+        lines.append(f"{results} = compute({', '.join([*(names[k] for names in values), *faults])})")
     for j, operand in enumerate(form.outputs):
         computed = [f"r{j}_{k}" for k in range(width)]
         if width > 1 and operand.dtype == "float32" and _consecutive(operand.access):

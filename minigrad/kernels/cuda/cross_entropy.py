@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda import elementwise
-from minigrad.kernels.cuda.faults import note
+from minigrad.kernels.cuda.faults import FAULT, note
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel
 from minigrad.kernels.cuda.softmax import UNROLL, gather_normaliser
 from minigrad.kernels.cuda.teams import WARP, sums
@@ -31,7 +31,7 @@ def _make(threads: int) -> Kernel:
     added = sums(threads)
 
     @kernel(
-        "float32*, int64*, float32*, float32*, int32, int64, float32, int64*, int32",
+        f"float32*, int64*, float32*, float32*, int32, int64, float32, {FAULT}",
         name=f"cross_entropy_{threads}",
         threads=threads,
     )

@@ -18,6 +18,7 @@ from minigrad.kernels.cuda.codegen import DENSE, SINGLE, THREADS, VECTOR, Access
 from minigrad.kernels.cuda.expressions import TABLES
 from minigrad.kernels.cuda.language import Kernel
 from minigrad.kernels.cuda.layout import LARGEST, broadcast_strides, collapse, dense_strides, divisor, element_strides
+from minigrad.ops.registry import OPS, Refusal
 
 Array = Any  # a DeviceArray, or a numpy scalar array for a number that is known when the call is bound
 WORDS: dict[int, np.dtype[Any]] = {
@@ -49,11 +50,12 @@ def _laid(array: Array) -> Laid:
 
 
 class Launch(NamedTuple):
-    """A kernel, its blocks, and the numbers that follow the pointers."""
+    """A kernel, its blocks, the numbers that follow the pointers, and what it refuses, noted as `faults` has it."""
 
     kernel: Kernel
     blocks: int
     numbers: tuple[int, ...]
+    refused: tuple[Refusal, ...]
 
 
 def launch(
@@ -92,7 +94,8 @@ def _launch(
     if plan is None:
         return False
     arrays = [array for array in (*outputs, *inputs) if not isinstance(array, np.ndarray)]
-    calls.launch(plan.kernel, plan.blocks, THREADS, *arrays, *plan.numbers)
+    faults = [part for refusal in plan.refused for part in calls.runtime.faults.place(*refusal)]
+    calls.launch(plan.kernel, plan.blocks, THREADS, *arrays, *plan.numbers, *faults)
     return True
 
 
@@ -133,7 +136,14 @@ def _planned(
     for start, steps in groups:
         numbers += [start, *steps]
     blocks = -(-total // (form.width * THREADS))
-    return Launch(codegen.made(form), blocks, (total, *numbers))
+    refused = tuple([_refusal(body[step][0]) for step in codegen.refusals(form)])
+    return Launch(codegen.made(form), blocks, (total, *numbers), refused)
+
+
+def _refusal(name: str) -> Refusal:
+    refusal = OPS[name].refuses
+    assert refusal is not None, f"the expression of {name} notes values, but the op does not say why"
+    return refusal
 
 
 def _reach(x: Laid) -> int:

@@ -1,6 +1,7 @@
 """What every elementwise op is in the language of kernels: an expression of its operands, by kind of operand.
 
 Operands arrive as float32 or float64 (half types widened), integers, or truth values (a byte is compared with zero).
+An expression of an op that refuses some values takes {fault}, where it notes them (`faults`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.kernels.cuda.faults import note
 from minigrad.kernels.cuda.language import device, float32
 
 ZERO, ONE, HALF = float32(0), float32(1), float32(0.5)
@@ -95,26 +97,44 @@ def floor_divide(a, b):
 
 
 @device
-def integer_floor_divide(a, b):
-    """0 where b is zero: a kernel cannot raise."""
-    return 0 if b == 0 else a // b
+def integer_floor_divide(a, b, words, fault):
+    """0 where b is zero, which is noted; the lowest number divided by -1 is itself, as numpy's (numba has 0 for it)."""
+    if b == 0:
+        note(words, fault, b)
+        return b
+    return -a if b == -1 else a // b
 
 
 @device
-def integer_remainder(a, b):
-    return 0 if b == 0 else a % b
+def integer_remainder(a, b, words, fault):
+    """0 where b is zero, which is noted."""
+    if b == 0:
+        note(words, fault, b)
+        return b
+    return a % b
 
 
 @device
-def integer_pow(a, b):
-    """By squaring; 0 for negative exponents, which the host refuses."""
-    result = 1 if b >= 0 else 0
+def integer_pow(a, b, words, fault):
+    """By squaring; 0 for negative exponents, which are noted."""
+    result = 1
+    if b < 0:
+        note(words, fault, b)
+        result = 0
     while b > 0:
         if b & 1:
             result *= a
         a *= a
         b >>= 1
     return result
+
+
+@device
+def bernoulli(drawn, p, words, fault):
+    """0 or 1 where p is no probability, which is noted."""
+    if not (p >= ZERO and p <= ONE):
+        note(words, fault, ZERO)
+    return ONE if drawn < p else ZERO
 
 
 @device
@@ -171,6 +191,7 @@ FLOATING = _ANY | _NUMBERS | {
     "silu": "silu({0})",
     "softplus": "softplus({0})",
     "leaky_relu": "{0} if {0} > ZERO else {0} * {1}",
+    "bernoulli": "bernoulli({0}, {1}, {fault})",
 }  # fmt: skip
 FLOAT32 = FLOATING | {
     "round": "round_float32({0})",
@@ -181,9 +202,9 @@ FLOAT64 = FLOATING | {"round": "round_float64({0})"}
 INTEGER = _ANY | _NUMBERS | {
     "maximum": "max({0}, {1})",
     "minimum": "min({0}, {1})",
-    "floor_divide": "integer_floor_divide({0}, {1})",
-    "remainder": "integer_remainder({0}, {1})",
-    "pow": "integer_pow({0}, {1})",
+    "floor_divide": "integer_floor_divide({0}, {1}, {fault})",
+    "remainder": "integer_remainder({0}, {1}, {fault})",
+    "pow": "integer_pow({0}, {1}, {fault})",
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",

@@ -16,7 +16,7 @@ import numpy as np
 
 from minigrad.kernels.cuda import elementwise, segments
 from minigrad.kernels.cuda.elementwise import WORDS, converted
-from minigrad.kernels.cuda.faults import note
+from minigrad.kernels.cuda.faults import FAULT, note
 from minigrad.kernels.cuda.intrinsics import load4, store4
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel, uint8, uint16
 from minigrad.kernels.cuda.layout import divisor, quotient
@@ -27,7 +27,6 @@ from minigrad.ops.index import ALL, SLOT, out_of_range, sides, thaw
 THREADS = 256
 _MISSING = {"uint8": uint8(255), "uint16": uint16(65535), "float32": float32("nan"), "int64": int64(-1)}
 _SHAPE = "int32, int32, int32"  # a size and what divides by it (`layout.divisor`)
-_FAULT = "int64*, int32"  # where an id outside is noted (`faults.note`)
 
 
 class Words(NamedTuple):
@@ -42,7 +41,7 @@ class Words(NamedTuple):
 def _make(word: str) -> Words:
     missing = _MISSING[word]
 
-    read = f"{word}*, int64*, {word}*, int32, int32, {_SHAPE}, {_SHAPE}, {_FAULT}"
+    read = f"{word}*, int64*, {word}*, int32, int32, {_SHAPE}, {_SHAPE}, {FAULT}"
     written = f"{word}*, int64*, {word}*, int32, int32, int32, {_SHAPE}"
 
     @kernel(read, name=f"take_{word}", threads=THREADS)
@@ -83,7 +82,7 @@ def _make(word: str) -> Words:
                 if 0 <= row < n:
                     y[(outer * n + row) * inner + j] = values[(outer * count + k) * inner + j]
 
-    @kernel(f"{written}, {_FAULT}", name=f"scatter_{word}", threads=THREADS)
+    @kernel(f"{written}, {FAULT}", name=f"scatter_{word}", threads=THREADS)
     def scatter(values, index, y, columns, n, count, inner, magic, shift, words, fault):
         """y (outer, n, inner) at index (outer, count, inner) becomes values; a thread a column."""
         i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -107,7 +106,7 @@ _FIRST, _OUTSIDE = int64(0), int64(-1)
 _NOWHERE = int64(-(2**63))  # outside of any table, also if counted from its end
 
 
-@kernel(f"float32*, int64*, float32*, int32, int32, {_SHAPE}, {_FAULT}", name="take_vectors", threads=THREADS)
+@kernel(f"float32*, int64*, float32*, int32, int32, {_SHAPE}, {FAULT}", name="take_vectors", threads=THREADS)
 def _take_vectors(x, ids, y, total, n, inner, magic, shift, words, fault):
     """`take` of rows of `inner` vectors of four float32: an embedding."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -122,7 +121,7 @@ def _take_vectors(x, ids, y, total, n, inner, magic, shift, words, fault):
             note(words, fault, row)
 
 
-@kernel(f"int64*, int64*, int32, int32, int32, {_FAULT}", name="row_numbers", threads=THREADS)
+@kernel(f"int64*, int64*, int32, int32, int32, {FAULT}", name="row_numbers", threads=THREADS)
 def _number(ids, numbers, n, size, first, words, fault):
     """Row numbers so far, times `size`, plus positions that may be counted from the end; -1 where one is outside."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -136,7 +135,7 @@ def _number(ids, numbers, n, size, first, words, fault):
         numbers[i] = before * size + row if inside and before >= 0 else _OUTSIDE
 
 
-@kernel(f"int64*, int64*, int32, int64, {_FAULT}", name="ids_within", threads=THREADS)
+@kernel(f"int64*, int64*, int32, int64, {FAULT}", name="ids_within", threads=THREADS)
 def _within(ids, kept, n, size, words, fault):
     """The ids themselves, those outside 0 .. size - 1 as one that is outside for all that follows."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -151,7 +150,7 @@ def _make_scatter_add(dtype: str) -> Kernel:
     zero = ELEMENTS[dtype](0)
 
     @kernel(
-        f"{dtype}*, int64*, {dtype}*, int32, int32, int32, {_SHAPE}, {_FAULT}",
+        f"{dtype}*, int64*, {dtype}*, int32, int32, int32, {_SHAPE}, {FAULT}",
         name=f"scatter_add_{dtype}",
         threads=THREADS,
         float64=dtype == "float64",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.cuda import elementwise
-from minigrad.kernels.cuda.faults import note
+from minigrad.kernels.cuda.faults import FAULT, note
 from minigrad.kernels.cuda.language import Kernel, cuda, device, int32, int64, kernel
 from minigrad.kernels.cuda.reductions import CUMSUM, ELEMENTS
 from minigrad.kernels.cuda.reductions import THREADS as SCAN_THREADS
@@ -31,7 +31,7 @@ COLUMNS = 128  # threads of a block that adds rows
 ZERO, ONE = int32(0), int32(1)
 
 
-@kernel("int64*, int32*, int32*, int32, int32, int32, int64*, int32", name="sort_keys", threads=THREADS)
+@kernel(f"int64*, int32*, int32*, int32, int32, int32, {FAULT}", name="sort_keys", threads=THREADS)
 def _prepare(ids, keys, positions, n, rows, left_out, words, fault):
     """Keys of 32 bits; what is outside of the table, or left out, goes to the end: key `rows`."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x

@@ -16,6 +16,7 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("sub neg abs sign floor ceil round square relu floor_divide remainder pow", _NUMBERS),
         ("div exp expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tanh sigmoid erf", _DOUBLES),
         ("silu softplus leaky_relu", _DOUBLES),
+        ("bernoulli", ("float32", "float64")),
         ("gelu gelu_tanh", _FLOATS),
         ("bitwise_and bitwise_or bitwise_xor bitwise_not", (*_INTEGERS, "bool")),
         ("where", ("bool",)),

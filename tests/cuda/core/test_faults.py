@@ -1,4 +1,5 @@
-"""Ids past their table: kernels read nothing outside, nobody waits for that, and who waits anyway gets the sentence."""
+"""Ids past their table, and other values that ops refuse: kernels read nothing outside, nobody waits for that, and who
+waits anyway gets the sentence."""
 
 from __future__ import annotations
 
@@ -37,11 +38,20 @@ BAD = {
     "embedding without columns": lambda x, ids: F.embedding(ids[0], x[:, :0]),
     "cross_entropy": lambda x, ids: F.cross_entropy(x[:3], ids[0]),
     "cross_entropy without an ignored id": lambda x, ids: F.cross_entropy(x[:3], ids[0], None, reduction="none"),
+    "division of integers": lambda x, ids: ids // (7 - ids),
+    "division of small integers": lambda x, ids: (ids.T // (7 - ids).to(mg.int8)) * 2,
+    "remainder": lambda x, ids: ids % (ids - 7),
+    "remainder of bytes": lambda x, ids: ids.to(mg.uint8) % (7 - ids).to(mg.uint8),
+    "power of integers": lambda x, ids: (ids - 3) ** (6 - ids),
+    "bernoulli above 1": lambda x, ids: mg.bernoulli((ids > 6) + (ids % 2).float()),
+    "bernoulli below 0": lambda x, ids: mg.bernoulli((6 - ids).clamp(max=1).double()),
+    "bernoulli of NaN": lambda x, ids: mg.bernoulli((6 - ids).float().sqrt().clamp(max=1).half()),
+    "bernoulli of integers": lambda x, ids: mg.bernoulli(ids // 4 * (ids - 5)),
 }
 
 
 def said_by(function):
-    with pytest.raises((IndexError, ValueError)) as caught:
+    with pytest.raises((IndexError, ValueError, ZeroDivisionError)) as caught:
         function()
     return type(caught.value), str(caught.value)
 
@@ -140,7 +150,40 @@ def test_a_replayed_graph_notes_it_without_waiting(cuda):
             assert np.isnan(rows.numpy()[0]).all()
 
 
-@pytest.mark.parametrize("op", ["index_select from the end", "one_hot", "gather"])
+def test_a_number_divides_as_it_does_on_the_host(cuda):
+    ids = mg.tensor([0, 7, 2])
+    for op in (lambda a: a // 0, lambda a: a % 0, lambda a: a**-1):
+        wanted = said_by(lambda op=op: op(ids))
+        assert said_by(op(ids.to("cuda")).numpy) == wanted
+    assert (ids.to("cuda") // 2).tolist() == [0, 3, 1]
+
+
+def test_what_is_fused_beside_it_is_refused_with_it(cuda):
+    def step(x, ids):
+        return ((x * 2 + 1).tanh() * (ids % (7 - ids)).float()).exp() - mg.bernoulli((x + 1) / 2)
+
+    x, ids = mg.tensor([-1.0, 1.0, 0.0]), mg.tensor([0, 3, 2])
+    replayed = compile(step)
+    refused = (
+        (x, ids + 4, (ZeroDivisionError, "integer division by zero")),
+        (x * 2, ids, (ValueError, "bernoulli: probabilities must lie in [0, 1]")),
+    )
+    for replay in range(4):
+        for a, b, sentence in refused:
+            launches = cuda.driver.counts["launch"]
+            found = replayed(a.to("cuda"), b.to("cuda"))
+            assert replay == 0 or cuda.driver.counts["launch"] == launches
+            assert said_by(found.numpy) == sentence
+    mg.manual_seed(0)
+    wanted = step(x, ids).numpy()
+    mg.manual_seed(0)
+    np.testing.assert_allclose(replayed(x.to("cuda"), ids.to("cuda")).numpy(), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "op", ["index_select from the end", "one_hot", "gather", "division of integers", "power of integers",
+           "bernoulli above 1"]
+)  # fmt: skip
 def test_a_replayed_graph_says_what_the_op_says(cuda, op):
     x, ids = mg.randn(5, 5), mg.tensor([[0, 7, 2]])
     wanted = said_by(lambda: BAD[op](x, ids))

@@ -14,7 +14,9 @@ from minigrad.kernels.cuda.language import KERNELS, Kernel
 pytest.importorskip("numba_cuda", reason="compiling kernels needs the extra [cuda]")
 
 CAPABILITY = (9, 0)
-FLOATING_OF_TWO = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide", "remainder", "leaky_relu")
+FLOATING_OF_TWO = (
+    "add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide", "remainder", "leaky_relu", "bernoulli"
+)  # fmt: skip
 OF_TWO = ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor")
 
 

@@ -191,4 +191,34 @@ def test_integers_wrap_and_divide_as_numpys():
         agrees(name, [x, y], {})
     whole = np.arange(-4, 5, dtype=np.int64)
     np.testing.assert_array_equal(computed("pow", [whole, np.full(9, 5)], {})[0], whole**5)
-    assert computed("floor_divide", [whole, np.zeros(9, np.int64)], {})[0].tolist() == [0] * 9  # cannot raise
+    lowest = np.array([np.iinfo(np.int64).min, 5])
+    agrees("floor_divide", [lowest, np.array([-1, -1])], {})
+    agrees("remainder", [lowest, np.array([-1, -1])], {})
+
+
+def test_each_step_that_refuses_values_notes_its_own():
+    steps = (("add", (0, 1)), ("floor_divide", (0, 1)), ("remainder", (2, 0)), ("pow", (0, 1)))
+    cases = {
+        (4, 0): (ZeroDivisionError, "integer division by zero"),
+        (0, 4): (ZeroDivisionError, "integer division by zero"),
+        (4, -1): (ValueError, "pow: an integer to a negative"),
+    }
+    with runtime.use(SimulatedDriver(1)) as device:
+        for (a, b), (error, sentence) in cases.items():
+            x, y = device.upload(np.array([a, 6])), device.upload(np.array([b, 2]))
+            outputs, calls = [device.empty((2,), np.int64) for _ in range(3)], DeviceCalls(device)
+            assert elementwise.launch(calls, steps, [x, y], outputs, [3, 4, 5])
+            calls.run()
+            with pytest.raises(error, match=sentence):
+                device.download(outputs[0])
+            assert [device.download(output)[1] for output in outputs] == [3, 2, 36]
+
+
+def test_what_refuses_nothing_takes_no_place_to_note_it():
+    """Floating kernels of the same ops are launched with arrays and sizes alone."""
+    for name in ("floor_divide", "remainder", "pow", "add"):
+        with runtime.use(SimulatedDriver()) as device:
+            x, calls = device.upload(np.ones(8, np.float32)), DeviceCalls(device)
+            assert elementwise.launch(calls, [(name, (0, 1))], [x, x], [device.empty((8,), np.float32)], [2])
+            ((_, (kernel, *_)),) = calls
+            assert kernel.signature == ("float32*", "float32*", "float32*", "int32")
