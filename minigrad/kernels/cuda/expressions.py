@@ -78,20 +78,24 @@ def round_float64(x):
 
 @device
 def remainder(a, b):
-    """With the sign of the divisor, as Python's and numpy's."""
+    """With the sign of the divisor, a zero's, too, as Python's and numpy's."""
     rest = math.fmod(a, b)
-    return rest + b if (rest < ZERO and b > ZERO) or (rest > ZERO and b < ZERO) else rest
+    if rest == ZERO:
+        return math.copysign(rest, b)
+    return rest + b if (rest < ZERO) != (b < ZERO) else rest
 
 
 @device
 def floor_divide(a, b):
-    """The whole number below a / b; what a / b is where b is zero."""
+    """The whole number below a / b, a zero with the sign of a / b; what a / b is where b is zero."""
     if b == ZERO:
         return a / b
     rest = math.fmod(a, b)
     quotient = (a - rest) / b
-    if (rest < ZERO and b > ZERO) or (rest > ZERO and b < ZERO):
+    if rest != ZERO and (rest < ZERO) != (b < ZERO):
         quotient -= ONE
+    if quotient == ZERO:
+        return math.copysign(quotient, a / b)
     whole = math.floor(quotient)
     return whole + ONE if quotient - whole > HALF else whole
 

@@ -196,6 +196,32 @@ def test_integers_wrap_and_divide_as_numpys():
     agrees("remainder", [lowest, np.array([-1, -1])], {})
 
 
+WHOLE = ("floor_divide", "remainder")
+EDGES = [0.0, 1e-45, 1.2e-38, 1e-8, 0.1, 0.3, 0.5, 1.0, 1.5, 7.0, 2.0**24 + 2, 1e30, 3.4e38, np.inf, np.nan]
+
+
+def same_bits(found, wanted):
+    """Equal bit for bit, signs of zeros included; any NaN is as good as another."""
+    nan = np.isnan(wanted)
+    np.testing.assert_array_equal(np.isnan(found), nan)
+    np.testing.assert_array_equal(found[~nan].view(np.uint8), wanted[~nan].view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_whole_quotients_and_remainders_bit_for_bit(dtype):
+    """Zeros, infinities, NaN, tiny numbers and huge quotients, of both signs, alone and as steps of a fused kernel."""
+    with np.errstate(over="ignore"):
+        edges = np.array([sign * x for x in EDGES for sign in (1, -1)], dtype)
+    a, b = (np.ascontiguousarray(x).reshape(-1) for x in np.meshgrid(edges, edges))
+    wanted = [OPS[name].evaluate([a, b], {})[0] for name in WHOLE]
+    for name, want in zip(WHOLE, wanted, strict=True):
+        same_bits(computed(name, [a, b], {}, twice=False)[0], want)
+    if dtype == "float32":
+        fused = {"body": tuple((name, (0, 1)) for name in WHOLE), "kept": (2, 3)}
+        for found, want in zip(computed("fused", [a, b], fused, twice=False), wanted, strict=True):
+            same_bits(found, want)
+
+
 def test_each_step_that_refuses_values_notes_its_own():
     steps = (("add", (0, 1)), ("floor_divide", (0, 1)), ("remainder", (2, 0)), ("pow", (0, 1)))
     cases = {
