@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from minigrad import dtypes
+from minigrad import dtypes, kernels
 from minigrad.graph import Edge, Node, ancestors, state
 from minigrad.ops.registry import OPS, Op
 from minigrad.tensor import Storage, Tensor
@@ -267,7 +267,7 @@ def _added(old: Tensor, gradient: Tensor) -> bool:
         or not total.flags.writeable
     ):
         return False
-    np.add(total, more, total)
+    kernels.accumulate(total, more)
     old.storage.version += 1
     return True
 

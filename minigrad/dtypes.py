@@ -103,5 +103,6 @@ def scalar(value: Any, dtype: np.dtype, exact: bool = False) -> np.ndarray:
         ) from None
 
 
+@lru_cache(maxsize=256)
 def name(dtype: np.dtype) -> str:
     return str(dtype.name)

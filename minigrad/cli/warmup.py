@@ -56,7 +56,7 @@ def together() -> None:
 
 
 def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
-    """(op, a call that runs its kernel on the op's own samples in float32)."""
+    """(op, a call that runs its kernel on the op's own samples in float32), and the sum of gradients."""
     from minigrad import kernels
     from minigrad.ops.registry import OPS
 
@@ -68,6 +68,12 @@ def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
                     kernels.run(OPS[name], arrays, attrs)
 
         yield name, compile_one
+
+    def add() -> None:
+        with kernels.use("always"):
+            kernels.accumulate(np.zeros(4, np.float32), np.ones(4, np.float32))
+
+    yield "accumulate", add
 
 
 def _ops() -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minigrad import dtypes
 from minigrad.kernels.cuda import table
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from minigrad.ops.registry import Op
 
 MIN_SIZE = 4096
+ACCUMULATE = 65_536  # elements of a gradient from which several threads add it up
 MODES = ("auto", "always", "reference")
 _mode = "auto"
 
@@ -92,7 +94,7 @@ def use(mode: str) -> Iterator[None]:
 
 def bind(op: Op, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> Calls | None:
     """Calls that compute `op` on these arrays, or None where no kernel serves."""
-    spec = FAST.get((op.name, "cpu", arrays[0].dtype.name)) if arrays else None
+    spec = FAST.get((op.name, "cpu", dtypes.name(arrays[0].dtype))) if arrays else None
     if spec is None:
         return None
     from minigrad.kernels.calls import Calls
@@ -115,6 +117,15 @@ def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple
             calls.run()
             return outputs
     return op.evaluate(arrays, attrs)
+
+
+def accumulate(total: np.ndarray, more: np.ndarray) -> None:
+    """total += more: a gradient that arrives. Arrays of the same shape and dtype."""
+    plain = total.dtype == dtypes.float32 and total.flags.c_contiguous and more.flags.c_contiguous
+    if plain and _mode != "reference" and (total.size >= ACCUMULATE or _mode == "always"):
+        load("minigrad.kernels.numba.accumulate:accumulate")(total, more)
+    else:
+        np.add(total, more, total)
 
 
 def _on_device(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

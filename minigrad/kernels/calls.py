@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.kernels import threads
+from minigrad.kernels import team
 
 LINE = 16  # float32 numbers in a cache line
 
@@ -37,7 +37,7 @@ class Calls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
 
     def over_rows(self, kernel: Callable[..., Any], rows: int, work: float, *arrays: Any) -> None:
         """A kernel over a range of rows, cut over threads where `work` (nanoseconds of one thread, about) pays."""
-        self.add(threads.over_rows, kernel, rows, work, *arrays)
+        self.add(team.over_rows, kernel, rows, work, *arrays)
 
     def contiguous(self, array: np.ndarray) -> np.ndarray:
         """`array` itself, or memory that a call before the kernel's copies it to."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.kernels import team, threads
+from minigrad.kernels import team
 from minigrad.kernels.compiler import compile_all
 from minigrad.kernels.numba import abi
 from minigrad.kernels.numba.jit import Kernel
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 def lower(function: Callable[..., Any], arguments: Sequence[Any], number: int) -> Call | None:
     """A call as one that machine code can make, or None."""
     cut, work = False, 0.0
-    if function is threads.over_rows:
+    if function is team.over_rows:
         function, count, work, *rest = arguments
         cut = count >= 2 and work >= SHARED
         arguments = (0, count, *rest)
@@ -71,7 +71,7 @@ class Segment:
         self._plan = plan
         self._together = sum(call.work for call in calls if call.cut) >= TOGETHER
         self._codes = [call.kernel.codes[call.types] for call in calls]
-        packed = [code.pack(*call.words) for call, code in zip(calls, self._codes, strict=True)]
+        packed = [code.memory.pack(*call.words) for call, code in zip(calls, self._codes, strict=True)]
         self._words = np.frombuffer(b"".join(packed), np.int64)
         table = np.zeros(len(calls), team.CALL)
         at, barriers = self._words.ctypes.data, 0

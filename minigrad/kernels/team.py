@@ -1,8 +1,11 @@
-"""The threads that run a segment of a plan together (see `minigrad.kernels.native`), and how they meet.
+"""The threads that run kernels together, and how they meet.
+
+`over_rows` cuts one kernel over them; `run` takes a whole table of calls, a segment of a plan (see
+`minigrad.kernels.native`). Threads are started on first use, and started anew in a forked child.
 
 Every worker is a Python thread that sleeps on a queue and holds no GIL while it works. Having run its part it stays
-awake for `PATIENCE`, so that the next segment, microseconds later, finds it there; then it sleeps again, so that it
-never starves the BLAS library's threads, torch's, or another process. Waiting threads pause, then give up their core.
+awake for `PATIENCE`, so that what comes microseconds later finds it there; then it sleeps again, so that it never
+starves the BLAS library's threads, torch's, or another process. Waiting threads pause, then give up their core.
 
 A worker's mailbox is one word: ASLEEP, AWAKE, or the address of a task (function, threads, state). A state has words
 on cache lines of their own: how many have arrived at barriers, who failed, how many workers have finished, and what
@@ -15,6 +18,7 @@ import ctypes
 import os
 import platform
 import threading
+from collections.abc import Sequence
 from functools import cache
 from queue import SimpleQueue
 from typing import Any
@@ -22,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels import machine, threads
-from minigrad.kernels.numba.jit import RETURNED_NONE
+from minigrad.kernels.numba.jit import RETURNED_NONE, Code, Kernel
 
 PATIENCE = 2_000  # pauses that a worker stays awake: about 50 us
 YIELD = 500  # pauses after which a thread at a barrier lets others have its core
@@ -336,26 +340,81 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def run(task: Task) -> int | None:
-    """Run a task on all threads: 0, or 1 + the index of the call that failed. None where there is one thread only,
-    or where another Python thread has the team: the caller then runs it alone."""
+def _take(count: int) -> bool:
+    """Have the team, of at least `count` threads, until `_busy` is released. False where there is none, or where
+    another Python thread has it: the caller then works alone."""
     global _team
-    count = min(threads.get_num_threads(), threads.available())
-    if count < 2 or os.name != "posix" or not _busy.acquire(blocking=False):
+    size = _size()
+    if count < 2 or size < 2 or not _busy.acquire(blocking=False):
+        return False
+    if _team is None or _team.count != size:
+        if _team is not None:
+            _team.dismiss()
+        _team = _Team(size)
+    return True
+
+
+def _size() -> int:
+    return min(threads.get_num_threads(), threads.available()) if os.name == "posix" else 1
+
+
+def _together(task: Task, count: int) -> int:
+    """Run a task on `count` threads of the team, which the caller has: 0, or 1 + the number of the call that failed."""
+    assert _team is not None
+    runtime = _runtime()
+    task.words[1] = count
+    wake = runtime.post(task.address, _team.address)
+    while wake:
+        thread = wake.bit_length() - 1
+        _team.queues[thread].put(True)
+        wake ^= 1 << thread
+    result: int = runtime.join(task.address)
+    return result
+
+
+def run(task: Task) -> int | None:
+    """Run a task on all threads: 0, or 1 + the number of the call that failed. None where the team is not to be had:
+    the caller then runs it alone."""
+    count = _size()
+    if not _take(count):
         return None
     try:
-        if _team is None or _team.count != count:
-            if _team is not None:
-                _team.dismiss()
-            _team = _Team(count)
-        runtime = _runtime()
-        task.words[1] = count
-        wake = runtime.post(task.address, _team.address)
-        while wake:
-            thread = wake.bit_length() - 1
-            _team.queues[thread].put(True)
-            wake ^= 1 << thread
-        result: int = runtime.join(task.address)
-        return result
+        return _together(task, count)
     finally:
         _busy.release()
+
+
+class _One:
+    """A task of one call."""
+
+    def __init__(self) -> None:
+        self._words = np.empty(0, np.int64)
+        self._table = np.zeros(1, CALL)
+        self.task = Task(self._table)
+
+    def fill(self, code: Code, words: Sequence[Any], rows: int) -> None:
+        if code.memory.size > self._words.nbytes:
+            self._words = np.empty(code.memory.size // 8, np.int64)
+        code.memory.pack_into(self._words.data, 0, *words)
+        self._table[0] = (code.address, self._words.ctypes.data, 0, rows, True, 0, 0, 0)
+
+
+_one = cache(_One)
+
+
+def over_rows(kernel: Kernel, rows: int, work: float, *arrays: Any) -> None:
+    """Run `kernel(start, stop, *arrays)` over all rows: here, or cut over the team where `work` (nanoseconds of one
+    thread, about) pays."""
+    code, words = kernel.on(*arrays)
+    count = min(_size(), threads.worth(rows, work))
+    if _take(count):
+        try:
+            one = _one()
+            one.fill(code, words, rows)
+            failed = _together(one.task, count) != 0
+        finally:
+            _busy.release()
+    else:
+        failed = code.fails(words, 0, rows)
+    if failed:
+        kernel.explain(0, rows, *arrays)

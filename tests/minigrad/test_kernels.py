@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import minigrad.functional
 import minigrad.optim  # noqa: F401
 from minigrad import kernels
-from minigrad.kernels import threads
+from minigrad.kernels import team, threads
+from minigrad.kernels.numba.jit import kernel
 from minigrad.ops.registry import OPS
 
 ROWS = ["layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "softmax", "softmax_grad"]
@@ -160,6 +161,7 @@ def test_layer_norm_passes_nan_on():
 @pytest.mark.parametrize("name", CASES)
 def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(threads, "GRAIN", 1)
+    monkeypatch.setattr(threads, "available", lambda: 5)
     before = threads.get_num_threads()
     arrays, attrs = inputs(name, (37, 50), 1)
     results = []
@@ -174,20 +176,69 @@ def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_an_error_in_a_thread_reaches_the_caller(monkeypatch):
+@kernel
+def _check(start, stop, x):
+    for i in range(start, stop):
+        if x[i] < 0:
+            raise ValueError("a number is negative")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_error_in_any_thread_reaches_the_caller(count, monkeypatch):
     monkeypatch.setattr(threads, "GRAIN", 1)
+    monkeypatch.setattr(threads, "available", lambda: 3)
+    monkeypatch.setattr(threads, "_threads", count)
+    for place in (0, 50, 99):
+        x = np.ones(100, np.float32)
+        team.over_rows(_check, 100, 100, x)
+        x[place] = -1
+        with pytest.raises(ValueError, match="a number is negative"):
+            team.over_rows(_check, 100, 100, x)
 
-    def broken(start, stop):
-        if start:
-            raise ValueError("broken range")
 
-    before = threads.get_num_threads()
-    threads.set_num_threads(2)
-    try:
-        with pytest.raises(ValueError, match="broken range"):
-            threads.over_rows(broken, 4, 100)
-    finally:
-        threads.set_num_threads(before)
+@kernel
+def _mark(start, stop, marks, x):
+    for i in range(start, stop):
+        marks[i] = start
+        x[i] += 1
+
+
+@pytest.mark.parametrize(("work", "ranges"), [(0, 1), (1, 1), (2, 2), (3, 3), (1e9, 3)])
+def test_work_decides_over_how_many_threads_rows_are_cut(work, ranges, monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 3)
+    monkeypatch.setattr(threads, "_threads", 3)
+    marks, x = np.full(30, -1, np.int64), np.zeros(30, np.float32)
+    team.over_rows(_mark, 30, work * threads.GRAIN, marks, x)
+    assert len(set(marks)) == ranges
+    np.testing.assert_array_equal(x, 1)  # every row once
+
+
+def test_rows_are_done_where_another_thread_has_the_team(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    monkeypatch.setattr(threads, "_threads", 2)
+    marks, x = np.full(30, -1, np.int64), np.zeros(30, np.float32)
+    with team._busy:
+        team.over_rows(_mark, 30, 1e9, marks, x)
+    assert set(marks) == {0}
+    np.testing.assert_array_equal(x, 1)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (300, 301), (3, 1, 5)])
+def test_gradients_are_added_up_in_place(shape, monkeypatch):
+    monkeypatch.setattr(threads, "GRAIN", 1)
+    monkeypatch.setattr(threads, "available", lambda: 3)
+    monkeypatch.setattr(threads, "_threads", 3)
+    rng = np.random.default_rng(0)
+    a, b = (np.asarray(rng.standard_normal(shape), np.float32) for _ in range(2))
+    for mode in kernels.MODES:
+        total = a.copy()
+        with kernels.use(mode):
+            kernels.accumulate(total, b)
+        np.testing.assert_array_equal(total, a + b)
+    wide, narrow = np.zeros((4, 6), np.float32), np.ones((6, 4), np.float32).T
+    with kernels.use("always"):
+        kernels.accumulate(wide[:, ::2], narrow[:, ::2])
+    np.testing.assert_array_equal(wide, np.tile([1, 0], (4, 3)))
 
 
 def test_the_number_of_threads_must_be_positive():

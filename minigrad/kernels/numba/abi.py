@@ -13,7 +13,7 @@ that are read-only count as all others do: no kernel writes to what it reads.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,15 @@ class _Arrays(dict[tuple[str, int, int], str]):
         return self[key]
 
 
-_ARRAYS = _Arrays()
+class _Tuples(dict[tuple[type, ...], Types]):
+    """The types of a tuple of numbers, by its items' classes; empty where one is no number."""
+
+    def __missing__(self, key: tuple[type, ...]) -> Types:
+        self[key] = tuple([_KINDS[kind] for kind in key]) if _KINDS.keys() >= set(key) else ()
+        return self[key]
+
+
+_ARRAYS, _TUPLES = _Arrays(), _Tuples()
 
 
 def read(values: Sequence[Any], types: list[Any], words: list[Any]) -> None:
@@ -46,6 +54,11 @@ def read(values: Sequence[Any], types: list[Any], words: list[Any]) -> None:
             types.append(_ARRAYS[value.dtype.char, value.flags.num, value.ndim])
             words.append(id(value))
         elif value.__class__ is tuple:
+            numbers = _TUPLES[tuple(map(type, value))]
+            if numbers:
+                types.append(numbers)
+                words += value
+                continue
             inside: list[Any] = []
             read(value, inside, words)
             types.append(tuple(inside))
@@ -62,9 +75,9 @@ def _parts(types: Types) -> list[str]:
     return [part for kind in types for part in (_parts(kind) if isinstance(kind, tuple) else [kind])]
 
 
-def packer(types: Types) -> Callable[..., bytes]:
-    """What puts words into memory."""
-    return struct.Struct("".join(_PACKED.get(part, "q") for part in _parts(types))).pack
+def memory(types: Types) -> struct.Struct:
+    """How words lie in memory."""
+    return struct.Struct("".join(_PACKED.get(part, "q") for part in _parts(types)))
 
 
 def numba_type(kind: Any) -> Any:

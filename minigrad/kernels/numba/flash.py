@@ -398,12 +398,14 @@ Flat = tuple[Array, tuple[int, ...]]
 
 def rows_of_heads(calls: Calls, array: Array) -> Flat:
     """An array ``(..., T, d)`` as flat memory and its strides of batch, head and row: one type for every layout."""
+    if array.flags.c_contiguous:
+        heads = array.shape[-3] if array.ndim > 2 else 1
+        rows, columns = array.shape[-2:]
+        return array.reshape(-1), (heads * rows * columns, rows * columns, columns)
     if any(s % 4 or s < 0 for s in array.strides) or (array.shape[-1] > 1 and array.strides[-1] != 4):
-        array = calls.contiguous(array)
+        return rows_of_heads(calls, calls.contiguous(array))
     four = _four(array)
     strides = tuple([s // 4 for s in four.strides])
-    if array.flags.c_contiguous:
-        return array.reshape(-1), strides[:3]
     extent = 1 + sum((n - 1) * s for n, s in zip(four.shape, strides, strict=True))
     return np.lib.stride_tricks.as_strided(array, (extent,), (4,)), strides[:3]
 
@@ -424,12 +426,13 @@ def _options(
     slopes: Sequence[float] = (), dropout: float = 0.0,
 ) -> Any:  # fmt: skip
     """What both kernels are told: (shape, what is visible and how)."""
-    query, key, value = (_four(array) for array in inputs)
-    heads, (t_query, t_key) = query.shape[1], (query.shape[2], key.shape[2])
+    query, key, value = inputs
+    heads, shared = (array.shape[-3] if array.ndim > 2 else 1 for array in (query, key))
+    t_query, t_key = query.shape[-2], key.shape[-2]
     near = window - 1 if window else t_query + t_key
     ahead, back = 0 if causal else near, near
     mask, mask_at = _mask(calls, rest[: len(rest) - bool(dropout)], t_key)
-    shape = (heads, heads // key.shape[1], t_query, t_key, query.shape[3], value.shape[3])
+    shape = (heads, heads // shared, t_query, t_key, query.shape[-1], value.shape[-1])
     steep = np.asarray(slopes, np.float32) if slopes else np.zeros(heads, np.float32)
     draw = rest[-1] if dropout else _NO_KEY
     return shape, (ahead, back, steep, mask, mask_at, draw, *threshold(dropout), np.float32(scale))

@@ -25,16 +25,20 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.
 
 
 class Code:
-    """A kernel's machine code for one combination of types: `run(pack(*words), start, stop)` gives numba's status."""
+    """A kernel's machine code for one combination of types, `memory` the layout of the words that it reads."""
 
     def __init__(self, types: abi.Types, objects: Sequence[bytes]) -> None:
-        self.pack = abi.packer(types)
+        self.memory = abi.memory(types)
         self._engine = machine.link(objects)
         for name, function in (("give", ctypes.pythonapi.PyMem_RawMalloc), ("take", ctypes.pythonapi.PyMem_RawFree)):
             place = ctypes.c_void_p.from_address(self._engine.get_global_value_address(name))
             place.value = ctypes.cast(function, ctypes.c_void_p).value
         self.address: int = self._engine.get_function_address("run")
-        self.run = _RUN(self.address)
+        self._run = _RUN(self.address)
+
+    def fails(self, words: Sequence[Any], start: int, stop: int) -> bool:
+        """Run it on a range: does it raise an exception, or lack memory?"""
+        return self._run(self.memory.pack(*words), start, stop) not in (0, RETURNED_NONE)
 
 
 class Compilable:
@@ -66,15 +70,22 @@ class Kernel(Compilable):
         self.codes: dict[abi.Types, Code] = {}  # by types of the arguments behind the range
 
     def __call__(self, start: int, stop: int, *values: Any) -> None:
+        code, words = self.on(*values)
+        if code.fails(words, start, stop):
+            self.explain(start, stop, *values)
+
+    def on(self, *values: Any) -> tuple[Code, list[Any]]:
+        """The machine code for arguments like these, and the words that it reads."""
         found: list[Any] = []
         words: list[Any] = []
         abi.read(values, found, words)
-        kinds = tuple(found)
-        code = self.codes.get(kinds) or self.code(kinds)
-        status = code.run(code.pack(*words), start, stop)
-        if status and status != RETURNED_NONE:
-            self.py_func(start, stop, *values)  # says what is wrong
-            raise MemoryError(f"the kernel {self.__name__} could not get the memory that it needs")
+        types = tuple(found)
+        return self.codes.get(types) or self.code(types), words
+
+    def explain(self, start: int, stop: int, *values: Any) -> None:
+        """Raise what is wrong with a call that failed: Python's exception, or else MemoryError."""
+        self.py_func(start, stop, *values)
+        raise MemoryError(f"the kernel {self.__name__} could not get the memory that it needs")
 
     def code(self, types: abi.Types) -> Code:
         """The machine code for these types, loaded or compiled."""
