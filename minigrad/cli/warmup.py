@@ -56,7 +56,7 @@ def together() -> None:
 
 
 def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
-    """(op, a call that runs its kernel on the op's own samples in float32), and the sum of gradients."""
+    """(op, a call that runs its kernel on the op's own samples in float32)."""
     from minigrad import kernels
     from minigrad.ops.registry import OPS
 
@@ -68,12 +68,6 @@ def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
                     kernels.run(OPS[name], arrays, attrs)
 
         yield name, compile_one
-
-    def add() -> None:
-        with kernels.use("always"):
-            kernels.accumulate(np.zeros(4, np.float32), np.ones(4, np.float32))
-
-    yield "accumulate", add
 
 
 def _ops() -> list[str]:
@@ -101,6 +95,14 @@ def programs_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
     """(name, a call that compiles a step and runs it)."""
     yield "a training step", _train
     yield "a decoding step", _decode
+    yield "a sum of gradients", _accumulate
+
+
+def _accumulate() -> None:
+    from minigrad import kernels
+
+    with kernels.use("always"):
+        kernels.accumulate(np.zeros(4, np.float32), np.ones(4, np.float32))
 
 
 def _train() -> None:
