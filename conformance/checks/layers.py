@@ -21,9 +21,10 @@ HUGE = 1e4
 def sizes(draw: Draw) -> dict[str, Any]:
     """d_model, n_heads, d_ff: several heads of several features, and a hidden width of its own.
 
-    Few features hide mistakes: LayerNorm of two is their order alone, on which small changes have no influence.
+    Few features hide mistakes: LayerNorm of two is their order alone, on which small changes have no influence. The
+    width is even, since a whole model whose sines and cosines stand side by side is built in no other.
     """
-    heads, d_head = draw.int("n_heads", 2, 3, 3), draw.int("d_head", 3, 5, 3)
+    heads, d_head = draw.int("n_heads", 2, 3, 3), 2 * draw.int("half of d_head", 2, 3, 2)
     return {"d_model": heads * d_head, "n_heads": heads, "d_ff": draw.int("d_ff", 3, 11, 7)}
 
 
@@ -399,10 +400,10 @@ def cross_attention_sees_all(impl: Any, draw: Draw) -> Evidence:
 @check("gradient-reaches-every-source-token", roles=("decoder_layer",), needs=("decoder_layer.vjp",), examples=0)
 def memory_gradient(impl: Any, draw: Draw) -> Evidence:
     """Cross-attention connects the decoder with the encoder: the loss has a gradient at every source token."""
-    config = offered(impl, "decoder_layer", {"d_model": 3, "n_heads": 1, "d_ff": 2}, norm_first=(False, True))
+    config = offered(impl, "decoder_layer", {"d_model": 4, "n_heads": 1, "d_ff": 2}, norm_first=(False, True))
     subject, _ = loaded(impl, draw, "decoder_layer", **config)
-    inputs = {"x": draw.normal("x", (1, 2, 3)), "memory": draw.normal("memory", (1, 4, 3))}
-    of_inputs, _ = subject.vjp(inputs, draw.normal("cotangent", (1, 2, 3)))
+    inputs = {"x": draw.normal("x", (1, 2, 4)), "memory": draw.normal("memory", (1, 4, 4))}
+    of_inputs, _ = subject.vjp(inputs, draw.normal("cotangent", (1, 2, 4)))
     smallest = np.abs(of_inputs["memory"]).max(-1).min()
     return true("smallest gradient of a source token", smallest > 1e-5, got=float(smallest))
 

@@ -322,7 +322,8 @@ def build_lm(
     """A language model with random parameters, and the formulas of the same sizes and pairing."""
     config = variant(impl, draw, role, lm_config(draw, **config))
     subject, params = loaded(impl, draw, role, **config)
-    return subject, params, config, DecoderLM(config["n_heads"], config["n_kv_heads"], config["rope"])
+    said = {name: subject.attributes[name] for name in ("eps",) if name in subject.attributes}
+    return subject, params, config, DecoderLM(config["n_heads"], config["n_kv_heads"], config["rope"], **said)
 
 
 def prompt(draw: Draw, low: int = 2, pin: int = 6) -> Array:

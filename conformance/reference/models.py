@@ -72,12 +72,13 @@ class DecoderLM:
     n_heads: int
     n_kv_heads: int
     pairing: str | None = "interleaved"
+    eps: float = 1e-6
 
     def embed(self, p: Params, ids: Array) -> Array:
         return p["token_embedding.weight"][ids]
 
     def norm(self, p: Params, x: Array) -> Array:
-        return rms_norm(x, p["weight"])
+        return rms_norm(x, p["weight"], self.eps)
 
     def rotate(self, query: Array, key: Array, start: int) -> tuple[Array, Array]:
         """RoPE on queries and keys whose first row stands at position `start`."""

@@ -70,19 +70,41 @@ def verdicts(cls: type[nn.Module], *roles: str) -> dict[str, Verdict]:
     return {check.claim: run_check(check, implementation, "quick").verdict for check in checks}
 
 
-@pytest.mark.parametrize("cls", [models.LanguageModel, models.SteppedLanguageModel])
+@pytest.mark.parametrize(
+    "cls",
+    [models.LanguageModel, models.SteppedLanguageModel, models.LargerEpsLanguageModel],
+    ids=lambda cls: cls.__name__,
+)
 def test_a_language_model_keeps_its_claims_with_and_without_its_cache(cls: type[nn.Module]) -> None:
     found = verdicts(cls, "decoder_lm", "cached_decoder_lm")
     assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
     for claim in ("decoder-lm-formula", "decoder-lm-is-causal", "cached-steps-equal-the-full-pass"):
         assert found[claim] is Verdict.PASS
     handed_on = found["cache-holds-the-shared-heads-only"] is Verdict.PASS
-    assert handed_on == (cls is models.LanguageModel)
+    assert handed_on == (cls is not models.SteppedLanguageModel)
 
 
 def test_a_cache_that_forgets_is_seen() -> None:
     found = verdicts(models.ForgetfulLanguageModel, "cached_decoder_lm")
     assert found["cached-steps-equal-the-full-pass"] is Verdict.FAIL
+
+
+def test_layers_of_wrapped_sublayers_are_tested_in_widths_that_the_model_is_built_in() -> None:
+    found = verdicts(models.WrappedEncoder, "encoder_layer")
+    assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
+    for claim in ("pre-norm-encoder-layer-formula", "encoder-layer-sees-the-whole-input", "residual-adds-the-sublayer"):
+        assert found[claim] is Verdict.PASS
+
+
+def test_sinusoids_are_found_by_their_name() -> None:
+    assert "sinusoidal_positions" in TorchModuleImplementation(models.WrappedEncoder).roles
+
+
+def test_dropout_that_the_model_does_not_hand_on_is_set_on_its_part() -> None:
+    implementation = TorchModuleImplementation(models.WrappedEncoder)
+    for rate in (0.0, 0.4):
+        subject = implementation.build("multi_head_attention", {"d_model": 12, "n_heads": 3, "dropout": rate})
+        assert subject.module.dropout.p == rate
 
 
 def test_an_encoder_decoder_keeps_its_claims() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def resolve_language_model(found: Resolution, module: nn.Module) -> None:
-    """Whether the head is tied, which pairing of RoPE, and whether the length is limited."""
+    """Whether the head is tied, which pairing of RoPE, the eps of the norms, and whether the length is limited."""
     cached = found.role == "cached_decoder_lm"
     if "tied" in found.constructor.known:
         found.settings["tied"] = False
@@ -24,6 +24,7 @@ def resolve_language_model(found: Resolution, module: nn.Module) -> None:
     if "tied" not in found.constructor.known:
         found.settings["tied"] = found.fixed["tied"] = not any("lm_head.weight" in layout for _, layout in layouts)
         found.say("head", "tied" if found.fixed["tied"] else "of its own", "whether it is the token table's parameter")
+    found.probe_eps(module)
     ids = np.random.default_rng(1).integers(0, found.settings["vocab"], (B, TQ))
     inputs: dict[str, Any] = {"ids": ids, "chunks": (1,) * TQ} if cached else {"ids": ids}
     fits = found.fit(layouts, inputs)

@@ -18,7 +18,7 @@ LAYERS, VOCABULARY = SIZES["n_layers"], SIZES["vocab"]
 _PLAIN = (nn.Linear, nn.Dropout, nn.Identity, nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """Parts of torch's that play no role of their own."""
 
-_POSITIONS = re.compile(r"[Pp]osit|[Rr]otary|^R[oO]PE|PE$")
+_POSITIONS = re.compile(r"[Pp]osit|[Ss]inusoid|[Rr]otary|^R[oO]PE|PE$")
 """Names of components that may play a role without parameters."""
 
 

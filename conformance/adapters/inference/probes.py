@@ -109,7 +109,7 @@ class Probe:
 
 
 def eps_of(norm: nn.Module, width: int) -> float | None:
-    """The eps of a LayerNorm, by how much it shrinks small inputs; None where it does not normalise."""
+    """The eps of a LayerNorm or RMSNorm, by how much it shrinks small inputs; None where it does not normalise."""
     x = noise(4, width) * 1e-3
     x = x - x.mean(-1, keepdim=True)
     with torch.no_grad():

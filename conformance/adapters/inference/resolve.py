@@ -179,6 +179,9 @@ class Resolution:
             if v is not None and (k not in self.fixed or self.constructor.config_parameter)
         }
         module: nn.Module = self.constructor.make(keep)
+        for child in module.modules():
+            if isinstance(child, nn.Dropout):  # a model may leave a part at its own default
+                child.p = values["dropout"]
         return module.eval()
 
     def build(self, config: Mapping[str, Any]) -> TorchSubject:
@@ -315,6 +318,13 @@ class Resolution:
         except NotProvided:
             return float("inf")
         return probes.difference(subject, inputs, settings, mask)
+
+    def probe_eps(self, module: nn.Module) -> None:
+        """The eps of the norms inside, where they have one in common."""
+        eps = {probes.eps_of(norm, SIZES["d_model"]) for _, norm in norms_in(module)} - {None}
+        if len(eps) == 1:
+            self.attributes["eps"] = eps.pop()
+            self.say("eps of the norms", self.attributes["eps"], "how much they shrink small inputs")
 
     # --- attention --------------------------------------------------------------------------------
 
@@ -470,10 +480,7 @@ class Resolution:
         if causal:
             self.conventions = replace(self.conventions, causal=True)
             self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
-        eps = {probes.eps_of(norm, SIZES["d_model"]) for _, norm in norms_in(module)} - {None}
-        if len(eps) == 1:
-            self.attributes["eps"] = eps.pop()
-            self.say("eps of the norms", self.attributes["eps"], "how much they shrink small inputs")
+        self.probe_eps(module)
         self.fit(layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
         if not decoder:

@@ -37,8 +37,9 @@ SUPPORTED = (
 
 
 def is_norm(module: nn.Module) -> bool:
-    """LayerNorm, RMSNorm, or a class that calls itself a norm."""
-    return type(module).__name__.lower().endswith("norm")
+    """LayerNorm, RMSNorm, or a class that calls itself a norm; not a PreNorm, which holds the sublayer too."""
+    holds_matrices = any(parameter.ndim > 1 for parameter in module.parameters())
+    return type(module).__name__.lower().endswith("norm") and not holds_matrices
 
 
 def norms_in(module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -73,7 +74,7 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
         return Fact("role", "embedding", f"an nn.Embedding of {SIZES['vocab']} tokens")
     if "rope" in name.lower() or "rotary" in name.lower():
         return Fact("role", "rope", "the class name")
-    if re.search(r"\bposition(s|al)?\b|\bpos\b|\bpe\b", said) and "n_heads" not in options:
+    if re.search(r"\bposition(s|al)?\b|\bpos\b|\bpe\b|\bsinusoid(s|al)?\b", said) and "n_heads" not in options:
         role = "learned_positions" if matrices else "sinusoidal_positions"
         return Fact("role", role, f"the class name, {'a table of' if matrices else 'no'} parameters")
     attentions = top_attentions(module)

@@ -33,6 +33,7 @@ class LanguageModelSubject(ReferenceSubject):
     """Matrices start from N(0, 0.02), norm weights at one."""
 
     formulas: type[f.DecoderLM] = f.DecoderLM
+    attributes = {"eps": 1e-6}
 
     def initialise(self) -> Arrays:
         weights = super().initialise()
@@ -45,7 +46,8 @@ class LanguageModelSubject(ReferenceSubject):
     def steps(self, ids: Array) -> f.DecoderLM:
         if ids.shape[1] > self.config["max_len"]:
             raise ValueError(f"{ids.shape[1]} tokens do not fit max_len {self.config['max_len']}; shorten the input")
-        return self.formulas(self.config["n_heads"], self.config["n_kv_heads"], self.config["rope"])
+        config, eps = self.config, self.attributes["eps"]
+        return self.formulas(config["n_heads"], config["n_kv_heads"], config["rope"], eps)
 
 
 @reference("decoder_lm")

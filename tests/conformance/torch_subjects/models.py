@@ -1,4 +1,4 @@
-"""Whole models from token ids: a decoder-only model with its cache in two forms, and an encoder-decoder."""
+"""Whole models from token ids: decoder-only models with caches, an encoder-decoder, an encoder of wrapped sublayers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from torch_subjects import merge, split
 
 
 class RMSNorm(nn.Module):
+    eps = 1e-6
+
     def __init__(self, dim):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
 
 
 class Attention(nn.Module):
@@ -106,6 +108,16 @@ class SteppedLanguageModel(LanguageModel):
         return logits
 
 
+class LargerEpsLanguageModel(LanguageModel):
+    """The norms' eps is 1e-5, as LLaMA's."""
+
+    def __init__(self, vocab_size, dim, n_layers, n_heads, n_kv_heads, hidden_dim):
+        super().__init__(vocab_size, dim, n_layers, n_heads, n_kv_heads, hidden_dim)
+        for module in self.modules():
+            if isinstance(module, RMSNorm):
+                module.eps = 1e-5
+
+
 class Translator(nn.Module):
     """The documents' encoder-decoder around torch's stacks; both sides are masked inside."""
 
@@ -157,3 +169,77 @@ class OverwrittenPadding(Translator):
         super().initialise()
         for table in (self.src_embed, self.tgt_embed):
             nn.init.xavier_uniform_(table.weight)
+
+
+class PreNorm(nn.Module):
+    """A sublayer behind its norm."""
+
+    def __init__(self, dim, sublayer, dropout):
+        super().__init__()
+        self.norm, self.sublayer, self.drop = nn.LayerNorm(dim), sublayer, nn.Dropout(dropout)
+
+    def forward(self, x, **keywords):
+        return self.drop(self.sublayer(self.norm(x), **keywords))
+
+
+class WrappedLayer(nn.Module):
+    """Takes its sublayers as arguments: only the model can build it."""
+
+    def __init__(self, dim, attention, feed_forward, dropout):
+        super().__init__()
+        self.attention = PreNorm(dim, attention, dropout)
+        self.feed_forward = PreNorm(dim, feed_forward, dropout)
+
+    def forward(self, x, mask=None):
+        x = x + self.attention(x, mask=mask)
+        return x + self.feed_forward(x)
+
+
+class DroppingAttention(nn.Module):
+    """Mask (B, 1, T), True may attend; a dropout of its own where the model gives it none."""
+
+    def __init__(self, d_model, h, dropout=0.1):
+        super().__init__()
+        self.heads, self.dropout = h, nn.Dropout(dropout)
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x, mask=None):
+        q, k, v = (split(project(x), self.heads) for project in (self.query, self.key, self.value))
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(1), -1e9)
+        return self.out(merge(self.dropout(scores.softmax(-1)) @ v))
+
+
+class SinusoidalEmbedding(nn.Module):
+    """Assigns sines and cosines to every second column, as the listings do: an odd width is refused."""
+
+    def __init__(self, d_model, max_len):
+        super().__init__()
+        angles = torch.arange(max_len)[:, None] * 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
+        codes = torch.zeros(max_len, d_model)
+        codes[:, 0::2], codes[:, 1::2] = angles.sin(), angles.cos()
+        self.register_buffer("codes", codes)
+
+    def forward(self, x):
+        return x + self.codes[: x.shape[1]]
+
+
+class WrappedEncoder(nn.Module):
+    def __init__(self, vocab, d_model, h, n_layers, d_ff, max_len, dropout=0.1):
+        super().__init__()
+        self.table, self.positions = nn.Embedding(vocab, d_model), SinusoidalEmbedding(d_model, max_len)
+
+        def feed_forward():
+            return nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model))
+
+        self.layers = nn.ModuleList(
+            WrappedLayer(d_model, DroppingAttention(d_model, h), feed_forward(), dropout) for _ in range(n_layers)
+        )
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, ids, mask=None):
+        x = self.positions(self.table(ids))
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
