@@ -183,6 +183,10 @@ def _propagate(
                 return
             slots = pending[node] = [None] * len(node.outputs)
             heapq.heappush(heap, (-node.sequence, node))
+        shape, dtype = node.outputs[index]
+        array = gradient.array
+        if array.shape != shape or array.dtype is not dtype:
+            gradient = _fit(gradient, shape, dtype)
         slots[index] = gradient if slots[index] is None else slots[index] + gradient
 
     before = state.grad_enabled, state.backward_of
@@ -192,7 +196,7 @@ def _propagate(
         if watch is not None:
             watch.begin(seeds)
         for edge, seed in seeds:
-            receive(edge, _fit(seed, edge[0].outputs[edge[1]]))
+            receive(edge, seed)
         while heap:
             _, node = heapq.heappop(heap)
             slots = pending.pop(node)
@@ -208,7 +212,7 @@ def _propagate(
                 watch.visit(node, slots, results)
             for target, gradient in zip(node.edges, results, strict=True):
                 if target is not None and gradient is not None:
-                    receive(target, _fit(gradient, target[0].outputs[target[1]]))
+                    receive(target, gradient)
             if not retain_graph and node.saved and (state.recorder is None or node in state.recorder.known):
                 node.saved = FREED
     finally:
@@ -230,7 +234,7 @@ def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor |
     for index, gradient in enumerate(slots):
         if gradient is None:
             continue
-        for hook in (node.hooks or {}).get(index, ()):
+        for hook in () if node.hooks is None else node.hooks.get(index, ()):
             replaced = hook(gradient)
             if replaced is not None:
                 if replaced.array.shape != gradient.array.shape:
@@ -238,8 +242,8 @@ def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor |
                         f"a hook of {node.op} ({node.place}) returned a gradient of shape "
                         f"{list(replaced.array.shape)}, expected {list(gradient.array.shape)}"
                     )
-                gradient = slots[index] = _fit(replaced, node.outputs[index])
-        if (node, index) in wanted:
+                gradient = slots[index] = _fit(replaced, *node.outputs[index])
+        if wanted and (node, index) in wanted:
             wanted[node, index] = gradient
         if accumulate and (node.op == "leaf" or (node.grads is not None and index in node.grads)):
             if state.recorder is not None:
@@ -291,9 +295,8 @@ def _own(gradient: Tensor) -> Tensor:
     return twin
 
 
-def _fit(gradient: Tensor, meta: tuple[tuple[int, ...], np.dtype]) -> Tensor:
+def _fit(gradient: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     """Sum over the axes that were broadcast, and cast: a gradient has the shape and dtype of its tensor."""
-    shape, dtype = meta
     if gradient.array.shape != shape:
         extra = gradient.array.ndim - len(shape)
         dims = tuple(range(extra)) + tuple(
@@ -313,41 +316,19 @@ def vjp(node: Node, gradients: Sequence[Tensor | None], create_graph: bool) -> S
             f"the values saved by {node.op} ({node.place}) were freed by an earlier backward pass: "
             "pass retain_graph=True to the first one to go through the graph twice"
         )
-    needs = tuple(edge is not None for edge in node.edges)
     if op.joint is None and not op.rules:
-        return _through_decomposition(op, node, gradients, needs, create_graph)
-
-    def argument(kind: str, what: Any) -> Any:
-        if kind == "grad":
-            return gradients[what]
-        if kind == "saved":
-            return saved(node, what)
-        if kind == "shape":
-            return node.input_meta[what][0]
-        if kind == "attr":
-            return node.attrs[what]
-        if kind == "needs":
-            return needs
-        if kind == "attrs":
-            return node.attrs
-        if kind == "rest":
-            return [saved(node, i) for i in range(len(op.inputs), len(needs))]
-        return tuple(shape for shape, _ in node.input_meta)
-
+        return _through_decomposition(op, node, gradients, create_graph)
     if gradients[0] is None:  # only a later output was used
         shape, dtype = node.outputs[0]
         device = next(gradient.storage.device for gradient in gradients if gradient is not None)
         gradients = [filled(shape, 0, dtype, device), *gradients[1:]]
     if op.joint is not None:
-        results = op.joint(*[argument(kind, what) for kind, what in op.slots[0]])
+        results = op.joint(*[_READ[kind](what, node, gradients) for kind, what in op.slots[0]])
         return results if isinstance(results, tuple | list) else (results,)
-    found: list[Tensor | None] = []
-    for rule, slots, need in zip(op.rules, op.slots, needs, strict=True):
-        if need and rule is not None:
-            found.append(rule(*[argument(kind, what) for kind, what in slots]))
-        else:
-            found.append(None)
-    return found
+    return [
+        None if edge is None or rule is None else rule(*[_READ[kind](what, node, gradients) for kind, what in slots])
+        for rule, slots, edge in zip(op.rules, op.slots, node.edges, strict=True)
+    ]
 
 
 def saved(node: Node, which: int) -> Tensor:
@@ -373,6 +354,19 @@ def saved(node: Node, which: int) -> Tensor:
     return result
 
 
+# What a rule's parameter of a kind stands for: see `minigrad.ops.registry`.
+_READ: dict[str, Callable[[Any, Node, Sequence[Tensor | None]], Any]] = {
+    "grad": lambda which, node, gradients: gradients[which],
+    "saved": lambda which, node, gradients: saved(node, which),
+    "shape": lambda which, node, gradients: node.input_meta[which][0],
+    "shapes": lambda _, node, gradients: tuple([shape for shape, _ in node.input_meta]),
+    "attr": lambda name, node, gradients: node.attrs[name],
+    "attrs": lambda _, node, gradients: node.attrs,
+    "needs": lambda _, node, gradients: tuple([edge is not None for edge in node.edges]),
+    "rest": lambda _, node, gradients: [saved(node, i) for i in range(len(OPS[node.op].inputs), len(node.edges))],
+}
+
+
 def _from_inputs_alone(op: Op, results: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     """Raise RuntimeError if a decomposition used an outside tensor that requires a gradient: it would get none."""
     known = {tensor.node for tensor in inputs}
@@ -386,9 +380,10 @@ def _from_inputs_alone(op: Op, results: Sequence[Tensor], inputs: Sequence[Tenso
 
 
 def _through_decomposition(
-    op: Op, node: Node, gradients: Sequence[Tensor | None], needs: tuple[bool, ...], create_graph: bool
+    op: Op, node: Node, gradients: Sequence[Tensor | None], create_graph: bool
 ) -> Sequence[Tensor | None]:
     """A composite's derivative from its decomposition, run again on aliases of the saved inputs."""
+    needs = [edge is not None for edge in node.edges]
     before = state.grad_enabled
     state.grad_enabled = True
     try:

@@ -121,10 +121,10 @@ def _attach(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], results
     """Put a node on the tape and let the floating outputs point at it."""
     needs, edges, metas = [], [], []
     for tensor in tensors:
-        array = tensor.array
+        array, need = tensor.array, tensor.needs_grad
         metas.append((array.shape, array.dtype))
-        needs.append(tensor.needs_grad)
-        edges.append(edge_of(tensor) if tensor.needs_grad else None)
+        needs.append(need)
+        edges.append(None if not need else edge_of(tensor) if tensor.node is None else (tensor.node, tensor.index))
     outputs = tuple([(result.array.shape, result.array.dtype) for result in results])
     node = Node(op.name, attrs, tuple(edges), outputs, tuple(metas), None, where)
     _save(op, node, tuple(needs), tensors, results)
@@ -132,7 +132,9 @@ def _attach(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any], results
 
 
 def _save(op: Op, node: Node, needs: tuple[bool, ...], tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-    saves = op.saves_for(needs)
+    saves = op.saves.get(needs)
+    if saves is None:
+        saves = op.saves_for(needs)
     if saves:
         saved = node.saved = {}
         for which in saves:

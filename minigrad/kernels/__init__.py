@@ -121,8 +121,14 @@ def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple
 
 def accumulate(total: np.ndarray, more: np.ndarray) -> None:
     """total += more: a gradient that arrives. Arrays of the same shape and dtype."""
-    plain = total.dtype == dtypes.float32 and total.flags.c_contiguous and more.flags.c_contiguous
-    if plain and _mode != "reference" and (total.size >= ACCUMULATE or _mode == "always"):
+    plain = (
+        (total.size >= ACCUMULATE or _mode == "always")
+        and _mode != "reference"
+        and total.dtype == dtypes.float32
+        and total.flags.c_contiguous
+        and more.flags.c_contiguous
+    )
+    if plain:
         load("minigrad.kernels.numba.accumulate:accumulate")(total, more)
     else:
         np.add(total, more, total)

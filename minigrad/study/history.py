@@ -138,7 +138,7 @@ def _paths(edge: Edge, root: Edge, limit: int) -> Iterator[tuple[list[Node], np.
             for target, result in reversed(list(zip(node.edges, vjp(node, slots, False), strict=True))):
                 if target is None or result is None:
                     continue
-                fitted = _fit(result, target[0].outputs[target[1]])
+                fitted = _fit(result, *target[0].outputs[target[1]])
                 if target == edge:
                     limit -= 1
                     yield [*path, node, target[0]], fitted.array

@@ -118,7 +118,7 @@ class Watch:
 
     def _contribution(self, edge: Edge, gradient: Tensor) -> Contribution:
         node, index = edge
-        fitted = _fit(gradient, node.outputs[index]).array
+        fitted = _fit(gradient, *node.outputs[index]).array
         total, count = self._receive(edge, fitted)
         name = self.name(node) + (f".{index}" if index else "")
         return Contribution(name, edge, fitted, total, count, tuple(gradient.array.shape))

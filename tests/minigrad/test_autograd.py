@@ -104,7 +104,7 @@ def test_a_thousand_training_steps_hold_memory_constant(no_collector: None) -> N
         return loss.item()
 
     first = step()
-    for _ in range(300):  # Python's free lists fill up
+    for _ in range(1000):  # Python's free lists fill up
         step()
     before = sys.getallocatedblocks()
     for _ in range(1000):
