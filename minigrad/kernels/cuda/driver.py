@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minigrad.kernels.cuda.language import Kernel
 
 MIN_DRIVER = 13000  # CUDA 13.0, driver 580: older ones cannot load what the pinned toolkit compiles
+MIN_CAPABILITY = (8, 0)  # Ampere: products on tensor cores in tf32, copies to shared memory without registers
 STATIC_SHARED = 48 * 1024  # bytes of shared memory that a block may have without permission
 Sizes = tuple[int, ...]
 INSTALL = 'pip install "minigrad-conformance[cuda]"'
@@ -51,7 +52,8 @@ class Function:
 class Driver:
     """The first CUDA device, its primary context and one stream.
 
-    Raises CudaError where there is no package, no driver, no device, or a driver older than CUDA 13.0.
+    Raises CudaError where there is no package, no driver, no device, a driver older than CUDA 13.0, or a device older
+    than Ampere.
     """
 
     name: str
@@ -90,6 +92,11 @@ class Driver:
             )
         )
         self.capability = (major, minor)
+        if self.capability < MIN_CAPABILITY:
+            raise CudaError(
+                f"the GPU ({self.name}) has compute capability {major}.{minor}, and minigrad's kernels need 8.0 "
+                "(Ampere) or later: compute on 'cpu'"
+            )
         self.context = self._call("cuDevicePrimaryCtxRetain", self.device)
         self._call("cuCtxSetCurrent", self.context)
         self._stream = self._call("cuStreamCreate", self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
@@ -107,7 +114,10 @@ class Driver:
         status, *values = getattr(self.api, name)(*arguments)
         if status != self.api.CUresult.CUDA_SUCCESS:
             if status == self.api.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                raise OutOfMemory(f"{name}: the device has no memory left")
+                raise OutOfMemory(
+                    f"the GPU has no memory left for {name}: use a smaller batch, end other programs that use it, or "
+                    "compute on 'cpu'"
+                )
             if status == self.api.CUresult.CUDA_ERROR_NO_DEVICE:
                 raise CudaError("the CUDA driver shows no device (is CUDA_VISIBLE_DEVICES empty?): compute on 'cpu'")
             _, text = self.api.cuGetErrorString(status)

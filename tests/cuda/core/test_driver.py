@@ -45,8 +45,8 @@ class FakeBindings:
     CUresult = Status
     CUdevice_attribute = CUstream_flags = CUevent_flags = CUfunction_attribute = CUstreamCaptureMode = Names()
 
-    def __init__(self, version=13000, devices=1, **fails):
-        self.fails, self.calls = fails, []
+    def __init__(self, version=13000, devices=1, capability=9, **fails):
+        self.fails, self.calls, self.capability = fails, [], capability
         self.values = {
             "cuDriverGetVersion": (version,), "cuDeviceGetCount": (devices,), "cuDeviceGetName": (b"A GPU\0\0",),
             "cuMemGetInfo": (3 << 30, 4 << 30), "cuStreamCreate": (77,), "cuMemAlloc": (4096,),
@@ -60,7 +60,7 @@ class FakeBindings:
 
         def call(*arguments):
             self.calls.append((name, *arguments))
-            default = {"cuDeviceGetAttribute": (9,)}.get(name, (f"<{name}>",))
+            default = {"cuDeviceGetAttribute": (self.capability,)}.get(name, (f"<{name}>",))
             return (self.fails.get(name, Status.CUDA_SUCCESS), *self.values.get(name, default))
 
         return call
@@ -158,6 +158,14 @@ MISSING = {
         "the CUDA driver supports CUDA 12.4, and minigrad's kernels need 13",
     ),
     "no device": (FakeBindings(devices=0), "the CUDA driver shows no device"),
+    "a device before Ampere": (
+        FakeBindings(capability=7),
+        r"the GPU \(A GPU\) has compute capability 7\.7, and minigrad's kernels need 8\.0",
+    ),
+    "no memory for a context": (
+        FakeBindings(cuDevicePrimaryCtxRetain=Status.CUDA_ERROR_OUT_OF_MEMORY),
+        "the GPU has no memory left for cuDevicePrimaryCtxRetain: use a smaller batch, end other programs",
+    ),
     "a hidden device": (FakeBindings(cuInit=Status.CUDA_ERROR_NO_DEVICE), "the CUDA driver shows no device"),
 }
 
