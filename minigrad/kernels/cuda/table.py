@@ -41,6 +41,7 @@ _SERVED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "halves": (
         ("softmax log_softmax softmax_grad layer_norm layer_norm_grad rms_norm rms_norm_grad", _HALVES),
         ("cross_entropy cross_entropy_grad attention attention_grad", _HALVES),
+        ("linear_cross_entropy linear_cross_entropy_grad adam", _HALVES),
     ),
     "products": (("matmul", _FLOATS),),
     "epilogue": (("fused_matmul", ("float32",)),),

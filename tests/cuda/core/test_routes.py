@@ -11,6 +11,7 @@ import minigrad.functional as F
 import minigrad.optim
 from minigrad import kernels
 from minigrad.kernels.cuda.execute import HOST
+from minigrad.nn.utils import clip_grad_norm_
 from minigrad.ops.registry import OPS
 
 DATA = {"where": "bool", "random_uniform": "int64", "within": "int64",
@@ -50,6 +51,27 @@ def test_the_loss_of_no_rows_is_the_hosts(cuda):
     loss.backward()
     assert loss.item() == 0
     assert weight.grad.tolist() == [[0.0] * 4] * 5
+
+
+@pytest.mark.parametrize("dtype", [mg.bfloat16, mg.float16])
+def test_training_in_halves_asks_nothing_of_the_host(cuda, dtype):
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(shape).astype(np.float32) for shape in ((6, 8), (8,), (5, 8))]
+
+    def trained(device):
+        weight, scale, x = (mg.tensor(value).to(dtype).to(device).requires_grad_() for value in values)
+        optimizer = minigrad.optim.AdamW([weight, scale], lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            rows = F.gelu(F.rms_norm(x, scale)).softmax(-1) + x
+            F.linear_cross_entropy(rows, weight, mg.tensor([0, 1, 5, 2, 2], device=device)).backward()
+            clip_grad_norm_([weight, scale], 1.0)
+            optimizer.step()
+        return [parameter.detach().cpu().float().numpy() for parameter in (weight, scale)]
+
+    for found, wanted in zip(trained("cuda"), trained("cpu"), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=0.03)
+    assert cuda.host_ops == {}
 
 
 def test_a_dtype_without_a_kernel_is_computed_on_the_host(cuda):
