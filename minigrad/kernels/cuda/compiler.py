@@ -30,6 +30,7 @@ from minigrad.simt.clone import clone
 from minigrad.version import __version__
 
 Capability = tuple[int, int]
+LIBRARIES = ("nvvm", "nvJitLink")  # NVIDIA's, that the packages load: the one makes PTX, the other machine code
 _lock = threading.Lock()
 
 
@@ -45,7 +46,7 @@ class Binary:
 
 
 def compile(kernel: Kernel, capability: Capability) -> Binary:
-    """Machine code of `kernel`, from the cache or made now. Raises CudaError without numba-cuda."""
+    """Machine code of `kernel`, from the cache or made now. Raises CudaError without numba-cuda and its libraries."""
     path = _cache_folder() / f"{kernel.name}_{_fingerprint(kernel, capability)}.cubin"
     try:
         head, code = path.read_bytes().split(b"\n", 1)
@@ -117,9 +118,17 @@ def ptx(kernel: Kernel, capability: Capability) -> str:
 def _numba_cuda() -> Any:
     try:
         import numba_cuda  # noqa: F401  (numba's own, older numba.cuda would be found without it)
+        from cuda import pathfinder
         from numba import cuda
     except ImportError:
         raise CudaError(f"kernels are compiled by the package numba-cuda, which is not installed: {INSTALL}") from None
+    for library in LIBRARIES:  # once found, remembered there
+        try:
+            pathfinder.load_nvidia_dynamic_lib(library)
+        except RuntimeError:
+            raise CudaError(
+                f"kernels are compiled by NVIDIA's library {library}, which is missing: {INSTALL}"
+            ) from None
     return cuda
 
 

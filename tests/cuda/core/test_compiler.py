@@ -70,3 +70,18 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch):
         CudaError, match=r'numba-cuda, which is not installed: pip install "minigrad-conformance\[cuda\]"'
     ):
         compiler.ptx(KERNEL, CAPABILITY)
+
+
+@pytest.mark.parametrize("library", compiler.LIBRARIES)
+def test_without_a_library_one_sentence_says_what_to_install(monkeypatch, library):
+    """numba-cuda without its extra [cu13] brings none of them."""
+    pathfinder = pytest.importorskip("cuda.pathfinder", reason="compiling needs the extra [cuda]")
+
+    def find(name):
+        if name == library:
+            raise pathfinder.DynamicLibNotFoundError(f"{name} was not found\nin many places")
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", find)
+    with pytest.raises(CudaError, match=rf"NVIDIA's library {library}, which is missing: pip install") as caught:
+        compiler.report(KERNEL)
+    assert "\n" not in str(caught.value)
