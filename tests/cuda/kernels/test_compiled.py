@@ -38,7 +38,7 @@ def every_expression(dtype):
 
 
 def casts():
-    dtypes = ("float32", "float64", "bfloat16", "int64", "int8", "uint8", "bool")
+    dtypes = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
     for source in dtypes:
         targets = [target for target in dtypes if target != source]
         outputs = tuple(Operand(target, DENSE) for target in targets)
@@ -61,7 +61,7 @@ def layouts():
 
 
 def forms():
-    for dtype in ("float32", "float64", "bfloat16", "int64", "bool"):
+    for dtype in ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool"):
         yield from every_expression(dtype)
     yield from casts()
     yield from layouts()
