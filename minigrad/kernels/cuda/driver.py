@@ -1,7 +1,8 @@
 """The CUDA driver behind one class: memory, copies, kernel launches, graphs, events, all on one compute stream.
 
 The only file that imports cuda.bindings; `simulated.py` has a class of the same face for machines without a GPU.
-Nothing here waits for the device but `synchronize`, `download` and `elapsed`. Pointers are integers.
+Nothing here waits for the device but `synchronize`, `download` and `elapsed`, and an upload that is very large or one
+of very many. Pointers are integers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MIN_DRIVER = 13000  # CUDA 13.0, driver 580: older ones cannot load what the pinned toolkit compiles
 MIN_CAPABILITY = (8, 0)  # Ampere: products on tensor cores in tf32, copies to shared memory without registers
+IMMEDIATE = 64 << 10  # bytes of an upload that the driver takes along with the call
+STAGE = 8 << 20  # bytes of each of two pieces of page-locked memory that larger uploads go through
 STATIC_SHARED = 48 * 1024  # bytes of shared memory that a block may have without permission
 Sizes = tuple[int, ...]
 INSTALL = 'pip install "minigrad-conformance[cuda]"'
@@ -47,6 +50,15 @@ class Function:
     handle: Any
     kernel: Kernel
     shared: int
+
+
+@dataclass
+class Piece:
+    """Page-locked memory of the host: where it begins, the bytes taken, and a mark behind the last copy out of it."""
+
+    address: int
+    taken: int = 0
+    mark: Any = None
 
 
 class Driver:
@@ -100,6 +112,8 @@ class Driver:
         self.context = self._call("cuDevicePrimaryCtxRetain", self.device)
         self._call("cuCtxSetCurrent", self.context)
         self._stream = self._call("cuStreamCreate", self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self._pieces: list[Piece] = []  # the one that is filled, and the other; made when an upload needs them
+        self._staging = threading.Lock()
 
     @property
     def stream(self) -> int:
@@ -147,8 +161,36 @@ class Driver:
         return address, words
 
     def upload(self, address: int, array: np.ndarray) -> None:
-        """Copy a contiguous host array to the device; it may change as soon as this returns."""
-        self._call("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream)
+        """Copy a contiguous host array to the device; it may change as soon as this returns.
+
+        Out of ordinary memory the driver may wait until it can copy: all but small arrays go through page-locked
+        memory, as far as they fit there.
+        """
+        source, nbytes = array.ctypes.data, array.nbytes
+        if not IMMEDIATE < nbytes <= STAGE:
+            self._call("cuMemcpyHtoDAsync", address, source, nbytes, self._stream)
+            return
+        with self._staging:
+            piece = self._with_room(nbytes)
+            staged = piece.address + piece.taken
+            piece.taken += nbytes
+            ctypes.memmove(staged, source, nbytes)
+            self._call("cuMemcpyHtoDAsync", address, staged, nbytes, self._stream)
+
+    def _with_room(self, nbytes: int) -> Piece:
+        """The piece that is filled, or else the other one, as soon as the device has read what was in it."""
+        if not self._pieces:
+            self._pieces = [Piece(int(self._call("cuMemAllocHost", STAGE))) for _ in range(2)]
+        full, other = self._pieces
+        if full.taken + nbytes <= STAGE:
+            return full
+        full.mark = self.record()
+        if other.mark is not None:
+            self._call("cuEventSynchronize", other.mark)
+            self._call("cuEventDestroy", other.mark)
+        other.taken, other.mark = 0, None
+        self._pieces.reverse()
+        return other
 
     def download(self, array: np.ndarray, address: int) -> None:
         """Copy from the device into a contiguous host array, after all that was launched before."""

@@ -36,22 +36,19 @@ class Names:
         return name
 
 
-PINNED = (ctypes.c_int64 * 8)(*[-1] * 8)
-
-
 class FakeBindings:
-    """cuda.bindings.driver as far as the driver uses it. `fails`: function -> status; `calls`: what was called."""
+    """cuda.bindings.driver as far as the driver uses it. `fails`: function -> status; `calls`: what was called;
+    `pinned`: page-locked memory."""
 
     CUresult = Status
     CUdevice_attribute = CUstream_flags = CUevent_flags = CUfunction_attribute = CUstreamCaptureMode = Names()
 
     def __init__(self, version=13000, devices=1, capability=9, **fails):
-        self.fails, self.calls, self.capability = fails, [], capability
+        self.fails, self.calls, self.capability, self.pinned = fails, [], capability, []
         self.values = {
             "cuDriverGetVersion": (version,), "cuDeviceGetCount": (devices,), "cuDeviceGetName": (b"A GPU\0\0",),
             "cuMemGetInfo": (3 << 30, 4 << 30), "cuStreamCreate": (77,), "cuMemAlloc": (4096,),
             "cuEventElapsedTime": (1.5,), "cuGetErrorString": (b"it failed",),
-            "cuMemAllocHost": (ctypes.addressof(PINNED),),
         }  # fmt: skip
 
     def __getattr__(self, name):
@@ -60,6 +57,9 @@ class FakeBindings:
 
         def call(*arguments):
             self.calls.append((name, *arguments))
+            if name == "cuMemAllocHost":
+                self.pinned.append(np.full(arguments[0], 0xFF, np.uint8))
+                self.values[name] = (self.pinned[-1].ctypes.data,)
             default = {"cuDeviceGetAttribute": (self.capability,)}.get(name, (f"<{name}>",))
             return (self.fails.get(name, Status.CUDA_SUCCESS), *self.values.get(name, default))
 
@@ -102,9 +102,35 @@ def test_words_of_the_host_are_zeroed_and_read_without_a_copy(monkeypatch):
     gpu = made(monkeypatch, bindings)
     address, words = gpu.host_words(2)
     assert bindings.calls[-1] == ("cuMemAllocHost", 16)
-    assert (address, words.tolist(), PINNED[2]) == (ctypes.addressof(PINNED), [0, 0], -1)
-    PINNED[1] = 5
+    assert (address, words.tolist()) == (bindings.pinned[0].ctypes.data, [0, 0])
+    bindings.pinned[0].view(np.int64)[1] = 5
     assert words[1] == 5
+
+
+def test_uploads_do_not_wait_until_two_pieces_are_under_way(monkeypatch):
+    """The driver may wait where it copies out of ordinary memory, unless little."""
+    monkeypatch.setattr(driver, "IMMEDIATE", 64)
+    monkeypatch.setattr(driver, "STAGE", 1024)
+    bindings = FakeBindings()
+    gpu = made(monkeypatch, bindings)
+    small, huge = np.zeros(16, np.float32), np.zeros(300, np.float32)
+    for array in (small, huge):
+        gpu.upload(4096, array)
+        assert bindings.calls[-1] == ("cuMemcpyHtoDAsync", 4096, array.ctypes.data, array.nbytes, 77)
+    array = np.zeros(100, np.float32)  # two of them fill a piece
+    for number in range(1, 7):
+        array[:] = number
+        before = len(bindings.calls)
+        gpu.upload(4096, array)
+        array[:] = -1
+        name, target, source, nbytes, _ = bindings.calls[-1]
+        assert (name, target, nbytes) == ("cuMemcpyHtoDAsync", 4096, 400)
+        assert np.frombuffer(ctypes.string_at(source, 400), np.float32).tolist() == [number] * 100
+        assert any(piece.ctypes.data <= source <= piece.ctypes.data + 624 for piece in bindings.pinned)
+        waited = [name for name, *_ in bindings.calls[before:] if "Synchronize" in name]
+        assert waited == (["cuEventSynchronize"] if number == 5 else [])  # for what the second piece's mark follows
+    assert len(bindings.pinned) == 2
+    assert bindings.names().count("cuEventCreate") == bindings.names().count("cuEventDestroy") + 1
 
 
 def test_nothing_but_what_says_so_waits(monkeypatch):
@@ -282,6 +308,7 @@ def test_the_real_functions_take_the_arguments(monkeypatch):
     gpu.memory()
     gpu.host_words(2)
     gpu.upload(address, host)
+    gpu.upload(address, np.zeros(driver.IMMEDIATE + 1, np.uint8))
     gpu.copy(address, address, 16)
     gpu.download(host, address)
     kernel = Kernel("k", lambda x, n: None, ("float32*", "int32"))
