@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
-from conformance.adapters.inference.facts import Fact, Unresolved, describe
-from conformance.adapters.inference.parts import PartOf, components, is_whole, whole_model
+from conformance.adapters.inference.facts import DOUBT, CannotRun, Fact, Unresolved, describe
+from conformance.adapters.inference.parts import PartOf, components, handed_axes, is_whole, whole_model
 from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import NotProvided
+
+_ATTEND = ("encoder_layer", "decoder_layer", "multi_head_attention", "grouped_query_attention", "self_attention")
+"""Roles whose inputs are laid out as the attention in them takes them."""
 
 __all__ = ["Fact", "TorchModuleImplementation", "Unresolved"]
 
@@ -39,6 +43,7 @@ class TorchModuleImplementation:
         self.unresolved: list[str] = []
         self._by_themselves: dict[str, Resolution | None] = {}
         self.resolutions = {found.role: found for found in self._components(cls, role)}
+        self._lay_out_positions()
         if not self.resolutions:
             whole = Resolution(cls, role)
             self.resolutions = {whole.role: whole}
@@ -59,7 +64,8 @@ class TorchModuleImplementation:
             try:
                 resolution = Resolution(type(part), None, PartOf(constructor, path))
             except Exception as error:
-                self.unresolved.append(f"  {name}: {' '.join(str(error).split())}")
+                mark = DOUBT if isinstance(error, CannotRun) else "  "
+                self.unresolved.append(f"{mark}{name}: {' '.join(str(error).split())}")
                 continue
             if not resolution.runs:
                 self.unresolved.append(f"  {name}: it cannot be run as {resolution.role}")
@@ -72,6 +78,23 @@ class TorchModuleImplementation:
                     yield Resolution(cls, name)
                 except Exception as error:
                     self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
+
+    def _lay_out_positions(self) -> None:
+        """In a whole model codes are tested in the layout in which it hands them their input: that of its attention, or
+        the other one where it turns the axes in between."""
+        attending = next((self.resolutions[role] for role in _ATTEND if role in self.resolutions), None)
+        for role in ("sinusoidal_positions", "learned_positions"):
+            codes = self.resolutions.get(role)
+            if codes is None or attending is None or codes.conventions.scale is None:
+                continue
+            turned = _handed_turned(codes, attending)
+            first = attending.conventions.batch_first is not turned
+            if turned is None or first == codes.conventions.batch_first:
+                continue
+            codes.conventions = replace(codes.conventions, batch_first=first)
+            codes.facts = [fact for fact in codes.facts if fact.subject != "layout of inputs"]
+            shown = "(B, T, d)" if first else "(T, B, d)"
+            codes.say("layout of inputs", shown, f"the model hands it so, by what {attending.cls.__name__} takes")
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -124,6 +147,15 @@ class TorchModuleImplementation:
         told = [describe(r.cls.__name__, r.role, r.facts) for r in self.resolutions.values()]
         heading = [f"{len(self.unresolved)} without a role"] if self.unresolved else []
         return "\n".join([*told, *heading, *self.unresolved])
+
+
+def _handed_turned(codes: Resolution, attending: Resolution) -> bool | None:
+    """Whether the axes of what the model hands the one are those of the other turned around; None if unknown."""
+    one, other = codes.constructor, attending.constructor
+    axes = handed_axes(one, other) if isinstance(one, PartOf) and isinstance(other, PartOf) else None
+    if axes is None or sorted(axes[0]) != sorted(axes[1]):
+        return None
+    return axes[0] != axes[1]
 
 
 def _takes_tokens(cls: type[nn.Module], role: str) -> bool:

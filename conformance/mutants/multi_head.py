@@ -84,6 +84,17 @@ class SoftmaxOverHeads(MultiHeadAttention):
         return self.drop(weights) @ value, weights
 
 
+@mutant(breaks=("multi-head-formula", "one-head-is-plain-attention"))
+class SoftmaxOverTheQueries(MultiHeadAttention):
+    """Softmax runs over the queries instead of the keys."""
+
+    def attend(self, query: Array, key: Array, value: Array, mask: Array | None) -> tuple[Array, Array]:
+        scores = f.scaled_scores(query, key)
+        hidden = scores if mask is None else np.where(mask, scores, -np.inf)
+        weights = f.masked_softmax(hidden.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return self.drop(weights) @ value, weights
+
+
 @mutant(breaks=("heads-do-not-influence-each-other", "a-head-can-be-taken-away"))
 class NormalisedBeforeTheOutput(MultiHeadAttention):
     """The concatenation is normalised before W_O."""

@@ -121,3 +121,37 @@ def test_the_class_alone_serves_where_the_model_has_no_option() -> None:
     subject = TorchModuleImplementation(GPT).build("layer_norm", {"d_model": 5, "eps": 0.5})
     x = np.ones((1, 1, 5)) * np.arange(5)
     np.testing.assert_allclose(subject(x=x)["out"], (x - 2.0) / np.sqrt(2.0 + 0.5), atol=1e-5)
+
+
+def said(cls: type[nn.Module], subject: str) -> list[str]:
+    """The lines about a subject, doubtful ones with their mark."""
+    return [line for line in TorchModuleImplementation(cls).notes if line[2:].startswith(f"{subject}:")]
+
+
+def test_the_mistake_is_named_where_a_mutant_computes_the_same() -> None:
+    (line,) = said(models.RestartedLanguageModel, "looks like")
+    assert line.startswith("! looks like: Every call rotates from position 0.   (equals this mistake to ")
+    assert said(models.SteppedLanguageModel, "looks like") == []
+
+
+def test_a_causal_mask_that_is_off_by_one_is_named() -> None:
+    (line,) = said(models.CausalAttention, "causal")
+    assert line.startswith("  causal: True")
+    (line,) = said(models.MaskOffByOne, "causal")
+    assert line == "! causal: but for the next position   (changing it changes an output)"
+    assert verdicts(models.MaskOffByOne, "multi_head_attention")["multi-head-causality-holds-in-every-head"] in BROKEN
+
+
+@pytest.mark.parametrize(
+    ("cls", "verdict"), [(models.CodesAlongTheBatch, Verdict.FAIL), (models.CodesTurnedAround, Verdict.PASS)]
+)
+def test_codes_are_laid_out_as_the_attention_of_the_model(cls: type[nn.Module], verdict: Verdict) -> None:
+    assert verdicts(cls, "sinusoidal_positions")["positions-run-along-the-sequence"] is verdict
+
+
+def test_a_component_that_raises_in_its_role_is_doubtful() -> None:
+    doubts = [
+        line for line in TorchModuleImplementation(models.ExchangedDecoder).notes if line.startswith("! layers.0")
+    ]
+    assert len(doubts) == 1
+    assert "running ExchangedDecoderLayer as decoder_layer raised RuntimeError" in doubts[0]

@@ -16,7 +16,8 @@ from conformance.reference.feed_forward import ACTIVATIONS
 from conformance.reference.models import DecoderLM
 from conformance.reference.norms import layer_norm, rms_norm
 from conformance.reference.positions import rope, sinusoid
-from conformance.runner import evidence_of
+from conformance.runner import evidence_of, run_check
+from conformance.verdict import Verdict
 
 TOPICS = ("positions", "norms", "feed_forward", "layers", "models", "kv_cache")
 CLAIMS = sorted(c for c in CHECKS if CHECKS[c].function.__module__.rpartition(".")[2] in TOPICS)
@@ -151,3 +152,9 @@ def test_the_reference_cache_is_exact(chunks):
     logits, held = formulas.cached_logits(params, ids, chunks)
     np.testing.assert_allclose(logits, formulas.logits(params, ids), rtol=0, atol=1e-12)
     assert held == 2 * 2 * (2 * 2 * 2 * 7) * 8
+
+
+@pytest.mark.parametrize("name", ["AttentionWithoutResidual", "ResidualScaled", "NormInsideTheResidual"])
+def test_what_a_layer_computes_wrongly_is_no_dropout_in_evaluation(name):
+    check = CHECKS["layer-in-evaluation-drops-nothing"]
+    assert run_check(check, MUTANTS[name].implementation(), "quick").verdict is Verdict.PASS

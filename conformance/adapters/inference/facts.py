@@ -16,6 +16,10 @@ class Unresolved(SpecificationError):
         return f"UNRESOLVED: {super().__str__()}"
 
 
+class CannotRun(Unresolved):
+    """A module whose role is known cannot compute it: perhaps by another convention, perhaps by a mistake in it."""
+
+
 @dataclass(frozen=True)
 class Fact:
     """One inferred property: `subject` is what it is about, `evidence` how it was found.

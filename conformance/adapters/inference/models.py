@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference.probes import TK, TQ, B
 from conformance.adapters.inference.stacks import decoder_lm_layouts, encoder_decoder_layouts
 
@@ -26,7 +27,7 @@ def resolve_language_model(found: Resolution, module: nn.Module) -> None:
         found.say("head", "tied" if found.fixed["tied"] else "of its own", "whether it is the token table's parameter")
     found.probe_eps(module)
     ids = np.random.default_rng(1).integers(0, found.settings["vocab"], (B, TQ))
-    inputs: dict[str, Any] = {"ids": ids, "chunks": (1,) * TQ} if cached else {"ids": ids}
+    inputs: dict[str, Any] = {"ids": ids, "chunks": _chunks(found, layouts, ids)} if cached else {"ids": ids}
     fits = found.fit(layouts, inputs)
     if fits and found.fixed.get("rope") and not cached:
         subject = found.subject(found.settings, found.conventions)
@@ -36,6 +37,17 @@ def resolve_language_model(found: Resolution, module: nn.Module) -> None:
             return
         found.attributes["longest"] = "any"
         found.say("longest input", "any", "rotations need no table, and max_len + 1 tokens pass")
+
+
+def _chunks(found: Resolution, layouts: list[tuple[str, p.Layout]], ids: np.ndarray) -> tuple[int, ...]:
+    """A prompt and two steps, in which positions that start again show; steps alone where a prompt is refused."""
+    chunks = (TQ - 2, 1, 1)
+    subject = found.subject(found.settings, found.conventions.with_layout(layouts[0][1]))
+    try:
+        subject(ids=ids, chunks=chunks)
+    except Exception:
+        return (1,) * TQ
+    return chunks
 
 
 def resolve_encoder_decoder(found: Resolution, module: nn.Module) -> None:

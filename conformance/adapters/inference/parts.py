@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+import torch
 from torch import nn
 
 from conformance.adapters.inference.construct import Constructor
@@ -58,6 +60,30 @@ def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Modul
         {"n_layers": LAYERS, **tables, "max_len": SIZES["max_len"], "dropout": 0.0, **values}
     )
     return model
+
+
+def handed_axes(part: PartOf, other: PartOf) -> tuple[tuple[int, ...], ...] | None:
+    """The leading axes of what the model hands two of its components, when it reads tokens ``(2, 5)``; None where it
+    cannot be run on tokens alone."""
+    width = {"d_model": SIZES["d_model"], "d_ff": SIZES["d_ff"]}
+    model = whole_model(part.whole, {**width, "n_heads": 1, "n_kv_heads": 1}).eval()
+    axes: dict[str, tuple[int, ...]] = {}
+
+    def note(path: str, given: Iterable[Any]) -> None:
+        shapes = (tuple(x.shape[:-1]) for x in given if isinstance(x, torch.Tensor) and x.is_floating_point())
+        axes.setdefault(path, next(shapes, ()))
+
+    for path in (part.path, other.path):
+        model.get_submodule(path).register_forward_pre_hook(
+            lambda _, args, keywords, path=path: note(path, [*args, *keywords.values()]), with_kwargs=True
+        )
+    ids = torch.ones(2, 5, dtype=torch.int64)
+    for inputs in ((ids,), (ids, ids)):
+        with suppress(Exception), torch.no_grad():
+            model(*inputs)
+        if len(axes) == 2:
+            return axes[part.path], axes[other.path]
+    return None
 
 
 def is_whole(constructor: Constructor, model: nn.Module) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.calls import Call, output_of, tensors_in
 from conformance.adapters.inference.masks import ENCODINGS, SHAPES, Channel, probe
 from conformance.adapters.reference import REFERENCE
+from conformance.adapters.reference.base import ReferenceSubject
 from conformance.protocol import Arrays
 
 SIZES = {
@@ -43,20 +44,27 @@ def noise(*shape: int, seed: int = 1) -> Tensor:
 
 
 def difference(
-    subject: Any, inputs: Arrays, config: Mapping[str, Any], mask: np.ndarray | None = None, scale: float = 1.0
+    subject: Any,
+    inputs: Arrays,
+    config: Mapping[str, Any],
+    mask: np.ndarray | None = None,
+    scale: float = 1.0,
+    formula: type[ReferenceSubject] | None = None,
 ) -> float:
     """How far a subject is from the role's formula with the same parameters; infinite when it does not run.
 
-    scale: the formula's scores are multiplied by it (through its query projection).
+    scale: the formula's scores are multiplied by it (through its query projection). formula: another one, of a mutant.
     """
-    reference = REFERENCE[subject.role](config)
-    reference.attributes = {**reference.attributes, **subject.attributes}
     masked = inputs if mask is None else {**inputs, "mask": mask}
     try:
+        reference = (formula or REFERENCE[subject.role])(config)
+        reference.attributes = {**reference.attributes, **subject.attributes}
         weights = subject.weights()
         reference.load({k: v * scale if "q_proj" in k else v for k, v in weights.items()} if scale != 1.0 else weights)
         got, expected = subject(**masked)["out"], reference(**masked)["out"]
     except Exception:
+        return float("inf")
+    if got.shape != expected.shape:
         return float("inf")
     error = np.abs(got - expected).max() / max(1.0, float(np.abs(expected).max()))
     return float(error) if np.isfinite(error) else float("inf")
@@ -135,20 +143,18 @@ def batch_axis(probe: Probe) -> tuple[bool, str]:
     return True, "assumed: neither axis keeps its slices apart"
 
 
-def is_causal(probe: Probe) -> bool:
-    """Whether an output ignores later positions and sees earlier ones, with no mask given.
-
-    A module in which no position sees another is not causal: it is broken, or no attention.
-    """
+def sight(probe: Probe) -> tuple[int, int]:
+    """How many positions ahead of its own, and how many behind, an output sees with no mask given."""
     inputs = probe.inputs(TQ, TQ)
     before = probe.run(inputs)
-
-    def change(at: int, outputs: slice) -> float:
+    ahead, behind = 0, 0
+    for at in range(TQ):
         moved = {**inputs, "query": inputs["query"].clone()}
         moved["query"][:, at] += 1.0 + noise(SIZES["d_model"], seed=9)
-        return float((probe.run(moved) - before)[:, outputs].abs().max())
-
-    return change(-1, slice(None, -1)) < 1e-6 < change(0, slice(1, None))
+        change = (probe.run(moved) - before).abs().amax((0, 2))
+        seen = [i for i in range(TQ) if not change[i] < 1e-6]  # NaN is seen
+        ahead, behind = max([ahead, *[at - i for i in seen]]), max([behind, *[i - at for i in seen]])
+    return ahead, behind
 
 
 def ignores(probe: Probe, name: str) -> bool:

@@ -17,7 +17,7 @@ from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
-from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
 from conformance.adapters.inference.masks import Channel
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf
@@ -116,7 +116,10 @@ class Resolution:
         except Unresolved:
             raise
         except Exception as error:
-            raise Unresolved(
+            computes = isinstance(error, RuntimeError) and not any(
+                isinstance(m, nn.Embedding) for m in module.modules()
+            )
+            raise (CannotRun if computes else Unresolved)(
                 f"running {cls.__name__} as {self.role} raised {type(error).__name__}: {error}; name its role as "
                 f"file.py:{cls.__name__}@role, or write a class with build(role, config)"
             ) from error
@@ -290,6 +293,8 @@ class Resolution:
         found = f"equals the formula to {errors[best]:.0e} with random parameters"
         evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
         self.say("layout", label, evidence, doubtful=not fits)
+        if not fits:
+            self._report_mistakes(inputs, mask)
         if not fits:  # no variant is excused: the claims about each of them apply, and fail
             for option in variants:
                 self.fixed.pop(option, None)
@@ -332,10 +337,7 @@ class Resolution:
         call = self.conventions.call
         self._resolve_inputs(module)
         probe = self._probe(module)
-        causal = call.form == "self" and probes.is_causal(probe)
-        if causal:
-            self.conventions = replace(self.conventions, causal=True)
-            self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
+        causal = call.form == "self" and self._probe_causal(probe)
         inputs = self._attention_inputs(probe)
         mask = causal_mask(TQ) if causal else None
         has_norm = any(is_norm(child) for child in module.modules())
@@ -388,6 +390,35 @@ class Resolution:
         ):
             if probes.difference(subject, inputs, settings, mask, scale * d_head**0.5) < FITS:
                 self.say("scale of the scores", name, "equals the formula with this scale", doubtful=True)
+
+    def _report_mistakes(self, inputs: Arrays, mask: Array | None) -> None:
+        """Say so when the module computes what a mutant of the role does: its docstring is the mistake."""
+        from conformance.mutants import MUTANTS  # only where something is wrong
+
+        settings = {**self.settings, **self._bias()}
+        try:
+            subject = self.subject(settings, self.conventions, random=True)
+        except NotProvided:
+            return
+        for mutant in MUTANTS.values():
+            if mutant.role == self.role:
+                error = probes.difference(subject, inputs, settings, mask, formula=mutant.cls)
+                if error < FITS:
+                    self.say("looks like", mutant.defect, f"equals this mistake to {error:.0e}", doubtful=True)
+
+    def _probe_causal(self, probe: Probe) -> bool:
+        """Whether it hides the future by itself; one that sees the next position only is meant to.
+
+        A module in which no position sees another is not causal: it is broken, or no attention.
+        """
+        ahead, behind = probes.sight(probe)
+        causal = behind > 0 and ahead <= 1
+        if causal:
+            self.conventions = replace(self.conventions, causal=True)
+            self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
+        if causal and ahead:
+            self.facts[-1] = Fact("causal", "but for the next position", "changing it changes an output", doubtful=True)
+        return causal
 
     def _all_names(self) -> Iterable[str]:
         return ROLES[self.role].params({**self.settings, "bias": True})
@@ -476,10 +507,7 @@ class Resolution:
         inputs = {"x": to_array(probe.inputs()["query"])}
         if decoder:
             inputs["memory"] = to_array(probe.inputs()["memory"])
-        causal = probes.is_causal(probe)
-        if causal:
-            self.conventions = replace(self.conventions, causal=True)
-            self.say("causal", True, "changing the last input changes no earlier output, with no mask given")
+        causal = self._probe_causal(probe)
         self.probe_eps(module)
         self.fit(layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]

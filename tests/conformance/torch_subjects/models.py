@@ -118,6 +118,15 @@ class LargerEpsLanguageModel(LanguageModel):
                 module.eps = 1e-5
 
 
+class RestartedLanguageModel(SteppedLanguageModel):
+    """Every call rotates from position 0."""
+
+    def __init__(self, vocab_size, dim, n_layers, n_heads, n_kv_heads, hidden_dim):
+        super().__init__(vocab_size, dim, n_layers, n_heads, n_kv_heads, hidden_dim)
+        for layer in self.layers:
+            layer.attention.rotated = lambda x, start, rotated=layer.attention.rotated: rotated(x, 0)
+
+
 class Translator(nn.Module):
     """The documents' encoder-decoder around torch's stacks; both sides are masked inside."""
 
@@ -243,3 +252,70 @@ class WrappedEncoder(nn.Module):
         for layer in self.layers:
             x = layer(x, mask)
         return self.norm(x)
+
+
+class CodesAlongTheBatch(WrappedEncoder):
+    """The codes run along the first axis, which is the batch's."""
+
+    def __init__(self, vocab, d_model, h, n_layers, d_ff, max_len, dropout=0.1):
+        super().__init__(vocab, d_model, h, n_layers, d_ff, max_len, dropout)
+        self.positions = SinusoidalEmbeddingAlongTheFirstAxis(d_model, max_len)
+
+
+class CodesTurnedAround(CodesAlongTheBatch):
+    """The sequence is first where the codes are added, and there only."""
+
+    def forward(self, ids, mask=None):
+        x = self.positions(self.table(ids).transpose(0, 1)).transpose(0, 1)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
+
+
+class SinusoidalEmbeddingAlongTheFirstAxis(SinusoidalEmbedding):
+    def forward(self, x):
+        return x + self.codes[: len(x), None]
+
+
+class CausalAttention(DroppingAttention):
+    """Hides the future by itself."""
+
+    ahead = 0
+
+    def forward(self, x):
+        return super().forward(x, torch.ones(1, x.shape[1], x.shape[1], dtype=torch.bool).tril(self.ahead))
+
+
+class MaskOffByOne(CausalAttention):
+    """The next position is visible."""
+
+    ahead = 1
+
+
+class ExchangedDecoderLayer(nn.Module):
+    """Cross-attention is given the memory as queries: it runs where both have one length."""
+
+    def __init__(self, d_model, nhead):
+        super().__init__()
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
+        self.self_attn = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+        self.cross_attn = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+        self.up, self.down = nn.Linear(d_model, 2 * d_model), nn.Linear(2 * d_model, d_model)
+
+    def forward(self, x, memory, tgt_mask=None):
+        x = self.norm1(x + self.self_attn(x, x, x, attn_mask=tgt_mask)[0])
+        x = self.norm2(x + self.cross_attn(memory, x, x)[0])
+        return self.norm3(x + self.down(torch.relu(self.up(x))))
+
+
+class ExchangedDecoder(nn.Module):
+    def __init__(self, vocab_size, d_model, nhead, num_layers):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, d_model)
+        self.layers = nn.ModuleList(ExchangedDecoderLayer(d_model, nhead) for _ in range(num_layers))
+
+    def forward(self, ids, memory):
+        x = self.table(ids)
+        for layer in self.layers:
+            x = layer(x, memory)
+        return x
