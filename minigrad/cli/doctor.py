@@ -139,11 +139,11 @@ def _device() -> Finding:
 
     try:
         device = runtime()
+        answer = mg.full((4, 8), 0.5, device="cuda").sum().item()
     except CudaError as error:
         return Finding("device 'cuda'", f"cannot be used: {error}")
     free, total = device.driver.memory()
     major, minor = device.driver.capability
-    answer = mg.full((4, 8), 0.5, device="cuda").sum().item()
     memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     answered = f"a kernel computes {answer:.0f} where 16 is right"
     return Finding("device 'cuda'", f"{device.driver.name}, compute capability {major}.{minor}, {memory}, {answered}")

@@ -8,6 +8,7 @@ import pytest
 
 from minigrad.cli import doctor
 from minigrad.kernels.cuda import runtime
+from minigrad.kernels.cuda.driver import CudaError
 
 
 def finding(name):
@@ -26,6 +27,14 @@ def test_what_is_missing_comes_with_its_command(monkeypatch):
     assert "cannot be used: device 'cuda' needs the package numba-cuda" in finding("device 'cuda'").found
     missing = doctor._package("no-such-package", "device='cuda'", doctor.INSTALL)
     assert missing.mend == 'pip install "minigrad-conformance[cuda]"'
+
+
+def test_a_device_whose_kernels_cannot_be_compiled_is_not_broken(cuda, monkeypatch):
+    def refuse(kernel):
+        raise CudaError("kernels are compiled by NVIDIA's library nvJitLink, which is missing")
+
+    monkeypatch.setattr(cuda.driver, "function", refuse)
+    assert finding("device 'cuda'").found.startswith("cannot be used: kernels are compiled by NVIDIA's library")
 
 
 def test_an_old_driver_is_named(monkeypatch):
