@@ -40,6 +40,8 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
         array = array.astype(dtypes.DEFAULT)
     if dtype is None and isinstance(data, int | list | tuple) and array.dtype == np.uint64:
         dtype = dtypes.int64
+    if array.dtype.kind in "OSU":
+        raise TypeError(f"tensor(): numbers are expected, got {data!r:.40}")
     dtypes.category(array.dtype)
     if dtype is not None:
         dtype = dtypes.resolve(dtype)

@@ -284,8 +284,11 @@ def trace(function: Callable[..., Any]) -> Callable[..., Graph]:
     """`trace(fn)(*inputs)`: the Graph of `fn` for inputs of these shapes and dtypes.
 
     Tensors among the arguments (also inside tuples, lists and dicts) become the graph's inputs; other arguments are
-    constants of the program. Raises RuntimeError where the function looks at values (`.item()`, `if tensor:`).
+    constants of the program. Raises TypeError for what is no function, RuntimeError where the function looks at values
+    (`.item()`, `if tensor:`).
     """
+    if not callable(function):
+        raise TypeError(f"trace: a function is expected, got {type(function).__name__}")
 
     def traced(*arguments: Any, **keywords: Any) -> Graph:
         given, rebuild = flatten((arguments, keywords))

@@ -5,7 +5,7 @@ what it uses of its file; each mutant runs in a process of its own against the c
 the survivors with their diff, and with a reason where `--explained` gives one.
 
     python -m tools.mutate path/to/attention.py:MultiHeadAttention   any nn.Module
-    python -m tools.mutate conformance/adapters/reference/masks.py   a file of ours
+    python -m tools.mutate conformance/adapters/reference/norms.py   a file of ours
 """
 
 from __future__ import annotations

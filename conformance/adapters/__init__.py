@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 MINIGRAD_MODES = ("kernels", "reference", "compiled", "cuda")
@@ -94,6 +94,11 @@ def resolve(text: str, folders: Sequence[str] = ()) -> Any:
         adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
         return _made(
             spec, partial(adapter, found, spec.role or None), "write an adapter class with build(role, config) for it"
+        )
+    if isinstance(found, FunctionType):
+        raise SpecificationError(
+            f"--impl {text}: {spec.name} is a function; write a class around it: an nn.Module, or one with "
+            "build(role, config)"
         )
     if not hasattr(found, "build"):
         raise SpecificationError(

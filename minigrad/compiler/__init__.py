@@ -222,9 +222,11 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
 def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:
     """`function` compiled: same results, faster from the second call of each shape on (see the module).
 
-    keep: for how many combinations of shapes, the last ones used, memory is held; others are compiled again. Raises
-    ValueError below 1. A call raises TypeError for a numpy array among the arguments.
+    keep: for how many combinations of shapes, the last ones used, memory is held; others are compiled again.
+    Raises ValueError below 1, TypeError for what is no function; a call, for a numpy array among the arguments.
     """
+    if not callable(function):
+        raise TypeError(f"compile: a function is expected, got {type(function).__name__}")
     if keep < 1:
         raise ValueError(f"compile: keep must be at least 1 plan, got {keep}")
     return Compiled(function, keep)

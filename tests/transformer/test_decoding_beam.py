@@ -153,3 +153,8 @@ def test_models_search_the_same_with_and_without_a_cache():
 def test_bad_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tf.beam_search(**{"next_logits": language(), "ids": START, "max_new_tokens": 3, **arguments})
+
+
+def test_beams_are_a_whole_number():
+    with pytest.raises(TypeError, match=r"beams must be an integer, got 2\.5"):
+        tf.beam_decode(lambda ids: mg.zeros(1, 4), mg.ones(1, 1, dtype=mg.int64), 2, beams=2.5)

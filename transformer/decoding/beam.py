@@ -8,6 +8,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.ops import rules
 from transformer.decoding.next_token import NextLogits, check_prompt
 
 EarlyStopping = bool | Literal["never"]
@@ -58,8 +59,9 @@ def beam_search(
     A hypothesis ends with `eos_id`, or after `max_new_tokens`. length_penalty: above 0 favours long ones, 0 compares
     bare log-probabilities. early_stopping: a row stops when it has `beams` finished hypotheses and (True) at once,
     (False) when no live one would beat them at its present length, ("never") when none could at any length. Raises
-    ValueError for beams or max_new_tokens below 1, and what `stream_decode` does.
+    ValueError for beams or max_new_tokens below 1, TypeError for beams that are no integer, what `stream_decode` does.
     """
+    beams = rules.integer(beams, "beams")
     check_prompt(next_logits, ids, max_new_tokens)
     if beams < 1 or max_new_tokens < 1:
         raise ValueError(f"beam search needs at least 1 beam and 1 new token, got {beams} and {max_new_tokens}")
