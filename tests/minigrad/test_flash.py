@@ -10,6 +10,7 @@ from minigrad import functional as F
 from minigrad import kernels
 from minigrad.compiler import compile
 from minigrad.kernels import threads
+from minigrad.ops.attention import attention
 from minigrad.ops.flash import distances, flash_attention, visible
 from minigrad.ops.registry import OPS
 
@@ -204,3 +205,10 @@ def test_heads_are_shared_only_on_request():
     with pytest.raises(ValueError, match="do not fit"):
         F.scaled_dot_product_attention(q, k, k)
     assert F.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape == (1, 4, 3, 2)
+
+
+def test_attention_with_weights_is_scaled_alike():
+    q, k, v = mg.randn(2, 3, 4), mg.randn(2, 5, 4), mg.randn(2, 5, 6)
+    output, weights = attention(q, k, v)
+    np.testing.assert_allclose(output, F.scaled_dot_product_attention(q, k, v), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights, (q @ k.mT / 2.0).softmax(-1), rtol=1e-5, atol=1e-6)

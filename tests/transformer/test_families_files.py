@@ -154,6 +154,24 @@ def test_settings_that_are_not_ours_survive(folder):
     assert content["model_type"] == "gpt2"
 
 
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("gpt2", {"n_head": 12, "n_layer": 12, "n_embd": 768, "n_positions": 1024, "tie_word_embeddings": True}),
+        ("bert", {"num_attention_heads": 12, "hidden_size": 768, "layer_norm_eps": 1e-12, "tie_word_embeddings": True}),
+        ("llama", {"num_attention_heads": 32, "hidden_size": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": False}),
+        ("mixtral", {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5}),
+        ("t5", {"num_heads": 8, "d_kv": 64, "layer_norm_epsilon": 1e-6, "tie_word_embeddings": True}),
+        ("bart", {"encoder_attention_heads": 16, "decoder_attention_heads": 16, "tie_word_embeddings": True}),
+        ("marian", {"encoder_attention_heads": 16, "pad_token_id": 58100, "tie_word_embeddings": True}),
+    ],
+)
+def test_what_a_config_leaves_out_is_what_hugging_face_takes(family, settings):
+    """Published files say little: a config.json holds what differs from that library's defaults."""
+    config = checkpoints.FAMILIES[family].config_class.from_dict({})
+    assert {name: getattr(config, name) for name in settings} == settings
+
+
 def test_older_files_say_rope_theta_and_rope_scaling(tmp_path):
     save(small("llama"), tmp_path)
     change_config(tmp_path, rope_parameters="REMOVED", rope_theta=123.0, rope_scaling={"type": "linear", "factor": 4.0})
