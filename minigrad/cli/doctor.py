@@ -82,6 +82,13 @@ def _blas() -> Finding:
     return Finding("BLAS", "; ".join(found) or "the system's (its threads cannot be set)")
 
 
+def _products() -> Finding:
+    from minigrad.kernels.numba import amx, gemm
+
+    ours = "our own on 512-bit vectors" + (", large ones on the matrix unit (AMX)" if amx.served() else "")
+    return Finding("products", f"in compiled steps: {ours if gemm.SERVED else 'the BLAS library'}")
+
+
 def _kernels() -> Finding:
     if find_spec("numba") is None:
         return Finding("numba", "not installed: kernels cannot run", "pip install numba")

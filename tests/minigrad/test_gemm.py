@@ -14,9 +14,11 @@ import minigrad as mg
 from minigrad.compiler import compile
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba import gemm
+from minigrad.kernels.numba import amx, gemm
 
 needs_tiles = pytest.mark.skipif(not gemm.SERVED, reason="tiles are for 512-bit vectors")
+needs_amx = pytest.mark.skipif(not amx.served(), reason="this processor has no matrix unit for bfloat16")
+units = pytest.mark.parametrize("unit", ["vectors", pytest.param("matrix", marks=needs_amx)])
 needs_sgemm = pytest.mark.skipif(not gemm.address(), reason="numpy bundles no OpenBLAS with 64-bit integers here")
 
 
@@ -41,6 +43,16 @@ def at_the_end(array):
     return copy
 
 
+def bound(a, b, c, unit, threads=1):
+    """The calls of a product in tiles, on vectors or on the matrix unit, as `threads` would cut it."""
+    calls = Calls()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gemm, "get_num_threads", lambda: threads)
+        patch.setattr(gemm, "_splits", lambda m, n, k: unit == "matrix")
+        assert gemm.product(calls, a, b, c)
+    return calls
+
+
 def run(calls, split=1):
     """The calls of a product, cut into ranges as threads would cut them."""
     with blas.single():
@@ -51,6 +63,7 @@ def run(calls, split=1):
 
 
 @needs_tiles
+@units
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(
     sizes=st.tuples(st.integers(16, 90), st.integers(1, 90) | st.integers(500, 1100), st.integers(16, 150)),
@@ -58,17 +71,14 @@ def run(calls, split=1):
     count=st.integers(1, 6),
     split=st.integers(1, 3),
 )
-def test_tiles_equal_numpy_and_do_not_depend_on_the_threads(sizes, turned, count, split):
+def test_tiles_equal_numpy_and_do_not_depend_on_the_threads(unit, sizes, turned, count, split):
     m, k, n = sizes
     rng = np.random.default_rng(m * k + n)
     a, b = laid((m, k), turned[0], rng), laid((k, n), turned[1], rng)
     got = []
-    for blocks in (count, 1):
-        calls, c = Calls(), np.full((m + 1, n + 3), np.nan, np.float32)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gemm, "get_num_threads", lambda blocks=blocks: blocks)
-            assert gemm.product(calls, a, b, c[:m, :n])
-        run(calls, split)
+    for threads in (count, 1):
+        c = np.full((m + 1, n + 3), np.nan, np.float32)
+        run(bound(a, b, c[:m, :n], unit, threads), split)
         assert np.isnan(c[m:]).all()
         assert np.isnan(c[:, n:]).all()
         got.append(c[:m, :n])
@@ -77,16 +87,15 @@ def test_tiles_equal_numpy_and_do_not_depend_on_the_threads(sizes, turned, count
 
 
 @needs_tiles
+@units
 @pytest.mark.parametrize(("m", "k", "n"), [(64, 513, 192), (17, 90, 16), (128, 2048, 384)])
-def test_a_long_sum_is_cut_in_two_whatever_the_threads(m, k, n):
+def test_a_long_sum_is_cut_in_two_whatever_the_threads(m, k, n, unit):
     rng = np.random.default_rng(k)
     a, b = laid((m, k), True, rng), laid((k, n), False, rng)
     got = []
     for threads in (1, 2, 3, 4):
-        calls, c = Calls(), np.full((m, n + 3), np.nan, np.float32)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gemm, "get_num_threads", lambda threads=threads: threads)
-            assert gemm.product(calls, a, b, c[:, :n])
+        c = np.full((m, n + 3), np.nan, np.float32)
+        calls = bound(a, b, c[:, :n], unit, threads)
         assert len(calls) == 2
         run(calls, threads)
         assert np.isnan(c[:, n:]).all()
@@ -97,39 +106,92 @@ def test_a_long_sum_is_cut_in_two_whatever_the_threads(m, k, n):
 
 
 @needs_tiles
+@units
 @pytest.mark.parametrize("width", [1024, 2048])
 @pytest.mark.parametrize("by_rows", [True, False])
-def test_lines_that_crowd_one_place_of_the_cache(width, by_rows):
+def test_lines_that_crowd_one_place_of_the_cache(width, by_rows, unit):
     rng = np.random.default_rng(width)
     a, b = laid((30, width), False, rng)[:, 7:907], laid((900 if by_rows else 30, 40), True, rng)
     a = a if by_rows else a.T
-    calls, c = Calls(), np.full((len(a), 40), np.nan, np.float32)
-    assert gemm.product(calls, a, b, c)
-    run(calls)
+    c = np.full((len(a), 40), np.nan, np.float32)
+    run(bound(a, b, c, unit))
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-4)
 
 
 @needs_tiles
+@units
 @pytest.mark.skipif(os.name != "posix", reason="guards memory with mprotect")
 @pytest.mark.parametrize("turned", [(False, False), (True, True)])
 @pytest.mark.parametrize(("m", "k", "n"), [(1536, 20, 40), (520, 1024, 35), (31, 515, 64)])
-def test_nothing_behind_a_factor_is_read(m, k, n, turned):
+def test_nothing_behind_a_factor_is_read(m, k, n, turned, unit):
     rng = np.random.default_rng(m)
     a, b = (at_the_end(laid(shape, turn, rng)) for shape, turn in zip([(m, k), (k, n)], turned, strict=True))
-    calls, c = Calls(), np.empty((m, n), np.float32)
-    assert gemm.product(calls, a, b, c)
-    run(calls)
+    c = np.empty((m, n), np.float32)
+    run(bound(a, b, c, unit))
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5 * k**0.5)
 
 
 @needs_tiles
-def test_tiles_keep_nan_and_infinity_where_they_belong():
-    a, b = np.ones((20, 30), np.float32), np.ones((30, 40), np.float32)
-    a[3, 5], b[7, 11] = np.nan, np.inf
-    calls, c = Calls(), np.empty((20, 40), np.float32)
-    assert gemm.product(calls, a, b, c)
-    run(calls)
+@units
+@pytest.mark.parametrize("at", [(3, 7), (40, 450), (99, 899)])
+def test_tiles_keep_nan_and_infinity_where_they_belong(at, unit):
+    rng = np.random.default_rng(0)
+    a, b = laid((100, 900), False, rng), laid((900, 70), False, rng)
+    b[at[1], 11] = 1.0
+    for value in (np.nan, np.inf, -np.inf, np.float32(3.4e38)):
+        broken = a.copy()
+        broken[at] = value
+        c, d = np.empty((100, 70), np.float32), np.empty((70, 100), np.float32)
+        run(bound(broken, b, c, unit))
+        run(bound(b.T, broken.T, d, unit))
+        with np.errstate(all="ignore"):
+            want = broken @ b
+        for found in (c, d.T):
+            np.testing.assert_array_equal(np.isfinite(found), np.isfinite(want))
+            np.testing.assert_array_equal(
+                found[at[0]][~np.isfinite(want[at[0]])], want[at[0]][~np.isfinite(want[at[0]])]
+            )
+            np.testing.assert_allclose(np.delete(found, at[0], 0), np.delete(want, at[0], 0), rtol=1e-5, atol=1e-3)
+        if value == np.inf:
+            assert c[at[0], 11] == np.inf
+
+
+@needs_amx
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("m", "k", "n"), [(96, 32, 64), (70, 384, 100), (64, 2000, 64)])
+def test_products_of_thirds_are_as_exact_as_those_of_float32(m, k, n, turned):
+    rng = np.random.default_rng(k)
+    a, b = laid((m, k), turned[0], rng), laid((k, n), turned[1], rng)
+    a *= np.exp2(rng.integers(-60, 60, (m, 1))).astype(np.float32)
+    b *= np.exp2(rng.integers(-30, 30, (1, n))).astype(np.float32)
+    exact, size = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
+    worst = {}
+    for unit in ("vectors", "matrix"):
+        c = np.empty((m, n), np.float32)
+        run(bound(a, b, c, unit))
+        worst[unit] = np.max(np.abs(c - exact) / size)
+    assert worst["matrix"] < 2.5e-7
+    assert worst["matrix"] < max(2**-23, 1.2 * worst["vectors"])
+
+
+@needs_amx
+def test_numbers_that_fit_into_bfloat16_are_multiplied_exactly():
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((100, 500), (500, 90)))
+    c = np.empty((100, 90), np.float32)
+    run(bound(a, b, c, "matrix"))
     np.testing.assert_array_equal(c, a @ b)
+
+
+@needs_amx
+def test_tiny_factors_count_for_what_the_unit_takes():
+    a, b = np.full((32, 32), 2.0**-120, np.float32), np.eye(32, dtype=np.float32)
+    a[1], a[2] = 1.2345678 * 2.0**-100, 2.0**-140
+    c = np.empty((32, 32), np.float32)
+    run(bound(a, b, c, "matrix"))
+    np.testing.assert_array_equal(c[0], a[0])
+    np.testing.assert_allclose(c[1], a[1], rtol=1e-7)
+    np.testing.assert_array_equal(c[2], 0)
 
 
 @needs_sgemm

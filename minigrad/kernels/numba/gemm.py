@@ -5,8 +5,8 @@ takes up to twice as long), and only Python can call it.
 
 With AVX-512 a product is ours: every thread computes a block of C with the tiles of `gemm_tile`, after the scheme of
 Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Measured on Zen 4 it runs at 90 % of
-what the unit for multiply-adds can do, where OpenBLAS 0.3.31 runs at 80 to 85 %. Results do not depend on the threads:
-a result's sum always has the same order.
+what the unit for multiply-adds can do, where OpenBLAS 0.3.31 runs at 80 to 85 %. Large products go to a matrix unit
+where the processor has one (`amx`). Results do not depend on the threads: a result's sum always has the same order.
 
 Elsewhere, and for batches of products, a plan calls sgemm by address, on blocks of rows or columns of the result, with
 the library held to one thread a call. That is served where numpy bundles OpenBLAS with 64-bit integers (its wheels for
@@ -24,6 +24,7 @@ from llvmlite import ir
 
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
+from minigrad.kernels.numba import amx
 from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, gather, pack, tiles
 from minigrad.kernels.numba.jit import intrinsic, kernel, types
 from minigrad.kernels.threads import get_num_threads
@@ -42,6 +43,7 @@ _FAR = 1024  # bytes: beyond it, columns of A lie in a line each that nothing fe
 _PACKING = 20  # packing a panel takes as long as so many rows of products
 _READING = 1.5  # reading a row of A, which another core may have written, takes as long as so many panels of products
 _LEAST = 16  # rows and columns from which on tiles pay
+_LARGE = 1 << 28  # products from which on splitting factors for a matrix unit pays
 _LONG = 6  # factors so many times as large as the result are cut along the sum,
 _NEAR = 3 << 19  # if they have fewer numbers than this: a core's second-level cache may still hold its half
 
@@ -222,8 +224,13 @@ def _work(a: Array, c: Array) -> int:
     return 2 * c.size * a.shape[-1] // _FLOPS_PER_NS
 
 
+def _splits(m: int, n: int, k: int) -> bool:
+    """Is a product large enough for a matrix unit, and is there one?"""
+    return m * n * k >= _LARGE and min(m, n) >= amx.TALL and k >= amx.STEP and amx.served()
+
+
 def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int) -> None:
-    """The product by `_blocks`, one block of C for each thread.
+    """The product by tiles, on a matrix unit where there is one and it pays, one block of C for each thread.
 
     Where columns of A^T and rows of B are many and C is small, as for the gradient of a weight, these are cut in two,
     and the threads take halves: they are rows of a batch, which kernels before have cut in the same way, so that each
@@ -232,18 +239,23 @@ def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Arra
     (m, k), n = a.shape, b.shape[1]
     parts = 2 if left[0] == _TRANSPOSED and _LONG * m * n < k * (m + n) < _NEAR else 1
     down, across = _grid(m, n, max(get_num_threads() // parts, 1))
+    count = parts * down * across
     rows, columns = -(-m // down), -(-n // (LANES * across)) * LANES
-    long = -(-k // parts)
-    depth = -(-long // -(-long // _DEPTH))
-    width = min(columns, _PANELS // depth * LANES)
+    if _splits(m, n, k):
+        kernel, room, how = amx.blocks, amx.ROOM, list[int]()
+        rows = -(-rows // amx.TALL) * amx.TALL
+    else:
+        long = -(-k // parts)
+        depth = -(-long // -(-long // _DEPTH))
+        kernel, room, how = _blocks, _ROOM, [depth, min(columns, _PANELS // depth * LANES)]
     result, stride = c, c_stride
     if parts > 1:
         result, stride = calls.scratch(parts * m * n, "parts of a sum").reshape(parts, m, n), n
     calls.over_rows(
-        _blocks, parts * down * across, _work(a, c),
+        kernel, count, _work(a, c),
         a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
-        result.ctypes.data, _FLOAT * stride, m, n, k, across, rows, columns, depth, width, parts, down * across,
-        _FLOAT * m * n, calls.scratch(parts * down * across * _ROOM),
+        result.ctypes.data, _FLOAT * stride, m, n, k, across, rows, columns, *how, parts, down * across,
+        _FLOAT * m * n, calls.scratch(count * room),
     )  # fmt: skip
     if parts > 1:
         calls.over_rows(_added, m, 0.3 * m * n, result, c)

@@ -185,7 +185,7 @@ def _move(typing: Any, to: Any, source: Any) -> Any:
 
 
 @intrinsic
-def _turn(typing: Any, to: Any, down: Any, source: Any, stride: Any) -> Any:
+def exchange(typing: Any, to: Any, down: Any, source: Any, stride: Any) -> Any:
     """A block of VECTOR x VECTOR numbers, exchanged in registers: four times halves of growing size change places."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -280,7 +280,7 @@ def pack(to, b, stride, plain, columns, count):
         for j in range(0, whole, VECTOR):
             target, source = to + j // LANES * panel + 4 * (j % LANES), b + j * stride
             for k in range(0, blocks, VECTOR):
-                _turn(target + 4 * LANES * k, 4 * LANES, source + 4 * k, stride)
+                exchange(target + 4 * LANES * k, 4 * LANES, source + 4 * k, stride)
             for k in range(blocks, count):
                 for i in range(VECTOR):
                     _put(target + 4 * (LANES * k + i), _number(source + i * stride + 4 * k))
