@@ -45,7 +45,7 @@ def examine() -> list[Finding]:
     """Every finding; nothing that is missing here stops minigrad from computing on the CPU."""
     return [
         Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        *(_guarded(look) for look in (_threads, _blas, _kernels, _cache)),
+        *(_guarded(look) for look in (_threads, _blas, _products, _kernels, _cache)),
         *(
             _package(name, need, mend)
             for name, need, mend in (

@@ -10,7 +10,7 @@ from minigrad.cli import doctor, main, warmup
 def test_the_report_names_every_part(capsys):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
-    for part in ("python", "threads", "BLAS", "numba", "kernel cache", "torch", "CUDA driver", "graphviz"):
+    for part in ("python", "threads", "BLAS", "products", "numba", "kernel cache", "torch", "CUDA driver", "graphviz"):
         assert part in text
 
 
