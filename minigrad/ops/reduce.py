@@ -96,15 +96,17 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
 def _deviations(x: Tensor, dim: Dims, unbiased: bool, correction: int | None) -> tuple[Tensor, tuple[int, ...], float]:
     """x minus its mean over `dim`, the dimensions, and what the sum of squares is divided by.
 
-    In float64, as torch adds: float32 does not hold the square of what lies above 1.8e19, nor below 1e-23.
+    In the tensor's own dtype, where torch adds in float64 on a CPU: kernels, plans and the GPU compute in float32. It
+    does not hold the squares of deviations above 1.8e19 and below 1e-23.
     """
     if not dtypes.is_floating(x.array.dtype):
         raise TypeError(f"var and std need a floating tensor, got {dtypes.name(x.array.dtype)}: use .float()")
-    wide, dims = cast(x, dtype=dtypes.float64), normalise_dims(dim, x.array.ndim)
+    dims = normalise_dims(dim, x.array.ndim)
     less = (1 if unbiased else 0) if correction is None else correction
-    return wide - mean(wide, dims, keepdim=True), dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
+    return x - mean(x, dims, keepdim=True), dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
 
 
+@rounded_once
 def var(
     x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
 ) -> Tensor:
@@ -113,15 +115,16 @@ def var(
     Raises TypeError for integers.
     """
     centred, dims, count = _deviations(x, dim, unbiased, correction)
-    return cast(sum(centred * centred, dims, keepdim) / count, dtype=x.array.dtype)
+    return sum(centred * centred, dims, keepdim) / count
 
 
+@rounded_once
 def std(
     x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
 ) -> Tensor:
     """The square root of `var`; its gradient where all elements are equal is 0."""
     centred, dims, count = _deviations(x, dim, unbiased, correction)
-    return cast(norm(centred, dim=dims, keepdim=keepdim) / count**0.5, dtype=x.array.dtype)
+    return norm(centred, dim=dims, keepdim=keepdim) / count**0.5
 
 
 prod_op = op(
