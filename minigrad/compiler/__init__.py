@@ -194,13 +194,13 @@ def _constant(value: Any) -> Any:
         raise TypeError(
             f"compile: an array of shape {list(value.shape)} is an argument: pass a tensor, mg.from_numpy(array)"
         )
-    if isinstance(value, bool | int | float):
-        return type(value), repr(value)  # 1 == 1.0 == True, and NaN is not equal to itself
+    if isinstance(value, bool | int | float | np.generic):
+        return type(value), repr(value)  # 1 == 1.0 == True, 0.0 == -0.0, and NaN is not equal to itself
     try:
         hash(value)
     except TypeError:
         return _Same(value)
-    return value
+    return type(value), value
 
 
 def _changed(traced: Graph) -> Graph:

@@ -272,6 +272,12 @@ def test_arguments_that_are_no_tensors_have_plans_of_their_own():
     assert [scale(Times(k), x)[0].item() for k in (2.0, 3.0)] == [2.0, 3.0]
     power = compile(lambda x, k: x.long() ** k)
     assert [power(x, k).dtype for k in (1, 1.0, True)] == [mg.int64, mg.float32, mg.int64]
+    times = compile(lambda x, k: x.long() * k)
+    assert [times(x, k).dtype for k in (np.int64(1), np.float32(1), np.bool_(True))] == [mg.int64, mg.float32, mg.int64]
+    under = compile(lambda x, k: x / k)
+    assert [under(x, k)[0].item() for k in (0.0, -0.0, np.float32(0.0), np.float32(-0.0))] == [np.inf, -np.inf] * 2
+    assert [under(x, np.float32("nan")).isnan().all().item() for _ in range(2)] == [True, True]
+    assert len(under.plans) == 5
 
 
 def test_a_missing_argument_is_told_from_a_tensor_in_its_place():
