@@ -112,7 +112,8 @@ class Optimizer:
         return {"state": {index[id(p)]: dict(state) for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`. Raises ValueError when its groups or shapes are not this optimizer's."""
+        """Continue from `state_dict`: its values are copied, into the tensors that are there already, which compiled
+        steps have bound. Raises ValueError when its groups or shapes are not this optimizer's."""
         sizes = [len(group["params"]) for group in state_dict["param_groups"]]
         own = [len(group["params"]) for group in self.param_groups]
         if sizes != own:
@@ -124,9 +125,15 @@ class Optimizer:
         for position, values in state_dict["state"].items():
             parameter = parameters[int(position)]
             loaded[parameter] = {name: _restored(name, value, parameter) for name, value in values.items()}
-        self.state = loaded
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group.update({name: value for name, value in saved.items() if name != "params"})
+        with no_grad():
+            for parameter, values in loaded.items():
+                held = self.state.get(parameter, {})
+                values.update({name: _filled(held.get(name), value) for name, value in values.items()})
+            self.state = loaded
+            for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+                for name, value in saved.items():
+                    if name != "params":
+                        group[name] = _filled(group.get(name), value.clone() if isinstance(value, Tensor) else value)
 
     def __repr__(self) -> str:
         groups = (
@@ -157,6 +164,11 @@ def _restored(name: str, value: Any, parameter: Tensor) -> Tensor:
         raise ValueError(f"{name} of shape {list(array.shape)} does not fit a parameter of {list(parameter.shape)}")
     dtype = parameter.dtype if array.ndim else dtypes.float64
     return tensor(array, dtype=dtype, device=parameter.storage.device)
+
+
+def _filled(held: Any, value: Any) -> Any:
+    """The tensor that is held, filled with `value`; or `value` itself, where there is none of its shape."""
+    return held.copy_(value) if isinstance(held, Tensor) and held.shape == getattr(value, "shape", ()) else value
 
 
 class SGD(Optimizer):

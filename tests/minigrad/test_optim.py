@@ -72,6 +72,34 @@ def test_resuming_from_a_state_dict_is_exact(name, settings):
         np.testing.assert_array_equal(a.detach(), b.detach())
 
 
+def test_a_compiled_step_continues_from_a_loaded_state():
+    def prepared(rate):
+        parameter = nn.Parameter(mg.ones(3))
+        optimizer = optim.Adam([parameter], lr=mg.tensor(rate))
+
+        def step(x):
+            optimizer.zero_grad()
+            (parameter * x).square().sum().backward()
+            optimizer.step()
+
+        return parameter, optimizer, step
+
+    x = mg.tensor([1.0, 2.0, 3.0])
+    (there, first, eager), (here, second, other) = prepared(0.1), prepared(0.5)
+    compiled = mg.compile(other)
+    for step in (compiled, compiled, eager):
+        step(x)
+    with mg.no_grad():
+        here.copy_(there)
+    second.load_state_dict(first.state_dict())
+    for step in (eager, compiled):
+        step(x)
+    np.testing.assert_allclose(here.detach(), there.detach(), rtol=1e-6)
+    assert second.state[here]["step"].item() == 2
+    first.param_groups[0]["lr"].fill_(0.0)
+    assert second.param_groups[0]["lr"].item() == pytest.approx(0.1)
+
+
 def test_float32_parameters_stay_float32():
     for name in ("SGD", "Adam", "AdamW"):
         parameter = nn.Parameter(mg.ones(3))
