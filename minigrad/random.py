@@ -181,14 +181,19 @@ def randint(
     generator: Generator | None = None,
     device: str = "cpu",
 ) -> Tensor:
-    """int64 in [low, high), or [0, low). Raises ValueError for an empty range."""
+    """int64 in [low, high), or [0, low): each as likely as the others in ranges up to 2^48, of wider ones not every
+    number is drawn. Raises ValueError for an empty range."""
     from minigrad.ops import elementwise as e
 
     low = rules.integer(low, "randint: a bound")
     start, stop = (0, low) if high is None else (low, rules.integer(high, "randint: a bound"))
     if stop <= start:
         raise ValueError(f"randint: the range [{start}, {stop}) is empty")
-    numbers = rand(*size, generator=generator, dtype=dtypes.float64, device=device)
+    if stop - start <= 1 << 24:
+        numbers = rand(*size, generator=generator, dtype=dtypes.float64, device=device)
+    else:  # a word has 24 bits
+        high_bits, low_bits = rand(2, *size, generator=generator, dtype=dtypes.float64, device=device)
+        numbers = high_bits + 2.0**-24 * low_bits
     return e.cast(e.floor(numbers * float(stop - start)), dtype=dtypes.int64) + start
 
 

@@ -90,6 +90,11 @@ def test_permutations_and_integers_cover_their_range() -> None:
     assert set(mg.randint(3, size=(200,)).tolist()) == {0, 1, 2}
     with pytest.raises(ValueError, match="empty"):
         mg.randint(2, 2, (1,))
+    wide = mg.randint(-(2**39), 2**39, (1000,), generator=mg.Generator(0)).numpy()
+    for bit in range(40):
+        assert 400 < ((wide >> bit) & 1).sum() < 600
+    assert wide.min() < -(2**39) * 0.98
+    assert wide.max() > 2**39 * 0.98
 
 
 def test_multinomial_draws_in_proportion_and_without_repeats() -> None:
