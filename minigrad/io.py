@@ -28,6 +28,7 @@ _NAMES = {
 }  # fmt: skip
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _MAX_HEADER = 100_000_000
+_METADATA = "__metadata__"  # what stands under this name in a header is no tensor
 _SHARED = "minigrad.shared"  # metadata: {other name: name under which the tensor is stored}
 
 
@@ -41,7 +42,7 @@ def save_file(
     """Write tensors by name. A crash leaves the old file or the new one, never a broken one.
 
     Raises TypeError for what are no tensors by name, a dtype that the format does not have, and metadata that are not
-    strings.
+    strings; ValueError for the one name that the format keeps to itself.
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(f"save_file needs tensors by name, got {type(tensors).__name__}: pass model.state_dict()")
@@ -49,6 +50,10 @@ def save_file(
     owners: dict[tuple[Any, ...], str] = {}
     shared: dict[str, str] = {}
     for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"save_file needs tensors by name, got the key {name!r}: names are strings")
+        if name == _METADATA:
+            raise ValueError(f"a tensor cannot be called {_METADATA}: safetensors keeps its notes under that name")
         array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
         if array.dtype not in _NAMES:
             raise TypeError(f"{name}: safetensors cannot store {array.dtype}; it has {', '.join(_DTYPES)}")
@@ -68,7 +73,7 @@ def save_file(
 
 def _serialise(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> list[bytes]:
     """The file in pieces; wide dtypes first, so that every tensor is aligned."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     pieces, start = [], 0
     for name, array in sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
         data = np.ascontiguousarray(array).tobytes()
@@ -125,7 +130,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     Raises FormatError when the file is truncated or breaks the format, FileNotFoundError when it is not there.
     """
     data, header, start = _read(Path(path))
-    shared = _shared(path, header.pop("__metadata__", {}))
+    shared = _shared(path, header.pop(_METADATA, {}))
     tensors = {name: Tensor(_array(data, start, entry)) for name, entry in header.items()}
     for name, owner in shared.items():
         if owner not in tensors or name in tensors:
@@ -136,7 +141,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """The strings that a safetensors file carries beside its tensors."""
-    metadata = dict(_read(Path(path))[1].get("__metadata__", {}))
+    metadata = dict(_read(Path(path))[1].get(_METADATA, {}))
     metadata.pop(_SHARED, None)
     return metadata
 
@@ -179,10 +184,10 @@ def _read(path: Path) -> tuple[bytes, dict[str, Any], int]:
         raise broken(f"its header is not JSON ({error})") from None
     if not isinstance(header, dict):
         raise broken("its header is not a table of tensors")
-    metadata = header.get("__metadata__", {})
+    metadata = header.get(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise broken("its metadata are not strings by name")
-    entries = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    entries = [(name, entry) for name, entry in header.items() if name != _METADATA]
     spans = [(*_span(broken, name, entry), name) for name, entry in entries]
     expected = 0
     for first, last, name in sorted(spans):

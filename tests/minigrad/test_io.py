@@ -96,6 +96,11 @@ def test_what_cannot_be_stored_is_refused(tmp_path):
         io.save_file({"a": np.array([1j])}, tmp_path / "x")
     with pytest.raises(TypeError, match="metadata"):
         io.save_file({"a": mg.ones(1)}, tmp_path / "x", {"step": 3})
+    with pytest.raises(TypeError, match="got the key 1: names are strings"):
+        io.save_file({1: mg.ones(1)}, tmp_path / "x")
+    with pytest.raises(ValueError, match="cannot be called __metadata__"):
+        io.save_file({"__metadata__": mg.ones(1)}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
 
 
 def file_of(header, data=b""):
