@@ -111,7 +111,11 @@ class _Parser:
         if name.endswith(".grad") and name[:-5] in self.named:
             self.gradients[self.named[name[:-5]]] = edge
         elif name in self.named:
+            if self.named[name] not in self.constants:
+                raise ValueError(f"{name} is no parameter or constant: nothing can be written into it")
             self.mutations.append((Tensor(self.constants[self.named[name]]), edge))
+        elif name not in ("_", "_.grad"):  # what the graph itself does not read has no name
+            raise ValueError(f"nothing is called {name}")
 
     def _node(self, name: str, op: str, attrs: dict[str, Any], inputs: Any, outputs: Any) -> Node:
         node = Node(op, attrs, inputs, outputs)

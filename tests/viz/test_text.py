@@ -115,6 +115,8 @@ def test_two_nodes_of_one_name_stay_apart():
             "graph(x: f32[2]):\n    %0 = sum(x, dims=-(1, 2)) -> f32[]\n    return %0",
             r"line 2 .*-\(1, 2\) is no number",
         ),
+        ("graph(x: f32[2]):\n    x <- x\n    return x", "line 2 .*x is no parameter or constant"),
+        ("graph(x: f32[2]):\n    y <- x\n    return x", "line 2 .*nothing is called y"),
         (f"graph(x: f32[2]):\n    %0 = sum(x, dims={'-' * 200_000}1) -> f32[]\n    return %0", "line 2 .* too deeply"),
     ],
 )
