@@ -2,6 +2,7 @@
 
 import os
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,6 +24,16 @@ def _grow(start, stop, source, target, factor, shift, negative):
     for i in range(start, stop):
         value = source[i] * factor + np.float32(shift)
         target[i] = -value if negative else value
+
+
+@kernel
+def _late(start, stop, source, target):
+    """target = source reversed, plus 1; the last row is written long after the first one."""
+    for i in range(start, stop):
+        word = np.int64(i + 1)
+        for _ in range(50_000 * i):
+            word = word * 1664525 + 1013904223
+        target[i] = source[-1 - i] + np.float32(1 if word else 2)
 
 
 def chain(length, links, work):
@@ -55,6 +66,21 @@ def test_a_segment_computes_what_its_calls_do(count, work):
         result[:] = 0
         segment(*arguments)
         np.testing.assert_array_equal(result, expected)
+
+
+def test_a_call_waits_for_what_other_threads_write_before_it(count):
+    """Whether both are cut over the team, or only the first, or only the second."""
+    arrays = [np.zeros(6, np.float32) for _ in range(7)]
+    calls = Calls()
+    works = [native.TOGETHER, 10, native.TOGETHER, 10, native.TOGETHER, native.TOGETHER]
+    for (source, target), work in zip(pairwise(arrays), works, strict=True):
+        calls.over_rows(_late, 6, work, source, target)
+    ((segment, arguments),) = native.assemble(calls)
+    for _ in range(3):
+        for array in arrays[1:]:
+            array[:] = np.nan
+        segment(*arguments)
+        np.testing.assert_array_equal(arrays[-1], np.full(6, len(calls)))
 
 
 def test_calls_that_only_python_can_make_stay_between_segments():
