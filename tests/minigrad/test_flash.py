@@ -38,7 +38,7 @@ def normal(rng, *shape):
     alibi=st.booleans(),
     dropout=st.sampled_from([0.0, 0.3]),
     mask=st.sampled_from(["none", "keys", "all", "heads", "triangle"]),
-    layout=st.sampled_from(["C", "heads inside", "strided"]),
+    layout=st.sampled_from(["C", "heads inside", "strided", "backwards"]),
     seed=st.integers(0, 99),
 )
 def test_kernels_equal_the_reference(
@@ -53,6 +53,8 @@ def test_kernels_equal_the_reference(
             return normal(rng, batch, h, t, width)
         if layout == "heads inside":
             return normal(rng, batch, t, h, width).transpose(0, 2, 1, 3)
+        if layout == "backwards":
+            return normal(rng, batch, h, t, width)[:, ::-1, ::-1]
         return normal(rng, batch, h, t, 2 * width)[..., ::2]
 
     q, k, v = laid_out(heads, t_query, d), laid_out(kv_heads, t_key, d), laid_out(kv_heads, t_key, d_value)
@@ -83,6 +85,27 @@ def test_kernels_equal_the_reference(
     wanted = OPS["flash_attention_grad"].evaluate([g.astype(np.float64), *wide, *expected, *rest], attrs)
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5 * max(1.0, float(np.abs(b).max())))
+
+
+@pytest.mark.parametrize("shown", ["from the start", "to the end", "here and there", "none"])
+def test_one_query_reads_what_its_mask_shows(shown):
+    """Whatever stands in the rest of a cache."""
+    rng = np.random.default_rng(5)
+    q, k, v = normal(rng, 3, 4, 1, 6), normal(rng, 3, 2, 37, 6), normal(rng, 3, 2, 37, 5)
+    place = np.arange(37)
+    masks = {
+        "from the start": place < 20,
+        "to the end": place >= 20,
+        "here and there": place % 3 == 1,
+        "none": place < 0,
+    }
+    mask = np.stack([masks[shown], place < 30, np.roll(masks[shown], 1)])[:, None, None]
+    attrs = {"scale": 0.4, "causal": False}
+    expected = OPS["flash_attention"].evaluate([a.astype(np.float64) for a in (q, k, v)] + [mask], attrs)
+    hidden = np.broadcast_to(~mask[:, 0, 0, None, :], (3, 2, 37))
+    k[hidden], v[hidden] = np.nan, np.inf
+    for got, wanted in zip(fast("flash_attention", [q, k, v, mask], attrs), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
 def tensors(rng, *shapes, dtype=mg.float32):
@@ -166,21 +189,26 @@ def test_the_number_of_threads_changes_nothing():
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
-def test_what_is_hidden_is_not_felt(bad):
-    """A key that the mask hides may hold anything."""
+@pytest.mark.parametrize(
+    ("bad", "hidden"),
+    [(np.nan, slice(80, None)), (np.inf, slice(80, None)), (1e30, slice(80, None)), (3e38, slice(20, 60, 3))],
+)
+def test_what_is_hidden_is_not_felt(bad, hidden):
+    """Keys and values that the mask hides may hold anything at the end, and any number between others."""
     rng = np.random.default_rng(4)
     q, k, v, g = (normal(rng, 1, 2, 100, 16) for _ in range(4))
-    poisoned = k.copy()
-    poisoned[:, :, 80:] = bad
-    attrs, mask = {"scale": 0.25, "causal": False}, np.arange(100)[None, None, None] < 80
+    poisoned = k.copy(), v.copy()
+    attrs, mask = {"scale": 0.25, "causal": False}, np.ones((1, 1, 1, 100), bool)
+    mask[..., hidden] = False
+    for array in poisoned:
+        array[:, :, hidden] = bad
     out, lse = fast("flash_attention", [q, k, v, mask], attrs)
-    again, lse_again = fast("flash_attention", [q, poisoned, v, mask], attrs)
+    again, lse_again = fast("flash_attention", [q, *poisoned, mask], attrs)
     np.testing.assert_array_equal(out, again)
     np.testing.assert_array_equal(lse, lse_again)
     for a, b in zip(
         fast("flash_attention_grad", [g, q, k, v, out, lse, mask], attrs),
-        fast("flash_attention_grad", [g, q, poisoned, v, out, lse, mask], attrs),
+        fast("flash_attention_grad", [g, q, *poisoned, out, lse, mask], attrs),
         strict=True,
     ):
         np.testing.assert_array_equal(a, b)

@@ -150,6 +150,24 @@ def test_softmax_of_a_row_of_minus_infinity_is_nan_like_torch():
     assert np.isnan(got).all()
 
 
+def test_the_loss_beside_classes_that_are_ruled_out_is_finite():
+    """Logits of minus infinity; such a class must not be the target, nor take part in label smoothing."""
+    attrs = {"ignore_index": None, "label_smoothing": 0.0, "reduction": "mean"}
+    logits, ids = np.random.default_rng(0).standard_normal((4, 9)).astype(np.float32), np.array([0, 2, 8, 0])
+    logits[:, 3:6] = -np.inf
+    loss, log_probs = fast("cross_entropy", [logits, ids], attrs)
+    (gradient,) = fast("cross_entropy_grad", [np.asarray(1, np.float32), logits, ids, log_probs], attrs)
+    wide = logits.astype(np.float64)
+    expected = OPS["cross_entropy"].evaluate([wide, ids], attrs)
+    (wanted,) = OPS["cross_entropy_grad"].evaluate([np.asarray(1.0), wide, ids, expected[1]], attrs)
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(gradient, wanted, atol=1e-7)
+    x, weight = np.abs(logits[:, :2]), np.ones((9, 2), np.float32)
+    weight[3:6] = -np.inf
+    (projected,) = fast("linear_cross_entropy", [x, weight, ids], attrs)
+    np.testing.assert_allclose(projected, np.log(6), rtol=1e-6)
+
+
 def test_layer_norm_passes_nan_on():
     x = np.ones((4, 8), np.float32)
     x[2, 3] = np.nan
