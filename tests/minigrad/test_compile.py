@@ -194,6 +194,11 @@ def test_a_cache_takes_an_entry_in_place():
     np.testing.assert_array_equal(total.numpy(), 10)
     ((plan, _),) = append.plans.values()
     assert np.shares_memory(plan.values[plan.graph.mutations[0][1]], cache.numpy())
+    append(mg.full((3,), 9.0), mg.tensor(-1))
+    np.testing.assert_array_equal(cache.numpy(), [[1] * 3, [2] * 3, [3] * 3, [9] * 3])
+    for outside in (4, -5):
+        with pytest.raises(IndexError, match="a position to be written is out of range"):
+            append(mg.full((3,), 7.0), mg.tensor(outside))
 
 
 def test_new_memory_of_a_parameter_is_noticed():

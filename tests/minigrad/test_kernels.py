@@ -145,6 +145,24 @@ def test_softmax_treats_nan_and_infinities_as_numpy_does(bad):
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", ["softmax", "cross_entropy", "linear_cross_entropy"])
+def test_rows_without_a_positive_number_have_a_peak_too(name):
+    arrays, attrs = inputs(name, (4, 9), 0)
+    arrays[0] = -200 * np.abs(arrays[0])
+    if name.startswith("linear"):
+        arrays[1] = np.abs(arrays[1])
+    expected = OPS[name].evaluate([a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays], attrs)
+    for got, wanted in zip(fast(name, arrays, attrs), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("dims", [(1,), (0, 2), (1, 2)])
+def test_a_sum_over_other_dimensions_than_the_first_is_left_to_numpy(dims):
+    x = np.ones((2, 3, 4), np.float32)
+    total = np.empty(np.sum(x, axis=dims).shape, np.float32)
+    assert kernels.bind(OPS["sum"], [x], [total], {"dims": dims, "keepdim": False}) is None
+
+
 def test_softmax_of_a_row_of_minus_infinity_is_nan_like_torch():
     (got,) = fast("softmax", [np.full((2, 5), -np.inf, np.float32)], {"dim": 1})
     assert np.isnan(got).all()
