@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.protocol import NotProvided
+from conformance.protocol import NotProvided, Refused
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ def true(what: str, condition: Any, got: Any = None, expected: Any = None) -> Ev
 
 
 def refused(what: str, action: Callable[[], Any]) -> Evidence:
-    """`action` must raise, whatever the exception's class; `NotProvided` passes through."""
+    """`action` must raise, whatever the exception's class; `NotProvided` passes through unless it is `Refused`."""
     try:
         action()
-    except NotProvided:
-        raise
     except Exception as error:
+        if isinstance(error, NotProvided) and not isinstance(error, Refused):
+            raise
         return true(what, True, got=f"{type(error).__name__}: {error}", expected="an error")
     return true(what, False, got="accepted", expected="an error")
 

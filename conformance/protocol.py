@@ -30,6 +30,10 @@ class NotProvided(Exception):
     """The implementation has no such role, option or output. Counted and shown, never a pass."""
 
 
+class Refused(NotProvided):
+    """It has the role, and its constructor raises for these values: what claims about refusals ask for."""
+
+
 @runtime_checkable
 class Subject(Protocol):
     """One built component. `dtype` is what it computes in; `attributes` are probed conventions.

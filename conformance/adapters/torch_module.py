@@ -21,7 +21,7 @@ from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.torch_subject import TorchSubject
-from conformance.protocol import NotProvided
+from conformance.protocol import NotProvided, Refused
 
 _ATTEND = ("encoder_layer", "decoder_layer", "multi_head_attention", "grouped_query_attention", "self_attention")
 """Roles whose inputs are laid out as the attention in them takes them."""
@@ -73,11 +73,17 @@ class TorchModuleImplementation:
                 found.add(resolution.role)
                 yield resolution
         for name in MODELS:
-            if role in (None, name) and _takes_tokens(cls, name):
-                try:
-                    yield Resolution(cls, name)
-                except Exception as error:
-                    self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
+            if role not in (None, name) or not _takes_tokens(cls, name, constructor):
+                continue
+            try:
+                resolution = Resolution(cls, name)
+            except Exception as error:
+                self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
+                continue
+            if resolution.runs:
+                yield resolution
+            else:
+                self.unresolved.append(f"  the whole as {name}: it cannot be run on token ids (B, T) alone")
 
     def _lay_out_positions(self) -> None:
         """In a whole model codes are tested in the layout in which it hands them their input: that of its attention, or
@@ -118,10 +124,12 @@ class TorchModuleImplementation:
             return self.resolutions[role].build(config)
         except NotProvided:
             alone = self._alone(role)
-            if alone is not None:
-                with suppress(Unresolved):  # its own constructor refuses these sizes as well
-                    return alone.build(config)
-            raise
+            if alone is None:
+                raise
+            try:
+                return alone.build(config)
+            except Unresolved as error:  # not other parts of the model: its own constructor
+                raise Refused(f"{alone.cls.__name__} refuses it: {error}") from error
 
     def _alone(self, role: str) -> Resolution | None:
         """The class of a whole model's component, constructed by itself: for sizes and options that the model refuses.
@@ -158,8 +166,10 @@ def _handed_turned(codes: Resolution, attending: Resolution) -> bool | None:
     return axes[0] != axes[1]
 
 
-def _takes_tokens(cls: type[nn.Module], role: str) -> bool:
-    """Whether forward has the inputs of a whole model's role."""
+def _takes_tokens(cls: type[nn.Module], role: str, constructor: Constructor) -> bool:
+    """Whether it has the inputs and the vocabularies of a whole model's role."""
+    if role == "encoder_decoder" and not {"src_vocab", "tgt_vocab"} <= constructor.known:
+        return False
     try:
         names = Call(cls, role).names
     except Unresolved:

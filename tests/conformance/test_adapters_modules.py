@@ -133,6 +133,18 @@ class Raises(UnreadableNames):
         raise RuntimeError("broken on purpose")
 
 
+class DistanceBiased(CORRECT["SeparateProjections"]):
+    """Adds a number for each distance to the scores."""
+
+    def __init__(self, model_dimension, number_of_heads, dropout=0.0):
+        super().__init__(model_dimension, number_of_heads, dropout)
+        self.register_buffer("slopes", 2.0 ** -torch.arange(1.0, number_of_heads + 1))
+
+    def scores(self, q, k):
+        distances = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
+        return super().scores(q, k) - self.slopes[:, None, None] * distances.abs()
+
+
 class RotaryTablesAlone(CORRECT["RotaryTables"]):
     """No function of this file rotates by them."""
 
@@ -144,6 +156,7 @@ class RotaryTablesAlone(CORRECT["RotaryTables"]):
         (UnreadableCall, "forward needs"),
         (UnreadableNames, "names its layers"),
         (Raises, "broken on purpose"),
+        (DistanceBiased, "has slopes: scores that depend on the distance"),
         (RotaryTablesAlone, "no function of"),
         (nn.Identity, "plays none of the roles"),
     ],

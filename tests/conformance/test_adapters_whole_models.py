@@ -100,6 +100,11 @@ def test_sinusoids_are_found_by_their_name() -> None:
     assert "sinusoidal_positions" in TorchModuleImplementation(models.WrappedEncoder).roles
 
 
+def test_an_odd_width_that_a_component_refuses_is_refused_by_the_model() -> None:
+    found = verdicts(models.WrappedEncoder, "sinusoidal_positions")
+    assert found["odd-width-is-exact-or-refused"] is Verdict.PASS
+
+
 def test_dropout_that_the_model_does_not_hand_on_is_set_on_its_part() -> None:
     implementation = TorchModuleImplementation(models.WrappedEncoder)
     for rate in (0.0, 0.4):
@@ -121,6 +126,39 @@ def test_the_class_alone_serves_where_the_model_has_no_option() -> None:
     subject = TorchModuleImplementation(GPT).build("layer_norm", {"d_model": 5, "eps": 0.5})
     x = np.ones((1, 1, 5)) * np.arange(5)
     np.testing.assert_allclose(subject(x=x)["out"], (x - 2.0) / np.sqrt(2.0 + 0.5), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cls", "why"),
+    [
+        (models.MaskedByItsCallerLanguageModel, "without mask MaskedByItsCallerLanguageModel hides not what"),
+        (models.MaskedByItsCaller, "without tgt_mask, src_padding_mask MaskedByItsCaller hides not what"),
+        (models.SequenceFirstTranslator, "it cannot be run on token ids (B, T) alone"),
+    ],
+)
+def test_a_model_that_leaves_to_its_caller_what_its_role_does_is_not_tested_as_a_whole(
+    cls: type[nn.Module], why: str
+) -> None:
+    found = verdicts(cls, "decoder_lm", "encoder_decoder")
+    assert set(found.values()) == {Verdict.NOT_PROVIDED}
+    assert [line for line in TorchModuleImplementation(cls).unresolved if "  the whole as" in line and why in line]
+
+
+def test_a_model_that_decides_the_width_of_its_gated_network_keeps_its_claims() -> None:
+    found = verdicts(models.MultipliedLanguageModel, "decoder_lm", "swiglu")
+    assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
+    for claim in ("decoder-lm-formula", "decoder-lm-is-causal", "swiglu-formula"):
+        assert found[claim] is Verdict.PASS
+
+
+def test_more_positions_than_a_model_without_an_option_for_them_has_are_not_provided() -> None:
+    implementation = TorchModuleImplementation(models.EncoderOfFixedLength)
+    implementation.build("sinusoidal_positions", {"d_model": 6, "max_len": 3000})  # the class alone has the option
+    found = implementation.resolutions["sinusoidal_positions"]
+    with pytest.raises(NotProvided, match="does not serve 3000 positions"):
+        found.build({"d_model": 6, "max_len": 3000})
+    claims = verdicts(models.EncoderOfFixedLength, "sinusoidal_positions")
+    assert claims["sinusoid-is-defined-at-any-length"] is Verdict.PASS
 
 
 def said(cls: type[nn.Module], subject: str) -> list[str]:

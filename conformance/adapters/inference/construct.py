@@ -41,7 +41,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         *("hidden_dropout", "resid_dropout", "residual_dropout", "attention_probs_dropout_prob"),
         *("hidden_dropout_prob", "drop_rate"),
     ),
-    "d_k": ("d_k", "head_dim", "dim_head", "key_dim", "d_head", "head_size", "d_key", "dim_k"),
+    "d_k": ("d_k", "head_dim", "dim_head", "key_dim", "d_head", "head_size", "d_key", "dim_k", "d_kv"),
     "d_v": ("d_v", "value_dim", "d_value", "dim_v"),
     "max_len": (
         *("max_len", "max_seq_len", "max_length", "block_size", "context_length", "max_position_embeddings"),
@@ -62,7 +62,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "tgt_vocab": (
         *("tgt_vocab_size", "tgt_vocab", "target_vocab_size", "trg_vocab_size", "n_tgt_vocab", "n_trg_vocab"),
-        *("dec_voc_size", "target_vocab", "decoder_vocab_size"),
+        *("dec_voc_size", "target_vocab", "decoder_vocab_size", "trg_vocab", "output_vocab_size"),
     ),
     "pad_id": (
         *("pad_id", "pad_idx", "padding_idx", "pad_token_id", "pad_token", "pad_index", "src_pad_idx", "trg_pad_idx"),
@@ -75,7 +75,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "n_layers": (
         *("n_layers", "num_layers", "n_layer", "num_hidden_layers", "layers", "depth", "num_blocks", "n_blocks"),
-        *("nlayers", "num_decoder_layers", "num_encoder_layers", "encoder_layers", "decoder_layers"),
+        *("nlayers", "num_decoder_layers", "num_encoder_layers", "encoder_layers", "decoder_layers", "n"),
     ),
     "batch_first": ("batch_first",),
     "causal": ("causal", "is_causal", "masked"),

@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from conformance.adapters.inference import parameters as p
+from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.inference.probes import TK, TQ, B
 from conformance.adapters.inference.stacks import decoder_lm_layouts, encoder_decoder_layouts
 
@@ -29,6 +30,8 @@ def resolve_language_model(found: Resolution, module: nn.Module) -> None:
     ids = np.random.default_rng(1).integers(0, found.settings["vocab"], (B, TQ))
     inputs: dict[str, Any] = {"ids": ids, "chunks": _chunks(found, layouts, ids)} if cached else {"ids": ids}
     fits = found.fit(layouts, inputs)
+    if not fits and found.conventions.call.masks and _sees_the_future(found, inputs):
+        raise _masked_by_its_caller(found)
     if fits and found.fixed.get("rope") and not cached:
         subject = found.subject(found.settings, found.conventions)
         try:
@@ -56,4 +59,27 @@ def resolve_encoder_decoder(found: Resolution, module: nn.Module) -> None:
     sides = {"src": (found.settings["src_vocab"], TK), "tgt": (found.settings["tgt_vocab"], TQ)}
     ids = {name: rng.integers(2, vocab, (B, length)) for name, (vocab, length) in sides.items()}
     ids["src"][0, -2:] = ids["tgt"][1, -1:] = found.settings["pad_id"]
-    found.fit(encoder_decoder_layouts(module, found.settings), ids)
+    if not found.fit(encoder_decoder_layouts(module, found.settings), ids) and found.conventions.call.masks:
+        raise _masked_by_its_caller(found)
+
+
+def _sees_the_future(found: Resolution, inputs: dict[str, Any]) -> bool:
+    """Whether the last token changes what is said before it; a model that cannot be run counts as one."""
+    last = inputs["ids"].copy()
+    last[:, -1] = (last[:, -1] + 1) % found.settings["vocab"]
+    subject = found.subject(found.settings, found.conventions, random=True)
+    try:
+        before, after = (subject(**{**inputs, "ids": ids})["out"][:, :-1] for ids in (inputs["ids"], last))
+    except Exception:
+        return True
+    return float(np.abs(after - before).max()) > 1e-6
+
+
+def _masked_by_its_caller(found: Resolution) -> Unresolved:
+    """The roles of whole models hide padding and future by themselves: others would fail for what they leave to it."""
+    call = found.conventions.call
+    inputs = " and ".join(name for meaning, name in call.names.items() if meaning in ("ids", "src", "tgt"))
+    return Unresolved(
+        f"without {', '.join(call.masks)} {found.cls.__name__} hides not what the role hides: write a subclass whose "
+        f"forward takes {inputs} alone and makes the masks"
+    )

@@ -298,8 +298,9 @@ def swiglu_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[str, L
         gates = [k for k in rest if {"gate", "g"} & set(k.words) or re.search(r"(w|fc|linear)_?1\b", k.pattern.lower())]
         gate = gates[0] if len(gates) == 1 else rest[0]
         up = rest[1] if gate is rest[0] else rest[0]
-        layout = with_bias("gate_proj", gate, stored) | with_bias("up_proj", up, stored)
-        yield "gate, up and down by name", layout | with_bias("down_proj", down[0], stored)
+        inner = partial(units, inner=stored, dim=0)
+        layout = with_bias("gate_proj", gate, inner) | with_bias("up_proj", up, inner)
+        yield "gate, up and down by name", layout | with_bias("down_proj", down[0], partial(units, inner=stored, dim=1))
 
 
 def norm_layouts(module: nn.Module, bias: bool) -> Iterator[tuple[str, Layout]]:

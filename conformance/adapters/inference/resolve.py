@@ -207,6 +207,13 @@ class Resolution:
                     f"{self.constructor.whole.cls.__name__} cannot be built in this size: {error}"
                 ) from error
             raise
+        if self.role == "sinusoidal_positions" and "max_len" not in self.constructor.known:
+            try:
+                subject(x=np.zeros((1, settings["max_len"], settings["d_model"])))
+            except Exception as error:
+                raise NotProvided(
+                    f"{self.cls.__name__} does not serve {settings['max_len']} positions here, and has no option for it"
+                ) from error
         if self.role == "embedding" and settings["padding_idx"] != getattr(subject.module, "padding_idx", None):
             raise NotProvided(f"{self.cls.__name__} has its own padding_idx, {subject.module.padding_idx}")
         return subject

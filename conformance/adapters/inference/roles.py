@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +85,12 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
         role = "decoder_layer" if call.form == "context" or len(attentions) > 1 else "encoder_layer"
         return Fact("role", role, f"attention, {len(norms)} norms; forward takes {call.form}")
     if is_attention(module) or "n_heads" in options or any(attention_layouts(module, SIZES, output=False)):
+        distance = _biased_by_distance(cls, module)
+        if distance:
+            raise Unresolved(
+                f"{name} has {distance}: scores that depend on the distance of words are in no role; write a class "
+                "with build(role, config)"
+            )
         if "cache" in call.names and _returns_cache(module, call):
             return Fact("role", "cached_attention", f"forward takes {call.names['cache']}")
         if "n_kv_heads" in options or shares_key_heads(module, SIZES):
@@ -106,6 +114,12 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
         f"{name} plays none of the roles {', '.join(SUPPORTED)} that can be inferred: name one as file.py:{name}@role, "
         "or write a class with build(role, config)"
     )
+
+
+def _biased_by_distance(cls: type[nn.Module], module: nn.Module) -> str:
+    """The option, parameter or buffer of attention whose scores depend on the distance of words; empty if none."""
+    named = chain(inspect.signature(cls).parameters, dict(module.named_parameters()), dict(module.named_buffers()))
+    return next((name for name in named if re.search(r"relative|rel_?(pos|bias|emb)|alibi|slopes", name.lower())), "")
 
 
 def _returns_cache(module: nn.Module, call: Call) -> bool:

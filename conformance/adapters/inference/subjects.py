@@ -48,7 +48,10 @@ class Conventions:
         return replace(self, layout=layout, bare=bare, residual=residual)
 
 
-UNITS = ("linear1.weight", "linear1.bias", "linear2.weight")
+UNITS = (
+    *("linear1.weight", "linear1.bias", "linear2.weight"),
+    *("gate_proj.weight", "gate_proj.bias", "up_proj.weight", "up_proj.bias", "down_proj.weight"),
+)
 """Parameters of hidden units, of which a module may have more than asked for: the surplus is held at zero."""
 
 

@@ -46,8 +46,10 @@ class Attention(nn.Module):
         v = split(self.wv(x), self.kv_heads)
         if past is not None:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
-        visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(start)
-        return self.wo(merge(F.scaled_dot_product_attention(q, k, v, visible, enable_gqa=True))), (k, v)
+        return self.wo(merge(F.scaled_dot_product_attention(q, k, v, self.visible(q, k), enable_gqa=True))), (k, v)
+
+    def visible(self, q, k):
+        return torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
 
 
 class Gated(nn.Module):
@@ -127,6 +129,22 @@ class RestartedLanguageModel(SteppedLanguageModel):
             layer.attention.rotated = lambda x, start, rotated=layer.attention.rotated: rotated(x, 0)
 
 
+class MaskedByItsCallerLanguageModel(LanguageModel):
+    """Hides the future only with the mask that it is given."""
+
+    def forward(self, tokens, mask=None):
+        for layer in self.layers:
+            layer.attention.visible = lambda q, k: mask
+        return super().forward(tokens)[0]
+
+
+class MultipliedLanguageModel(LanguageModel):
+    """The gated network decides its width: a multiple of 8, as LLaMA's does."""
+
+    def __init__(self, vocab_size, dim, n_layers, n_heads, n_kv_heads):
+        super().__init__(vocab_size, dim, n_layers, n_heads, n_kv_heads, 8 * (8 * dim // 24 + 1))
+
+
 class Translator(nn.Module):
     """The documents' encoder-decoder around torch's stacks; both sides are masked inside."""
 
@@ -178,6 +196,21 @@ class OverwrittenPadding(Translator):
         super().initialise()
         for table in (self.src_embed, self.tgt_embed):
             nn.init.xavier_uniform_(table.weight)
+
+
+class MaskedByItsCaller(Translator):
+    def forward(self, src, tgt, tgt_mask=None, src_padding_mask=None):
+        memory = self.encoder(self.embedded(self.src_embed, src), src_key_padding_mask=src_padding_mask)
+        return self.generator(self.decoder(self.embedded(self.tgt_embed, tgt), memory, tgt_mask))
+
+
+class SequenceFirstTranslator(Translator):
+    """Takes and returns (T, B)."""
+
+    def forward(self, src, tgt):
+        if src.shape[1] != tgt.shape[1]:
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        return super().forward(src.T, tgt.T).transpose(0, 1)
 
 
 class PreNorm(nn.Module):
@@ -234,6 +267,16 @@ class SinusoidalEmbedding(nn.Module):
         return x + self.codes[: x.shape[1]]
 
 
+class PositionCodes(SinusoidalEmbedding):
+    """Gives the codes of a table of its own length, for the caller to add."""
+
+    def __init__(self, d_model, max_len=64):
+        super().__init__(d_model, max_len)
+
+    def forward(self, x):
+        return self.codes[None, : x.shape[1]]
+
+
 class WrappedEncoder(nn.Module):
     def __init__(self, vocab, d_model, h, n_layers, d_ff, max_len, dropout=0.1):
         super().__init__()
@@ -275,6 +318,21 @@ class CodesTurnedAround(CodesAlongTheBatch):
 class SinusoidalEmbeddingAlongTheFirstAxis(SinusoidalEmbedding):
     def forward(self, x):
         return x + self.codes[: len(x), None]
+
+
+class EncoderOfFixedLength(WrappedEncoder):
+    """No option says how many positions there are."""
+
+    def __init__(self, vocab, d_model, h, n_layers, d_ff, dropout=0.1):
+        super().__init__(vocab, d_model, h, n_layers, d_ff, 64, dropout)
+        self.positions = PositionCodes(d_model)
+
+    def forward(self, ids, mask=None):
+        x = self.table(ids)
+        x = x + self.positions(x)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
 
 
 class CausalAttention(DroppingAttention):
