@@ -10,6 +10,7 @@ from minigrad import functional as F
 from minigrad import kernels, nn, random
 from minigrad.compiler import compile
 from minigrad.kernels import threads
+from minigrad.kernels.numba.dropout import threshold
 from minigrad.ops.registry import OPS
 
 
@@ -43,6 +44,13 @@ def test_the_kernel_drops_what_the_generator_says(shape, p, key, turned, added):
     expected = x * factors(shape, p, *key)
     y = fast(given, key, p, residual) if added else fast(given, key, p)
     np.testing.assert_allclose(y, residual + expected if added else expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-9, 0.1, 0.25, 1 / 3, 0.9, 1 - 2**-24])
+def test_the_first_number_that_the_kernel_keeps_is_the_first_that_is_not_below_p(p):
+    first = threshold(p)[0]
+    assert np.float32(first * 2.0**-24) >= np.float32(p)
+    assert np.float32((first - 1) * 2.0**-24) < np.float32(p)
 
 
 def test_nan_and_infinity_stay_where_they_are_dropped():

@@ -163,6 +163,13 @@ def test_a_sum_over_other_dimensions_than_the_first_is_left_to_numpy(dims):
     assert kernels.bind(OPS["sum"], [x], [total], {"dims": dims, "keepdim": False}) is None
 
 
+def test_the_first_nan_is_the_largest_as_in_numpy():
+    x = np.random.default_rng(0).standard_normal((5, 40)).astype(np.float32)
+    x[1, [7, 30]], x[2, [0, 39]], x[3, [3, 20]], x[4] = np.nan, np.nan, np.inf, -np.inf
+    (got,) = fast("argmax", [x], {"dim": 1, "keepdim": False})
+    np.testing.assert_array_equal(got, np.argmax(x, axis=1))
+
+
 def test_softmax_of_a_row_of_minus_infinity_is_nan_like_torch():
     (got,) = fast("softmax", [np.full((2, 5), -np.inf, np.float32)], {"dim": 1})
     assert np.isnan(got).all()
