@@ -8,7 +8,8 @@ call, what it changes in place is written back, and gradients that it leaves app
 there unless it forgets them first. What is no tensor is a constant of the plan: arguments are told apart by value or
 identity, but what Python reads of the outside (the mode that `module.eval()` sets, a global) stays as it was when the
 plan was made. A call whose arguments share memory that the function changes runs eagerly, and so does one of a function
-that changes a reshaped tensor in place, or what it was reshaped from, where strides decide whether that is a copy.
+that changes a reshaped tensor in place, or what it was reshaped from, where strides decide whether that is a copy, and
+one that `find_nan` or `watching` look at, which want to see every op.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad import kernels
 from minigrad.autograd import no_grad
 from minigrad.compiler.epilogue import fuse_epilogues
 from minigrad.compiler.fusion import fuse_elementwise
@@ -78,7 +80,7 @@ class Compiled:
         self.__doc__ = function.__doc__
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if state.recorder is not None:
+        if state.recorder is not None or state.backward_watch is not None or kernels.watched():
             return self.function(*arguments, **keywords)
         tensors: Sequence[Tensor] = arguments
         others = None

@@ -160,6 +160,11 @@ def watch(watcher: Watcher) -> Iterator[None]:
         _watcher = before
 
 
+def watched() -> bool:
+    """Does anyone want to see every op?"""
+    return _watcher is not None
+
+
 def _watched(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
     global _watcher
     watcher, _watcher = _watcher, None

@@ -152,6 +152,18 @@ def test_the_module_is_named():
         Model()(mg.ones(2))
 
 
+def test_compiled_functions_are_looked_into():
+    step = mg.compile(lambda x: (mg.log(x) * 2.0).sum())
+    x = mg.tensor([-1.0, 2.0])
+    assert np.isnan(step(x).item())
+    assert find_nan(step, x).op == "log"
+    steps = []
+    gradient = mg.compile(lambda x: mg.grad((x * x).sum(), x))
+    with watching(steps.append):
+        gradient(mg.ones(2, requires_grad=True))
+    assert [step.node.op for step in steps] == ["sum", "mul", "leaf"]
+
+
 def test_masks_and_finite_programs_are_no_findings():
     x = mg.randn(3, 3, requires_grad=True)
     hidden = mg.tensor(np.triu(np.ones((3, 3), bool), 1))
