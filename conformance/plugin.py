@@ -29,8 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SPEC",
         default=None,
         help="implementation to test: minigrad (default), minigrad:reference, torch, reference, path/to/file.py:Class, "
-        "or package.module:Class, where Class is an nn.Module (Class@role where its names do not tell its role) or has "
-        "a method build(role, config)",
+        "or package.module:Class, where Class is an nn.Module (Class@role where its names do not tell its role), a "
+        "function that makes one, or has a method build(role, config)",
     )
     group.addoption(
         "--claims",

@@ -6,6 +6,7 @@
     reference                 the formulas of the documents in plain numpy
     path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
     package.module:Class      the same, importable
+    ...:function              a function that makes an nn.Module from sizes (make_model(...))
     ...:Class@role            an nn.Module in a role that its names do not tell (multi_head_attention, ...)
 
 An adapter module is imported only when its implementation is asked for, so that nothing else of this project gets
@@ -90,15 +91,15 @@ def resolve(text: str, folders: Sequence[str] = ()) -> Any:
     if spec.is_built_in:
         return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
     found = _find(_load(spec, folders), spec)
-    if _is_torch_module(found):
+    is_function = isinstance(found, FunctionType)
+    if _is_torch_module(found) or (is_function and "torch.nn" in sys.modules):
         adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
         return _made(
             spec, partial(adapter, found, spec.role or None), "write an adapter class with build(role, config) for it"
         )
-    if isinstance(found, FunctionType):
+    if is_function:
         raise SpecificationError(
-            f"--impl {text}: {spec.name} is a function; write a class around it: an nn.Module, or one with "
-            "build(role, config)"
+            f"--impl {text}: {spec.name} is a function; write a class with build(role, config) around it"
         )
     if not hasattr(found, "build"):
         raise SpecificationError(
@@ -111,7 +112,10 @@ def resolve(text: str, folders: Sequence[str] = ()) -> Any:
 
 
 def load_class(text: str) -> Any:
-    """The class that `text` names ("path/to/file.py:Class" or "package.module:Class"). Raises SpecificationError."""
+    """The class or function that `text` names ("path/to/file.py:Class" or "package.module:Class").
+
+    Raises SpecificationError.
+    """
     spec = parse(text)
     return _find(_load(spec, ()), spec)
 

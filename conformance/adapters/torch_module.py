@@ -6,7 +6,7 @@ called, where its parameters are, what its masks mean. Each fact has its evidenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from torch import nn
 
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
-from conformance.adapters.inference.facts import DOUBT, CannotRun, Fact, Unresolved, describe
+from conformance.adapters.inference.facts import DOUBT, CannotRun, Fact, NoRole, Unresolved, describe
 from conformance.adapters.inference.parts import PartOf, components, handed_axes, is_whole, whole_model
 from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
@@ -30,14 +30,15 @@ __all__ = ["Fact", "TorchModuleImplementation", "Unresolved"]
 
 
 class TorchModuleImplementation:
-    """A user's class in the role that it plays, or a whole model in the roles of its components.
+    """A user's class in the role that it plays, or a whole model in the roles of its components; a function that makes
+    modules serves as a class.
 
     Raises Unresolved, with what to write, when no role can be told. role: forces the role (of a whole model: picks
     the component). inference: the facts found; `notes` are their lines, `describe()` their text.
     """
 
-    def __init__(self, cls: type[nn.Module], role: str | None = None) -> None:
-        if not isinstance(cls, type):
+    def __init__(self, cls: Callable[..., nn.Module], role: str | None = None) -> None:
+        if isinstance(cls, nn.Module):
             raise Unresolved(f"{type(cls).__name__} is an instance; name the class, which is built in many sizes")
         self.name = cls.__name__
         self.unresolved: list[str] = []
@@ -48,7 +49,7 @@ class TorchModuleImplementation:
             whole = Resolution(cls, role)
             self.resolutions = {whole.role: whole}
 
-    def _components(self, cls: type[nn.Module], role: str | None) -> Iterator[Resolution]:
+    def _components(self, cls: Callable[..., nn.Module], role: str | None) -> Iterator[Resolution]:
         """The components of a whole model that play a role, the first of each role; none of a class that is a part."""
         try:
             constructor = Constructor(cls)
@@ -63,6 +64,9 @@ class TorchModuleImplementation:
             name = f"{path} ({type(part).__name__})"
             try:
                 resolution = Resolution(type(part), None, PartOf(constructor, path))
+            except NoRole:
+                self.unresolved.append(f"  {name}: it plays none of the roles")
+                continue
             except Exception as error:
                 mark = DOUBT if isinstance(error, CannotRun) else "  "
                 self.unresolved.append(f"{mark}{name}: {' '.join(str(error).split())}")
@@ -73,7 +77,7 @@ class TorchModuleImplementation:
                 found.add(resolution.role)
                 yield resolution
         for name in MODELS:
-            if role not in (None, name) or not _takes_tokens(cls, name, constructor):
+            if role not in (None, name) or not _takes_tokens(type(model), name, constructor):
                 continue
             try:
                 resolution = Resolution(cls, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch_subjects import models  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
-from conformance.adapters.torch_module import TorchModuleImplementation  # noqa: E402
+from conformance.adapters.torch_module import TorchModuleImplementation, Unresolved  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -64,7 +66,7 @@ def test_a_role_that_no_component_plays_is_not_provided() -> None:
         TorchModuleImplementation(GPT).build("swiglu", {"d_model": 6, "d_ff": 8})
 
 
-def verdicts(cls: type[nn.Module], *roles: str) -> dict[str, Verdict]:
+def verdicts(cls: Callable[..., nn.Module], *roles: str) -> dict[str, Verdict]:
     implementation = TorchModuleImplementation(cls)
     checks = [check for check in CHECKS.values() if {*roles} & {*check.roles}]
     return {check.claim: run_check(check, implementation, "quick").verdict for check in checks}
@@ -193,3 +195,33 @@ def test_a_component_that_raises_in_its_role_is_doubtful() -> None:
     ]
     assert len(doubts) == 1
     assert "running ExchangedDecoderLayer as decoder_layer raised RuntimeError" in doubts[0]
+
+
+def test_a_function_that_makes_a_model_is_tested_like_a_class() -> None:
+    found = verdicts(models.make_embedded, "multi_head_attention", "sinusoidal_positions")
+    assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
+    for claim in ("multi-head-formula", "sinusoid-formula", "fresh-projections-are-random-and-independent"):
+        assert found[claim] is Verdict.PASS
+    alone = verdicts(models.ClonedAttention, "multi_head_attention")
+    assert alone["fresh-projections-are-random-and-independent"] is Verdict.FAIL
+
+
+def test_a_function_that_makes_a_component_is_tested_like_its_class() -> None:
+    implementation = TorchModuleImplementation(models.make_attention)
+    assert implementation.roles == ("multi_head_attention",)
+    assert "causal: True" in implementation.describe()
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (models.make_pair, "returns tuple, which is no nn.Module"),
+        (models.make_nothing, "takes no size of a module"),
+        (models.split, "needs x, whose meaning is unknown"),
+    ],
+)
+def test_a_function_that_makes_no_module_is_unresolved_with_what_to_write(
+    function: Callable[..., object], says: str
+) -> None:
+    with pytest.raises(Unresolved, match=f"{function.__name__} is a function that {says}: write one around it"):
+        TorchModuleImplementation(function)

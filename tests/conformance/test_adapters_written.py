@@ -50,6 +50,11 @@ def test_a_written_adapter_of_a_whole_model(tmp_path, monkeypatch):
     same_verdicts(TRANSLATOR, tmp_path, monkeypatch, claims)
 
 
+def test_a_written_adapter_of_a_function(tmp_path, monkeypatch):
+    claims = ("multi-head-formula", "sinusoid-formula", "heads-must-divide-the-width")
+    same_verdicts(f"{inspect.getfile(Translator)}:make_embedded", tmp_path, monkeypatch, claims)
+
+
 def same_verdicts(impl, tmp_path, monkeypatch, claims):
     """The written adapter gives the verdicts of the inferred one on the claims, or on the first of its role."""
     inferred = resolve(impl)

@@ -1,10 +1,13 @@
-"""Constructors: the protocol's options by the names that the field gives to constructor parameters."""
+"""Constructors: the protocol's options by the names that the field gives to constructor parameters.
+
+A function that makes modules from sizes (``make_model(src_vocab, tgt_vocab, N, d_model, ...)``) is a constructor, too.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,12 +99,13 @@ NEUTRAL = ("dtype", "kdim", "vdim", "name")
 
 
 class Constructor:
-    """How to construct a class: `names` maps an option to the constructor parameters that mean it.
+    """How to construct with a class or a function: `names` maps an option to the parameters that mean it.
 
-    Raises Unresolved when the class has a required parameter whose meaning is unknown.
+    Raises Unresolved when there is a required parameter whose meaning is unknown, or a function without options: it
+    may do anything but make a module.
     """
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: Callable[..., Any]) -> None:
         self.cls = cls
         self.names: dict[str, list[str]] = {}
         self.required: set[str] = set()
@@ -127,12 +131,18 @@ class Constructor:
             unknown.remove(config)
             self.config_parameter = config
             self.config_constructor = self._config_class(config)
-        elif len(unknown) == 1 and "d_model" not in self.names and len(required) == 1:
+        elif isinstance(cls, type) and len(unknown) == len(required) == 1 and "d_model" not in self.names:
             self.names["d_model"] = [unknown.pop()]
-        if unknown:
+        if unknown and isinstance(cls, type):
             raise Unresolved(
-                f"{cls.__name__}'s constructor needs {', '.join(unknown)}, whose meaning is unknown: write a subclass "
-                "whose constructor takes d_model, n_heads, ... by these names, or a class with build(role, config)"
+                f"{cls.__name__}'s constructor needs {', '.join(unknown)}, whose meaning is unknown: name a function "
+                "that makes it from d_model, n_heads, ..., write a subclass whose constructor takes these names, or a "
+                "class with build(role, config)"
+            )
+        if not isinstance(cls, type) and (unknown or not self.known):
+            raise Unresolved(
+                f"{cls.__name__} is a function that {_needs(unknown)}: write one around it that makes an nn.Module "
+                "from d_model, n_heads, ... by these names, or a class with build(role, config)"
             )
 
     def _meaning(self, name: str) -> str | None:
@@ -184,14 +194,21 @@ class Constructor:
             made = self.config_constructor.make(values) if self.config_constructor else _every_name(_CONFIG | values)
             arguments[self.config_parameter] = made
         try:
-            return self.cls(**arguments)
+            made = self.cls(**arguments)
         except (ValueError, AssertionError):
             raise  # a refusal of these values
         except Exception as error:
+            around = "subclass whose constructor" if isinstance(self.cls, type) else "function around it that"
             raise Unresolved(
-                f"{self.cls.__name__}({_shown(arguments)}) raised {type(error).__name__}: {error}; write a subclass "
-                "whose constructor takes d_model, n_heads, ... and calls it rightly"
+                f"{self.cls.__name__}({_shown(arguments)}) raised {type(error).__name__}: {error}; write a {around} "
+                "takes d_model, n_heads, ... and calls it rightly"
             ) from error
+        if not isinstance(self.cls, type) and not isinstance(made, nn.Module):
+            raise Unresolved(
+                f"{self.cls.__name__} is a function that returns {type(made).__name__}, which is no nn.Module: write "
+                "one around it that returns the module alone"
+            )
+        return made
 
     def fact(self) -> Fact:
         if self.config_parameter is not None:
@@ -201,7 +218,11 @@ class Constructor:
         return Fact("constructor", shown or "no options", "parameter names")
 
 
-def _parameters(cls: type) -> list[inspect.Parameter]:
+def _needs(unknown: list[str]) -> str:
+    return f"needs {', '.join(unknown)}, whose meaning is unknown" if unknown else "takes no size of a module"
+
+
+def _parameters(cls: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(cls).parameters.values())
 
 

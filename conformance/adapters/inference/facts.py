@@ -16,6 +16,10 @@ class Unresolved(SpecificationError):
         return f"UNRESOLVED: {super().__str__()}"
 
 
+class NoRole(Unresolved):
+    """A class that plays none of the roles."""
+
+
 class CannotRun(Unresolved):
     """A module whose role is known cannot compute it: perhaps by another convention, perhaps by a mistake in it."""
 

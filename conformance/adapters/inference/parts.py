@@ -62,6 +62,13 @@ def whole_model(constructor: Constructor, values: Mapping[str, Any]) -> nn.Modul
     return model
 
 
+def class_made(constructor: Constructor | PartOf) -> type[nn.Module]:
+    """The class of what it makes: its own, or that of the module that a function or a model makes in small sizes."""
+    if isinstance(constructor, Constructor) and isinstance(constructor.cls, type):
+        return constructor.cls
+    return type(constructor.make({**SIZES, "dropout": 0.0}))
+
+
 def handed_axes(part: PartOf, other: PartOf) -> tuple[tuple[int, ...], ...] | None:
     """The leading axes of what the model hands two of its components, when it reads tokens ``(2, 5)``; None where it
     cannot be run on tokens alone."""

@@ -20,7 +20,7 @@ from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
 from conformance.adapters.inference.masks import Channel
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
-from conformance.adapters.inference.parts import PartOf
+from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
 from conformance.adapters.inference.probes import FITS, NORM_EPS, SIZES, TQ, B, Probe, noise
 from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
@@ -82,7 +82,9 @@ Trial = tuple[str, p.Layout, dict[str, bool], dict[str, Any]]
 
 
 class Resolution:
-    """What was inferred of a class. Raises Unresolved, with what to write, when nothing can be guessed.
+    """What was inferred of a class, or of the class that a function makes.
+
+    Raises Unresolved, with what to write, when nothing can be guessed.
 
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
     class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides. runs: whether
@@ -90,17 +92,20 @@ class Resolution:
     """
 
     def __init__(
-        self, cls: type[nn.Module], role: str | None = None, constructor: Constructor | PartOf | None = None
+        self,
+        cls: Callable[..., nn.Module],
+        role: str | None = None,
+        constructor: Constructor | PartOf | None = None,
     ) -> None:
         if role is not None and role not in SUPPORTED:
             raise Unresolved(f"role {role!r} cannot be inferred for a class; choose one of {', '.join(SUPPORTED)}")
-        self.cls = cls
+        self.constructor = constructor or Constructor(cls)
+        self.cls = cls = cls if isinstance(cls, type) else class_made(self.constructor)
         self.facts: list[Fact] = []
         self.fixed: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
         self.runs = self.fits = True
         self.role = role or ""
-        self.constructor = constructor or Constructor(cls)
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else ""))
         module = self.make({**SIZES, "bias": True})
         if self.role not in MODELS:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
-from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.inference.facts import Fact, NoRole, Unresolved
 from conformance.adapters.inference.parameters import attention_layouts, kernels, shares_key_heads
 from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.probes import SIZES, noise
@@ -110,7 +110,7 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
         return Fact("role", "swiglu" if gated else "feed_forward", "two matrices between d_model and d_ff")
     if len(matrices) == 3 and len(wide) == 3:
         return Fact("role", "swiglu", "three matrices between d_model and d_ff")
-    raise Unresolved(
+    raise NoRole(
         f"{name} plays none of the roles {', '.join(SUPPORTED)} that can be inferred: name one as file.py:{name}@role, "
         "or write a class with build(role, config)"
     )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from conformance.adapters import Specification, SpecificationError, load_class, parse
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
-from conformance.adapters.inference.parts import PartOf
-from conformance.adapters.inference.probes import SIZES
+from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.inference.subjects import Conventions
@@ -30,13 +29,14 @@ from conformance.protocol import NotProvided
 class WrittenPart:
     """A class, or a component of a whole model, in one role: from class attributes instead of inference.
 
-    module_class: the nn.Module. component: where it holds what plays the role; empty for itself. constructor: option
-    of the protocol -> parameters of its constructor. inputs: input of the protocol -> parameter of forward. masks,
-    constants: parameters of forward that take masks, and values for others. conventions: fields of `Conventions`.
-    fixed: options of the role that the class has decided. attributes: conventions that reports show.
+    module_class: the nn.Module, or a function that makes one. component: where it holds what plays the role; empty for
+    itself. constructor: option of the protocol -> parameters of its constructor. inputs: input of the protocol ->
+    parameter of forward. masks, constants: parameters of forward that take masks, and values for others. conventions:
+    fields of `Conventions`. fixed: options of the role that the class has decided. attributes: conventions that
+    reports show.
     """
 
-    module_class: ClassVar[type[nn.Module]]
+    module_class: ClassVar[Callable[..., nn.Module]]
     component: ClassVar[str] = ""
     role: ClassVar[str]
     constructor: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -68,17 +68,14 @@ class _Stated(Resolution):
     """A resolution whose facts are given."""
 
     def __init__(self, part: type[WrittenPart]) -> None:
-        self.cls = part.module_class
         self.role = part.role
         self.facts = []
         self.fixed = dict(part.fixed)
         self.attributes = dict(part.attributes)
-        whole = Constructor(self.cls)
+        whole = Constructor(part.module_class)
         whole.names = {option: list(names) for option, names in part.constructor.items()}
-        self.constructor = whole
-        if part.component:
-            self.constructor = PartOf(whole, part.component)
-            self.cls = type(self.constructor.make(SIZES))
+        self.constructor = PartOf(whole, part.component) if part.component else whole
+        self.cls = class_made(self.constructor)
         call = Call(self.cls, self.role if self.role in MODELS else "")
         call.names, call.masks, call.constants = dict(part.inputs), list(part.masks), dict(part.constants)
         self.conventions = Conventions(call, **part.conventions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -265,6 +266,56 @@ class SinusoidalEmbedding(nn.Module):
 
     def forward(self, x):
         return x + self.codes[: x.shape[1]]
+
+
+class ClonedAttention(nn.Module):
+    """Four copies of one layer: alike until who makes the model initialises them."""
+
+    def __init__(self, h, d_model):
+        super().__init__()
+        self.heads, self.linears = h, nn.ModuleList(copy.deepcopy(nn.Linear(d_model, d_model)) for _ in range(4))
+        for linear in self.linears:
+            linear.load_state_dict(self.linears[0].state_dict())
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = (split(f(x), self.heads) for f, x in zip(self.linears, (query, key, value), strict=False))
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(mask.unsqueeze(1) == 0, -1e9)
+        return self.linears[-1](merge(scores.softmax(-1) @ v))
+
+
+class Embedded(nn.Module):
+    """Takes its parts as arguments: only a function can make it."""
+
+    def __init__(self, table, positions, attention):
+        super().__init__()
+        self.table, self.positions, self.attention = table, positions, attention
+
+    def forward(self, ids):
+        x = self.positions(self.table(ids))
+        return x + self.attention(x, x, x)
+
+
+def make_embedded(vocab, N=6, d_model=512, h=8):
+    """Initialises what it makes, as a function of tutorials does."""
+    model = Embedded(nn.Embedding(vocab, d_model), SinusoidalEmbedding(d_model, 64), ClonedAttention(h, d_model))
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.xavier_uniform_(parameter)
+    return model
+
+
+def make_attention(d_model, heads):
+    return CausalAttention(d_model, heads)
+
+
+def make_pair(d_model, heads):
+    return make_attention(d_model, heads), None
+
+
+def make_nothing(verbose=False):
+    raise AssertionError("a function that takes no size of a module is not called")
 
 
 class PositionCodes(SinusoidalEmbedding):
