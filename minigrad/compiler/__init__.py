@@ -122,20 +122,21 @@ class Compiled:
             return self.function(*arguments, **keywords)
         for generator, device in traced.generators.items():
             generator.move(device)
-        with no_grad():
-            for leaf, copy in traced.before.items():
-                if copy is not None:
-                    copy.copy_(_gradient(leaf))
-        outputs = plan.run([tensor.array for tensor in tensors])
         graph = plan.graph
+        with plan.running:
+            with no_grad():
+                for leaf, copy in traced.before.items():
+                    if copy is not None:
+                        copy.copy_(_gradient(leaf))
+            outputs = plan.run([tensor.array for tensor in tensors])
+            for leaf, edge in graph.gradients.items():
+                gradient = Tensor(plan.values[edge], Storage(plan.device))
+                if leaf in traced.inputs:
+                    _accumulate(tensors[traced.inputs.index(leaf)], gradient)
+                else:
+                    leaf.grads = {0: gradient}
         for tensor, _ in graph.mutations:
             tensor.storage.version += 1
-        for leaf, edge in graph.gradients.items():
-            gradient = Tensor(plan.values[edge], Storage(plan.device))
-            if leaf in traced.inputs:
-                _accumulate(tensors[traced.inputs.index(leaf)], gradient)
-            else:
-                leaf.grads = {0: gradient}
         for leaf in traced.cleared:
             leaf.grads = None
         made = [Tensor(output, Storage(plan.device)) for output in outputs]

@@ -8,6 +8,7 @@ the device are uploaded before each replay. Where an op has to be computed on th
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class DevicePlan:
 
     def __init__(self, graph: Graph, on_device: Sequence[bool]) -> None:
         self.graph = graph
+        self.running = threading.Lock()  # as for a `Plan` of the CPU
         self.runtime = runtime()
         self.calls = DeviceCalls(self.runtime)
         self.values: dict[Edge, Any] = {}

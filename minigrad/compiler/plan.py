@@ -38,8 +38,12 @@ _UFUNCS = {
 
 
 class Plan:
-    """`run(*arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay computes,
-    `program` the same with runs of kernels joined into machine code."""
+    """`run(arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay computes,
+    `program` the same with runs of kernels joined into machine code.
+
+    The arena holds one replay, and kernels run without the GIL: threads sharing a plan hold `running` until they have
+    what they want of `values`.
+    """
 
     device = "cpu"
 
@@ -55,11 +59,11 @@ class Plan:
         from minigrad.kernels.native import assemble  # numba is imported when there is something to run
 
         self.program = assemble(self.calls)
-        self._running = threading.Lock()  # the arena holds one replay; kernels run without the GIL
+        self.running = threading.Lock()
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
-        with self._running, np.errstate(all="ignore"), blas.single() if self.alone else nullcontext():
+        with np.errstate(all="ignore"), blas.single() if self.alone else nullcontext():
             for buffer, given in zip(self.inputs, inputs, strict=True):
                 np.copyto(buffer, given)
             for function, arguments in self.program:

@@ -334,6 +334,26 @@ def test_threads_share_a_function_of_few_plans():
                 np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+def test_threads_get_the_gradients_of_their_own_arguments():
+    weight = mg.randn(64, 64)
+
+    def step(x):
+        ((x @ weight).tanh() @ weight).sum().backward()
+
+    function, inputs = compile(step), [mg.randn(64, 64, requires_grad=True) for _ in range(4)]
+    for x in inputs:
+        step(x)
+
+    def work(x):
+        for _ in range(100):
+            twin = x.detach().clone().requires_grad_()
+            function(twin)
+            np.testing.assert_allclose(twin.grad, x.grad, atol=1e-3)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, inputs))
+
+
 def resident():
     """Bytes of memory that this process holds."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
