@@ -185,6 +185,22 @@ def test_accumulation_and_fan_out() -> None:
     assert x.grad is None
 
 
+def test_gradients_add_up_where_they_cannot_be_added_in_their_own_memory() -> None:
+    half = leaf(3, dtype=mg.float16)
+    for _ in range(2):
+        (half * 2).sum().backward()
+    assert half.grad.tolist() == [4.0] * 3
+    given = leaf(3)
+    given.grad = mg.ones(1, dtype=mg.float64).expand(3)
+    (given * 2).sum().backward()
+    assert given.grad.tolist() == [3.0] * 3
+    x = leaf(2)
+    (x**2).sum().backward()
+    (x**3).sum().backward(create_graph=True)
+    np.testing.assert_allclose(x.grad.detach(), 2 * x.detach() + 3 * x.detach() ** 2)
+    np.testing.assert_allclose(mg.grad(x.grad.sum(), x), 6 * x.detach())
+
+
 def test_gradients_of_two_leaves_share_no_memory() -> None:
     a, b = leaf(3), leaf(3)
     seed = mg.ones(3, dtype=mg.float64)
@@ -316,6 +332,15 @@ def test_a_saved_value_changed_in_place_names_the_op_and_its_line() -> None:
     mask[0] = 0.0
     with pytest.raises(RuntimeError, match="input 1 of mul"):
         z.sum().backward()
+
+
+def test_a_gradient_to_which_another_is_added_has_changed() -> None:
+    x, w = leaf(3), leaf(3, seed=1)
+    (x * 2).sum().backward()
+    product = (x.grad * w).sum()
+    (x * 3).sum().backward()
+    with pytest.raises(RuntimeError, match="changed in place after it was saved"):
+        product.backward()
 
 
 def test_backward_twice_says_what_was_freed() -> None:
