@@ -30,6 +30,7 @@ from minigrad.kernels.numba.jit import RETURNED_NONE, Code, Kernel
 
 PATIENCE = 2_000  # pauses that a worker stays awake: about 50 us
 YIELD = 500  # pauses after which a thread at a barrier lets others have its core
+MOST = 63  # threads: one bit each of a word that says who has to be woken, and is not negative
 ARRIVED, FAILED, FINISHED, TABLE, COUNT = 0, 8, 16, 24, 25  # words of a state
 # A call of the table: `function(words, start, stop)`, its range `cut` over all threads, or done by the first one; all
 # meet before it where `barrier` is not 0 but the number of a barrier; `number` tells which call failed.
@@ -292,8 +293,7 @@ class _Team:
         self.address = self._mailboxes.ctypes.data
         self.queues: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
         for thread in range(1, count):
-            mailbox = self.address + 8 * _LINE * thread
-            arguments = (_runtime().serve, self.queues[thread], mailbox, thread)
+            arguments = (_runtime().serve, self.queues[thread], self._mailboxes[_LINE * thread :], thread)
             threading.Thread(target=_serve, args=arguments, name=f"minigrad-team-{thread}", daemon=True).start()
 
     def dismiss(self) -> None:
@@ -302,9 +302,10 @@ class _Team:
             queue.put(False)
 
 
-def _serve(serve: Any, queue: SimpleQueue[bool], mailbox: int, thread: int) -> None:
+def _serve(serve: Any, queue: SimpleQueue[bool], mailbox: np.ndarray, thread: int) -> None:
+    """A worker's life. A worker that is awake still looks into its mailbox when it has been dismissed."""
     while queue.get():
-        serve(mailbox, thread)
+        serve(mailbox.ctypes.data, thread)
 
 
 class _Runtime:
@@ -355,7 +356,7 @@ def _take(count: int) -> bool:
 
 
 def _size() -> int:
-    return min(threads.get_num_threads(), threads.available()) if os.name == "posix" else 1
+    return min(threads.get_num_threads(), threads.available(), MOST) if os.name == "posix" else 1
 
 
 def _together(task: Task, count: int) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -227,6 +228,31 @@ def test_a_forked_child_has_a_team_of_its_own(monkeypatch):
     assert os.waitpid(child, 0)[1] == 0
     segment()
     np.testing.assert_array_equal(result, expected)
+
+
+def test_a_team_has_at_most_as_many_threads_as_a_word_tells_apart(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 100)
+    monkeypatch.setattr(threads, "_threads", 100)
+    target = np.empty(200, np.float32)
+    for _ in range(3):
+        target[:] = np.nan
+        team.over_rows(_grow, 200, 1e9, np.ones(200, np.float32), target, np.float32(2), 1.0, False)
+        np.testing.assert_array_equal(target, 3)
+    assert team._team.count == team.MOST
+
+
+def test_workers_keep_their_mailboxes_while_they_live():
+    """One that is awake when the team is dismissed looks into its own some more times."""
+    members = team._Team(3)
+    memory, queues = weakref.ref(members._mailboxes.base), members.queues
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("minigrad-team")][-2:]
+    del members
+    assert memory() is not None
+    for queue in queues[1:]:
+        queue.put(False)
+    for worker in workers:
+        worker.join()
+    assert memory() is None
 
 
 def test_a_team_in_use_leaves_others_to_run_alone():
