@@ -23,8 +23,11 @@ DEFAULT = float32
 
 @lru_cache(maxsize=256)
 def category(dtype: np.dtype) -> int:
-    """0 bool, 1 integer, 2 floating. Raises TypeError for anything else (complex, strings, objects)."""
-    if dtype.kind in "biuf":
+    """0 bool, 1 integer, 2 floating. Raises TypeError for anything else: complex, strings, objects, more than 64 bits,
+    and bytes in the order of another machine, which kernels would take for other numbers."""
+    if not dtype.isnative:
+        raise TypeError(f"the bytes of {dtype} are in the order of another machine: use .astype('{dtype.name}') first")
+    if dtype.kind in "biuf" and dtype.itemsize <= 8:
         return {"b": 0, "i": 1, "u": 1, "f": 2}[dtype.kind]
     if dtype == bfloat16:
         return 2

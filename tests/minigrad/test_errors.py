@@ -17,6 +17,7 @@ from minigrad.study import gradgradcheck
 
 A, B, V = mg.ones(2, 3), mg.ones(4, 5), mg.ones(3)
 IDS, MASK = mg.tensor([0, 1]), mg.tensor([True, False])
+SWAPPED = np.ones(2, np.dtype(np.float32).newbyteorder())
 
 ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "broadcast": (lambda: A + B, ValueError, r"add: shapes \[2, 3\] and \[4, 5\] do not broadcast"),
@@ -177,6 +178,18 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "len": (lambda: len(mg.tensor(1)), TypeError, "no length"),
     "device": (lambda: A.to("cuda:7"), ValueError, "no device 'cuda:7'"),
     "dtype": (lambda: mg.tensor([1j]), TypeError, "minigrad has no dtype complex128"),
+    **{
+        f"other bytes, {name}": (call, TypeError, r"bytes of [<>]\w\d are in the order .* use .astype\('\w+'\) first")
+        for name, call in {
+            "tensor": lambda: mg.tensor(SWAPPED),
+            "shared": lambda: mg.from_numpy(SWAPPED),
+            "as_tensor": lambda: mg.as_tensor(SWAPPED),
+            "operand": lambda: mg.ones(2) + SWAPPED,
+            "index": lambda: mg.ones(2)[SWAPPED.astype(np.dtype(np.int64).newbyteorder())],
+            "to": lambda: mg.ones(2).to(SWAPPED.dtype),
+            "zeros": lambda: mg.zeros(2, dtype=SWAPPED.dtype),
+        }.items()
+    },
     "no numbers": (lambda: mg.tensor(["a", None]), TypeError, r"numbers are expected, got \['a', None\]"),
     "nothing": (lambda: mg.tensor(None), TypeError, "numbers are expected, got None"),
     "no function to trace": (lambda: mg.trace(A), TypeError, "trace: a function is expected, got Tensor"),
