@@ -23,6 +23,7 @@ def test_a_stream_does_not_depend_on_how_it_is_cut() -> None:
     assert len(set(whole.tolist())) == 40
     assert not set(philox(8, 3, 40).tolist()) & set(whole.tolist())
     assert philox(2**40 + 1, 2**40, 5).dtype == np.uint32
+    assert not set(philox(7, 2**32 + 3, 40).tolist()) & set(whole.tolist())
 
 
 def test_seeding_and_saved_states_repeat_the_stream() -> None:
@@ -111,6 +112,15 @@ def test_multinomial_draws_in_proportion_and_without_repeats() -> None:
             mg.multinomial(mg.tensor(bad), 1)
     with pytest.raises(ValueError, match="without replacement"):
         mg.multinomial(mg.tensor([1.0, 0.0]), 2)
+
+
+def test_a_category_without_weight_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by the smallest and the largest number that `rand` gives."""
+    for number in (0.0, 1 - 2**-24):
+        monkeypatch.setattr("minigrad.random.rand", lambda *size, u=number, **options: mg.full(size, u, mg.float64))
+        for weights in ([0.0, 0.0, 1.0], [0.0, 3.0, 0.0], [0.1, 0.0, 0.0]):
+            drawn = mg.multinomial(mg.tensor(weights), 2, replacement=True)
+            assert drawn.tolist() == [int(np.argmax(weights))] * 2
 
 
 # --- creation ---------------------------------------------------------------------------------------
