@@ -9,9 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from torch_subjects import models  # noqa: E402
+from torch_subjects import lecture, models  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters.inference.construct import Constructor  # noqa: E402
 from conformance.adapters.torch_module import TorchModuleImplementation, Unresolved  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
@@ -225,3 +226,45 @@ def test_a_function_that_makes_no_module_is_unresolved_with_what_to_write(
 ) -> None:
     with pytest.raises(Unresolved, match=f"{function.__name__} is a function that {says}: write one around it"):
         TorchModuleImplementation(function)
+
+
+SIZES = {name: value for name, value in vars(lecture).items() if isinstance(value, (int, float))}
+
+
+@pytest.mark.parametrize("cls", [lecture.Lecture, lecture.FusedLecture, lecture.Book], ids=lambda cls: cls.__name__)
+def test_sizes_are_constants_of_the_file_or_in_a_dict(cls: type[nn.Module]) -> None:
+    found = verdicts(cls, "multi_head_attention", "feed_forward", "encoder_layer", "layer_norm", "self_attention")
+    assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
+    for claim in ("multi-head-formula", "pre-norm-encoder-layer-formula", "layer-norm-formula"):
+        assert found[claim] is Verdict.PASS
+    assert {name: vars(lecture)[name] for name in SIZES} == SIZES
+    (line,) = [line for line in TorchModuleImplementation(cls).unresolved if "decoder_lm" in line]
+    assert "decoder_lm has SwiGLU in its layers" in line
+
+
+def test_constants_are_read_by_the_class_and_by_what_it_uses_of_the_file() -> None:
+    read = {cls: set(Constructor(cls).constants) for cls in (lecture.Head, lecture.FusedHeads, lecture.HeadsOfBook)}
+    assert read[lecture.Head] == {"d_model", "max_len", "dropout"}
+    assert read[lecture.FusedHeads] == {"d_model", "n_heads", "dropout"}
+    assert read[lecture.HeadsOfBook] == set()
+
+
+@pytest.mark.parametrize("cls", [lecture.NetworkOfBook, lecture.BlockOfBook])
+def test_a_config_has_the_options_that_are_read_of_it(cls: type[nn.Module]) -> None:
+    (implementation,) = TorchModuleImplementation(cls).resolutions.values()
+    shared = {"d_model"} if cls is lecture.NetworkOfBook else {"d_model", "max_len", "n_heads", "dropout", "bias"}
+    assert implementation.constructor.known == shared
+    assert implementation.fits
+
+
+def test_one_head_is_self_attention_behind_a_causal_mask() -> None:
+    assert "self_attention" in TorchModuleImplementation(lecture.Lecture).roles
+    implementation = TorchModuleImplementation(lecture.Head)
+    assert not [fact for fact in implementation.inference if fact.doubtful]
+    claim = "self-attention-projects-one-sequence-three-times"
+    assert run_check(CHECKS[claim], implementation, "quick").verdict is Verdict.PASS
+
+
+def test_a_layer_that_decides_its_number_of_heads_is_unresolved() -> None:
+    with pytest.raises(Unresolved, match="SixHeads decides its number of heads by itself: write"):
+        TorchModuleImplementation(lecture.SixHeads)

@@ -1,14 +1,17 @@
 """Constructors: the protocol's options by the names that the field gives to constructor parameters.
 
 A function that makes modules from sizes (``make_model(src_vocab, tgt_vocab, N, d_model, ...)``) is a constructor, too.
+Constants of the file that it reads (``n_embd = 384`` above the classes of a lecture) serve as its parameters.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -90,7 +93,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """The protocol's options (and a few of constructors only) -> their names in constructors."""
 
 FIXED = {"batch_first": True, "causal": False, "layer_idx": 0, "device": "cpu", "parallel": False}
-_CONFIG = {"eps": 1e-5, "activation": "relu", "n_layers": 2, "vocab": 11}
+_CONFIG = {"eps": 1e-5, "activation": "relu", "n_layers": 2, "vocab": 11, "bias": True}
 """What a constructor is given that needs it, and a bare config object has, besides the options that are asked for."""
 
 CONFIGS = ("config", "cfg", "args", "conf", "configuration", "params", "hparams", "model_args")
@@ -99,7 +102,8 @@ NEUTRAL = ("dtype", "kdim", "vdim", "name")
 
 
 class Constructor:
-    """How to construct with a class or a function: `names` maps an option to the parameters that mean it.
+    """How to construct with a class or a function: `names` maps an option to the parameters that mean it, `constants`
+    to the constants of the file.
 
     Raises Unresolved when there is a required parameter whose meaning is unknown, or a function without options: it
     may do anything but make a module.
@@ -111,6 +115,7 @@ class Constructor:
         self.required: set[str] = set()
         self.config_parameter: str | None = None
         self.config_constructor: Constructor | None = None
+        self.read: set[str] = set()
         unknown: list[str] = []
         parameters = [p for p in _parameters(cls) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         required = [p for p in parameters if p.default is p.empty]
@@ -126,6 +131,12 @@ class Constructor:
                     self.required.add(option)
             elif parameter.name not in NEUTRAL and parameter.default is parameter.empty:
                 unknown.append(parameter.name)
+        self.scope: dict[str, Any] = vars(sys.modules.get(cls.__module__, SimpleNamespace()))
+        self.constants: dict[str, list[str]] = {}
+        for name in sorted(_constants_read(cls, self.scope)):
+            option = self._meaning(name)
+            if option is not None and (isinstance(self.scope[name], (int, float)) or option == "device"):
+                self.constants.setdefault(option, []).append(name)
         config = next((name for name in unknown if name in CONFIGS), None)
         if config is not None:
             unknown.remove(config)
@@ -172,11 +183,17 @@ class Constructor:
         return Constructor(configs[max(alike, key=len)]) if any(alike) else None
 
     @property
+    def is_shared(self) -> bool:
+        """Whether its options are those of a whole model, and not all of this class."""
+        return self.config_parameter is not None
+
+    @property
     def known(self) -> set[str]:
-        """The options that can be set."""
+        """The options that can be set; of a config without a class, those that making has read so far."""
+        own = {*self.names, *self.constants}
         if self.config_parameter is None:
-            return set(self.names)
-        return set(self.config_constructor.names) if self.config_constructor else set(OPTIONS)
+            return own
+        return own | (self.config_constructor.known if self.config_constructor else self.read or set(OPTIONS))
 
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: values[option] for option, names in self.names.items() if option in values for name in names}
@@ -191,10 +208,15 @@ class Constructor:
             values = {"n_heads": 1, **values}  # a config checks the widths of heads even for parts without any
         arguments = self.arguments(values)
         if self.config_parameter is not None:
-            made = self.config_constructor.make(values) if self.config_constructor else _every_name(_CONFIG | values)
-            arguments[self.config_parameter] = made
+            config = self.config_constructor
+            given = config.make(values) if config else _Config(_CONFIG | values, self.read.add)
+            arguments[self.config_parameter] = given
+        constants = {
+            name: values[option] for option, names in self.constants.items() if option in values for name in names
+        }
         try:
-            made = self.cls(**arguments)
+            with _set(self.scope, constants):
+                made = self.cls(**arguments)
         except (ValueError, AssertionError):
             raise  # a refusal of these values
         except Exception as error:
@@ -208,14 +230,17 @@ class Constructor:
                 f"{self.cls.__name__} is a function that returns {type(made).__name__}, which is no nn.Module: write "
                 "one around it that returns the module alone"
             )
+        if constants:
+            _keep_set(made, self.scope, constants)
         return made
 
     def fact(self) -> Fact:
         if self.config_parameter is not None:
             what = self.config_constructor.cls.__name__ if self.config_constructor else "an object with every alias"
             return Fact("constructor", f"{self.config_parameter} = {what}", "the only required parameter is a config")
-        shown = ", ".join(f"{'/'.join(names)} = {option}" for option, names in self.names.items())
-        return Fact("constructor", shown or "no options", "parameter names")
+        shown = [f"{'/'.join(names)} = {option}" for option, names in self.names.items()]
+        shown += [f"{'/'.join(names)} of the file = {option}" for option, names in self.constants.items()]
+        return Fact("constructor", ", ".join(shown) or "no options", "parameter names")
 
 
 def _needs(unknown: list[str]) -> str:
@@ -226,14 +251,86 @@ def _parameters(cls: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(cls).parameters.values())
 
 
-def _every_name(values: Mapping[str, Any]) -> SimpleNamespace:
-    """A config object that has the options under every name, the first option that has a name winning."""
-    config = SimpleNamespace()
-    for option, value in values.items():
-        for name in OPTIONS.get(option, ()):
-            if not hasattr(config, name):
-                setattr(config, name, value)
-    return config
+class _Config:
+    """A config that has the options under every name, as attributes and as the keys of a dict; the first option that
+    has a name wins. `read` is told each option that is read."""
+
+    def __init__(self, values: Mapping[str, Any], read: Callable[[str], None]) -> None:
+        self._options = {name: option for option in reversed([*values]) for name in OPTIONS.get(option, ())}
+        self._values, self._read = values, read
+
+    def __getitem__(self, name: str) -> Any:
+        option = self._options[name]
+        self._read(option)
+        return self._values[option]
+
+    def __getattr__(self, name: str) -> Any:
+        if name[0] == "_" or name not in self._options:
+            raise AttributeError(f"the config has no {name}")
+        return self[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._options
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self._options else default
+
+    def __repr__(self) -> str:
+        return "<the options under every name>"
+
+
+# --- constants of a file --------------------------------------------------------------------------
+
+
+def _constants_read(made_by: Any, scope: Mapping[str, Any]) -> set[str]:
+    """The names of the file that a class or function reads and that are neither classes nor functions; what it uses of
+    the file's reads them for it."""
+    found: set[str] = set()
+    seen: list[Any] = []
+    rest: list[Any] = [made_by]
+    while rest:
+        seen.append(used := rest.pop())
+        names = scope.keys() & ({} if isinstance(used, type) else _global_names(used.__code__))
+        inside = [*used.__bases__, *vars(used).values()] if isinstance(used, type) else [scope[name] for name in names]
+        parts = [part for part in inside if isinstance(part, (type, FunctionType)) and part not in seen]
+        rest += [part for part in parts if part.__module__ == made_by.__module__]
+        found |= names
+    return {name for name in found if not isinstance(scope[name], (type, FunctionType))}
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _global_names(inner)
+
+
+@contextmanager
+def _set(scope: dict[str, Any], constants: Mapping[str, Any]) -> Iterator[None]:
+    before = {name: scope[name] for name in constants}
+    scope.update(constants)
+    try:
+        yield
+    finally:
+        scope.update(before)
+
+
+def _keep_set(module: nn.Module, scope: dict[str, Any], constants: Mapping[str, Any]) -> None:
+    """Let the module and its parts run with the constants that it was made with: forward may read them, too."""
+    entered: list[Any] = []
+
+    def enter(*_: Any) -> None:
+        entered.append(_set(scope, constants))
+        entered[-1].__enter__()
+
+    def leave(*_: Any) -> None:
+        entered.pop().__exit__(None, None, None)
+
+    for part in module.modules():
+        part.register_forward_pre_hook(enter)
+        part.register_forward_hook(leave, always_call=True)
 
 
 def _shown(arguments: Mapping[str, Any]) -> str:

@@ -37,6 +37,8 @@ class PartOf:
         self.config_parameter = whole.config_parameter
         self.config_constructor = whole.config_constructor
 
+    is_shared = True
+
     @property
     def known(self) -> set[str]:
         return self.whole.known

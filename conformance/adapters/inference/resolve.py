@@ -115,6 +115,11 @@ class Resolution:
             proposed = role_of(cls, self.constructor, self.conventions.call, module)
         self.role = str(proposed.value)
         self.facts += [proposed, self.constructor.fact(), self.conventions.call.fact()]
+        if "n_heads" in ROLES[self.role].config and "n_heads" not in self.constructor.known:
+            raise Unresolved(
+                f"{cls.__name__} decides its number of heads by itself: write a subclass or a function around it that "
+                "takes n_heads"
+            )
         self.settings = self._probe_settings()
         try:
             self._resolve()
@@ -134,6 +139,9 @@ class Resolution:
             resolve_rope(self)
             return
         module = self.make(self.settings)
+        if "dropout" in self.settings and self.constructor.is_shared and not _may_drop(module):
+            self.fixed["dropout"] = 0.0
+            self.say("dropout", "none", "the option is another part's: nothing in it drops")
         probes.randomise(module)
         resolvers: dict[type[ModuleSubject], Callable[[nn.Module], None]] = {
             Attention: self._resolve_attention,
@@ -351,7 +359,7 @@ class Resolution:
         probe = self._probe(module)
         causal = call.form == "self" and self._probe_causal(probe)
         inputs = self._attention_inputs(probe)
-        mask = causal_mask(TQ) if causal else None
+        mask = causal_mask(TQ)[None, None] if causal else None
         has_norm = any(is_norm(child) for child in module.modules())
         layouts = list(p.attention_layouts(module, self.settings, output=self.role != "self_attention"))
         fits = self.fit(layouts, inputs, mask, has_norm)
@@ -490,7 +498,7 @@ class Resolution:
 
     def _probe_dropout(self, inputs: Arrays, mask: Array | None = None) -> None:
         """Dropout of the output is no option of the role, which drops inside."""
-        if "dropout" not in self.constructor.known or "dropout" not in self.settings:
+        if "dropout" not in self.constructor.known or "dropout" not in self.settings or "dropout" in self.fixed:
             return
         subject = self.subject({**self.settings, "dropout": 0.5}, self.conventions, random=True)
         subject.train()
@@ -537,6 +545,12 @@ class Resolution:
 def _scaled(probe: Probe, factor: float) -> dict[str, torch.Tensor]:
     inputs = probe.inputs()
     return {**inputs, "query": inputs["query"] * factor}
+
+
+def _may_drop(module: nn.Module) -> bool:
+    """Whether it has a dropout inside, or a number that is called one."""
+    parts = list(module.modules())
+    return any(isinstance(part, nn.Dropout) or any("drop" in name.lower() for name in vars(part)) for part in parts)
 
 
 def _without_norms(module: nn.Module) -> None:

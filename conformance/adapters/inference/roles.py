@@ -64,8 +64,7 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
     matrices = [p for p in module.parameters() if p.ndim >= 2]
     norms = norms_in(module)
     name = cls.__name__
-    shared = constructor.config_parameter is not None or isinstance(constructor, PartOf)
-    options = set() if shared else constructor.known
+    options = set() if constructor.is_shared else constructor.known
     if "n_heads" in options and "n_kv_heads" in options and norms:
         raise Unresolved(
             f"{name} puts norms around grouped-query attention, and no role is such a layer: test its parts, or write "
@@ -97,7 +96,8 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
             return Fact(
                 "role", "grouped_query_attention", "a number of key and value heads, or keys narrower than queries"
             )
-        if "n_heads" in constructor.known:
+        single = any(attention_layouts(module, SIZES, output=False)) and not any(attention_layouts(module, SIZES))
+        if "n_heads" in constructor.known and not (single and isinstance(constructor, PartOf)):
             return Fact("role", "multi_head_attention", "queries, keys and values, and a number of heads")
         return Fact("role", "self_attention", "queries, keys and values, and no number of heads")
     if not matrices:

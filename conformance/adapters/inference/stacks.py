@@ -56,15 +56,19 @@ def decoder_lm_layouts(model: nn.Module, config: p.Config) -> Iterator[tuple[str
     if len(norms) != 2:
         raise Unresolved(f"decoder_lm has two norms in a layer, and {type(layer).__name__} has {len(norms)}")
     matrices = _outside(layer, top_attentions(layer))
+    gated, gains = list(p.swiglu_layouts(matrices, config)), list(_gain(final))
+    if not gated or not gains:
+        what = "SwiGLU in its layers" if not gated else "RMSNorms"
+        raise Unresolved(f"decoder_lm has {what}, and {type(layer).__name__} has something else: another model")
     base = {"token_embedding.weight": p.Place((f"{table}.weight",))}
     for head, linear in _heads(model, config["vocab"]):
         if linear.weight is not model.get_submodule(table).weight:
             base["lm_head.weight"] = p.Place((f"{head}.weight",))
-    for order, (label, found), (_, gated), (_, closing) in product(
-        permutations(norms), p.attention_layouts(inside, config), p.swiglu_layouts(matrices, config), _gain(final)
+    for order, (label, found), (_, network), (_, closing) in product(
+        permutations(norms), p.attention_layouts(inside, config), gated, gains
     ):
         inner = p.under(found, f"{attention}.", "attn")
-        inner |= {f"ffn.{name}": place for name, place in gated.items()}
+        inner |= {f"ffn.{name}": place for name, place in network.items()}
         for name, (place, one) in zip(("attn_norm", "ffn_norm"), order, strict=True):
             for _, gain in _gain(one):
                 inner |= p.under(gain, f"{place}.", name)
