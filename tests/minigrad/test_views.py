@@ -45,6 +45,7 @@ INDICES: list[tuple[Any, ...]] = [
     (slice(None), 1, ("ids", [1, 3])),
     (None, ("ids", [0, 2]), slice(1, 3)),
     (("ids", [0, 2]), None, ("ids", [1, 3])),
+    (slice(None), ("ids", [0, 2]), None, ("ids", [1, 3])),
     (("ids", 1),),
     (slice(None), ("ids", 2), slice(0, 3)),
     (("mask", 1, (3,)),),
@@ -91,6 +92,13 @@ def both(program: Callable[[Any, Any], Any], shape: tuple[int, ...] = SHAPE) -> 
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_reading(index: tuple[Any, ...]) -> None:
     both(lambda t, x: x[built(index, t)])
+
+
+@pytest.mark.parametrize("index", [i for i in INDICES if "mask" not in str(i) and not isinstance(i[0], bool)], ids=str)
+def test_a_trace_knows_the_shape_of_what_is_read(index: tuple[Any, ...]) -> None:
+    x, place = mg.tensor(data()), built(index, mg)
+    ((node, output),) = mg.trace(lambda x: x[place])(x).outputs
+    assert node.outputs[output] == (x[place].shape, x.dtype)
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
