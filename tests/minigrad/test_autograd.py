@@ -332,6 +332,10 @@ def test_a_saved_value_changed_in_place_names_the_op_and_its_line() -> None:
     mask[0] = 0.0
     with pytest.raises(RuntimeError, match="input 1 of mul"):
         z.sum().backward()
+    z = x * mask
+    mask[mg.tensor([1, 2])] = 0.0
+    with pytest.raises(RuntimeError, match="input 1 of mul"):
+        z.sum().backward()
 
 
 def test_a_gradient_to_which_another_is_added_has_changed() -> None:

@@ -69,6 +69,17 @@ def test_a_tied_weight_is_stored_once_and_loads_under_both_names(tmp_path):
     assert target.head.weight is target.embedding.weight
 
 
+def test_what_begins_at_one_place_is_one_tensor_only_if_it_is_laid_out_alike(tmp_path):
+    path, square, nothing = tmp_path / "views.safetensors", mg.tensor([[1.0, 2.0], [3.0, 4.0]]), mg.zeros(0)
+    io.save_file({"w": square, "turned": square.T, "none": nothing, "none again": nothing}, path)
+    loaded = io.load_file(path)
+    assert loaded["turned"].tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    assert length % 8 == 0  # what follows is aligned
+    assert set(json.loads(data[8 : 8 + length])) == {"w", "turned", "none", "none again"}
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "model.safetensors"
     io.save_file({"a": mg.ones(2)}, path)

@@ -101,3 +101,16 @@ def test_float32_stays_float32(name, i):
         pytest.skip("a cast changes the dtype")
     for output in op.evaluate(arrays, attrs):
         assert output.dtype != np.float64
+
+
+@pytest.mark.parametrize("name", ["scatter", "scatter_add"])
+def test_of_a_source_larger_than_its_index_a_corner_is_taken(name):
+    rng = np.random.default_rng(0)
+    x, source = (mg.tensor(rng.standard_normal(shape), requires_grad=True) for shape in ((2, 3), (3, 2)))
+    index = mg.tensor([[2], [0]])
+
+    def moved(x, source):
+        return getattr(x, name)(1, index, source)
+
+    np.testing.assert_array_equal(moved(x, source).detach(), moved(x, source[:2, :1]).detach())
+    assert gradcheck(moved, [x, source])

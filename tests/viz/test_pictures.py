@@ -149,6 +149,15 @@ def test_globs_open_and_close_modules(graphs):
     assert "encoder: Encoder" in {box.title for box in everything.boxes.values()}
 
 
+def test_a_value_that_a_closed_module_reads_twice_is_one_value():
+    class Both(nn.Module):
+        def forward(self, x):
+            return x.exp() + x.sin()
+
+    shown = of(mg.trace(Both())(mg.ones(2)), depth=0)
+    assert [(arrow.label, arrow.values, arrow.bytes) for arrow in shown.arrows] == [("f32[2]", 1, 8)] * 2
+
+
 def test_depth_counts_modules(graphs):
     assert [box.title for box in of(graphs["encoder-decoder"], depth=0).boxes.values() if box.kind == "module"] == [
         "EncoderDecoder"
