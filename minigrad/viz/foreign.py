@@ -229,7 +229,8 @@ class _Recorder(_Mode):
 
 
 def _overlap(first: Key, second: Key) -> bool:
-    """Do two tensors of one memory lie in places that meet? Keys say where: memory, offset, shape, strides."""
+    """Do the stretches of one memory meet in which two tensors lie, even if they share no element (as two columns of a
+    matrix)? Keys say where: memory, offset, shape, strides."""
 
     def span(key: Key) -> tuple[int, int]:
         _, offset, shape, strides = key

@@ -115,9 +115,7 @@ def run(source: str, format: str) -> bytes:
         try:
             return way(source, format)
         except subprocess.CalledProcessError as error:
-            reasons.append(
-                (error.stderr or b"").decode(errors="replace") if error.stderr else f"exit {error.returncode}"
-            )
+            reasons.append(error.stderr.decode(errors="replace") if error.stderr else f"exit {error.returncode}")
         except Exception as error:  # whatever the WebAssembly runtime raises
             reasons.append(str(error) or type(error).__name__)
     reason = " ".join(reasons[0].split())[:200]

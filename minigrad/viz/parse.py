@@ -70,7 +70,7 @@ class _Parser:
                     self._statement(statement)
             except MemoryError:  # of Python's own parser
                 raise ValueError(f"line {number} of the listing is nested too deeply") from None
-            except (ValueError, SyntaxError, IndexError, RecursionError) as error:
+            except (ValueError, TypeError, OverflowError, SyntaxError, IndexError, RecursionError) as error:
                 raise ValueError(f"line {number} of the listing cannot be read ({error}): {statement}") from None
         if not ended:
             raise ValueError("the listing has no line that begins with return: it is not whole")

@@ -26,9 +26,10 @@ ALIKE = 4  # results of one shape from one box are drawn as one from this number
 class Options:
     """What to show.
 
-    boxes     open scopes, outermost first, as long as at most this many boxes are visible (the default way)
+    boxes     open scopes, outermost first, as long as at most this many boxes are visible; where nothing else is said
     depth     instead: open modules down to this depth (0: one box; 1: the outermost module stands open; ...)
-    expand    also open scopes whose path or class matches one of these globs ("encoder.layers.0*", "*" for all)
+    expand    instead, or beside `depth`: open scopes whose path or class matches one of these globs, and those around
+              them ("encoder.layers.0*", "*" for all)
     collapse  keep scopes closed that match one of these globs, whatever else is said
     fold      draw runs of equal siblings as one; a glob in `expand` that names a later sibling unfolds its run
     sides     which of forward, backward, optimizer to show

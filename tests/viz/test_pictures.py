@@ -321,6 +321,21 @@ def test_forward_stands_to_the_left_of_backward(graphs):
 
 
 @needs_graphviz
+def test_a_layout_with_backward_on_the_left_is_mirrored(monkeypatch):
+    model = nn.Linear(2, 2)
+    shown = of(mg.trace(lambda x: model(x).sum().backward())(mg.ones(1, 2)))
+    placed = layout.place(dot(shown, layout=True))
+    for id, curve in placed.mirrored().curves.items():  # arrowheads stay at their ends
+        assert (curve.start is None) == (placed.curves[id].start is None)
+        assert (curve.end is None) == (placed.curves[id].end is None)
+    found = []
+    for given in (placed, placed.mirrored()):
+        monkeypatch.setattr("minigrad.viz.svgfile.place", lambda _, given=given: given)
+        found.append([float(number) for number in re.findall(r"-?\d+\.\d", svg(shown))])
+    np.testing.assert_allclose(*found, atol=0.11)
+
+
+@needs_graphviz
 def test_a_picture_is_the_same_every_time(graphs):
     program = (
         "from minigrad.cli.subject import example\n"

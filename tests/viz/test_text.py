@@ -117,6 +117,11 @@ def test_two_nodes_of_one_name_stay_apart():
         ),
         ("graph(x: f32[2]):\n    x <- x\n    return x", "line 2 .*x is no parameter or constant"),
         ("graph(x: f32[2]):\n    y <- x\n    return x", "line 2 .*nothing is called y"),
+        ("graph(x: f32[2]):\n    c = constant f32[1] [f32]\n    return c", "line 2 of the listing cannot be read"),
+        (
+            f"graph(x: f32[2]):\n    c = constant i64[1] [{'9' * 30}]\n    return c",
+            "line 2 of the listing cannot be read",
+        ),
         (f"graph(x: f32[2]):\n    %0 = sum(x, dims={'-' * 200_000}1) -> f32[]\n    return %0", "line 2 .* too deeply"),
     ],
 )
