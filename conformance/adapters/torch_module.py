@@ -16,6 +16,7 @@ from torch import nn
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import DOUBT, CannotRun, Fact, NoRole, Unresolved, describe
+from conformance.adapters.inference.models import looks_ahead
 from conformance.adapters.inference.parts import PartOf, components, handed_axes, is_whole, whole_model
 from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
@@ -76,6 +77,8 @@ class TorchModuleImplementation:
             elif resolution.role not in found and role in (None, resolution.role):
                 found.add(resolution.role)
                 yield resolution
+        if hasattr(model, "generate") and looks_ahead(model):
+            self.unresolved.append(f"{DOUBT}the whole: it generates, and a token changes what is said before it")
         for name in MODELS:
             if role not in (None, name) or not _takes_tokens(type(model), name, constructor):
                 continue

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import torch_subjects.families  # noqa: E402, F401
 from torch import nn  # noqa: E402
-from torch_subjects import CORRECT, WRONG, specification  # noqa: E402
+from torch_subjects import CORRECT, WRONG, mask_makers, specification  # noqa: E402
 from torch_subjects.sequence_first import SequenceFirstPositions  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
@@ -86,6 +86,13 @@ def test_a_wrong_module_is_mapped_by_names_and_the_report_says_that_nothing_fits
 def test_another_scale_of_the_scores_is_named(name, scale):
     found = {fact.subject: fact.value for fact in TorchModuleImplementation(WRONG[name]).inference}
     assert found["scale of the scores"] == scale
+
+
+@pytest.mark.parametrize("cls", [mask_makers.Opposite, mask_makers.OppositeByNumber, mask_makers.Agreeing])
+def test_a_mask_that_contradicts_what_its_file_makes_is_doubtful(cls):
+    (fact,) = [fact for fact in TorchModuleImplementation(cls).inference if fact.subject.startswith("mask ")]
+    assert fact.value.startswith("bool, True = hidden") == fact.doubtful == (cls is not mask_makers.Agreeing)
+    assert ("but what subsequent_mask of its file makes marks the others" in fact.evidence) == fact.doubtful
 
 
 def test_a_positional_encoding_is_used_as_the_attention_of_its_file():

@@ -176,15 +176,21 @@ def test_the_mistake_is_named_where_a_mutant_computes_the_same() -> None:
 
 
 def test_a_causal_mask_that_is_off_by_one_is_named() -> None:
-    (line,) = said(models.CausalAttention, "causal")
-    assert line.startswith("  causal: True")
+    for cls in (models.CausalAttention, models.SwitchedAttention):
+        (line,) = said(cls, "causal")
+        assert line.startswith("  causal: True")
     (line,) = said(models.MaskOffByOne, "causal")
     assert line == "! causal: but for the next position   (changing it changes an output)"
     assert verdicts(models.MaskOffByOne, "multi_head_attention")["multi-head-causality-holds-in-every-head"] in BROKEN
 
 
 @pytest.mark.parametrize(
-    ("cls", "verdict"), [(models.CodesAlongTheBatch, Verdict.FAIL), (models.CodesTurnedAround, Verdict.PASS)]
+    ("cls", "verdict"),
+    [
+        (models.CodesAlongTheBatch, Verdict.FAIL),
+        (models.CodesTurnedAround, Verdict.PASS),
+        (models.CodesTurnedAroundBehindMasks, Verdict.PASS),
+    ],
 )
 def test_codes_are_laid_out_as_the_attention_of_the_model(cls: type[nn.Module], verdict: Verdict) -> None:
     assert verdicts(cls, "sinusoidal_positions")["positions-run-along-the-sequence"] is verdict
@@ -268,3 +274,15 @@ def test_one_head_is_self_attention_behind_a_causal_mask() -> None:
 def test_a_layer_that_decides_its_number_of_heads_is_unresolved() -> None:
     with pytest.raises(Unresolved, match="SixHeads decides its number of heads by itself: write"):
         TorchModuleImplementation(lecture.SixHeads)
+
+
+def test_a_model_that_generates_and_looks_ahead_is_doubtful() -> None:
+    doubt = "! the whole: it generates, and a token changes what is said before it"
+    assert doubt in TorchModuleImplementation(lecture.LooksAhead).notes
+    assert doubt not in TorchModuleImplementation(lecture.GeneratingBook).notes
+
+
+def test_a_component_that_gives_nan_is_tested_and_fails() -> None:
+    assert said(lecture.HidesItself, "output")[0] == "! output: NaN   (of random inputs, no key hidden)"
+    claim = "multi-head-formula"
+    assert run_check(CHECKS[claim], TorchModuleImplementation(lecture.HidesItself), "quick").verdict is Verdict.FAIL

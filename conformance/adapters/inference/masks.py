@@ -1,14 +1,17 @@
 """Mask conventions: what True means to a module, and which shapes it takes, found by hiding a key and looking.
 
 Probing adopts whatever hides the key, an inverted mask too; so a convention that a name documents is fixed: a
-``key_padding_mask`` marks what is hidden (torch), an ``attention_mask`` what is visible.
+``key_padding_mask`` marks what is hidden (torch), an ``attention_mask`` what is visible. What a function of the file
+such as ``subsequent_mask(size)`` makes is compared: its caller may negate it, so that a contradiction is only a doubt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +21,10 @@ from conformance.protocol import NotProvided
 ENCODINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "bool, True = may attend": lambda mask: mask,
     "0 and 1, 1 = may attend": lambda mask: mask.float(),
-    "additive, 0 and -inf": lambda mask: torch.zeros(mask.shape).masked_fill(~mask, float("-inf")),
     "bool, True = hidden": lambda mask: ~mask,
+    "additive, 0 and -inf": lambda mask: torch.zeros(mask.shape).masked_fill(~mask, float("-inf")),
 }
+"""The most usual first; to a module that hides what is not 0, numbers to add are True where they hide."""
 
 
 def _constant(mask: Tensor, dim: int) -> bool:
@@ -43,10 +47,30 @@ SHAPES: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
 
 def encodings_for(parameter: str) -> tuple[str, ...]:
     """The encodings that the name of a mask parameter leaves open, the most usual first."""
-    names = tuple(ENCODINGS)
+    hidden = "bool, True = hidden"
     if "key_padding_mask" in parameter:
-        return (names[3],)
-    return names[:3] if parameter == "attention_mask" else names
+        return (hidden,)
+    return tuple(name for name in ENCODINGS if parameter != "attention_mask" or name != hidden)
+
+
+def opposite_in(scope: Mapping[str, Any], encoding: str) -> str:
+    """The function of a file that makes causal masks which mark the opposite of `encoding`; empty if none does."""
+    if encoding.startswith("additive"):
+        return ""
+    size = 4
+    visible = torch.ones(size, size, dtype=torch.bool).tril()
+    marked = ~visible if encoding.endswith("may attend") else visible
+    named = [(name, value) for name, value in scope.items() if "mask" in name.lower() and inspect.isfunction(value)]
+    for name, function in named:
+        if len(inspect.signature(function).parameters) != 1:
+            continue
+        try:
+            made = torch.as_tensor(function(size))
+            if torch.equal(made.reshape(size, size).float(), marked.float()):
+                return name
+        except Exception:  # it makes something else
+            continue
+    return ""
 
 
 @dataclass(frozen=True)

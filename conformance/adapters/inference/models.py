@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from conformance.adapters.inference import parameters as p
+from conformance.adapters.inference.calls import Call, output_of
 from conformance.adapters.inference.facts import Unresolved
-from conformance.adapters.inference.probes import TK, TQ, B
+from conformance.adapters.inference.parts import VOCABULARY
+from conformance.adapters.inference.probes import TK, TQ, B, randomise
 from conformance.adapters.inference.stacks import decoder_lm_layouts, encoder_decoder_layouts
 
 if TYPE_CHECKING:
@@ -51,6 +54,21 @@ def _chunks(found: Resolution, layouts: list[tuple[str, p.Layout]], ids: np.ndar
     except Exception:
         return (1,) * TQ
     return chunks
+
+
+def looks_ahead(model: nn.Module) -> bool:
+    """Whether a model from tokens to logits lets the last token change what is said before it."""
+    model.eval()
+    randomise(model)
+    ids = torch.arange(2 * TQ).reshape(2, TQ) % VOCABULARY
+    changed = torch.cat([ids[:, :-1], ids[:, :1]], 1)
+    try:
+        call = Call(type(model), "decoder_lm")
+        with torch.no_grad():
+            before, after = (output_of(call(model, {"ids": x}), (2, TQ, VOCABULARY))[:, :-1] for x in (ids, changed))
+    except Exception:  # it is no such model
+        return False
+    return float((after - before).abs().max()) > 1e-6
 
 
 def resolve_encoder_decoder(found: Resolution, module: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -72,8 +73,10 @@ def class_made(constructor: Constructor | PartOf) -> type[nn.Module]:
 
 
 def handed_axes(part: PartOf, other: PartOf) -> tuple[tuple[int, ...], ...] | None:
-    """The leading axes of what the model hands two of its components, when it reads tokens ``(2, 5)``; None where it
-    cannot be run on tokens alone."""
+    """The leading axes of what the model hands two of its components, when it reads tokens ``(2, 5)`` and no masks.
+
+    None where it cannot be run so.
+    """
     width = {"d_model": SIZES["d_model"], "d_ff": SIZES["d_ff"]}
     model = whole_model(part.whole, {**width, "n_heads": 1, "n_kv_heads": 1}).eval()
     axes: dict[str, tuple[int, ...]] = {}
@@ -87,9 +90,11 @@ def handed_axes(part: PartOf, other: PartOf) -> tuple[tuple[int, ...], ...] | No
             lambda _, args, keywords, path=path: note(path, [*args, *keywords.values()]), with_kwargs=True
         )
     ids = torch.ones(2, 5, dtype=torch.int64)
+    given = inspect.signature(type(model).forward).parameters.values()
+    rest = len([p for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]) - 1
     for inputs in ((ids,), (ids, ids)):
         with suppress(Exception), torch.no_grad():
-            model(*inputs)
+            model(*inputs, *[None] * (rest - len(inputs)))
         if len(axes) == 2:
             return axes[part.path], axes[other.path]
     return None

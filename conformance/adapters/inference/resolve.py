@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
-from conformance.adapters.inference.masks import Channel
+from conformance.adapters.inference.masks import Channel, opposite_in
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
@@ -303,7 +304,7 @@ class Resolution:
             errors.append(self._error(trial, inputs, mask))
             if errors[-1] < FITS:
                 break
-        self.runs = bool(np.isfinite(min(errors)))
+        self.runs = bool(np.isfinite(min(errors))) or self._gives_nan(trials[0], inputs, mask)
         best = int(np.argmin(errors))
         self.fits = fits = errors[best] < FITS
         if not fits:
@@ -343,6 +344,18 @@ class Resolution:
         except NotProvided:
             return float("inf")
         return probes.difference(subject, inputs, settings, mask)
+
+    def _gives_nan(self, trial: Trial, inputs: Arrays, mask: Array | None) -> bool:
+        """Whether it runs, and what comes out is no number."""
+        try:
+            subject = self.subject(self.settings, self.conventions.with_layout(trial[1], **trial[2]), random=True)
+            out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
+        except Exception:
+            return False
+        if np.isfinite(out).all():
+            return False
+        self.say("output", "NaN", "of random inputs, no key hidden", doubtful=True)
+        return True
 
     def probe_eps(self, module: nn.Module) -> None:
         """The eps of the norms inside, where they have one in common."""
@@ -450,7 +463,10 @@ class Resolution:
                 "a hidden key changes nothing" if channel.leak < 1e-3 else f"a hidden key leaks ({channel.leak:.2g})"
             )
             means = f"{channel.encoding}; {', '.join(channel.shapes)}"
-            self.say(f"mask {channel.parameter}", means, hides, doubtful=channel.leak >= 1e-3)
+            opposite = opposite_in(vars(sys.modules[self.cls.__module__]), channel.encoding)
+            if opposite:
+                hides += f", but what {opposite} of its file makes marks the others"
+            self.say(f"mask {channel.parameter}", means, hides, doubtful=bool(opposite) or channel.leak >= 1e-3)
         for parameter in set(parameters) - {channel.parameter for channel in found}:
             self.say(f"mask {parameter}", "not used", "the module runs with no encoding of a mask in it")
         return found

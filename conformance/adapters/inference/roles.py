@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -118,8 +117,12 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
 
 def _biased_by_distance(cls: type[nn.Module], module: nn.Module) -> str:
     """The option, parameter or buffer of attention whose scores depend on the distance of words; empty if none."""
-    named = chain(inspect.signature(cls).parameters, dict(module.named_parameters()), dict(module.named_buffers()))
-    return next((name for name in named if re.search(r"relative|rel_?(pos|bias|emb)|alibi|slopes", name.lower())), "")
+    stored = [*dict(module.named_parameters()), *dict(module.named_buffers())]
+    options = [name for name in inspect.signature(cls).parameters if "relative" in name.lower()]
+    return next(
+        (name for name in stored if re.search(r"relative|rel_?(pos|bias|emb)|alibi|slopes", name.lower())),
+        next(iter(options), ""),
+    )
 
 
 def _returns_cache(module: nn.Module, call: Call) -> bool:

@@ -147,3 +147,30 @@ class Book(nn.Module):
 class SixHeads(BlockOfBook):
     def __init__(self, d_model):
         super().__init__({"emb_dim": d_model, "context_length": 32, "n_heads": 6, "drop_rate": 0.0})
+
+
+class GeneratingBook(Book):
+    """Continues a text; `visible` says what its attention leaves to see."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        for block in self.blocks:
+            self.visible(block.att.mask)
+
+    def visible(self, mask):
+        pass
+
+    def generate(self, in_idx):
+        return torch.cat([in_idx, self(in_idx)[:, -1:].argmax(-1)], 1)
+
+
+class LooksAhead(GeneratingBook):
+    def visible(self, mask):
+        mask.zero_()
+
+
+class HidesItself(GeneratingBook):
+    """The first token sees nothing."""
+
+    def visible(self, mask):
+        mask.fill_(1.0).triu_()

@@ -366,6 +366,13 @@ class CodesTurnedAround(CodesAlongTheBatch):
         return self.norm(x)
 
 
+class CodesTurnedAroundBehindMasks(CodesTurnedAround):
+    """Needs a mask, if only None."""
+
+    def forward(self, ids, mask):
+        return super().forward(ids, mask)
+
+
 class SinusoidalEmbeddingAlongTheFirstAxis(SinusoidalEmbedding):
     def forward(self, x):
         return x + self.codes[: len(x), None]
@@ -393,6 +400,14 @@ class CausalAttention(DroppingAttention):
 
     def forward(self, x):
         return super().forward(x, torch.ones(1, x.shape[1], x.shape[1], dtype=torch.bool).tril(self.ahead))
+
+
+class SwitchedAttention(CausalAttention):
+    """Causal unless it is told otherwise."""
+
+    def __init__(self, d_model, h, causal=True):
+        super().__init__(d_model, h)
+        self.ahead = 0 if causal else 99
 
 
 class MaskOffByOne(CausalAttention):
