@@ -367,9 +367,9 @@ class CodesTurnedAround(CodesAlongTheBatch):
 
 
 class CodesTurnedAroundBehindMasks(CodesTurnedAround):
-    """Needs a mask, if only None."""
+    """Needs masks, if only None."""
 
-    def forward(self, ids, mask):
+    def forward(self, ids, mask, ahead_mask):
         return super().forward(ids, mask)
 
 
