@@ -149,11 +149,14 @@ class MultipliedLanguageModel(LanguageModel):
 class Translator(nn.Module):
     """The documents' encoder-decoder around torch's stacks; both sides are masked inside."""
 
+    norm_first = False
+
     def __init__(
         self, src_vocab_size, tgt_vocab_size, d_model, nhead, num_layers, dim_feedforward, dropout=0.1, pad_idx=0
     ):
         super().__init__()
         sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward, "dropout": dropout}
+        sizes["norm_first"] = self.norm_first
         self.pad_idx, self.scale = pad_idx, math.sqrt(d_model)
         self.src_embed = nn.Embedding(src_vocab_size, d_model, pad_idx)
         self.tgt_embed = nn.Embedding(tgt_vocab_size, d_model, pad_idx)
@@ -188,6 +191,10 @@ class Translator(nn.Module):
             memory_key_padding_mask=blank,
         )
         return self.generator(hidden)
+
+
+class PreNormTranslator(Translator):
+    norm_first = True
 
 
 class OverwrittenPadding(Translator):
