@@ -205,8 +205,9 @@ def test_a_component_that_raises_in_its_role_is_doubtful() -> None:
     assert "running ExchangedDecoderLayer as decoder_layer raised RuntimeError" in doubts[0]
 
 
-def test_a_function_that_makes_a_model_is_tested_like_a_class() -> None:
-    found = verdicts(models.make_embedded, "multi_head_attention", "sinusoidal_positions")
+@pytest.mark.parametrize("function", [models.make_embedded, models.make_from_options])
+def test_a_function_that_makes_a_model_is_tested_like_a_class(function: Callable[..., nn.Module]) -> None:
+    found = verdicts(function, "multi_head_attention", "sinusoidal_positions")
     assert not [claim for claim, verdict in found.items() if verdict in BROKEN]
     for claim in ("multi-head-formula", "sinusoid-formula", "fresh-projections-are-random-and-independent"):
         assert found[claim] is Verdict.PASS

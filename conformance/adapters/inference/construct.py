@@ -96,7 +96,19 @@ FIXED = {"batch_first": True, "layer_idx": 0, "device": "cpu", "parallel": False
 _CONFIG = {"eps": 1e-5, "activation": "relu", "n_layers": 2, "vocab": 11, "bias": True, "causal": False}
 """What a constructor is given that needs it, and a bare config object has, besides the options that are asked for."""
 
-CONFIGS = ("config", "cfg", "args", "conf", "configuration", "params", "hparams", "model_args")
+CONFIGS = (
+    "config",
+    "cfg",
+    "args",
+    "conf",
+    "configuration",
+    "params",
+    "hparams",
+    "model_args",
+    "model_config",
+    "opt",
+    "opts",
+)
 NEUTRAL = ("dtype", "kdim", "vdim", "name")
 """Parameters that keep their default."""
 

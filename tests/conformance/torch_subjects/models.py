@@ -313,6 +313,10 @@ def make_embedded(vocab, N=6, d_model=512, h=8):
     return model
 
 
+def make_from_options(opt, vocab):
+    return make_embedded(vocab, opt.n_layers, opt.d_model, opt.heads)
+
+
 def make_attention(d_model, heads):
     return CausalAttention(d_model, heads)
 
