@@ -150,6 +150,19 @@ def test_gradients_can_be_changed_inside_and_outside():
         assert (a.grad.tolist(), seed.tolist()) == ([6.0] * 3, [5.0] * 3)
 
 
+def test_equal_gradients_of_two_leaves_share_no_memory():
+    a, b = (mg.ones(3, requires_grad=True) for _ in range(2))
+
+    @compile
+    def function(x):
+        a.grad = b.grad = None
+        ((a + b) * x).sum().backward()
+
+    function(mg.ones(3) * 3)
+    b.grad.zero_()
+    assert a.grad.tolist() == [3.0] * 3
+
+
 def test_a_gradient_that_is_one_number_everywhere_has_its_own_elements():
     a, b = (mg.ones(3, requires_grad=True) for _ in range(2))
 

@@ -43,6 +43,17 @@ def test_zero_and_minus_zero_are_two_numbers():
         assert (plus.tolist(), minus.tolist()) == ([np.inf] * 2, [-np.inf] * 2)
 
 
+def test_fused_choices_pass_nan_and_infinities_on():
+    numbers = [0.0, -1.5, 2.0, np.nan, np.inf, -np.inf]
+    a, b = (mg.tensor(side) for side in np.array([(p, q) for p in numbers for q in numbers], np.float32).T)
+
+    def choices(a, b):
+        return mg.maximum(a, b) + 1, mg.minimum(a, b) + 1, a.relu() + 1, mg.where(a > b, a, b) + 1
+
+    for got, want in zip(compile(choices)(a, b), choices(a, b), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_gradients_of_single_elements_and_slices_are_joined():
     x = mg.arange(5.0).requires_grad_()
 
@@ -50,6 +61,11 @@ def test_gradients_of_single_elements_and_slices_are_joined():
     def step(x):
         (x[0] * 4 + x[-1] + (x[1:3] * 2).sum()).backward()
 
+    step(x)
+    assert x.grad.tolist() == [4.0, 2.0, 2.0, 0.0, 1.0]
+    ((plan, _),) = step.plans.values()
+    plan.arena.fill(255)  # whatever lay there before
+    x.grad = None
     step(x)
     assert x.grad.tolist() == [4.0, 2.0, 2.0, 0.0, 1.0]
 

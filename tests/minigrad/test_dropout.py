@@ -111,3 +111,18 @@ def test_a_compiled_step_adds_the_residual_in_the_same_pass():
     plan, _ = next(iter(compiled.plans.values()))
     found = [len(node.inputs) for node in plan.graph.nodes if node.op == "dropout"]
     assert sorted(found) == [2, 2, 3, 3], "two of the forward pass with a residual, two of the backward pass without"
+
+
+def test_what_is_spread_over_dropout_is_not_added_by_its_kernel():
+    x, bias = mg.randn(40, 6), mg.randn(6)
+
+    def step(x, bias):
+        return F.dropout(x, 0.5) + bias
+
+    compiled = compile(step)
+    compiled(x, bias)
+    found = []
+    for run in (step, compiled):
+        mg.manual_seed(2)
+        found.append(run(x, bias).numpy())
+    np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-6)
