@@ -43,12 +43,12 @@ def _match(graph: Graph, grad: Node) -> tuple[Node, Edge, Edge, dict[Node, int]]
         return None
     weight = turned[0].inputs[0] if _swaps_matrices(turned[0]) else None
     seen = set(results(graph))
-    if weight is None or seen & {logits, log_probs, (grad, 0)} or _depends(g[0], loss):
+    if weight is None or seen & {logits, log_probs, (grad, 0)}:
         return None
     if set(_readers(graph, logits)) != {loss, grad} or _readers(graph, log_probs) != [grad]:
         return None
     step = {node: i for i, node in enumerate(graph.nodes)}
-    if any(step[reader] < step[grad] for reader in _readers(graph, (loss, 0))):
+    if any(step[reader] <= step[grad] for reader in _readers(graph, (loss, 0))):  # as of a gradient that depends on it
         return None
     places: dict[Node, int] = {}
     for reader in _readers(graph, (grad, 0)):
@@ -62,18 +62,6 @@ def _match(graph: Graph, grad: Node) -> tuple[Node, Edge, Edge, dict[Node, int]]
         else:
             return None
     return (loss, x, weight, places) if sorted(places.values()) == [0, 1] else None
-
-
-def _depends(node: Node, on: Node) -> bool:
-    stack, seen = [node], {node}
-    while stack:
-        current = stack.pop()
-        if current is on:
-            return True
-        fresh = {edge[0] for edge in current.inputs if edge is not None} - seen
-        seen |= fresh
-        stack.extend(fresh)
-    return False
 
 
 def _replace(graph: Graph, grad: Node, loss: Node, x: Edge, weight: Edge, places: dict[Node, int]) -> Graph:

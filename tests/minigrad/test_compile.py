@@ -157,6 +157,60 @@ def test_a_parameter_read_through_another_tensor_keeps_its_old_value_until_the_e
     np.testing.assert_array_equal(alias.numpy(), [0, -1, -2])
 
 
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("new", [lambda w: w * 2.0 + 1.0, lambda w: w * w[0] + 1.0, lambda w: w.T * 2.0 + 1.0])
+def test_an_update_is_written_where_its_old_value_is_not_needed_any_more(new, late):
+    start, x = mg.randn(4, 4, generator=mg.Generator(1)), mg.randn(4, 2, generator=mg.Generator(2))
+    weight = start.clone()
+
+    def step(x):
+        value = new(weight)
+        product = (weight if late else value) @ x
+        weight.copy_(value)
+        return product
+
+    compiled = compile(step)
+    compiled(x)
+    found = []
+    for run in (step, compiled):
+        weight.copy_(start)
+        found.append((run(x).numpy(), weight.numpy().copy()))
+    for want, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_plan_is_for_one_layout_and_one_mode_of_gradients():
+    doubled = compile(lambda x: (x.reshape(-1).mul_(2.0), x + 0.0)[1])
+    for x, factor in ((mg.ones(2, 3), 2.0), (mg.ones(3, 2).T, 1.0)):  # of the second one, reshape makes a copy
+        assert doubled(x).tolist() == [[factor] * 3] * 2
+    recording = compile(lambda x: x * 2.0 if mg.is_grad_enabled() else x * 3.0)
+    assert recording(mg.ones(1)).item() == 2.0
+    with mg.no_grad():
+        assert recording(mg.ones(1)).item() == 3.0
+    gradient = compile(lambda x: mg.grad(x.square().sum(), x) if x.requires_grad else x * 0.0)
+    assert gradient(mg.ones(1)).item() == 0.0
+    assert gradient(mg.ones(1, requires_grad=True)).item() == 2.0
+
+
+def test_what_a_replay_changed_is_known_to_have_changed():
+    weight, x = mg.ones(2, requires_grad=True), mg.ones(2)
+
+    @compile
+    def step(x):
+        (weight * x).sum().backward()
+        with mg.no_grad():
+            weight.sub_(weight.grad)
+        weight.grad = None
+
+    step(x)
+    product = (weight * weight).sum()
+    weight.grad = mg.zeros(2)
+    step(x)
+    assert weight.grad is None
+    with pytest.raises(RuntimeError, match="changed in place after it was saved"):
+        product.backward()
+
+
 def test_parameters_and_learning_rate_are_read_live():
     (weight,) = params = [mg.ones(3, requires_grad=True)]
     rate = mg.tensor(0.5)
@@ -473,6 +527,22 @@ def test_a_projection_stays_whole_where_its_logits_are_read(monkeypatch):
     np.testing.assert_allclose(compiled(x, weight)[1].detach().numpy(), 4)
     [(_, stages)] = compiled.plans.values()
     assert all(node.op != "linear_cross_entropy_grad" for node in stages[-1][1].nodes)
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_a_gradient_of_the_loss_that_depends_on_the_loss(itself, monkeypatch):
+    monkeypatch.setattr("minigrad.compiler.projection.LARGE", 0)
+    x, weight = (mg.randn(*shape, generator=mg.Generator(0)).requires_grad_() for shape in ((3, 4), (9, 4)))
+
+    def step(x, weight):
+        loss = F.cross_entropy(F.linear(x, weight), mg.tensor([0, 1, 2]))
+        return (loss, *mg.grad(loss if itself else loss * loss, [x, weight], loss.detach()))
+
+    compiled = compile(step)
+    for got, want in zip(values(compiled(x, weight)), values(step(x, weight)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    ((plan, _),) = compiled.plans.values()
+    assert all(node.op != "linear_cross_entropy_grad" for node in plan.graph.nodes)
 
 
 def test_the_loss_of_a_projection_is_that_of_its_logits():
