@@ -21,6 +21,7 @@ from conformance.adapters.inference.parts import PartOf, components, handed_axes
 from conformance.adapters.inference.probes import SIZES
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.inference.roles import MODELS
+from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import NotProvided, Refused
 
@@ -132,7 +133,10 @@ class TorchModuleImplementation:
         if role not in self.resolutions:
             raise NotProvided(f"{self.name} plays the role {self.role}")
         try:
-            return self.resolutions[role].build(config)
+            subject = self.resolutions[role].build(config)
+            if isinstance(subject, ModuleSubject) and subject.misfits and self._alone(role) is not None:
+                subject.need_sizes()  # the model may decide sizes that the class takes
+            return subject
         except NotProvided:
             alone = self._alone(role)
             if alone is None:
