@@ -587,3 +587,23 @@ def test_a_fused_result_overwrites_an_input_that_nothing_reads_later():
     for _ in range(2):
         for got, want in zip(plan.run([a.numpy(), b.numpy()]), step(a, b), strict=True):
             np.testing.assert_allclose(got, want.numpy(), rtol=1e-5)
+
+
+def test_a_fused_result_overwrites_no_input_of_which_it_reads_another_view():
+    a = mg.randn(6, 6, generator=mg.Generator(0))
+
+    def step(a):
+        product = a @ a
+        return product * product[0] + 1.0
+
+    np.testing.assert_allclose(compile(step)(a), step(a), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 1, 4), (2, 3, 1), (1, 3, 4), (2, 1, 1), (1, 1, 1), (4,)])
+def test_fused_ops_spread_an_input_over_any_dimensions(shape):
+    x, other = mg.randn(2, 3, 4), mg.randn(*shape)
+
+    def step(x, other):
+        return (x * 2.0 + other).square()
+
+    np.testing.assert_allclose(compile(step)(x, other), step(x, other), rtol=1e-5, atol=1e-6)
