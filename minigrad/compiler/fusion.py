@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.compiler.rewrite import assemble, results
+from minigrad.compiler.rewrite import assemble, by_demand, like, results
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops.registry import OPS, Array, Meta, op
 
@@ -188,8 +188,6 @@ def fuse_elementwise(graph: Graph) -> Graph:
             if inputs_now == item.inputs:
                 made.append(item)
                 continue
-            from minigrad.compiler.rewrite import like
-
             copy = like(item, inputs_now)
             made.append(copy)
             edges.update({(item, i): (copy, i) for i in range(len(item.outputs))})
@@ -206,9 +204,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
 
 
 def _order(graph: Graph, group: dict[Node, int], fused: Mapping[int, Any]) -> list[Node | int]:
-    """A topological order of the contracted graph, as close to the old one as it goes (depth first, by demand)."""
-    done: set[Node | int] = set()
-    order: list[Node | int] = []
+    """A topological order of the contracted graph, as close to the old one as it goes."""
 
     def item(node: Node) -> Node | int:
         return group.get(node, node)
@@ -217,21 +213,7 @@ def _order(graph: Graph, group: dict[Node, int], fused: Mapping[int, Any]) -> li
         given = fused[what][0] if isinstance(what, int) else what.inputs
         return [item(edge[0]) for edge in given if edge is not None]
 
-    for node in graph.nodes:
-        stack = [item(node)]
-        while stack:
-            current = stack[-1]
-            if current in done:
-                stack.pop()
-                continue
-            missing = [need for need in needs(current) if need not in done]
-            if missing:
-                stack.extend(missing)
-            else:
-                done.add(current)
-                order.append(current)
-                stack.pop()
-    return order
+    return by_demand([item(node) for node in graph.nodes], needs)
 
 
 # --- the fused op -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ own memory, read live: a changed parameter, learning rate or random counter is s
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -125,26 +125,41 @@ class Plan:
         if node.op == "join":
             self._bind_join(node, inputs, outputs[0])
             return
-        calls = kernels.bind(op, inputs, outputs, node.attrs)
+        if node.op == "matmul_sum":
+            self._bind_matmul_sum(*inputs, *outputs)
+            return
+        self._bind_op(node.op, inputs, outputs, node.attrs)
+
+    def _bind_op(
+        self, name: str, inputs: list[np.ndarray], outputs: list[np.ndarray], attrs: Mapping[str, Any]
+    ) -> None:
+        calls = kernels.bind(OPS[name], inputs, outputs, attrs)
         if calls is not None:
             self.calls.extend(calls)
-        elif node.op == "put" and outputs[0] is inputs[0]:
-            self.calls.add(_put_in_place, outputs[0], node.attrs["index"], *inputs[1:])
+        elif name == "put" and outputs[0] is inputs[0]:
+            self.calls.add(_put_in_place, outputs[0], attrs["index"], *inputs[1:])
         elif any(dtypes.is_half(array.dtype) for array in inputs):  # numpy would add up in the half type
-            self.calls.add(_by_reference, op, inputs, node.attrs, outputs)
-        elif node.op == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
+            self.calls.add(_by_reference, OPS[name], inputs, attrs, outputs)
+        elif name == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
             self.alone = True
-        elif node.op in _UFUNCS:
-            self.calls.add(_fill, _UFUNCS[node.op], outputs[0], *inputs)
-        elif node.op == "sum":
-            self.calls.add(np.add.reduce, inputs[0], node.attrs["dims"], None, outputs[0], node.attrs["keepdim"])
+        elif name in _UFUNCS:
+            self.calls.add(_fill, _UFUNCS[name], outputs[0], *inputs)
+        elif name == "sum":
+            self.calls.add(np.add.reduce, inputs[0], attrs["dims"], None, outputs[0], attrs["keepdim"])
         else:
-            self.calls.add(_by_reference, op, inputs, node.attrs, outputs)
+            self.calls.add(_by_reference, OPS[name], inputs, attrs, outputs)
 
     def _product(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
         from minigrad.kernels.numba import gemm
 
         return gemm.product(self.calls, a, b, c)
+
+    def _bind_matmul_sum(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sums: np.ndarray) -> None:
+        from minigrad.kernels.numba import gemm
+
+        if not gemm.product_and_sums(self.calls, a, b, c, sums.reshape(-1)):
+            self._bind_op("matmul", [a, b], [c], {})
+            self._bind_op("sum", [a.T], [sums.reshape(-1)], {"dims": (0,), "keepdim": False})
 
     def _bind_view(self, node: Node, source: np.ndarray) -> None:
         view = OPS[node.op].evaluate([source], node.attrs)[0]

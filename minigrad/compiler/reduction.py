@@ -1,17 +1,18 @@
-"""Sums of fused elementwise groups: added up while they are computed, so that they are neither written nor read again.
+"""Sums that another kernel computes beside its own work, so that their elements are not read again.
 
-The norm of all gradients is made of such sums, a loss's mean is another. Plans of the CPU are made so; on the device
-the sum's own kernel reads what the group wrote.
+Those of fused elementwise groups are added up while the elements are computed: the norm of all gradients is made of
+such sums, a loss's mean is another. The columns of a matrix are added up by a product that reads its transpose: that is
+a bias's gradient beside its weight's. Plans of the CPU are made so; on the device sums have kernels of their own.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from minigrad import dtypes
 from minigrad.compiler.fusion import Step
 from minigrad.compiler.passes import drop_dead
-from minigrad.compiler.rewrite import Inputs, like, readers, rewrite
+from minigrad.compiler.rewrite import Inputs, assemble, by_demand, depends, like, readers, rewrite
 from minigrad.graph import Edge, Graph, Node
 from minigrad.ops import rules
 from minigrad.ops.registry import OPS, Array, Meta, op
@@ -33,6 +34,53 @@ def fuse_sums(graph: Graph) -> Graph:
     return drop_dead(rewrite(graph, replace))
 
 
+def sum_in_products(graph: Graph) -> Graph:
+    """The sum of a matrix's columns is computed by a product whose left factor is the matrix's transpose."""
+    products: dict[tuple[Edge | None, int], Node] = {}
+    for node in graph.nodes:
+        left = node.inputs[0] if node.op == "matmul" else None
+        if left is not None and left[0].op == "permute" and left[0].attrs["dims"] == (1, 0) and _plain(node):
+            products.setdefault((_source(left[0].inputs[0]), _shape(left)[0]), node)
+    pairs: dict[Node, Node] = {}  # a product, and the sum that it computes
+    for node in graph.nodes:
+        edge = node.inputs[0] if node.op == "sum" else None
+        if edge is not None and node.attrs["dims"] == tuple(range(len(_shape(edge)) - 1)) != ():
+            product = products.get((_source(edge), _shape(edge)[-1]))
+            if product is not None and product not in pairs and not depends(product, node):
+                pairs[product] = node
+    if not pairs:
+        return graph
+    product_of = {total: product for product, total in pairs.items()}
+
+    def needs(node: Node) -> list[Node]:
+        before = [edge[0] for edge in node.inputs if edge is not None]
+        return [*before, product_of[node]] if node in product_of else before
+
+    joint: dict[Node, Node] = {}
+
+    def replace(node: Node, inputs: Inputs) -> Any:
+        if node in pairs:
+            (shape, _), total = pairs[node].outputs[0], pairs[node].outputs
+            joint[node] = like(node, inputs, op="matmul_sum", attrs={"shape": shape}, outputs=(*node.outputs, *total))
+            return joint[node]
+        return {0: (joint[product_of[node]], 1)} if node in product_of else None
+
+    return rewrite(assemble(graph, by_demand(graph.nodes, needs), {}), replace)
+
+
+def _plain(product: Node) -> bool:
+    """A product of two float32 matrices that are not empty."""
+    metas = [edge[0].outputs[edge[1]] for edge in product.inputs if edge is not None]
+    return all(len(shape) == 2 and 0 not in shape and dtype == dtypes.float32 for shape, dtype in metas)
+
+
+def _source(edge: Edge | None) -> Edge | None:
+    """What an edge is a reshape of: the same numbers in the same order."""
+    while edge is not None and edge[0].op == "reshape":
+        edge = edge[0].inputs[0]
+    return edge
+
+
 def _summable(node: Node) -> bool:
     """A fused group with one float32 result that is not empty, whose inputs have its shape or one element."""
     if node.op != "fused" or len(node.outputs) != 1:
@@ -47,7 +95,7 @@ def _shape(edge: Edge) -> tuple[int, ...]:
     return edge[0].outputs[edge[1]][0]
 
 
-# --- the op -----------------------------------------------------------------------------------------
+# --- the ops ----------------------------------------------------------------------------------------
 
 
 def _reference(*inputs: Array, body: tuple[Step, ...], kept: int, keepdim: bool) -> Array:
@@ -72,5 +120,22 @@ op(
         )
     ],
     formula="the sum of elementwise steps, in one pass",
+    differentiable=False,
+)
+
+
+def _product_and_sum(a: Array, b: Array, *, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    return OPS["matmul"].evaluate([a, b], {})[0], OPS["sum"].evaluate([a], {"dims": (1,), "keepdim": False})[0].reshape(
+        shape
+    )
+
+
+op(
+    "matmul_sum",
+    _product_and_sum,
+    shape=lambda metas, *, shape: [*OPS["matmul"].output_metas(metas, {}), (shape, metas[0][1])],
+    flops=lambda metas, outputs, *, shape: (2 * rules.size(outputs[0]) + len(metas[0][0])) * metas[0][0][1],
+    samples=lambda rng: [((rng.standard_normal((3, 4)), rng.standard_normal((4, 2))), {"shape": (1, 3)})],
+    formula="A B, and the sums of A's rows",
     differentiable=False,
 )

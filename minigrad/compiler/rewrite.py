@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from minigrad.graph import Edge, Graph, Node, Visit
 
 Inputs = tuple[Edge | None, ...]
+Item = TypeVar("Item")
 Replacement = Node | Sequence[Node] | Mapping[int, Edge] | None
 
 
@@ -76,6 +77,40 @@ def assemble(graph: Graph, nodes: list[Node], edges: Mapping[Edge, Edge]) -> Gra
             for visit in graph.visits
         ],
     )
+
+
+def by_demand(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> list[Item]:
+    """The items, each behind those that it needs: an order as close to the given one as it goes (depth first)."""
+    done: set[Item] = set()
+    order: list[Item] = []
+    for item in items:
+        stack = [item]
+        while stack:
+            current = stack[-1]
+            if current in done:
+                stack.pop()
+                continue
+            missing = [need for need in needs(current) if need not in done]
+            if missing:
+                stack.extend(missing)
+            else:
+                done.add(current)
+                order.append(current)
+                stack.pop()
+    return order
+
+
+def depends(node: Node, on: Node) -> bool:
+    """Is `on` computed for `node`, or the same?"""
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if current is on:
+            return True
+        fresh = {edge[0] for edge in current.inputs if edge is not None} - seen
+        seen |= fresh
+        stack.extend(fresh)
+    return False
 
 
 def results(graph: Graph) -> list[Edge]:

@@ -530,5 +530,6 @@ derive("random_uniform", "drawn from a key, not computed from values: there is n
 derive("bernoulli", "the result is 0 or 1 by a random draw: it has no rate of change, and no gradient flows through it")
 derive("fused", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("fused_sum", "a step of a compiled plan: the derivative was taken before its ops were fused")
+derive("matmul_sum", "a step of a compiled plan: the derivative was taken before product and sum were joined")
 derive("fused_matmul", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("adam", "an update rule: it runs after the backward pass, on gradients, and is not recorded itself")

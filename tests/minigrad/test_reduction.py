@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import minigrad as mg
 from minigrad.compiler import compile, optimise
-from minigrad.compiler.reduction import fuse_sums
+from minigrad.compiler.reduction import fuse_sums, sum_in_products
 from minigrad.kernels import threads
 from minigrad.nn.utils import clip_grad_norm_
 
@@ -108,3 +108,90 @@ def test_clipping_has_no_sum_of_stored_squares():
     assert ops.count("fused_sum") == 1
     assert norm.item() == pytest.approx(30 * 2000**0.5)
     assert float(weight.grad.square().sum().item()) == pytest.approx(1, rel=1e-4)
+
+
+# --- sums of columns, with a product ----------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    sizes=st.tuples(*[st.integers(1, 90)] * 3),
+    lead=st.sampled_from([(), (2,), (3, 2)]),
+    keepdim=st.booleans(),
+    sum_first=st.booleans(),
+)
+def test_the_sum_of_columns_is_computed_with_the_product_of_the_transpose(sizes, lead, keepdim, sum_first):
+    m, k, n = sizes
+    rng = np.random.default_rng(m * k + n)
+    x = mg.tensor(rng.standard_normal((*lead, k, m)).astype(np.float32))
+    y = mg.tensor(rng.standard_normal((int(np.prod(lead)) * k, n)).astype(np.float32))
+
+    def both(x, y):
+        total = x.sum(tuple(range(x.dim() - 1)), keepdim=keepdim) if sum_first else None
+        product = x.reshape(-1, m).T @ y
+        return product, x.sum(tuple(range(x.dim() - 1)), keepdim=keepdim) if total is None else total * 2
+
+    results, ops = planned(both, x, y)
+    assert "matmul_sum" in ops
+    assert "sum" not in ops
+    for result, want in zip(results, both(x, y), strict=True):
+        assert result.shape == want.shape
+        np.testing.assert_allclose(result.numpy(), want.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x.T @ (y * x.sum(0, keepdim=True).sum()), x.sum(1)),  # the product needs the sum; another sum
+        lambda x, y: (x.T @ y, x.sum(1), x.sum((0, 1))),
+        lambda x, y: (x.T @ y, (x * 2).sum(0)),
+        lambda x, y: (y.T @ x, x.sum(0)),
+        lambda x, y: (x.double().T @ y.double(), x.double().sum(0)),
+    ],
+)
+def test_other_sums_stay_as_they_are(function):
+    rng = np.random.default_rng(0)
+    x, y = (mg.tensor(rng.standard_normal((30, n)).astype(np.float32)) for n in (20, 24))
+    results, ops = planned(function, x, y)
+    assert "matmul_sum" not in ops
+    for result, want in zip(results, function(x, y), strict=True):
+        np.testing.assert_allclose(result.numpy(), want.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf"])
+def test_what_is_not_finite_stays_in_its_column(kind):
+    x = np.ones((600, 40), np.float32)
+    x[7, 3] = np.nan if kind == "nan" else np.inf
+    (product, total), ops = planned(
+        lambda x, y: (x.T @ y, x.sum(0)), mg.tensor(x), mg.tensor(np.ones((600, 20), np.float32))
+    )
+    assert "matmul_sum" in ops
+    want = np.full(40, 600, np.float32)
+    want[3] = x[7, 3]
+    np.testing.assert_array_equal(total.numpy(), want)
+    np.testing.assert_array_equal(product.numpy(), np.repeat(want[:, None], 20, 1))
+
+
+def test_sums_of_columns_are_bit_equal_for_any_number_of_threads():
+    rng = np.random.default_rng(0)
+    x, y = (mg.tensor(rng.standard_normal((512, n)).astype(np.float32)) for n in (100, 64))
+    before, results = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 5):
+            threads.set_num_threads(count)
+            results.append(planned(lambda x, y: (x.T @ y, x.sum(0)), x, y)[0])
+    finally:
+        threads.set_num_threads(before)
+    for product, total in results[1:]:
+        np.testing.assert_array_equal(product.numpy(), results[0][0].numpy())
+        np.testing.assert_array_equal(total.numpy(), results[0][1].numpy())
+
+
+def test_the_pass_for_products_alone_keeps_results():
+    rng = np.random.default_rng(0)
+    x, y = (mg.tensor(rng.standard_normal((30, n)).astype(np.float32)) for n in (7, 5))
+    before = optimise(mg.trace(lambda x, y: (x.sum(0), x.T @ y))(x, y))[-1][1]
+    after = sum_in_products(before)
+    assert [node.op for node in after.nodes if node.op not in ("input", "permute")] == ["matmul_sum"]
+    for result, want in zip(after.run(x, y), before.run(x, y), strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-5)

@@ -25,7 +25,7 @@ from llvmlite import ir
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import amx
-from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, copy, gather, pack, tiles
+from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, add_columns, copy, gather, pack, tiles
 from minigrad.kernels.numba.jit import intrinsic, kernel, types
 from minigrad.kernels.threads import get_num_threads
 
@@ -104,11 +104,12 @@ def _each(start, stop, gemm, places, m, n, k, ta, tb, lda, ldb, ldc):
 
 @kernel
 def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, rows, columns,
-            depth, width, parts, blocks, apart, space):  # fmt: skip
+            depth, width, sums, parts, blocks, apart, space):  # fmt: skip
     """Blocks `start` to `stop` of a grid over C, `rows` x `columns` each and `grid` of them side by side; first the
     `blocks` for the first of `parts` of the sum, whose results lie `apart` bytes before the next one's.
 
     a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
+    sums: where the sums of A's rows go, if A does not lie by rows, those for the next part behind them; 0: nowhere.
     For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
     cache), and twelve rows of A meet it, which stay in the first.
     """
@@ -136,6 +137,8 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
                         stride = _FLOAT * (depth + _GAP if a_by_rows else HEIGHT)
                         gather(packed_a, stride, strip, a_stride, a_by_rows, tall, count)
                         strip = packed_a
+                    if sums and begin == 0:
+                        add_columns(sums + _FLOAT * (part * m + i), strip, stride, tall, count, first > low)
                     panel = packed_b
                     for j in range(begin, end, LANES):
                         place = result + i * c_stride + _FLOAT * j
@@ -219,6 +222,19 @@ def product(calls: Calls, a: Array, b: Array, c: Array) -> bool:
     return True
 
 
+def product_and_sums(calls: Calls, a: Array, b: Array, c: Array, sums: Array) -> bool:
+    """Add C = A B and the sums ``(m,)`` of A's rows, for float32 A ``(m, k)`` that lies by columns; False where one
+    kernel does not compute both."""
+    left, right, result = _lies(a), _lies(b), _lies(c)
+    if not SERVED or left is None or right is None or result is None or min(*c.shape, a.shape[1]) < _LEAST:
+        return False
+    (m, k), n = a.shape, b.shape[1]
+    if left[0] != _TRANSPOSED or result[0] != _PLAIN or _splits(m, n, k):
+        return False
+    _in_tiles(calls, a, left, b, right, c, result[1], sums)
+    return True
+
+
 def _work(a: Array, c: Array) -> int:
     """Nanoseconds of one thread, about."""
     return 2 * c.size * a.shape[-1] // _FLOPS_PER_NS
@@ -229,8 +245,11 @@ def _splits(m: int, n: int, k: int) -> bool:
     return m * n * k >= _LARGE and min(m, n) >= amx.TALL and k >= amx.STEP and amx.served()
 
 
-def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int) -> None:
-    """The product by tiles, on a matrix unit where there is one and it pays, one block of C for each thread.
+def _in_tiles(
+    calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int, sums: Array | None = None
+) -> None:
+    """The product by tiles, on a matrix unit where there is one and it pays, one block of C for each thread; with the
+    sums of A's rows, if they are asked for, which the matrix unit does not have.
 
     Where columns of A^T and rows of B are many and C is small, as for the gradient of a weight, these are cut in two,
     and the threads take halves: they are rows of a batch, which kernels before have cut in the same way, so that each
@@ -247,10 +266,13 @@ def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Arra
     else:
         long = -(-k // parts)
         depth = -(-long // -(-long // _DEPTH))
-        kernel, room, how = _blocks, _ROOM, [depth, min(columns, _PANELS // depth * LANES)]
-    result, stride = c, c_stride
+        kernel, room, how = _blocks, _ROOM, [depth, min(columns, _PANELS // depth * LANES), 0]
+    result, stride, totals = c, c_stride, sums
     if parts > 1:
         result, stride = calls.scratch(parts * m * n, "parts of a sum").reshape(parts, m, n), n
+        totals = None if sums is None else calls.scratch(parts * m, "parts of sums of rows")
+    if totals is not None:
+        how[-1] = totals.ctypes.data
     calls.over_rows(
         kernel, count, _work(a, c),
         a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
@@ -259,3 +281,5 @@ def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Arra
     )  # fmt: skip
     if parts > 1:
         calls.over_rows(_added, m, 0.3 * m * n, result, c)
+        if sums is not None and totals is not None:
+            calls.over_rows(_added, 1, 0.3 * m, totals.reshape(parts, 1, m), sums.reshape(1, m))

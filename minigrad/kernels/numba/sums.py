@@ -47,9 +47,11 @@ def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims
         return True
     columns = int(np.prod(x.shape[len(dims) :]))
     rows = x.reshape(-1, columns)
-    partial = np.empty((PARTS, columns), np.float32)
-    calls.over_rows(_columns, PARTS, 0.3 * x.size, parts(len(rows)), rows, partial)
-    calls.over_rows(add_up, columns, columns, partial, outputs[0].reshape(-1))
+    partial = rows
+    if len(rows) > PARTS:
+        partial = np.empty((PARTS, columns), np.float32)
+        calls.over_rows(_columns, PARTS, 0.3 * x.size, parts(len(rows)), rows, partial)
+    calls.over_rows(add_up, columns, 0.06 * partial.size, partial, outputs[0].reshape(-1))
     return True
 
 
