@@ -72,8 +72,9 @@ def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
 
 def _ops() -> list[str]:
     """The ops that have a kernel for float32 on the CPU."""
+    import minigrad.compiler
     import minigrad.functional
-    import minigrad.optim  # noqa: F401  (both register ops)
+    import minigrad.optim  # noqa: F401  (all three register ops)
     from minigrad import kernels
 
     return [name for name, device, _ in kernels.FAST if device == "cpu"]
@@ -87,8 +88,11 @@ def _samples(name: str) -> Iterator[tuple[list[np.ndarray], Mapping[str, Any]]]:
     assert samples is not None
     for inputs, attrs in samples(np.random.default_rng(0)):
         arrays = [np.asarray(x) for x in inputs]
-        narrow = 4 if name == "adam" else len(arrays)
-        yield [a.astype(np.float32) if a.dtype == np.float64 and i < narrow else a for i, a in enumerate(arrays)], attrs
+        wide = [name.startswith("adam") and not a.ndim for a in arrays]
+        yield (
+            [a if w or a.dtype != np.float64 else a.astype(np.float32) for a, w in zip(arrays, wide, strict=True)],
+            attrs,
+        )
 
 
 def programs_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:

@@ -37,6 +37,7 @@ from minigrad.compiler.passes import (
 from minigrad.compiler.plan import Plan
 from minigrad.compiler.projection import chunk_projection
 from minigrad.compiler.reduction import fuse_sums, sum_in_products
+from minigrad.compiler.updates import join_updates
 from minigrad.graph import Graph, Node, state
 from minigrad.tensor import Storage, Tensor
 from minigrad.trace import flatten, trace
@@ -216,7 +217,7 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
     """The plan for where the tensors are; the first `inputs` of them are the graph's inputs."""
     on_device = [tensor.storage.device != "cpu" for tensor in tensors]
     if not any(on_device):
-        return Plan(sum_in_products(fuse_sums(graph)))
+        return Plan(join_updates(sum_in_products(fuse_sums(graph))))
     from minigrad.compiler.device_plan import DevicePlan
 
     return DevicePlan(fuse_epilogues(graph), on_device[:inputs])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # kernels that read and write arrays of any strides
 ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join", "rope")
-SAME_PLACE = ("fused", "adam", "put")  # kernels that read and write each element at the same place
+SAME_PLACE = ("fused", "adam", "adam_all", "put")  # kernels that read and write each element at the same place
 
 
 def size(edge: Edge) -> int:

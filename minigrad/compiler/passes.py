@@ -86,7 +86,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 def own_gradients(graph: Graph) -> Graph:
     """A gradient that is left lies in memory of its own: a copy of what is another's, too, or captured, or spread."""
-    owners = {leaf: _owner(edge) for leaf, edge in graph.gradients.items()}
+    owners = {leaf: viewed(edge) for leaf, edge in graph.gradients.items()}
     counts = Counter(owner for owner, _ in owners.values())
     nodes, gradients = list(graph.nodes), dict(graph.gradients)
     for leaf, (owner, spread) in owners.items():
@@ -100,7 +100,7 @@ def own_gradients(graph: Graph) -> Graph:
     return made
 
 
-def _owner(edge: Edge) -> tuple[Edge, bool]:
+def viewed(edge: Edge) -> tuple[Edge, bool]:
     """What a value is a view of, and whether elements share memory on the way."""
     spread = False
     while OPS[edge[0].op].view if edge[0].op in OPS else False:

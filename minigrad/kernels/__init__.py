@@ -34,6 +34,7 @@ _mode = "auto"
 # (op, device, dtype) -> "module:function"
 FAST: dict[tuple[str, str, str], str] = {
     ("adam", "cpu", "float32"): "minigrad.kernels.numba.adam:adam",
+    ("adam_all", "cpu", "float32"): "minigrad.kernels.numba.adam:adam_all",
     ("argmax", "cpu", "float32"): "minigrad.kernels.numba.argmax:argmax",
     ("cross_entropy", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:cross_entropy",
     ("cross_entropy_grad", "cpu", "float32"): "minigrad.kernels.numba.cross_entropy:cross_entropy_grad",

@@ -532,4 +532,5 @@ derive("fused", "a step of a compiled plan: the derivative was taken before its 
 derive("fused_sum", "a step of a compiled plan: the derivative was taken before its ops were fused")
 derive("matmul_sum", "a step of a compiled plan: the derivative was taken before product and sum were joined")
 derive("fused_matmul", "a step of a compiled plan: the derivative was taken before its ops were fused")
+derive("adam_all", "a step of a compiled plan: updates run after the backward pass and are not recorded")
 derive("adam", "an update rule: it runs after the backward pass, on gradients, and is not recorded itself")

@@ -1,0 +1,102 @@
+"""Updates of several parameters as one node: an optimizer's many small kernels become one over all elements.
+
+A layer's bias is updated in less time than a kernel takes to begin. Plans of the CPU are made so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import minigrad.ops.optimise  # noqa: F401  (registers "adam")
+from minigrad import dtypes
+from minigrad.compiler.passes import viewed
+from minigrad.compiler.rewrite import Inputs, assemble, by_demand, like, rewrite
+from minigrad.graph import Edge, Graph, Node
+from minigrad.ops.registry import OPS, Array, Meta, Sample, op
+
+EACH, MADE = 5, 4  # inputs of every parameter (itself, gradient, mean, square, step), and its results
+
+
+def join_updates(graph: Graph) -> Graph:
+    """All "adam" nodes with the same settings and rate become one "adam_all", where none needs another's results or
+    reads what another may write in place."""
+    groups: dict[Any, list[Node]] = {}
+    joined: dict[Node, Any] = {}
+    behind: set[Node] = set()  # what depends on a node that is joined
+    written: set[Edge] = set()
+    gradients: set[Edge] = set()
+    for node in graph.nodes:
+        edges = [edge for edge in node.inputs if edge is not None]
+        if any(edge[0] in behind or edge[0] in joined for edge in edges):
+            behind.add(node)
+        elif node.op == "adam" and node.outputs[0][1] == dtypes.float32:
+            parameter, gradient, *state = [viewed(edge)[0] for edge in edges[:EACH]]
+            own = {parameter, *state}
+            if len(own) < MADE or gradient in own | written or not own.isdisjoint(written | gradients):
+                continue
+            joined[node] = (tuple(sorted(node.attrs.items())), edges[EACH], node.outputs[-1])
+            groups.setdefault(joined[node], []).append(node)
+            written |= own
+            gradients.add(gradient)
+    made: dict[Any, Node] = {}
+
+    def needs(node: Node) -> list[Node]:
+        members = groups[joined[node]] if node in joined else [node]
+        return [edge[0] for member in members for edge in member.inputs if edge is not None]
+
+    def replace(node: Node, inputs: Inputs) -> Any:
+        if node not in joined:
+            return None
+        members = groups[joined[node]]
+        if node is members[0]:
+            every = [edge for member in members for edge in member.inputs[:EACH]]
+            outputs = tuple([meta for member in members for meta in member.outputs])
+            made[joined[node]] = like(node, (*every, inputs[EACH]), op="adam_all", outputs=outputs)
+            return made[joined[node]]
+        first = MADE * members.index(node)
+        return {i: (made[joined[node]], first + i) for i in range(MADE)}
+
+    return rewrite(assemble(graph, by_demand(graph.nodes, needs), {}), replace) if joined else graph
+
+
+# --- the op -----------------------------------------------------------------------------------------
+
+
+def _each(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The inputs of "adam" for every parameter."""
+    return [(*inputs[i : i + EACH], inputs[-1]) for i in range(0, len(inputs) - 1, EACH)]
+
+
+def _reference(*inputs: Array, **settings: Any) -> tuple[Array, ...]:
+    return tuple([made for one in _each(inputs) for made in OPS["adam"].evaluate(one, settings)])
+
+
+def _metas(metas: Sequence[Meta], **settings: Any) -> list[Meta]:
+    return [made for one in _each(metas) for made in OPS["adam"].output_metas(one, settings)]
+
+
+def _flops(metas: Sequence[Meta], outputs: Sequence[Meta], **settings: Any) -> int:
+    assert OPS["adam"].flops is not None
+    return sum(OPS["adam"].flops(one, (), **settings) for one in _each(metas))
+
+
+def _samples(rng: np.random.Generator) -> Iterator[Sample]:
+    assert OPS["adam"].samples is not None
+    for inputs, settings in OPS["adam"].samples(rng):
+        *one, rate = inputs
+        yield (*one, *[value[:2].copy() if value.ndim else value.copy() for value in one], rate), settings
+
+
+op(
+    "adam_all",
+    _reference,
+    shape=_metas,
+    flops=_flops,
+    samples=_samples,
+    formula="the update of adam, of several parameters",
+    source="Kingma and Ba 2015; decoupled decay: Loshchilov and Hutter 2019",
+    differentiable=False,
+)

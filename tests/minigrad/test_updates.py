@@ -1,0 +1,166 @@
+"""Updates of all parameters as one kernel: which are joined, and that they are those of the eager optimizer."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import nn, optim
+from minigrad.compiler import compile
+from minigrad.dispatch import write
+from minigrad.kernels import threads
+from minigrad.ops.optimise import adam
+
+SHAPES = ((5, 3), (1,), (70,), (33, 40), (), (0, 4), (16,))
+
+
+def parameters(seed=0):
+    rng = np.random.default_rng(seed)
+    return [nn.Parameter(mg.tensor(rng.standard_normal(shape).astype(np.float32))) for shape in SHAPES]
+
+
+def trained(step, steps=4, seed=0):
+    """The parameters after some calls of `step(parameters)`, eager and compiled, and the plan's ops."""
+    results, ops = [], []
+    for wrap in (lambda f: f, compile):
+        made = parameters(seed)
+        run = wrap(step(made))
+        for i in range(steps):
+            run(mg.tensor(float(i + 1)))
+        results.append([p.detach().numpy().copy() for p in made])
+        if wrap is compile:
+            ((plan, _),) = run.plans.values()
+            ops = [node.op for node in plan.graph.nodes]
+    return *results, ops
+
+
+def same(eager, compiled):
+    for a, b in zip(eager, compiled, strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
+
+
+def loss_of(made, x):
+    total = x * 0.0
+    for i, p in enumerate(made):
+        total = total + (p * p * x).sum() * (i + 1) + p.sum()
+    return total
+
+
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_all_parameters_are_updated_by_one_kernel(kind, count):
+    def step(made):
+        optimizer = kind(made, lr=0.05, weight_decay=0.1)
+
+        def run(x):
+            optimizer.zero_grad()
+            loss_of(made, x).backward()
+            optimizer.step()
+            return x
+
+        return run
+
+    before = threads.get_num_threads()
+    threads.set_num_threads(count)
+    try:
+        eager, compiled, ops = trained(step)
+    finally:
+        threads.set_num_threads(before)
+    same(eager, compiled)
+    assert ops.count("adam_all") == 1
+    assert "adam" not in ops
+
+
+def test_groups_with_other_settings_have_a_kernel_each():
+    def step(made):
+        groups = [{"params": made[:3], "weight_decay": 0.2}, {"params": made[3:], "lr": 0.01}]
+        optimizer = optim.AdamW(groups, lr=0.05)
+
+        def run(x):
+            optimizer.zero_grad()
+            loss_of(made, x).backward()
+            optimizer.step()
+            return x
+
+        return run
+
+    eager, compiled, ops = trained(step)
+    same(eager, compiled)
+    assert ops.count("adam_all") == 2
+
+
+def test_a_gradient_that_is_another_parameter_is_read_before_that_changes():
+    settings = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-8, "decay": 0.0, "decoupled": False}
+
+    def crossed(wrap):
+        rng = np.random.default_rng(0)
+        first, second = (mg.tensor(rng.standard_normal(500).astype(np.float32)) for _ in range(2))
+        one, other = ([mg.zeros(500), mg.zeros(500), mg.zeros((), dtype="float64")] for _ in range(2))
+
+        def run(rate):
+            made = adam(first, second, *one, rate, **settings), adam(second, first, *other, rate, **settings)
+            with mg.no_grad():
+                write(first, made[0][0])
+                write(second, made[1][0])
+            return rate
+
+        run = wrap(run)
+        for _ in range(3):
+            run(mg.tensor(0.1, dtype="float64"))
+        return first.numpy(), second.numpy()
+
+    same(crossed(lambda f: f), crossed(compile))
+
+
+def test_one_gradient_of_two_parameters_is_no_reason_for_two_kernels():
+    def step(made):
+        optimizer = optim.Adam([made[3], made[0], made[2]], lr=0.1)
+
+        def run(x):
+            optimizer.zero_grad()
+            ((made[0] + made[0] * x).sum() + (made[3] + made[2][:40] * x).sum()).backward()
+            made[2].grad = made[2].grad + 1.0
+            optimizer.step()
+            return x
+
+        return run
+
+    eager, compiled, ops = trained(step)
+    same(eager, compiled)
+    assert ops.count("adam_all") == 1
+    assert "adam" not in ops
+
+
+def test_a_second_step_sees_the_first_one():
+    def step(made):
+        optimizer = optim.Adam(made, lr=0.05)
+
+        def run(x):
+            for _ in range(2):
+                optimizer.zero_grad()
+                loss_of(made, x).backward()
+                optimizer.step()
+            return x
+
+        return run
+
+    eager, compiled, ops = trained(step)
+    same(eager, compiled)
+    assert ops.count("adam_all") == 1  # the second step's updates wait for the first one's
+    assert ops.count("adam") == len(SHAPES)
+
+
+def test_one_tensor_in_two_optimizers():
+    def step(made):
+        first, second = optim.Adam(made, lr=0.05), optim.Adam(made[1:], lr=0.05)
+
+        def run(x):
+            first.zero_grad()
+            loss_of(made, x).backward()
+            first.step()
+            second.step()
+            return x
+
+        return run
+
+    eager, compiled, _ = trained(step)
+    same(eager, compiled)
