@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.kernels import team
+from minigrad.kernels import serving, team
 from minigrad.kernels.compiler import compile_all
 from minigrad.kernels.numba import abi
-from minigrad.kernels.numba.jit import Kernel
+from minigrad.kernels.numba.jit import Code, Kernel
 from minigrad.kernels.numba.twins import TWINS
+from minigrad.kernels.threads import get_num_threads
 
 SHARED = 2_000  # work (about ns) from which a call is cut over the team's threads: ten barriers
 TOGETHER = 40_000  # work in a segment from which it wakes the team: a wake-up costs 10 to 40 us
@@ -71,25 +72,38 @@ class Segment:
         self._plan = plan
         self._together = sum(call.work for call in calls if call.cut) >= TOGETHER
         self._codes = [call.kernel.codes[call.types] for call in calls]
-        packed = [code.memory.pack(*call.words) for call, code in zip(calls, self._codes, strict=True)]
-        self._words = np.frombuffer(b"".join(packed), np.int64)
-        table = np.zeros(len(calls), team.CALL)
+        self._threads = get_num_threads()
+        packed = [_packed(call, code, self._threads) for call, code in zip(calls, self._codes, strict=True)]
+        self._words = np.frombuffer(b"".join(b"".join(copies) for copies in packed), np.int64)
+        table = np.zeros(len(calls), serving.CALL)
         at, barriers = self._words.ctypes.data, 0
         for i, (call, code) in enumerate(zip(calls, self._codes, strict=True)):
             meets = i > 0 and (call.cut or calls[i - 1].cut)
             barriers += meets
-            table[i] = (code.address, at, call.start, call.stop, call.cut, barriers * meets, call.number, 0)
-            at += len(packed[i])
+            cut = int(call.work) if call.cut else 0
+            apart = len(packed[i][0]) if len(packed[i]) > 1 else 0
+            table[i] = (code.address, at, call.start, call.stop, cut, barriers * meets, call.number, apart)
+            at += sum(map(len, packed[i]))
         self._task = team.Task(table)
 
     def __call__(self) -> None:
-        failed = team.run(self._task) if self._together else None
+        failed = team.run(self._task, self._threads) if self._together else None
         if failed is None:
             failed = self._task.alone()
         if failed:
             function, arguments = self._plan[failed - 1]
             function(*arguments)
             raise RuntimeError(f"a kernel of the plan ({getattr(function, '__name__', function)}) failed once")
+
+
+def _packed(call: Call, code: Code, threads: int) -> list[bytes]:
+    """The words of a call: for all threads, or for each of them where one of the words is its number."""
+    if not any(isinstance(word, abi.ThreadNumber) for word in call.words):
+        return [code.memory.pack(*call.words)]
+    return [
+        code.memory.pack(*[thread if isinstance(word, abi.ThreadNumber) else word for word in call.words])
+        for thread in range(threads)
+    ]
 
 
 def assemble(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[tuple[Callable[..., Any], Any]]:

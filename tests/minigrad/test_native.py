@@ -12,7 +12,7 @@ import minigrad as mg
 from minigrad import functional as F
 from minigrad import nn, optim
 from minigrad.compiler import compile
-from minigrad.kernels import native, team, threads
+from minigrad.kernels import native, serving, team, threads
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm, layer_norm, matvec
 from minigrad.kernels.numba.jit import kernel
@@ -82,6 +82,45 @@ def test_a_call_waits_for_what_other_threads_write_before_it(count):
             array[:] = np.nan
         segment(*arguments)
         np.testing.assert_array_equal(arrays[-1], np.full(6, len(calls)))
+
+
+@pytest.mark.parametrize("first", [1, serving.WHOLE // 7, serving.WHOLE // 2, serving.WHOLE - 1])
+def test_results_do_not_depend_on_the_shares_of_threads(count, first):
+    calls, result = chain(1000, 30, native.TOGETHER)
+    calls.run()
+    expected = result.copy()
+    ((segment, arguments),) = native.assemble(calls)
+    for _ in range(20):
+        segment(*arguments)
+        if count > 1:
+            team._team.last[1:-1] = np.linspace(first, serving.WHOLE, count)[:-1]
+        result[:] = 0
+        segment(*arguments)
+        np.testing.assert_array_equal(result, expected)
+
+
+@kernel
+def _steep(start, stop, turns, target):
+    """The first half of the rows takes no time beside the second."""
+    for row in range(start, stop):
+        for turn in range(turns[row]):
+            target[row] = np.sin(target[row] + np.float32(turn))
+
+
+def test_a_thread_that_takes_longer_gets_less(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
+    rows = 1000
+    calls = Calls()
+    turns = np.where(np.arange(rows) < rows // 2, 1, 40)
+    for _ in range(4):
+        calls.over_rows(_steep, rows, 200_000, turns, np.zeros(rows, np.float32))
+    ((segment, arguments),) = native.assemble(calls)
+    segment(*arguments)
+    team._team.last[1] = serving.WHOLE // 2
+    for _ in range(100):
+        segment(*arguments)
+    assert team._team.last[1] > 0.6 * serving.WHOLE  # both take as long at 0.75
 
 
 def test_calls_that_only_python_can_make_stay_between_segments():

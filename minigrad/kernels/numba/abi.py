@@ -21,7 +21,13 @@ import numpy as np
 INT, BOOL, FLOAT32, FLOAT64 = "i", "b", "s", "d"
 Types = tuple[Any, ...]
 
-_KINDS = {int: INT, np.int64: INT, bool: BOOL, np.bool_: BOOL, float: FLOAT64, np.float64: FLOAT64, np.float32: FLOAT32}
+
+class ThreadNumber(int):
+    """A number that is another one for every thread that takes a part of a kernel in a plan: 0, 1, ..."""
+
+
+_KINDS = {int: INT, np.int64: INT, bool: BOOL, np.bool_: BOOL, float: FLOAT64, np.float64: FLOAT64, np.float32: FLOAT32,
+          ThreadNumber: INT}  # fmt: skip
 _IN_LLVM = {INT: "i64", BOOL: "i8", FLOAT32: "float", FLOAT64: "double"}
 _PACKED = {INT: "q", BOOL: "?7x", FLOAT32: "f4x", FLOAT64: "d"}
 

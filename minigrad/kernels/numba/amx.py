@@ -22,7 +22,7 @@ import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 
-from minigrad.kernels.numba.gemm_tile import LANES, VECTOR, add, copy, exchange, pack, tiles
+from minigrad.kernels.numba.gemm_tile import LANES, VECTOR, add, copy, exchange, near, pack, tiles
 from minigrad.kernels.numba.jit import inline, intrinsic, kernel, types
 
 THIRDS = 3
@@ -263,10 +263,10 @@ def _multiply(typing: Any, c: Any, cs: Any, a: Any, b: Any, steps: Any, adds: An
 
 
 @kernel
-def blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, rows, columns,
-           parts, each, apart, space):  # fmt: skip
-    """Blocks of C, as `minigrad.kernels.numba.gemm` cuts it; `rows` and `columns` are multiples of TALL and LANES."""
-    room = space[start * ROOM : (start + 1) * ROOM]
+def blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, columns, parts,
+           apart, thread, space):  # fmt: skip
+    """Units of C, as `minigrad.kernels.numba.gemm` cuts it, of TALL rows; `columns` is a multiple of LANES."""
+    room = space[thread * ROOM : (thread + 1) * ROOM]
     strips = room.ctypes.data
     panels = strips + _ROWS // TALL * _STRIP
     edge = panels + _COLUMNS // LANES * _STRIP
@@ -277,11 +277,16 @@ def blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_str
     a_down, a_along = (a_stride, 4) if a_by_rows else (4, a_stride)
     b_down, b_along = (b_stride, 4) if b_by_rows else (4, b_stride)
     _configure()
-    for number in range(start, stop):
-        part, block = number // each, number % each
+    units = -(-m // TALL)
+    start, stop = near(start, units, parts * grid, TALL), near(stop, units, parts * grid, TALL)
+    while start < stop:
+        block, skipped = start // units, start % units
+        taken = min(units - skipped, stop - start)
+        start += taken
+        part, left = block // grid, block % grid * columns
         result, low, high = c + part * apart, part * k // parts, (part + 1) * k // parts
-        top, left = block // grid * rows, block % grid * columns
-        bottom, right = min(top + rows, m), min(left + columns, n)
+        top, right = skipped * TALL, min(left + columns, n)
+        bottom = min(top + taken * TALL, m)
         for upper in range(top, bottom, _ROWS):
             lower = min(upper + _ROWS, bottom)
             for first in range(low, high, _DEPTH):

@@ -25,7 +25,20 @@ from llvmlite import ir
 from minigrad.kernels import blas
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import amx
-from minigrad.kernels.numba.gemm_tile import HEIGHT, LANES, SERVED, add, add_columns, copy, gather, pack, tiles
+from minigrad.kernels.numba.abi import ThreadNumber
+from minigrad.kernels.numba.gemm_tile import (
+    HEIGHT,
+    LANES,
+    PACKING,
+    SERVED,
+    add,
+    add_columns,
+    copy,
+    gather,
+    near,
+    pack,
+    tiles,
+)
 from minigrad.kernels.numba.jit import intrinsic, kernel, types
 from minigrad.kernels.threads import get_num_threads
 
@@ -40,9 +53,9 @@ _GAP = 16  # numbers between packed rows of A, which then meet in different plac
 _ROOM = _PANELS * LANES + HEIGHT * (_DEPTH + _GAP + LANES)  # numbers that a thread packs, and a tile
 _CROWDED = 4096  # lines at this distance in bytes share a place in the first-level cache
 _FAR = 1024  # bytes: beyond it, columns of A lie in a line each that nothing fetches ahead, half of which is of no use
-_PACKING = 20  # packing a panel takes as long as so many rows of products
 _READING = 1.5  # reading a row of A, which another core may have written, takes as long as so many panels of products
 _LEAST = 16  # rows and columns from which on tiles pay
+UNIT = 4  # rows that stay together
 _LARGE = 1 << 28  # products from which on splitting factors for a matrix unit pays
 _LONG = 6  # factors so many times as large as the result are cut along the sum,
 _NEAR = 3 << 19  # if they have fewer numbers than this: a core's second-level cache may still hold its half
@@ -103,28 +116,33 @@ def _each(start, stop, gemm, places, m, n, k, ta, tb, lda, ldb, ldc):
 
 
 @kernel
-def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, rows, columns,
-            depth, width, sums, parts, blocks, apart, space):  # fmt: skip
-    """Blocks `start` to `stop` of a grid over C, `rows` x `columns` each and `grid` of them side by side; first the
-    `blocks` for the first of `parts` of the sum, whose results lie `apart` bytes before the next one's.
+def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, columns,
+            parts, apart, depth, width, sums, thread, space):  # fmt: skip
+    """Units `start` to `stop` of C: UNIT rows of the first of `grid` blocks of `columns`, then the next block's; all of
+    them for the first of `parts` of the sum, whose results lie `apart` bytes before the next one's.
 
     a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
     sums: where the sums of A's rows go, if A does not lie by rows, those for the next part behind them; 0: nowhere.
     For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
     cache), and twelve rows of A meet it, which stay in the first.
     """
-    packed_b = space.ctypes.data + _FLOAT * start * _ROOM
+    packed_b = space.ctypes.data + _FLOAT * thread * _ROOM
     packed_a = packed_b + _FLOAT * depth * width
     edge = packed_a + _FLOAT * HEIGHT * (depth + _GAP)
     # what does not stay in the first-level cache where it lies is brought together
     scattered = a_stride % _CROWDED == 0 if a_by_rows else a_stride > _FAR
     a_down, a_along = (a_stride, _FLOAT) if a_by_rows else (_FLOAT, a_stride)
     b_down, b_along = (b_stride, _FLOAT) if b_by_rows else (_FLOAT, b_stride)
-    for number in range(start, stop):
-        part, block = number // blocks, number % blocks
+    units = -(-m // UNIT)
+    start, stop = near(start, units, parts * grid, UNIT), near(stop, units, parts * grid, UNIT)
+    while start < stop:
+        block, skipped = start // units, start % units
+        count = min(units - skipped, stop - start)
+        start += count
+        part, left = block // grid, block % grid * columns
         result, low, high = c + part * apart, part * k // parts, (part + 1) * k // parts
-        top, left = block // grid * rows, block % grid * columns
-        bottom, right = min(top + rows, m), min(left + columns, n)
+        top, right = skipped * UNIT, min(left + columns, n)
+        bottom = min(top + count * UNIT, m)
         for first in range(low, high, depth):
             count = min(depth, high - first)
             for begin in range(left, right, width):
@@ -167,7 +185,7 @@ def _grid(m: int, n: int, count: int) -> tuple[int, int]:
 
     def cost(down: int) -> float:
         rows, panels = -(-m // down), -(-n // LANES // (count // down))
-        return (rows + _PACKING) * (panels + _READING)
+        return (rows + PACKING) * (panels + _READING)
 
     down = min((d for d in range(1, count + 1) if count % d == 0), key=cost)
     return down, count // down
@@ -257,16 +275,15 @@ def _in_tiles(
     """
     (m, k), n = a.shape, b.shape[1]
     parts = 2 if left[0] == _TRANSPOSED and _LONG * m * n < k * (m + n) < _NEAR else 1
-    down, across = _grid(m, n, max(get_num_threads() // parts, 1))
-    count = parts * down * across
-    rows, columns = -(-m // down), -(-n // (LANES * across)) * LANES
+    threads = get_num_threads()
+    _, across = _grid(m, n, max(threads // parts, 1))
+    columns = -(-n // (LANES * across)) * LANES
     if _splits(m, n, k):
-        kernel, room, how = amx.blocks, amx.ROOM, list[int]()
-        rows = -(-rows // amx.TALL) * amx.TALL
+        kernel, unit, room, how = amx.blocks, amx.TALL, amx.ROOM, list[int]()
     else:
         long = -(-k // parts)
         depth = -(-long // -(-long // _DEPTH))
-        kernel, room, how = _blocks, _ROOM, [depth, min(columns, _PANELS // depth * LANES), 0]
+        kernel, unit, room, how = _blocks, UNIT, _ROOM, [depth, min(columns, _PANELS // depth * LANES), 0]
     result, stride, totals = c, c_stride, sums
     if parts > 1:
         result, stride = calls.scratch(parts * m * n, "parts of a sum").reshape(parts, m, n), n
@@ -274,10 +291,10 @@ def _in_tiles(
     if totals is not None:
         how[-1] = totals.ctypes.data
     calls.over_rows(
-        kernel, count, _work(a, c),
+        kernel, parts * across * -(-m // unit), _work(a, c),
         a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
-        result.ctypes.data, _FLOAT * stride, m, n, k, across, rows, columns, *how, parts, down * across,
-        _FLOAT * m * n, calls.scratch(count * room),
+        result.ctypes.data, _FLOAT * stride, m, n, k, across, columns, parts, _FLOAT * m * n, *how,
+        ThreadNumber(), calls.scratch(threads * room),
     )  # fmt: skip
     if parts > 1:
         calls.over_rows(_added, m, 0.3 * m * n, result, c)

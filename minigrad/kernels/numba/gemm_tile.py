@@ -20,6 +20,7 @@ SERVED = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 VECTOR = 16  # numbers in a register
 LANES = 2 * VECTOR  # columns of a tile and of a panel
 HEIGHT = 12  # rows of a tile
+PACKING = 20  # packing a panel takes as long as so many rows of products
 _STRIDES = 3  # rows of A that one pointer serves: x86 adds once or twice a stride without a register for it
 _ZERO = np.float32(0)
 
@@ -291,6 +292,14 @@ def add_columns(typing: Any, to: Any, a: Any, stride: Any, rows: Any, count: Any
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 5, types.boolean), build
+
+
+@inline
+def near(number, units, blocks, unit):
+    """Where a thread ends that should end at a `number` of units, of `unit` rows and `units` a block: between two
+    blocks, if that is near, because to begin a block for a few rows takes longer than they do."""
+    block = (number + units // 2) // units
+    return block * units if 0 < block < blocks and abs(number - block * units) * unit < 2 * PACKING else number
 
 
 @inline
