@@ -42,20 +42,20 @@ def sum_in_products(graph: Graph) -> Graph:
         if left is not None and left[0].op == "permute" and left[0].attrs["dims"] == (1, 0) and _plain(node):
             products.setdefault((_source(left[0].inputs[0]), _shape(left)[0]), node)
     pairs: dict[Node, Node] = {}  # a product, and the sum that it computes
-    for node in graph.nodes:
-        edge = node.inputs[0] if node.op == "sum" else None
-        if edge is not None and node.attrs["dims"] == tuple(range(len(_shape(edge)) - 1)) != ():
-            product = products.get((_source(edge), _shape(edge)[-1]))
-            if product is not None and product not in pairs and not depends(product, node):
-                pairs[product] = node
-    if not pairs:
-        return graph
-    product_of = {total: product for product, total in pairs.items()}
+    product_of: dict[Node, Node] = {}  # the same the other way round
 
     def needs(node: Node) -> list[Node]:
         before = [edge[0] for edge in node.inputs if edge is not None]
         return [*before, product_of[node]] if node in product_of else before
 
+    for node in graph.nodes:
+        edge = node.inputs[0] if node.op == "sum" else None
+        if edge is not None and node.attrs["dims"] == tuple(range(len(_shape(edge)) - 1)) != ():
+            product = products.get((_source(edge), _shape(edge)[-1]))
+            if product is not None and product not in pairs and not depends(product, node, needs):
+                pairs[product], product_of[node] = node, product
+    if not pairs:
+        return graph
     joint: dict[Node, Node] = {}
 
     def replace(node: Node, inputs: Inputs) -> Any:

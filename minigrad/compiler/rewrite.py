@@ -100,14 +100,14 @@ def by_demand(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) ->
     return order
 
 
-def depends(node: Node, on: Node) -> bool:
-    """Is `on` computed for `node`, or the same?"""
+def depends(node: Node, on: Node, needs: Callable[[Node], Iterable[Node]]) -> bool:
+    """Is `on` computed for `node`, or the same? needs: what a node waits for."""
     stack, seen = [node], {node}
     while stack:
         current = stack.pop()
         if current is on:
             return True
-        fresh = {edge[0] for edge in current.inputs if edge is not None} - seen
+        fresh = set(needs(current)) - seen
         seen |= fresh
         stack.extend(fresh)
     return False

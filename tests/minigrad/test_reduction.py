@@ -195,3 +195,17 @@ def test_the_pass_for_products_alone_keeps_results():
     assert [node.op for node in after.nodes if node.op not in ("input", "permute")] == ["matmul_sum"]
     for result, want in zip(after.run(x, y), before.run(x, y), strict=True):
         np.testing.assert_allclose(result, want, rtol=1e-5)
+
+
+def test_products_that_need_each_others_sums_do_not_both_compute_them():
+    rng = np.random.default_rng(4)
+    a, b, c, d = (mg.tensor(rng.standard_normal((64, 32)).astype(np.float32)) for _ in range(4))
+
+    def crossed(a, b, c, d):
+        first, second = a.sum(0), c.sum(0)
+        return a.T @ (b * second), c.T @ (d * first), first, second
+
+    results, ops = planned(crossed, a, b, c, d)
+    assert ops.count("matmul_sum") == 1
+    for mine, want in zip(results, crossed(a, b, c, d), strict=True):
+        np.testing.assert_allclose(mine.numpy(), want.numpy(), rtol=1e-4, atol=1e-3)
