@@ -24,40 +24,43 @@ def join_updates(graph: Graph) -> Graph:
     """All "adam" nodes with the same settings and rate become one "adam_all", where none needs another's results or
     reads what another may write in place."""
     groups: dict[Any, list[Node]] = {}
-    joined: dict[Node, Any] = {}
+    joined: dict[Node, tuple[list[Node], int]] = {}  # its group, and which one of it it is
     behind: set[Node] = set()  # what depends on a node that is joined
     written: set[Edge] = set()
-    gradients: set[Edge] = set()
+    read: set[Edge] = set()  # and not written: gradients and rates
     for node in graph.nodes:
         edges = [edge for edge in node.inputs if edge is not None]
         if any(edge[0] in behind or edge[0] in joined for edge in edges):
             behind.add(node)
         elif node.op == "adam" and node.outputs[0][1] == dtypes.float32:
-            parameter, gradient, *state = [viewed(edge)[0] for edge in edges[:EACH]]
-            own = {parameter, *state}
-            if len(own) < MADE or gradient in own | written or not own.isdisjoint(written | gradients):
+            parameter, gradient, *state, rate = [viewed(edge)[0] for edge in edges]
+            own, others = {parameter, *state}, {gradient, rate}
+            apart = all(a.isdisjoint(b) for a, b in ((others, own), (others, written), (own, written), (own, read)))
+            if len(own) < MADE or not apart:
                 continue
-            joined[node] = (tuple(sorted(node.attrs.items())), edges[EACH], node.outputs[-1])
-            groups.setdefault(joined[node], []).append(node)
+            members = groups.setdefault((tuple(sorted(node.attrs.items())), edges[EACH], node.outputs[-1]), [])
+            joined[node] = members, len(members)
+            members.append(node)
             written |= own
-            gradients.add(gradient)
-    made: dict[Any, Node] = {}
+            read |= others
+    made: dict[Node, Node] = {}  # by the first of a group
 
     def needs(node: Node) -> list[Node]:
-        members = groups[joined[node]] if node in joined else [node]
+        members, position = joined.get(node, ([node], 0))
+        if position:
+            return [members[0]]
         return [edge[0] for member in members for edge in member.inputs if edge is not None]
 
     def replace(node: Node, inputs: Inputs) -> Any:
         if node not in joined:
             return None
-        members = groups[joined[node]]
-        if node is members[0]:
-            every = [edge for member in members for edge in member.inputs[:EACH]]
-            outputs = tuple([meta for member in members for meta in member.outputs])
-            made[joined[node]] = like(node, (*every, inputs[EACH]), op="adam_all", outputs=outputs)
-            return made[joined[node]]
-        first = MADE * members.index(node)
-        return {i: (made[joined[node]], first + i) for i in range(MADE)}
+        members, position = joined[node]
+        if position:
+            return {i: (made[members[0]], MADE * position + i) for i in range(MADE)}
+        every = [edge for member in members for edge in member.inputs[:EACH]]
+        outputs = tuple([meta for member in members for meta in member.outputs])
+        made[node] = like(node, (*every, inputs[EACH]), op="adam_all", outputs=outputs)
+        return made[node]
 
     return rewrite(assemble(graph, by_demand(graph.nodes, needs), {}), replace) if joined else graph
 

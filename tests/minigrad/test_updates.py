@@ -6,7 +6,9 @@ import pytest
 import minigrad as mg
 from minigrad import nn, optim
 from minigrad.compiler import compile
+from minigrad.compiler.updates import join_updates
 from minigrad.dispatch import write
+from minigrad.graph import Graph, Node
 from minigrad.kernels import threads
 from minigrad.ops.optimise import adam
 
@@ -109,6 +111,50 @@ def test_a_gradient_that_is_another_parameter_is_read_before_that_changes():
         return first.numpy(), second.numpy()
 
     same(crossed(lambda f: f), crossed(compile))
+
+
+def test_a_rate_that_is_a_parameter_is_read_before_that_changes():
+    settings = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-8, "decay": 0.0, "decoupled": False}
+    weight, rate = mg.tensor(np.ones(500, np.float32)), mg.tensor(np.float32(0.1))
+    one, other = ([mg.zeros(shape), mg.zeros(shape), mg.zeros((), dtype="float64")] for shape in (500, ()))
+
+    def run(x):
+        made = adam(weight, weight * x, *one, rate, **settings), adam(rate, x, *other, rate, **settings)
+        with mg.no_grad():
+            write(weight, made[0][0])
+            write(rate, made[1][0])
+        return x
+
+    run = compile(run)
+    run(mg.tensor(1.0))
+    ((plan, _),) = run.plans.values()
+    assert [node.op for node in plan.graph.nodes].count("adam") == 1  # the rate's own, behind all that read it
+
+
+def test_every_parameter_is_looked_at_a_few_times_however_many_there_are():
+    settings = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-8, "decay": 0.0, "decoupled": False}
+    vector, number = ((4,), np.dtype(np.float32)), ((), np.dtype(np.float64))
+
+    def sources(*metas):
+        return [(Node("constant", {}, (), (meta,)), 0) for meta in metas]
+
+    class Counted(tuple):
+        looked = 0
+
+        def __iter__(self):
+            Counted.looked += 1
+            return super().__iter__()
+
+    count = 500
+    (rate,) = sources(number)
+    nodes = []
+    for _ in range(count):
+        inputs = Counted([*sources(vector, vector, vector, vector, number), rate])
+        nodes += [edge[0] for edge in inputs[:-1]]
+        nodes.append(Node("adam", settings, inputs, (vector, vector, vector, number)))
+    graph = join_updates(Graph([rate[0], *nodes], [], [(node, 0) for node in nodes if node.op == "adam"], {}))
+    assert [node.op for node in graph.nodes].count("adam_all") == 1
+    assert Counted.looked < 20 * count
 
 
 def test_one_gradient_of_two_parameters_is_no_reason_for_two_kernels():
