@@ -357,7 +357,8 @@ cut:
   %to_row = phi i64 [ %passed, %equal ], [ %passed_share, %share ]
   %mine = add i64 %start, %from_row
   %last = add i64 %start, %to_row
-  br label %do
+  %nothing = icmp uge i64 %from_row, %to_row
+  br i1 %nothing, label %done, label %do
 do:
   %from = phi i64 [ %start, %alone ], [ %mine, %cut ]
   %to = phi i64 [ %stop, %alone ], [ %last, %cut ]

@@ -12,7 +12,7 @@ import minigrad as mg
 from minigrad import functional as F
 from minigrad import nn, optim
 from minigrad.compiler import compile
-from minigrad.kernels import native, serving, team, threads
+from minigrad.kernels import blas, native, serving, team, threads
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm, layer_norm, matvec
 from minigrad.kernels.numba.jit import kernel
@@ -97,6 +97,49 @@ def test_results_do_not_depend_on_the_shares_of_threads(count, first):
         result[:] = 0
         segment(*arguments)
         np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.skipif(not gemm.address(), reason="numpy bundles no OpenBLAS with 64-bit integers here")
+@pytest.mark.parametrize(("m", "k", "n"), [(1089, 16, 2), (33, 257, 700), (900, 300, 257)])
+def test_products_of_the_library_do_not_depend_on_the_shares_of_threads(count, m, k, n, monkeypatch):
+    monkeypatch.setattr(gemm, "SERVED", False)
+    rng = np.random.default_rng(m)
+    a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+    calls, result = Calls(), np.empty((m, n), np.float32)
+    assert gemm.product(calls, a, b, result)
+    ((function, (kernel, rows, _, *rest)),) = calls
+    ((segment, arguments),) = native.assemble([(function, (kernel, rows, native.TOGETHER, *rest))])
+    with blas.single():
+        segment(*arguments)
+        expected = result.copy()
+        for part in np.linspace(0.01, 0.99, 30 if count > 1 else 0):
+            team._team.last[1:-1] = np.linspace(part, 1, count)[:-1] * serving.WHOLE
+            result[:] = 0
+            segment(*arguments)
+            np.testing.assert_array_equal(result, expected)
+
+
+@kernel
+def _marked(start, stop, marks, empty):
+    for i in range(start, stop):
+        marks[i] += 1
+    if start >= stop:
+        empty[0] += 1
+
+
+@pytest.mark.parametrize("rows", [2, 3, 7])
+def test_a_thread_without_rows_is_not_called(count, rows):
+    calls, marks, empty = Calls(), np.zeros(rows), np.zeros(1)
+    for _ in range(4):
+        calls.over_rows(_marked, rows, native.TOGETHER, marks, empty)
+    ((segment, arguments),) = native.assemble(calls)
+    segment(*arguments)
+    for part in np.linspace(0, 1, 20 if count > 1 else 0):
+        team._team.last[1:-1] = np.linspace(part, 1, count)[:-1] * serving.WHOLE
+        marks[:] = 0
+        segment(*arguments)
+        np.testing.assert_array_equal(marks, 4)
+    assert not empty.any()
 
 
 @kernel

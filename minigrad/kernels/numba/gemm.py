@@ -91,21 +91,22 @@ def _sgemm(typing: Any, gemm: Any, ta: Any, tb: Any, m: Any, n: Any, k: Any, a: 
 
 
 @kernel
-def _by_rows(start, stop, gemm, a, b, c, ta, tb, lda, ldb, ldc):
-    """Blocks `start` to `stop` of the rows of C."""
-    first, last = start * _BLOCK, min(stop * _BLOCK, c.shape[0])
+def _by_rows(start, stop, gemm, block, a, b, c, ta, tb, lda, ldb, ldc):
+    """Blocks `start` to `stop` of C, of `block` rows. Each is a call: the library's bits depend on a product's size."""
     along = lda if ta == _PLAIN else 1
-    _sgemm(gemm, ta, tb, last - first, c.shape[1], a.shape[1], a.ctypes.data + first * along * _FLOAT, lda,
-           b.ctypes.data, ldb, c.ctypes.data + first * ldc * _FLOAT, ldc)  # fmt: skip
+    for first in range(start * block, min(stop * block, c.shape[0]), block):
+        _sgemm(gemm, ta, tb, min(block, c.shape[0] - first), c.shape[1], a.shape[1],
+               a.ctypes.data + first * along * _FLOAT, lda, b.ctypes.data, ldb,
+               c.ctypes.data + first * ldc * _FLOAT, ldc)  # fmt: skip
 
 
 @kernel
-def _by_columns(start, stop, gemm, a, b, c, ta, tb, lda, ldb, ldc):
-    """Blocks `start` to `stop` of the columns of C."""
-    first, last = start * _BLOCK, min(stop * _BLOCK, c.shape[1])
+def _by_columns(start, stop, gemm, block, a, b, c, ta, tb, lda, ldb, ldc):
+    """Blocks `start` to `stop` of C, of `block` columns, as above."""
     along = 1 if tb == _PLAIN else ldb
-    _sgemm(gemm, ta, tb, c.shape[0], last - first, a.shape[1], a.ctypes.data, lda,
-           b.ctypes.data + first * along * _FLOAT, ldb, c.ctypes.data + first * _FLOAT, ldc)  # fmt: skip
+    for first in range(start * block, min(stop * block, c.shape[1]), block):
+        _sgemm(gemm, ta, tb, c.shape[0], min(block, c.shape[1] - first), a.shape[1], a.ctypes.data, lda,
+               b.ctypes.data + first * along * _FLOAT, ldb, c.ctypes.data + first * _FLOAT, ldc)  # fmt: skip
 
 
 @kernel
@@ -235,8 +236,9 @@ def product(calls: Calls, a: Array, b: Array, c: Array) -> bool:
         places = np.stack([_starts(x, c.shape[:-2]) for x in (a, b, c)], axis=1)
         calls.over_rows(_each, len(places), work, address(), places, m, n, a.shape[-1], *layout)
         return True
-    kernel = _by_rows if m >= n else _by_columns
-    calls.over_rows(kernel, -(-max(m, n) // _BLOCK), work, address(), a, b, c, *layout)
+    kernel, long = (_by_rows, m) if m >= n else (_by_columns, n)
+    block = -(-long // (_BLOCK * get_num_threads())) * _BLOCK
+    calls.over_rows(kernel, -(-long // block), work, address(), block, a, b, c, *layout)
     return True
 
 
