@@ -6,8 +6,8 @@ compiled for a plan: the loop is always the same. Calls that only Python can mak
 segments.
 
 Where a segment has enough work, all threads of the team (see `minigrad.kernels.team`) run it together: each takes its
-range of rows of a kernel that is cut over rows, the first one alone takes the others, and they meet at a barrier where
-one kernel reads what another wrote. A meeting costs 0.2 us, a hand-over to a sleeping Python thread 10 to 40.
+share of the rows of a kernel that is cut over rows, the first one alone takes the others, and they meet at a barrier
+where one kernel reads what another wrote. A meeting costs 0.2 us, a hand-over to a sleeping Python thread 10 to 40.
 """
 
 from __future__ import annotations

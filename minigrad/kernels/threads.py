@@ -1,9 +1,9 @@
 """How many of the processor's cores kernels use, and what they are given: the one place where that is decided.
 
 A kernel is a serial, GIL-free function over a range of rows, `kernel(start, stop, *arrays)`. What is worth it is cut
-into ranges, and our own few threads run them (see `minigrad.kernels.team`). No OpenMP, no TBB: numba's parallel pools
-spin after each region and starve the BLAS library's (and the reverse), abort a process that forks, and need libraries
-that macOS does not have; a serial kernel also compiles two to four times faster.
+into ranges, and our own few threads run them (see `minigrad.kernels.team`), a faster one more rows. No OpenMP, no
+TBB: numba's parallel pools spin after each region and starve the BLAS library's (and the reverse), abort a process that
+forks, and need libraries that macOS does not have; a serial kernel also compiles two to four times faster.
 
 Results do not depend on the number of threads: rows are independent, and kernels that add up over rows do it in
 `PARTS` fixed ranges whose sums are added in order.

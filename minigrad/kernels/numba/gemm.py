@@ -3,7 +3,7 @@
 BLAS with threads of its own gets in our threads' way: its idle ones hold the cores for milliseconds (a small step then
 takes up to twice as long), and only Python can call it.
 
-With AVX-512 a product is ours: every thread computes a block of C with the tiles of `gemm_tile`, after the scheme of
+With AVX-512 a product is ours: every thread computes rows of C with the tiles of `gemm_tile`, after the scheme of
 Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Measured on Zen 4 it runs at 90 % of
 what the unit for multiply-adds can do, where OpenBLAS 0.3.31 runs at 80 to 85 %. Large products go to a matrix unit
 where the processor has one (`amx`). Results do not depend on the threads: a result's sum always has the same order.
@@ -268,8 +268,8 @@ def _splits(m: int, n: int, k: int) -> bool:
 def _in_tiles(
     calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int, sums: Array | None = None
 ) -> None:
-    """The product by tiles, on a matrix unit where there is one and it pays, one block of C for each thread; with the
-    sums of A's rows, if they are asked for, which the matrix unit does not have.
+    """The product by tiles, on a matrix unit where there is one and it pays; with the sums of A's rows, if they are
+    asked for, which the matrix unit does not have. Threads take rows, of all columns or of a block of them.
 
     Where columns of A^T and rows of B are many and C is small, as for the gradient of a weight, these are cut in two,
     and the threads take halves: they are rows of a batch, which kernels before have cut in the same way, so that each
