@@ -117,7 +117,8 @@ left:
 
 ; Shares of the threads, as the first row of each one's range if there were {WHOLE} rows, and {WHOLE}: a list for the
 ; calls behind even barriers, one for those behind odd ones, and the last one made. Then a line for each thread: the
-; time that its parts took, the work that they were, and both when shares were made. The first thread makes the list
+; time that its parts took, the work that they were, and both when shares were made. Where a thread got no row, whose
+; speed is not known then, shares go towards equal ones until it gets some. The first thread makes the list
 ; for the calls behind the next barrier when all have met at `barrier`, and what was there is of no use any more.
 define internal void @adjust(ptr %shares, i64 %threads, i64 %barrier) {{
 entry:
@@ -166,8 +167,9 @@ measure:
   br i1 %t_more, label %measure, label %measured
 measured:
   %long = fcmp ogt double %done_next, {float(WINDOW)}
-  %enough = and i1 %long, %all_next
-  br i1 %enough, label %follow, label %keep
+  %count = uitofp i64 %threads to double
+  %fair = fdiv double {float(WHOLE)}, %count
+  br i1 %long, label %follow, label %keep
 keep:
   %k = phi i64 [ 0, %measured ], [ %k_next, %keep ]
   %kept_at = getelementptr i64, ptr %old, i64 %k
@@ -192,7 +194,8 @@ follow:
   %its_at = getelementptr i64, ptr %of, i64 4
   %its = load double, ptr %its_at
   %part = fdiv double %its, %total_next
-  %target = fmul double %part, {float(WHOLE)}
+  %fast = fmul double %part, {float(WHOLE)}
+  %target = select i1 %all_next, double %fast, double %fair
   %way = fsub double %target, %share
   %most = fmul double %share, {MOST}
   %least = fneg double %most

@@ -166,6 +166,22 @@ def test_a_thread_that_takes_longer_gets_less(monkeypatch):
     assert team._team.last[1] > 0.6 * serving.WHOLE  # both take as long at 0.75
 
 
+def test_a_thread_that_got_nothing_gets_something_again(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
+    calls = Calls()
+    for _ in range(4):
+        calls.over_rows(_steep, 2, 200_000, np.full(2, 1000), np.zeros(2, np.float32))
+    ((segment, arguments),) = native.assemble(calls)
+    segment(*arguments)
+    team._team.last[1] = 0.9 * serving.WHOLE  # both rows are the first thread's
+    least = serving.WHOLE
+    for _ in range(100):
+        segment(*arguments)
+        least = min(least, team._team.last[1])
+    assert least < 0.75 * serving.WHOLE
+
+
 def test_calls_that_only_python_can_make_stay_between_segments():
     calls = Calls()
     x, y = np.ones((4, 8), np.float32), np.empty((4, 8), np.float32)
