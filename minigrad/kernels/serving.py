@@ -31,6 +31,7 @@ CALL = np.dtype(
     [(name, np.int64) for name in ("function", "words", "start", "stop", "cut", "barrier", "number", "apart")]
 )
 WHOLE = 1 << 16  # all shares together
+SELDOM = 8  # barriers from one look at the threads' speed to the next: it takes their lines out of their caches
 WINDOW = 500_000  # work (about ns) after which shares follow the threads' speed,
 FOLLOWED = 0.25  # by this part of the way,
 MOST = 0.25  # where that is not further than this part of a share: a thread that lost its core once is not slow
@@ -134,7 +135,9 @@ entry:
   %new = getelementptr i64, ptr %shares, i64 %at_new
   %last = getelementptr i64, ptr %shares, i64 %at_last
   %lines = getelementptr i64, ptr %shares, i64 %at_lines
-  br label %measure
+  %turn = urem i64 %barrier, {SELDOM}
+  %now = icmp eq i64 %turn, 0
+  br i1 %now, label %measure, label %keep
 measure:
   %t = phi i64 [ 0, %entry ], [ %t_next, %measure ]
   %total = phi double [ 0.0, %entry ], [ %total_next, %measure ]
@@ -171,7 +174,7 @@ measured:
   %fair = fdiv double {float(WHOLE)}, %count
   br i1 %long, label %follow, label %keep
 keep:
-  %k = phi i64 [ 0, %measured ], [ %k_next, %keep ]
+  %k = phi i64 [ 0, %entry ], [ 0, %measured ], [ %k_next, %keep ]
   %kept_at = getelementptr i64, ptr %old, i64 %k
   %copy_at = getelementptr i64, ptr %new, i64 %k
   %kept = load i64, ptr %kept_at
