@@ -55,6 +55,7 @@ EXPRESSIONS: dict[str, str] = {
 _COSTLY = {"exp": 0.25, "log": 0.4, "tanh": 0.4, "sigmoid": 0.35, "erf": 0.4, "gelu": 0.5, "silu": 0.4}  # measured, ns
 _BOOLEAN_INPUT = ("cast", "bitwise_and", "bitwise_or", "bitwise_not")
 SERVED = (dtypes.float32, dtypes.bool_)
+MOST_INPUTS, MOST_STEPS = 24, 64  # of a fused kernel: the time to compile one grows faster than they do
 
 Step = tuple[str, tuple[int, ...]]  # an op and its operands: below the number of inputs an input, else a step
 
@@ -91,15 +92,18 @@ def split_point(shape: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int | 
 
 
 def _serves(node: Node, members: list[Node]) -> bool:
-    """Can the group with `node` be cut into rows and columns for all of its inputs?"""
+    """Can the group with `node` be cut into rows and columns for all of its inputs, and is it not too large?"""
+    if len(members) >= MOST_STEPS:
+        return False
     inside = {*members, node}
-    shapes = [
-        edge[0].outputs[edge[1]][0]
+    read = {
+        edge
         for member in inside
         for edge in member.inputs
         if edge is not None and edge[0] not in inside and edge[0].op != "literal"
-    ]
-    return split_point(node.outputs[0][0], shapes) is not None
+    }
+    shapes = [edge[0].outputs[edge[1]][0] for edge in read]
+    return len(read) <= MOST_INPUTS and split_point(node.outputs[0][0], shapes) is not None
 
 
 def groups(graph: Graph) -> dict[Node, int]:

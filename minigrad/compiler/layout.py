@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib import array_utils
 
 from minigrad.compiler.memory import Buffer
 from minigrad.compiler.rewrite import results
@@ -152,28 +155,48 @@ class Layout:
         reads it, nothing reads the old value later, no other captured array shares the memory, and the value is not
         that of another tensor or gradient, too."""
         old = {id(array): (node, 0) for node, array in self.graph.constants.items()}
-        arrays = [*self.graph.constants.values(), *(tensor.array for tensor, _ in self.graph.mutations)]
-        left = [*(edge for _, edge in self.graph.mutations), *self.graph.gradients.values()]
+        shared = _sharing([*self.graph.constants.values(), *(tensor.array for tensor, _ in self.graph.mutations)])
+        left = Counter([*(edge for _, edge in self.graph.mutations), *self.graph.gradients.values()])
+        makers = {edge[0] for _, edge in self.graph.mutations}
+        viewed = {
+            maker: {self.owner[e] for e in maker.inputs if e is not None and self.owner[e] != e} for maker in makers
+        }
         found: dict[Edge, Tensor] = {}
         for tensor, edge in self.graph.mutations:
             maker, array = edge[0], tensor.array
             before = old.get(id(array))
-            through_views = [e for e in maker.inputs if e is not None and e != before and self.owner[e] == before]
             if (
                 maker.op in SAME_PLACE
                 and self.owner[edge] == edge
                 and array.flags.c_contiguous
                 and maker.outputs[edge[1]] == (array.shape, array.dtype)
-                and not through_views
-                and left.count(edge) == 1
+                and before not in viewed[maker]
+                and left[edge] == 1
                 and (before is None or self.last[before] <= self.step[maker])
-                and not any(_may_share(a, array) for a in arrays if a is not array)
+                and id(array) not in shared
             ):
                 found[edge] = tensor
         return found
 
 
-def _may_share(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return np.may_share_memory(a, b)
-    return type(a) is type(b) and a.memory is b.memory  # on a device
+def _sharing(arrays: Iterable[Any]) -> set[int]:
+    """The ids of those arrays that may share memory with another one."""
+    found: set[int] = set()
+    spans: list[tuple[int, int, int]] = []
+    for key, array in {id(array): array for array in arrays}.items():
+        low, high = array_utils.byte_bounds(array) if isinstance(array, np.ndarray) else _of_device(array)
+        if low < high:
+            spans.append((low, high, key))
+    spans.sort()
+    reach, furthest = -1, 0
+    for low, high, key in spans:
+        if low < reach:
+            found |= {key, furthest}
+        if high > reach:
+            reach, furthest = high, key
+    return found
+
+
+def _of_device(array: Any) -> tuple[int, int]:
+    """Where an array's whole memory lies, on a device: views of it count as one."""
+    return array.memory.address, array.memory.address + max(array.memory.nbytes, 1)

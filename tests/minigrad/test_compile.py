@@ -17,9 +17,11 @@ import minigrad as mg
 from minigrad import functional as F
 from minigrad import kernels, nn
 from minigrad.compiler import compile, optimise
+from minigrad.compiler.fusion import MOST_INPUTS, MOST_STEPS
 from minigrad.compiler.memory import Buffer, place
 from minigrad.compiler.plan import Plan
 from minigrad.optim import AdamW
+from minigrad.trace import flatten
 
 
 def values(result):
@@ -607,3 +609,24 @@ def test_fused_ops_spread_an_input_over_any_dimensions(shape):
         return (x * 2.0 + other).square()
 
     np.testing.assert_allclose(compile(step)(x, other), step(x, other), rtol=1e-5, atol=1e-6)
+
+
+def test_fused_kernels_do_not_grow_with_the_program():
+    """Compiling one takes longer than in proportion: a sum of 300 numbers, 300 results of one array, a long formula."""
+
+    def program(x, *numbers):
+        total = x
+        for i in range(200):
+            total = total * 0.5 + (x if i % 2 else total.tanh())
+        return total, sum(numbers[1:], numbers[0]), [x * number for number in numbers]
+
+    rng = np.random.default_rng(0)
+    arguments = [mg.tensor(rng.standard_normal(5).astype(np.float32))]
+    arguments += [mg.tensor(float(value)) for value in rng.standard_normal(300)]
+    after = optimise(mg.trace(program)(*arguments))[-1][1]
+    fused = [node for node in after.nodes if node.op == "fused"]
+    assert max(len(node.attrs["body"]) for node in fused) == MOST_STEPS
+    assert max(sum(edge[0].op != "literal" for edge in node.inputs) for node in fused) == MOST_INPUTS
+    (first, second, others), wanted = after.run(*arguments), flatten(program(*arguments))[0]
+    for result, want in zip([first, second, *others], wanted, strict=True):
+        np.testing.assert_allclose(result, want.numpy(), rtol=1e-4, atol=1e-5)

@@ -3,9 +3,12 @@ elements."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import minigrad as mg
 from minigrad import compile
+from minigrad.compiler.layout import _sharing
 
 
 def test_one_value_is_written_to_every_tensor_that_takes_it():
@@ -99,3 +102,12 @@ def test_losses_of_every_row_keep_their_logits(monkeypatch):
     got = compile(step)().tolist(), x.grad.tolist(), weight.grad.tolist()
     for mine, theirs in zip(got, want, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(spans=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(1, 2)), max_size=12))
+def test_arrays_that_share_memory_are_found_as_pairs_of_them_would_be(spans):
+    memory = np.zeros(100, np.float32)
+    arrays = [memory[start : start + length * step : step] for start, length, step in spans]
+    wanted = {id(a) for a in arrays for b in arrays if a is not b and np.may_share_memory(a, b)}
+    assert _sharing(arrays + arrays[:2]) == wanted
