@@ -138,12 +138,12 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
     start, stop = near(start, units, parts * grid, UNIT), near(stop, units, parts * grid, UNIT)
     while start < stop:
         block, skipped = start // units, start % units
-        count = min(units - skipped, stop - start)
-        start += count
+        taken = min(units - skipped, stop - start)
+        start += taken
         part, left = block // grid, block % grid * columns
         result, low, high = c + part * apart, part * k // parts, (part + 1) * k // parts
         top, right = skipped * UNIT, min(left + columns, n)
-        bottom = min(top + count * UNIT, m)
+        bottom = min(top + taken * UNIT, m)
         for first in range(low, high, depth):
             count = min(depth, high - first)
             for begin in range(left, right, width):
