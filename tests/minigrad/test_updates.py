@@ -47,24 +47,31 @@ def loss_of(made, x):
     return total
 
 
-@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW])
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_all_parameters_are_updated_by_one_kernel(kind, count):
+def stepping(make, times=1):
+    """For `trained`: so many steps a call of the optimizer that `make(parameters)` makes, on `loss_of`."""
+
     def step(made):
-        optimizer = kind(made, lr=0.05, weight_decay=0.1)
+        optimizer = make(made)
 
         def run(x):
-            optimizer.zero_grad()
-            loss_of(made, x).backward()
-            optimizer.step()
+            for _ in range(times):
+                optimizer.zero_grad()
+                loss_of(made, x).backward()
+                optimizer.step()
             return x
 
         return run
 
+    return step
+
+
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_all_parameters_are_updated_by_one_kernel(kind, count):
     before = threads.get_num_threads()
     threads.set_num_threads(count)
     try:
-        eager, compiled, ops = trained(step)
+        eager, compiled, ops = trained(stepping(lambda made: kind(made, lr=0.05, weight_decay=0.1)))
     finally:
         threads.set_num_threads(before)
     same(eager, compiled)
@@ -73,19 +80,11 @@ def test_all_parameters_are_updated_by_one_kernel(kind, count):
 
 
 def test_groups_with_other_settings_have_a_kernel_each():
-    def step(made):
+    def optimizer(made):
         groups = [{"params": made[:3], "weight_decay": 0.2}, {"params": made[3:], "lr": 0.01}]
-        optimizer = optim.AdamW(groups, lr=0.05)
+        return optim.AdamW(groups, lr=0.05)
 
-        def run(x):
-            optimizer.zero_grad()
-            loss_of(made, x).backward()
-            optimizer.step()
-            return x
-
-        return run
-
-    eager, compiled, ops = trained(step)
+    eager, compiled, ops = trained(stepping(optimizer))
     same(eager, compiled)
     assert ops.count("adam_all") == 2
 
@@ -177,19 +176,7 @@ def test_one_gradient_of_two_parameters_is_no_reason_for_two_kernels():
 
 
 def test_a_second_step_sees_the_first_one():
-    def step(made):
-        optimizer = optim.Adam(made, lr=0.05)
-
-        def run(x):
-            for _ in range(2):
-                optimizer.zero_grad()
-                loss_of(made, x).backward()
-                optimizer.step()
-            return x
-
-        return run
-
-    eager, compiled, ops = trained(step)
+    eager, compiled, ops = trained(stepping(lambda made: optim.Adam(made, lr=0.05), times=2))
     same(eager, compiled)
     assert ops.count("adam_all") == 1  # the second step's updates wait for the first one's
     assert ops.count("adam") == len(SHAPES)
