@@ -18,7 +18,7 @@ from minigrad.compiler import codegen, fusion
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import ALIGN, place
 from minigrad.graph import Edge, Graph, Node
-from minigrad.kernels import blas
+from minigrad.kernels import blas, pages
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import sums
 from minigrad.ops.index import thaw
@@ -85,6 +85,7 @@ class Plan:
             self.values[node, 0] = array
         for edge, tensor in layout.in_place.items():
             self.values[edge] = tensor.array
+        pages.enlarge([*graph.constants.values(), *[tensor.array for tensor in layout.in_place.values()]])
         for edge, owner in layout.reused.items():
             self.values[edge] = self.values[owner].reshape(edge[0].outputs[edge[1]][0])
         for node in reversed(graph.nodes):
