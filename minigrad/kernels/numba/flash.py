@@ -340,7 +340,7 @@ def _backward(
 @kernel
 def _one_query(start, stop, query, key, value, mask, mask_at, scale, out, lse):
     """Every array contiguous; key and value are read once, in order, and not behind the last visible key, where the
-    room of a cache is not filled yet."""
+    room of a cache is not filled yet. Four keys at a time: what surrounds a loop over d costs as much as the loop."""
     heads, t_key, d = query.shape[1], key.shape[2], key.shape[3]
     group = heads // key.shape[1]
     d_value = value.shape[3]
@@ -348,27 +348,31 @@ def _one_query(start, stop, query, key, value, mask, mask_at, scale, out, lse):
     for head in range(start, stop):
         b, h = head // heads, head % heads
         hk, mask_row = h // group, b * mask_at[0] + h * mask_at[1]
-        q, y = query[b, h, 0], out[b, h, 0]
+        q, y, keys, values = query[b, h, 0], out[b, h, 0], key[b, hk], value[b, hk]
         end = t_key
         while mask_at[3] and end > 0 and not mask[mask_row + end - 1]:
             end -= 1
+        weights = row[:end]
+        for j in range(0, end, 4):
+            j1, j2, j3 = min(j + 1, end - 1), min(j + 2, end - 1), min(j + 3, end - 1)
+            k0, k1, k2, k3 = keys[j], keys[j1], keys[j2], keys[j3]
+            s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
+            for c in range(d):
+                s0 += q[c] * k0[c]
+                s1 += q[c] * k1[c]
+                s2 += q[c] * k2[c]
+                s3 += q[c] * k3[c]
+            weights[j], weights[j1], weights[j2], weights[j3] = s0, s1, s2, s3
         peak = _LOW
         for j in range(end):
-            k = key[b, hk, j]
-            score = _ZERO
-            for c in range(d):
-                score += q[c] * k[c]
-            score *= scale
-            if mask_at[3]:
-                score = score if mask[mask_row + j] else _LOW
-            row[j] = score
+            score = weights[j] * scale if not mask_at[3] or mask[mask_row + j] else _LOW
+            weights[j] = score
             peak = score if score > peak or score != score else peak
         for c in range(d_value):
             y[c] = _ZERO
         if peak == _LOW:
             lse[b, h, 0] = _LOW
             continue
-        weights = row[:end]
         total = _ZERO
         for j in range(weights.shape[0]):
             e = exp(weights[j] - peak)
@@ -377,11 +381,19 @@ def _one_query(start, stop, query, key, value, mask, mask_at, scale, out, lse):
         lse[b, h, 0] = log(total) + peak
         share = _ONE / total
         for j in range(weights.shape[0]):
-            weight = weights[j] * share
-            if weight != _ZERO:
-                v = value[b, hk, j]
+            weights[j] *= share
+        for j in range(0, end, 4):
+            if j + 4 <= end and weights[j] * weights[j + 1] * weights[j + 2] * weights[j + 3] != _ZERO:
+                w0, w1, w2, w3 = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
+                v0, v1, v2, v3 = values[j], values[j + 1], values[j + 2], values[j + 3]
                 for c in range(d_value):
-                    y[c] += weight * v[c]
+                    y[c] += (w0 * v0[c] + w1 * v1[c]) + (w2 * v2[c] + w3 * v3[c])
+                continue
+            for i in range(j, min(j + 4, end)):  # a hidden value may be NaN: it is not looked at
+                w0, v0 = weights[i], values[i]
+                if w0 != _ZERO:
+                    for c in range(d_value):
+                        y[c] += w0 * v0[c]
 
 
 # --- binding ----------------------------------------------------------------------------------------
