@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from minigrad import dtypes, kernels
-from minigrad.graph import Edge, Node, ancestors, state
+from minigrad.graph import Edge, Node, ancestors, silently, state
 from minigrad.ops.registry import OPS, Op
 from minigrad.tensor import Storage, Tensor
 
@@ -68,7 +68,6 @@ def is_grad_enabled() -> bool:
 def backward(
     tensors: Tensor | Sequence[Tensor],
     gradients: Tensor | Sequence[Tensor | None] | None = None,
-    *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
 ) -> None:
@@ -79,7 +78,7 @@ def backward(
     """
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     seeds = _seeds(roots, gradients)
-    _run(seeds, {}, True, create_graph if retain_graph is None else retain_graph, create_graph)
+    silently(_propagate, seeds, {}, True, create_graph if retain_graph is None else retain_graph, create_graph)
 
 
 def grad(
@@ -103,9 +102,8 @@ def grad(
             raise RuntimeError("grad() was asked for the gradient of a tensor that does not require one")
     edges = [edge_of(target) for target in targets]
     wanted: dict[Edge, Tensor | None] = dict.fromkeys(edges)
-    _run(
-        _seeds(roots, grad_outputs), wanted, False, create_graph if retain_graph is None else retain_graph, create_graph
-    )
+    retain_graph = create_graph if retain_graph is None else retain_graph
+    silently(_propagate, _seeds(roots, grad_outputs), wanted, False, retain_graph, create_graph)
     results = []
     for position, edge in enumerate(edges):
         found = wanted[edge]
@@ -145,25 +143,6 @@ def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]
     return seeds
 
 
-def _run(
-    seeds: Sequence[tuple[Edge, Tensor]],
-    wanted: dict[Edge, Tensor | None],
-    accumulate: bool,
-    retain_graph: bool,
-    create_graph: bool,
-) -> None:
-    """Propagate `seeds`; fill `wanted` (grad) or the leaves' `.grad` (backward)."""
-    if state.quiet:
-        _propagate(seeds, wanted, accumulate, retain_graph, create_graph)
-        return
-    state.quiet = True
-    try:
-        with np.errstate(all="ignore"):
-            _propagate(seeds, wanted, accumulate, retain_graph, create_graph)
-    finally:
-        state.quiet = False
-
-
 def _propagate(
     seeds: Sequence[tuple[Edge, Tensor]],
     wanted: dict[Edge, Tensor | None],
@@ -171,6 +150,7 @@ def _propagate(
     retain_graph: bool,
     create_graph: bool,
 ) -> None:
+    """Propagate `seeds`; fill `wanted` (grad) or the leaves' `.grad` (backward)."""
     useful: set[Node] | None = _leading_to({edge[0] for edge in wanted}, seeds) if wanted else None
     pending: dict[Node, list[Tensor | None]] = {}
     heap: list[tuple[int, Node]] = []
@@ -265,9 +245,8 @@ def _added(old: Tensor, gradient: Tensor) -> bool:
         or gradient.needs_grad
         or total.__class__ is not np.ndarray
         or more.__class__ is not np.ndarray
-        or total.dtype != more.dtype
+        or total.dtype is not more.dtype
         or dtypes.is_half(total.dtype)
-        or total.shape != more.shape
         or not total.flags.writeable
     ):
         return False
@@ -325,10 +304,13 @@ def vjp(node: Node, gradients: Sequence[Tensor | None], create_graph: bool) -> S
     if op.joint is not None:
         results = op.joint(*[_READ[kind](what, node, gradients) for kind, what in op.slots[0]])
         return results if isinstance(results, tuple | list) else (results,)
-    return [
-        None if edge is None or rule is None else rule(*[_READ[kind](what, node, gradients) for kind, what in slots])
-        for rule, slots, edge in zip(op.rules, op.slots, node.edges, strict=True)
-    ]
+    found: list[Tensor | None] = []
+    for rule, slots, edge in zip(op.rules, op.slots, node.edges, strict=True):
+        if edge is None or rule is None:
+            found.append(None)
+        else:
+            found.append(rule(*[_READ[kind](what, node, gradients) for kind, what in slots]))
+    return found
 
 
 def saved(node: Node, which: int) -> Tensor:
@@ -343,14 +325,14 @@ def saved(node: Node, which: int) -> Tensor:
             "change a clone() of it instead"
         )
     if which < 0:
-        op = OPS[node.op]
-        edge = None if ~which >= len(node.outputs) - op.aux else (node, ~which)
-        recorded: Edge | None = (node, ~which)
+        edge = None if ~which >= len(node.outputs) - OPS[node.op].aux else (node, ~which)
     else:
-        edge, recorded = node.edges[which], node.inputs[which]
+        edge = node.edges[which]
     result = Tensor(array, storage) if edge is None else Tensor(array, storage, edge[0], edge[1], True)
-    if state.recorder is not None and recorded is not None and recorded[0] in state.recorder.known:
-        state.recorder.rebind(result, recorded)
+    if state.recorder is not None:
+        recorded = (node, ~which) if which < 0 else node.inputs[which]
+        if recorded is not None and recorded[0] in state.recorder.known:
+            state.recorder.rebind(result, recorded)
     return result
 
 

@@ -15,9 +15,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import Context, copy_context
+from contextvars import ContextVar, copy_context
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from minigrad import dtypes
 
 if TYPE_CHECKING:
     from minigrad.tensor import Storage, Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _CONTEXTLIB = contextlib.__file__  # a decorator made of a context manager runs a frame of that file
@@ -42,8 +45,7 @@ class State(threading.local):
     recorder: Any = None
     scope: Scope = ()
     backward_of: Node | None = None  # the node whose VJP is running
-    quiet: bool = False  # numpy's floating-point warnings are already off
-    silence: list[Context] | None = None  # contexts in which they are off (see `silently`)
+    quiet: bool = False  # numpy's floating-point warnings are off (see `silently`)
     backward_watch: Any = None  # sees every step of backward passes (see minigrad.study.step)
     decomposing: str = ""  # the composite whose decomposition is running: it has to be repeatable
 
@@ -138,39 +140,38 @@ class Node:
         return f"<{self.op} {shapes}>"
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Turn numpy's floating-point warnings off once for many ops."""
-    if state.quiet:
-        yield
-        return
-    state.quiet = True
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    finally:
-        state.quiet = False
+def _handling() -> tuple[ContextVar[Any] | None, Any]:
+    """The context variable where numpy keeps what np.errstate sets, and its value inside np.errstate(all="ignore").
+
+    (None, None) for a numpy that keeps it elsewhere.
+    """
+    before = copy_context()
+    with np.errstate(all="ignore"):
+        inside = copy_context()
+    changed = [(variable, value) for variable, value in inside.items() if before.get(variable) is not value]
+    return changed[0] if len(changed) == 1 else (None, None)
 
 
-def silently(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+_HANDLING, _SILENCE = _handling()
+
+
+def silently(function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
     """Call `function` with numpy's floating-point warnings off: infinities and NaN are values here.
 
-    Where numpy warns is a context variable, and a context that is kept costs 0.1 us to enter; np.errstate 0.9.
+    Setting numpy's variable costs 0.3 us, np.errstate 1.1.
     """
-    free = state.silence
-    if free is None:
-        free = state.silence = []
-    context = free.pop() if free else _silent_context()
+    if state.quiet:
+        return function(*arguments, **keywords)
+    if _HANDLING is None:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **keywords)
+    token = _HANDLING.set(_SILENCE)
+    state.quiet = True
     try:
-        return context.run(function, *arguments, **keywords)
+        return function(*arguments, **keywords)
     finally:
-        free.append(context)
-
-
-def _silent_context() -> Context:
-    context = copy_context()
-    context.run(np.seterr, all="ignore")
-    return context
+        state.quiet = False
+        _HANDLING.reset(token)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.autograd import no_grad
 from minigrad.creation import as_tensor
-from minigrad.graph import quiet, state
+from minigrad.graph import silently, state
 from minigrad.ops.arguments import no_tensor
 from minigrad.tensor import Tensor
 
@@ -77,10 +77,7 @@ class Module:
         outer = state.scope
         state.scope = (*outer, (self._name, self.__class__.__name__))
         try:
-            if state.quiet:
-                return self._run(args, kwargs)
-            with quiet():
-                return self._run(args, kwargs)
+            return silently(self._run, args, kwargs)
         except Exception as error:
             problem = no_tensor(self.forward, args, kwargs) if isinstance(error, AttributeError) else None
             shown = error if problem is None else TypeError(problem)

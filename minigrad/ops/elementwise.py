@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes
+from minigrad import dispatch, dtypes
 from minigrad.ops import rules
 from minigrad.ops.registry import Array, Op, Refusal, Sample, op
 from minigrad.tensor import LITERAL, Tensor
 
+_NONE: dict[str, Any] = {}  # attributes: dispatch.apply instead of a call of the op saves 0.3 us
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 
@@ -70,7 +71,7 @@ def _binary(
         elif limited and dtypes.category(dtype) not in accepts:
             raise TypeError(f"{primitive.name} is not defined for {dtypes.name(dtype)}: convert the operands first")
         try:
-            return primitive(a, b)
+            return dispatch.apply(primitive, (a, b), _NONE)
         except ValueError:
             _check_broadcast(primitive.name, a, b)
             raise
@@ -92,7 +93,7 @@ def _check_broadcast(name: str, a: Tensor, b: Tensor) -> None:
 
 def _unary(primitive: Op) -> Callable[[Any], Tensor]:
     def call(x: Any) -> Tensor:
-        return primitive(floating(x))
+        return dispatch.apply(primitive, (floating(x),), _NONE)
 
     call.__name__ = call.__qualname__ = primitive.name
     call.__doc__ = f"{primitive.formula}, elementwise; integers become float32."

@@ -16,7 +16,7 @@ from minigrad import dtypes
 from minigrad.autograd import enable_grad, no_grad
 from minigrad.creation import tensor, zeros, zeros_like
 from minigrad.dispatch import write
-from minigrad.graph import quiet, scope
+from minigrad.graph import scope, silently
 from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand
 from minigrad.ops.optimise import adam
@@ -84,13 +84,16 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad(), quiet(), scope("optimizer", type(self).__name__):
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    gradient = parameter.grad
-                    if gradient is not None:
-                        self.update(parameter, gradient, self.state.setdefault(parameter, {}), group)
+        with no_grad(), scope("optimizer", type(self).__name__):
+            silently(self._update_all)
         return loss
+
+    def _update_all(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is not None:
+                    self.update(parameter, gradient, self.state.setdefault(parameter, {}), group)
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """Change `parameter` in place; `state` is its own dict, empty at first."""

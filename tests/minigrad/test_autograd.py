@@ -7,8 +7,10 @@ import gc
 import pickle
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional as F
+from minigrad import graph, nn, optim
 from minigrad.ops.registry import OPS
 from minigrad.study import gradcheck, gradgradcheck
 
@@ -482,3 +485,40 @@ def test_gradcheck_finds_a_wrong_derivative() -> None:
         gradcheck(lambda x: x * x.detach(), [x])
     with pytest.raises(TypeError, match="float64"):
         gradcheck(lambda x: x, [leaf(3, dtype=mg.float32)])
+
+
+@pytest.fixture(params=["in numpy's variable", "somewhere else"])
+def handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How numpy handles floating-point errors is kept where this one keeps it, or where nobody knows."""
+    assert graph._HANDLING is not None, "this numpy keeps it elsewhere: every kernel pays for np.errstate"
+    if request.param == "somewhere else":
+        monkeypatch.setattr(graph, "_HANDLING", None)
+
+
+@pytest.mark.usefixtures("handling")
+def test_infinity_and_nan_are_values_here_and_numpys_warnings_stay_what_they_were() -> None:
+    x = mg.tensor([3e38, -1.0, 0.0], requires_grad=True)
+    model, optimizer = nn.Linear(1, 1), optim.SGD([x], lr=1e30)
+    with warnings.catch_warnings(), np.errstate(over="raise", divide="raise", invalid="raise"):
+        warnings.simplefilter("error")
+        before = np.geterr()
+        y = (x * x + x.log() + 1 / x).sum()
+        y.backward()
+        optimizer.step()
+        model(mg.full((1, 1), float("inf")) * 0)
+        assert np.isnan(y.item())
+        with pytest.raises(ValueError, match="broadcast"):
+            mg.ones(2) + mg.ones(3)
+        assert np.geterr() == before
+        with pytest.raises(FloatingPointError):
+            np.float32(3e38) * np.float32(10)
+
+
+@pytest.mark.usefixtures("handling")
+def test_context_variables_that_a_hook_sets_are_set() -> None:
+    seen: ContextVar[int] = ContextVar("seen", default=0)
+    x = leaf(3)
+    x.register_hook(lambda gradient: seen.set(seen.get() + 1) and None)
+    for count in (1, 2):
+        (x * 2).sum().backward()
+        assert seen.get() == count
