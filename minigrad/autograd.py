@@ -7,8 +7,8 @@ always made after what it reads. Rules compute with tensors; under `create_graph
 from __future__ import annotations
 
 import functools
-import heapq
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -162,7 +162,7 @@ def _propagate(
             if useful is not None and node not in useful:
                 return
             slots = pending[node] = [None] * len(node.outputs)
-            heapq.heappush(heap, (-node.sequence, node))
+            heappush(heap, (-node.sequence, node))
         shape, dtype = node.outputs[index]
         array = gradient.array
         if array.shape != shape or array.dtype is not dtype:
@@ -171,14 +171,15 @@ def _propagate(
 
     before = state.grad_enabled, state.backward_of
     state.grad_enabled = create_graph
-    watch, state.backward_watch = state.backward_watch, None  # a pass inside a rule is part of that rule
+    watch = state.backward_watch
     try:
         if watch is not None:
+            state.backward_watch = None  # a pass inside a rule is part of that rule
             watch.begin(seeds)
         for edge, seed in seeds:
             receive(edge, seed)
         while heap:
-            _, node = heapq.heappop(heap)
+            _, node = heappop(heap)
             slots = pending.pop(node)
             if node.hooks is not None or node.grads is not None or wanted or not node.edges:
                 _arrived(node, slots, wanted, accumulate)
@@ -197,7 +198,8 @@ def _propagate(
                 node.saved = FREED
     finally:
         state.grad_enabled, state.backward_of = before
-        state.backward_watch = watch
+        if watch is not None:
+            state.backward_watch = watch
 
 
 def _leading_to(targets: set[Node], seeds: Sequence[tuple[Edge, Tensor]]) -> set[Node]:
