@@ -28,12 +28,34 @@ def test_a_difference_inside_the_spread_is_noise(ratio, spread, verdict):
     assert result(ratio, spread).verdict == verdict
 
 
-def test_medians_are_compared_and_the_noisier_side_counts():
-    times = {"ours": [1.0, 1.0, 1.0, 9.0], "a": [2.0, 2.0, 2.0, 2.0], "b": [1.0, 2.0, 3.0, 4.0]}
+def test_rounds_are_compared_one_by_one_and_the_ratios_spread_counts():
+    times = {"ours": [1.0, 1.0, 1.0, 9.0], "a": [2.0, 2.0, 2.0, 2.0], "b": [2.0, 2.2, 1.8, 18.0]}
     a, b = timing.compare("job", times)
     assert (a.against, a.ratio, a.ours_ms, a.theirs_ms) == ("a", 2.0, 1.0, 2.0)
-    assert a.spread == timing.spread(times["ours"])
-    assert b.spread == max(timing.spread(times["ours"]), timing.spread(times["b"]))
+    assert a.spread == timing.spread([2.0, 2.0, 2.0, 2 / 9])
+    assert (b.ratio, b.theirs_ms) == (2.0, 2.1)  # a round that the machine held up held up both
+    assert b.spread == timing.spread([2.0, 2.2, 1.8, 2.0])
+    with pytest.raises(ValueError, match="longer"):
+        timing.compare("job", {"ours": [1.0, 1.0], "a": [1.0]})
+
+
+def test_contenders_take_turns_and_every_turn_gives_one_figure(monkeypatch):
+    now, order = [0.0], []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: order.append("pause"))
+
+    def call(name, *seconds):
+        def run():
+            order.append(name)
+            now[0] += seconds[order.count(name) % len(seconds)]
+
+        return run
+
+    times = timing.interleaved({"ours": call("ours", 0.01, 0.02, 0.03), "a": call("a", 0.5)}, seconds=0, least=2)
+    assert {name: len(taken) for name, taken in times.items()} == {"ours": 2, "a": 2}
+    assert order == ["ours"] * 2 + ["a"] * 2 + (["pause"] + ["ours"] * (timing.TURN + 1) + ["pause", "a"]) * 2
+    assert times["ours"] == pytest.approx([20.0, 20.0])  # the median of three
+    assert times["a"] == pytest.approx([500.0, 500.0])
 
 
 def test_shares_are_of_what_the_machine_was_measured_to_do(monkeypatch):

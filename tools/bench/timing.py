@@ -1,4 +1,4 @@
-"""Fair timing: contenders take turns, medians are compared, and a difference inside the noise is called that."""
+"""Fair timing: contenders take turns, each round is compared, and a difference inside the noise is called that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +16,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Result:
-    """One comparison. ratio: theirs over ours (above 1 we are faster); spread: quartile distance over the median.
+    """One comparison. ratio: theirs over ours (above 1 we are faster), the median of all rounds; spread: the distance
+    between the ratios' quartiles over their median; ours_ms, theirs_ms: medians of milliseconds.
 
     flops_share: our FLOP/s over the machine's sgemm peak; bandwidth_share: our bytes/s over its copy bandwidth.
     """
@@ -42,21 +43,22 @@ class Result:
         return {**asdict(self), "verdict": self.verdict}
 
 
-TURN = 4  # calls of a contender in a row, the first of them untimed: its threads awake, the other's asleep again
-
-
+TURN = 3  # timed calls of a contender in a row
+LONG = 0.1  # seconds of a call that is a turn of its own
 SETTLE = 0.01  # seconds after which a library's idle threads have gone to sleep (measured: 5 to 10 ms)
 
 
 def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5) -> dict[str, list[float]]:
-    """Milliseconds of each contender's calls, in turns (A A A A B B B B A A A A ...).
+    """Milliseconds of each contender's calls, one figure for each of its turns: a round is a turn of everyone.
 
     A library's idle threads spin for some milliseconds after its work and slow down whoever comes next (measured: a
     small step took up to twice as long right after torch's, and 4 ms later still 1.6 times). So every turn begins with
-    a pause and a call that is not timed.
+    a pause and, where calls are short, one that is not timed; the figure is the median of those that are.
     """
-    for run in contenders.values():
+    turns: dict[str, int] = {}
+    for name, run in contenders.items():
         run()
+        turns[name] = TURN if _milliseconds(run) < LONG * 1e3 else 1
     times: dict[str, list[float]] = {name: [] for name in contenders}
     end = time.perf_counter() + seconds
     gc.disable()
@@ -64,19 +66,23 @@ def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, lea
         while time.perf_counter() < end or min(len(t) for t in times.values()) < least:
             for name, run in contenders.items():
                 time.sleep(SETTLE)
-                run()
-                for _ in range(TURN - 1):
-                    start = time.perf_counter()
+                if turns[name] > 1:
                     run()
-                    times[name].append((time.perf_counter() - start) * 1e3)
+                times[name].append(statistics.median(_milliseconds(run) for _ in range(turns[name])))
     finally:
         gc.enable()
     return times
 
 
-def spread(times: list[float]) -> float:
+def _milliseconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1e3
+
+
+def spread(values: Sequence[float]) -> float:
     """Quartile distance over the median."""
-    low, middle, high = statistics.quantiles(times, n=4)
+    low, middle, high = statistics.quantiles(values, n=4)
     return (high - low) / middle
 
 
@@ -88,25 +94,31 @@ def compare(
     flops: float | None = None,
     moved: float | None = None,
 ) -> list[Result]:
-    """`ours` against every other contender, by medians; flops and moved: operations and bytes of one call."""
+    """`ours` against every other contender, round by round: what else the machine does in a round holds up both.
+
+    times: as `interleaved` gives them; flops and moved: operations and bytes of one call.
+    """
     mine = statistics.median(times[ours])
     flops_share = None if flops is None else flops / mine / 1e6 / sgemm_peak()
     bandwidth_share = None if moved is None else moved / mine / 1e6 / copy_bandwidth()
-    return [
-        Result(
-            job,
-            name,
-            statistics.median(theirs) / mine,
-            mine,
-            statistics.median(theirs),
-            max(spread(times[ours]), spread(theirs)),
-            notes,
-            flops_share,
-            bandwidth_share,
-        )
-        for name, theirs in times.items()
-        if name != ours
-    ]
+    results = []
+    for name, theirs in times.items():
+        if name != ours:
+            ratios = [other / own for other, own in zip(theirs, times[ours], strict=True)]
+            results.append(
+                Result(
+                    job,
+                    name,
+                    statistics.median(ratios),
+                    mine,
+                    statistics.median(theirs),
+                    spread(ratios),
+                    notes,
+                    flops_share,
+                    bandwidth_share,
+                )
+            )
+    return results
 
 
 def use_threads(count: int) -> None:
