@@ -1,8 +1,9 @@
-"""Large pages under memory that a plan reads again and again: its weights, moments and caches.
+"""Large pages under memory that a plan reads again and again: the weights of a model that is used.
 
 A core remembers where some 2,000 pages lie: 8 MB in pages of 4 kB. Reading more than that looks pages up as it goes,
 and fetching ahead stops at the end of each: two cores of a Xeon read 42 MB at 47 GB/s, in pages of 2 MB at 55.
-Arrays come from everywhere and stay where they are: the system moves what lies there to large pages.
+Arrays come from everywhere and stay where they are: the system moves what lies there to large pages. Training gained
+nothing from them (0.98 to 1.01 of the time, a tenth more memory): weights that a plan changes stay in small ones.
 """
 
 from __future__ import annotations
