@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter, is_not
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], keep: int = 8) -> None:
         self.function, self.keep = function, keep
         self.plans: dict[Any, tuple[Plan | None, list[tuple[str, Graph]]]] = {}  # None where it always runs eagerly
-        self._bound: dict[Any, list[tuple[Tensor, np.ndarray]]] = {}
+        self._bound: dict[Any, tuple[list[Tensor], list[np.ndarray]]] = {}  # captured tensors, and their memory
         self._written: dict[Any, frozenset[int]] = {}  # ids of the storages of captured tensors that a plan changes
         self._leaves: dict[Any, dict[Node, None]] = {}  # of a call: those whose gradient of before it looks at
         self._table = threading.Lock()  # on all four; a plan has its own
@@ -107,7 +108,7 @@ class Compiled:
                 else:
                     stages = optimise(traced)
                     found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
-                self._bound[key] = [(tensor, tensor.array) for tensor in traced.captured]
+                self._bound[key] = traced.captured, [tensor.array for tensor in traced.captured]
                 self._written[key] = frozenset(id(tensor.storage) for tensor, _ in traced.mutations)
             self.plans[key] = found  # the last in order: the first is the one that was not used for longest
             if len(self.plans) > self.keep:
@@ -130,8 +131,12 @@ class Compiled:
                     if copy is not None:
                         copy.copy_(_gradient(leaf))
             outputs = plan.run([tensor.array for tensor in tensors])
-            for leaf, edge in graph.gradients.items():
-                gradient = Tensor(plan.values[edge], Storage(plan.device))
+            for leaf, array in plan.gradients:
+                held = _gradient(leaf)
+                if held is not None and held.array is array and not held.needs_grad:  # that of the last replay
+                    held.storage.version += 1
+                    continue
+                gradient = Tensor(array, Storage(plan.device))
                 if leaf in traced.inputs:
                     _accumulate(tensors[traced.inputs.index(leaf)], gradient)
                 else:
@@ -152,7 +157,8 @@ class Compiled:
 
     def _moved(self, key: Any) -> bool:
         """Was a captured tensor given other memory since the plan was made?"""
-        return any(tensor.array is not array for tensor, array in self._bound[key])
+        tensors, arrays = self._bound[key]
+        return any(map(is_not, map(_ARRAY, tensors), arrays))
 
 
 def _shared(traced: Graph, given: list[int]) -> bool:
@@ -172,6 +178,7 @@ def _accumulate(argument: Tensor, gradient: Tensor) -> None:
     argument.grad = gradient.clone() if argument.grad is None else argument.grad + gradient
 
 
+_ARRAY = attrgetter("array")
 _TENSOR = object()  # where a tensor stands among the arguments
 
 

@@ -48,6 +48,7 @@ class DevicePlan:
         layout = Layout(graph)
         self._allocate(layout, on_device)
         self._bind(layout)
+        self.gradients = [(leaf, self.values[edge]) for leaf, edge in graph.gradients.items()]
 
     def run(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """Copy the inputs in and replay; returns the outputs (copies). Does not wait for the device."""

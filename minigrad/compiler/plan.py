@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from minigrad import dtypes, kernels
 from minigrad.compiler import codegen, fusion
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import ALIGN, place
-from minigrad.graph import Edge, Graph, Node
-from minigrad.kernels import blas, pages
+from minigrad.graph import Edge, Graph, Node, silently
+from minigrad.kernels import blas, pages, team
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import sums
 from minigrad.ops.index import thaw
@@ -39,7 +38,7 @@ _UFUNCS = {
 
 class Plan:
     """`run(arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay computes,
-    `program` the same with runs of kernels joined into machine code.
+    `program` the same with runs of kernels joined into machine code, `gradients` where those of the leaves are then.
 
     The arena holds one replay, and kernels run without the GIL: threads sharing a plan hold `running` until they have
     what they want of `values`.
@@ -52,23 +51,31 @@ class Plan:
         self.calls = Calls()
         self.origins: list[str] = []  # of each call: the op that it computes
         self.values: dict[Edge, np.ndarray] = {}
-        self.alone = False  # does BLAS have to leave the threads to us?
         layout = Layout(graph)
         self._allocate(layout)
         self._bind(layout)
+        self.gradients = [(leaf, self.values[edge]) for leaf, edge in graph.gradients.items()]
         from minigrad.kernels.native import assemble  # numba is imported when there is something to run
+        from minigrad.kernels.numba.gemm import BY_LIBRARY
 
+        # does BLAS have to leave the threads to us?
+        self.alone = any(f is team.over_rows and arguments[0] in BY_LIBRARY for f, arguments in self.calls)
         self.program = assemble(self.calls)
         self.running = threading.Lock()
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
-        with np.errstate(all="ignore"), blas.single() if self.alone else nullcontext():
-            for buffer, given in zip(self.inputs, inputs, strict=True):
-                np.copyto(buffer, given)
-            for function, arguments in self.program:
-                function(*arguments)
-            return [output.copy() for output in self.outputs]
+        if self.alone:
+            with blas.single():
+                return silently(self._replay, inputs)
+        return silently(self._replay, inputs)
+
+    def _replay(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        for buffer, given in zip(self.inputs, inputs, strict=True):
+            np.copyto(buffer, given)
+        for function, arguments in self.program:
+            function(*arguments)
+        return [output.copy() for output in self.outputs]
 
     def _allocate(self, layout: Layout) -> None:
         """One arena, and every value that is not a view in its place."""
@@ -85,7 +92,8 @@ class Plan:
             self.values[node, 0] = array
         for edge, tensor in layout.in_place.items():
             self.values[edge] = tensor.array
-        pages.enlarge([*graph.constants.values(), *[tensor.array for tensor in layout.in_place.values()]])
+        changed = {id(tensor.array) for tensor, _ in graph.mutations}
+        pages.enlarge(array for array in graph.constants.values() if id(array) not in changed)
         for edge, owner in layout.reused.items():
             self.values[edge] = self.values[owner].reshape(edge[0].outputs[edge[1]][0])
         for node in reversed(graph.nodes):
@@ -137,12 +145,12 @@ class Plan:
         calls = kernels.bind(OPS[name], inputs, outputs, attrs)
         if calls is not None:
             self.calls.extend(calls)
+        elif name == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
+            return
         elif name == "put" and outputs[0] is inputs[0]:
             self.calls.add(_put_in_place, outputs[0], attrs["index"], *inputs[1:])
         elif any(dtypes.is_half(array.dtype) for array in inputs):  # numpy would add up in the half type
             self.calls.add(_by_reference, OPS[name], inputs, attrs, outputs)
-        elif name == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
-            self.alone = True
         elif name in _UFUNCS:
             self.calls.add(_fill, _UFUNCS[name], outputs[0], *inputs)
         elif name == "sum":

@@ -154,3 +154,41 @@ def test_leaves_that_the_function_makes_are_new_at_every_call(of):
         np.testing.assert_allclose(step(x).numpy(), (2 * source * x).numpy())
     assert len(step.plans) == 1
     assert weight.grad is None
+
+
+def test_a_gradient_that_a_replay_fills_again_is_known_to_have_changed():
+    weight = mg.ones(3, requires_grad=True)
+
+    @compile
+    def step(x):
+        weight.grad = None
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss
+
+    step(mg.tensor([1.0, 2.0, 3.0]))
+    step(mg.tensor([1.0, 2.0, 3.0]))
+    factor = mg.ones(3, requires_grad=True)
+    before = factor * weight.grad
+    step(mg.tensor([4.0, 5.0, 6.0]))
+    assert weight.grad.tolist() == [4.0, 5.0, 6.0]
+    with pytest.raises(RuntimeError, match="changed in place"):
+        before.sum().backward()
+
+
+def test_a_gradient_that_was_made_part_of_a_graph_is_not_filled_again():
+    weight = mg.ones(2, requires_grad=True)
+
+    @compile
+    def step(x):
+        weight.grad = None
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss
+
+    step(mg.tensor([1.0, 2.0]))
+    held = weight.grad.requires_grad_()
+    step(mg.tensor([3.0, 4.0]))
+    assert weight.grad is not held
+    assert not weight.grad.requires_grad
+    assert weight.grad.tolist() == [3.0, 4.0]

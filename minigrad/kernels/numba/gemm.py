@@ -116,6 +116,9 @@ def _each(start, stop, gemm, places, m, n, k, ta, tb, lda, ldb, ldc):
         _sgemm(gemm, ta, tb, m, n, k, places[i, 0], lda, places[i, 1], ldb, places[i, 2], ldc)
 
 
+BY_LIBRARY = frozenset({_by_rows, _by_columns, _each})
+
+
 @kernel
 def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, columns,
             parts, apart, depth, width, sums, thread, space):  # fmt: skip
