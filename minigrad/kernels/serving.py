@@ -21,7 +21,7 @@ import numpy as np
 from minigrad.kernels import machine
 from minigrad.kernels.numba.jit import RETURNED_NONE
 
-PATIENCE = 2_000  # pauses that a worker stays awake: about 50 us
+PATIENCE = 2_000  # pauses that a worker stays awake: 30 to 50 us
 YIELD = 500  # pauses after which a thread at a barrier lets others have its core
 ARRIVED, FAILED, FINISHED, TABLE, COUNT, SHARES = 0, 8, 16, 24, 25, 26  # words of a state
 # A call of the table: `function(words, start, stop)`, its range cut over all threads where `cut`, its work (about ns),
@@ -410,8 +410,8 @@ end:
   ret i64 0
 }}
 
-; a worker: run the tasks that arrive, return when none has come for some time
-define void @serve(ptr %mailbox, i64 %thread) {{
+; a worker: run the tasks that arrive, return when none has come for `patience` pauses
+define void @serve(ptr %mailbox, i64 %thread, i64 %patience) {{
 entry:
   br label %look
 look:
@@ -422,7 +422,7 @@ look:
 again:
   %more = add i64 %tries, 1
   call void @wait(i64 0)
-  %long = icmp ugt i64 %more, {PATIENCE}
+  %long = icmp ugt i64 %more, %patience
   br i1 %long, label %tired, label %look
 tired:
   %swap = cmpxchg ptr %mailbox, i64 {_AWAKE}, i64 {_ASLEEP} acq_rel acquire
@@ -530,7 +530,7 @@ class Runtime:
             if given is not None:
                 place = pointer.from_address(engine.get_global_value_address(name))
                 place.value = ctypes.cast(given, pointer).value
-        self.serve = ctypes.CFUNCTYPE(None, pointer, word)(engine.get_function_address("serve"))
+        self.serve = ctypes.CFUNCTYPE(None, pointer, word, word)(engine.get_function_address("serve"))
         self.post = ctypes.PYFUNCTYPE(word, pointer, pointer)(engine.get_function_address("post"))
         self.join = ctypes.CFUNCTYPE(word, pointer)(engine.get_function_address("join"))
         self.calls_address = engine.get_function_address("calls")

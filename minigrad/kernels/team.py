@@ -3,13 +3,15 @@ segment of a plan (see `minigrad.kernels.native`). They are started on first use
 
 Every worker is a Python thread that sleeps on a queue and holds no GIL while it works. Having run its part it stays
 awake for some microseconds, so that what comes next finds it there; then it sleeps again, so that it never starves the
-BLAS library's threads, torch's, or another process. What it runs meanwhile is machine code: `minigrad.kernels.serving`.
+BLAS library's threads, torch's, or another process. Where it is woken soon, by the next step of a loop, it stays awake
+for longer. What it runs meanwhile is machine code: `minigrad.kernels.serving`.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from functools import cache
 from queue import SimpleQueue
@@ -19,8 +21,10 @@ import numpy as np
 
 from minigrad.kernels import threads
 from minigrad.kernels.numba.jit import Code, Kernel
-from minigrad.kernels.serving import CALL, COUNT, LINE, SHARES, TABLE, WHOLE, runtime
+from minigrad.kernels.serving import CALL, COUNT, LINE, PATIENCE, SHARES, TABLE, WHOLE, runtime
 
+SOON = 1e-4  # seconds asleep after which a worker was woken too soon: a wake-up takes half of that
+PATIENT = 4 * PATIENCE  # pauses that it stays awake next time
 MOST = 63  # threads: one bit each of a word that says who has to be woken, and is not negative
 
 
@@ -76,9 +80,17 @@ class _Team:
 
 
 def _serve(serve: Any, queue: SimpleQueue[bool], mailbox: np.ndarray, thread: int) -> None:
-    """A worker's life. A worker that is awake still looks into its mailbox when it has been dismissed."""
+    """A worker's life. A worker that is awake still looks into its mailbox when it has been dismissed.
+
+    It is not patient twice in a row: who comes that late is not in a hurry, or is another library that wants the core.
+    """
+    patience = PATIENCE
+    asleep = time.perf_counter()
     while queue.get():
-        serve(mailbox.ctypes.data, thread)
+        soon = time.perf_counter() - asleep < SOON
+        patience = PATIENT if soon and patience == PATIENCE else PATIENCE
+        serve(mailbox.ctypes.data, thread, patience)
+        asleep = time.perf_counter()
 
 
 _team: _Team | None = None

@@ -353,6 +353,39 @@ def test_workers_keep_their_mailboxes_while_they_live():
     assert memory() is None
 
 
+@pytest.mark.parametrize("served", [True, False])
+def test_only_plans_whose_products_the_library_makes_hold_it_to_one_thread(served, monkeypatch):
+    if served and not gemm.SERVED:
+        pytest.skip("all products are the library's on this processor")
+    monkeypatch.setattr(gemm, "SERVED", served)
+    step, a = compile(lambda a: a @ a), mg.randn(64, 64)
+    step(a)
+    ((plan, _),) = step.plans.values()
+    assert plan.alone is (not served and gemm.address() != 0)
+    np.testing.assert_allclose(step(a).numpy(), a.numpy() @ a.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_worker_that_is_woken_soon_stays_awake_for_longer_once(monkeypatch):
+    now, patience = [0.0], []
+    monkeypatch.setattr(team.time, "perf_counter", lambda: now[0])
+
+    class Waits:
+        """Tasks that come after these seconds of sleep; then the worker is dismissed."""
+
+        def __init__(self, *seconds):
+            self.seconds = iter(seconds)
+
+        def get(self):
+            slept = next(self.seconds, None)
+            now[0] += slept or 0
+            return slept is not None
+
+    late, soon = 2 * team.SOON, team.SOON / 2
+    team._serve(lambda *arguments: patience.append(arguments[2]), Waits(late, soon, soon, soon, late), np.zeros(8), 1)
+    short, long = serving.PATIENCE, team.PATIENT
+    assert patience == [short, long, short, long, short]
+
+
 def test_a_team_in_use_leaves_others_to_run_alone():
     calls, result = chain(100, 4, 10 * native.TOGETHER)
     ((segment, _),) = native.assemble(calls)
