@@ -20,6 +20,7 @@ from minigrad.graph import Edge, Graph, Node, silently
 from minigrad.kernels import blas, pages, team
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import sums
+from minigrad.kernels.numba.compare import COMPARISONS, comparison
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 
@@ -145,7 +146,7 @@ class Plan:
         calls = kernels.bind(OPS[name], inputs, outputs, attrs)
         if calls is not None:
             self.calls.extend(calls)
-        elif name == "matmul" and self._product(inputs[0], inputs[1], outputs[0]):
+        elif self._kernel_of_plans(name, inputs, outputs[0]):
             return
         elif name == "put" and outputs[0] is inputs[0]:
             self.calls.add(_put_in_place, outputs[0], attrs["index"], *inputs[1:])
@@ -158,10 +159,13 @@ class Plan:
         else:
             self.calls.add(_by_reference, OPS[name], inputs, attrs, outputs)
 
-    def _product(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-        from minigrad.kernels.numba import gemm
+    def _kernel_of_plans(self, name: str, inputs: list[np.ndarray], output: np.ndarray) -> bool:
+        """Add a kernel that does not pay for a single eager call, if there is one."""
+        if name == "matmul":
+            from minigrad.kernels.numba import gemm
 
-        return gemm.product(self.calls, a, b, c)
+            return gemm.product(self.calls, inputs[0], inputs[1], output)
+        return name in COMPARISONS and comparison(self.calls, name, inputs[0], inputs[1], output)
 
     def _bind_matmul_sum(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sums: np.ndarray) -> None:
         from minigrad.kernels.numba import gemm
