@@ -76,7 +76,11 @@ def backward(
     Raises RuntimeError for a tensor without a gradient, a non-scalar without `gradients`, a graph already freed, or
     a saved value that was changed in place.
     """
-    roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    backward_from([tensors] if isinstance(tensors, Tensor) else list(tensors), gradients, retain_graph, create_graph)
+
+
+def backward_from(roots: list[Tensor], gradients: Any, retain_graph: bool | None, create_graph: bool) -> None:
+    """`backward`, which has made sure that `roots` are tensors."""
     seeds = _seeds(roots, gradients)
     silently(_propagate, seeds, {}, True, create_graph if retain_graph is None else retain_graph, create_graph)
 
@@ -116,7 +120,7 @@ def grad(
 
 
 def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]:
-    given = [gradients] if isinstance(gradients, Tensor) or gradients is None else list(gradients)
+    given = list(gradients) if isinstance(gradients, (list, tuple)) else [gradients]
     if len(given) == 1 and given[0] is None:
         given = [None] * len(roots)
     if len(given) != len(roots):
@@ -135,6 +139,11 @@ def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]
                     "sum it, or pass a gradient of that shape"
                 )
             seed = filled(root.array.shape, 1, root.array.dtype, root.storage.device)
+        elif not isinstance(seed, Tensor):
+            raise TypeError(
+                f"the gradient that backward begins with must be a tensor, or None for a scalar, got "
+                f"{type(seed).__name__}: make it one with mg.tensor(...)"
+            )
         elif seed.array.shape != root.array.shape:
             raise ValueError(
                 f"the gradient has shape {list(seed.array.shape)}, its tensor {list(root.array.shape)}: they must agree"

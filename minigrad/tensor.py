@@ -297,7 +297,7 @@ class Tensor(Methods):
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
     ) -> None:
         """Accumulate gradients in the leaves: see `minigrad.autograd.backward`."""
-        autograd.backward(self, gradient, retain_graph, create_graph)
+        autograd.backward_from([self], gradient, retain_graph, create_graph)
 
     @property
     def data(self) -> Tensor:

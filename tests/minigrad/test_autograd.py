@@ -522,3 +522,16 @@ def test_context_variables_that_a_hook_sets_are_set() -> None:
     for count in (1, 2):
         (x * 2).sum().backward()
         assert seen.get() == count
+
+
+@pytest.mark.parametrize("gradient", [3.0, np.ones(2, np.float32), "ones"])
+def test_a_gradient_that_is_no_tensor_is_named(gradient: Any) -> None:
+    x = mg.ones(2, requires_grad=True)
+    told = f"must be a tensor, or None for a scalar, got {type(gradient).__name__}: make it one with mg.tensor"
+    for start in (
+        lambda y: y.backward(gradient),
+        lambda y: mg.autograd.backward([y], [gradient]),
+        lambda y: mg.autograd.grad(y, x, gradient),
+    ):
+        with pytest.raises(TypeError, match=told):
+            start(x * 2)
