@@ -156,8 +156,8 @@ def test_leaves_that_the_function_makes_are_new_at_every_call(of):
     assert weight.grad is None
 
 
-def test_a_gradient_that_a_replay_fills_again_is_known_to_have_changed():
-    weight = mg.ones(3, requires_grad=True)
+def _forgetting(weight):
+    """A compiled step of x whose gradient of `weight` is x."""
 
     @compile
     def step(x):
@@ -166,6 +166,12 @@ def test_a_gradient_that_a_replay_fills_again_is_known_to_have_changed():
         loss.backward()
         return loss
 
+    return step
+
+
+def test_a_gradient_that_a_replay_fills_again_is_known_to_have_changed():
+    weight = mg.ones(3, requires_grad=True)
+    step = _forgetting(weight)
     step(mg.tensor([1.0, 2.0, 3.0]))
     step(mg.tensor([1.0, 2.0, 3.0]))
     factor = mg.ones(3, requires_grad=True)
@@ -178,14 +184,7 @@ def test_a_gradient_that_a_replay_fills_again_is_known_to_have_changed():
 
 def test_a_gradient_that_was_made_part_of_a_graph_is_not_filled_again():
     weight = mg.ones(2, requires_grad=True)
-
-    @compile
-    def step(x):
-        weight.grad = None
-        loss = (weight * x).sum()
-        loss.backward()
-        return loss
-
+    step = _forgetting(weight)
     step(mg.tensor([1.0, 2.0]))
     held = weight.grad.requires_grad_()
     step(mg.tensor([3.0, 4.0]))
