@@ -39,7 +39,8 @@ def test_rounds_are_compared_one_by_one_and_the_ratios_spread_counts():
         timing.compare("job", {"ours": [1.0, 1.0], "a": [1.0]})
 
 
-def test_contenders_take_turns_and_every_turn_gives_one_figure(monkeypatch):
+@pytest.mark.parametrize(("theirs", "calls"), [(0.05, timing.TURN + 1), (0.5, timing.TURN + 1), (None, 1)])
+def test_contenders_take_turns_that_are_alike_and_every_turn_gives_one_figure(theirs, calls, monkeypatch):
     now, order = [0.0], []
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(timing.time, "sleep", lambda seconds: order.append("pause"))
@@ -51,11 +52,11 @@ def test_contenders_take_turns_and_every_turn_gives_one_figure(monkeypatch):
 
         return run
 
-    times = timing.interleaved({"ours": call("ours", 0.01, 0.02, 0.03), "a": call("a", 0.5)}, seconds=0, least=2)
-    assert {name: len(taken) for name, taken in times.items()} == {"ours": 2, "a": 2}
-    assert order == ["ours"] * 2 + ["a"] * 2 + (["pause"] + ["ours"] * (timing.TURN + 1) + ["pause", "a"]) * 2
-    assert times["ours"] == pytest.approx([20.0, 20.0])  # the median of three
-    assert times["a"] == pytest.approx([500.0, 500.0])
+    ours = call("ours", 0.01, 0.02, 0.03) if theirs else call("ours", 0.2)  # one of them is short, or nobody is
+    times = timing.interleaved({"ours": ours, "a": call("a", theirs or 0.5)}, seconds=0, least=2)
+    assert order == ["ours", "a"] * 2 + (["pause"] + ["ours"] * calls + ["pause"] + ["a"] * calls) * 2
+    assert times["ours"] == pytest.approx([20.0, 20.0] if theirs else [200.0, 200.0])  # the median of three
+    assert times["a"] == pytest.approx([1e3 * (theirs or 0.5)] * 2)
 
 
 def test_shares_are_of_what_the_machine_was_measured_to_do(monkeypatch):

@@ -44,7 +44,7 @@ class Result:
 
 
 TURN = 3  # timed calls of a contender in a row
-LONG = 0.1  # seconds of a call that is a turn of its own
+LONG = 100.0  # milliseconds from which calls, if everyone's take as long, are turns of their own
 SETTLE = 0.01  # seconds after which a library's idle threads have gone to sleep (measured: 5 to 10 ms)
 
 
@@ -53,12 +53,12 @@ def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, lea
 
     A library's idle threads spin for some milliseconds after its work and slow down whoever comes next (measured: a
     small step took up to twice as long right after torch's, and 4 ms later still 1.6 times). So every turn begins with
-    a pause and, where calls are short, one that is not timed; the figure is the median of those that are.
+    a pause and, where calls are short, one that is not timed; the figure is the median of those that are. Everyone's
+    turns are alike.
     """
-    turns: dict[str, int] = {}
-    for name, run in contenders.items():
+    for run in contenders.values():
         run()
-        turns[name] = TURN if _milliseconds(run) < LONG * 1e3 else 1
+    short = min(_milliseconds(run) for run in contenders.values()) < LONG
     times: dict[str, list[float]] = {name: [] for name in contenders}
     end = time.perf_counter() + seconds
     gc.disable()
@@ -66,9 +66,9 @@ def interleaved(contenders: Mapping[str, Callable[[], Any]], seconds: float, lea
         while time.perf_counter() < end or min(len(t) for t in times.values()) < least:
             for name, run in contenders.items():
                 time.sleep(SETTLE)
-                if turns[name] > 1:
+                if short:
                     run()
-                times[name].append(statistics.median(_milliseconds(run) for _ in range(turns[name])))
+                times[name].append(statistics.median(_milliseconds(run) for _ in range(TURN if short else 1)))
     finally:
         gc.enable()
     return times
