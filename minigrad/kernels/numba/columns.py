@@ -32,6 +32,13 @@ def _words(number: Any) -> Any:
 _LOW, _ZERO = _vector(-np.inf), _vector(0)
 
 
+def _broadcast(builder: ir.IRBuilder, number: Any) -> Any:
+    """A vector of words of one whole number."""
+    undefined = ir.Constant(_WORDS, ir.Undefined)
+    word = builder.insert_element(undefined, builder.trunc(number, ir.IntType(32)), ir.IntType(32)(0))
+    return builder.shuffle_vector(word, undefined, _words(0))
+
+
 def _exp2(builder: ir.IRBuilder, x: Any) -> Any:
     """2^x as in `minigrad.kernels.numba.math.exp2`, for a register.
 
@@ -55,8 +62,9 @@ def _larger(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
 @intrinsic
 def scaled(typing: Any, target: Any, at: Any, pitch: Any, source: Any, first: Any, step: Any, count: Any, columns: Any,
            factor: Any) -> Any:  # fmt: skip
-    """`count` rows of `columns` elements, a multiple of LANES, times `factor`: element (i, c) goes from
-    first + i step + c to at + i pitch + c."""
+    """`count` rows of `columns` elements, a multiple of LANES, times `factor`, or row i times element i of it: element
+    (i, c) goes from first + i step + c to at + i pitch + c."""
+    one = not isinstance(factor, types.Array)
 
     def build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         target, at, pitch, source, first, step, count, columns, factor = arguments
@@ -64,10 +72,11 @@ def scaled(typing: Any, target: Any, at: Any, pitch: Any, source: Any, first: An
             place(context, builder, signature.args[which], array, offset)
             for which, array, offset in ((0, target, at), (3, source, first))
         )
-        times = splat(builder, factor)
+        factors = factor if one else place(context, builder, signature.args[8], factor, INT(0))
 
         def row(i: Any, _: int, state: list[Any]) -> list[Any]:
             here, there = builder.gep(to, [builder.mul(pitch, i)]), builder.gep(of, [builder.mul(step, i)])
+            times = splat(builder, factors if one else builder.load(builder.gep(factors, [i])))
 
             def vector(j: Any, _: int, state: list[Any]) -> list[Any]:
                 c = builder.mul(j, INT(LANES))
@@ -80,7 +89,32 @@ def scaled(typing: Any, target: Any, at: Any, pitch: Any, source: Any, first: An
         return context.get_dummy_value()
 
     number = types.intp
-    return types.void(target, number, number, source, number, number, number, number, types.float32), build
+    kind = types.float32 if one else factor
+    return types.void(target, number, number, source, number, number, number, number, kind), build
+
+
+@intrinsic
+def hide(typing: Any, scores: Any, stride: Any, begin: Any, end: Any, lane: Any, least: Any, most: Any) -> Any:
+    """Minus infinity to the scores of the keys begin .. end for those of LANES queries from `lane` on that do not see
+    them: query i sees the keys i + least .. i + most. Laid out as for `weigh`."""
+
+    def build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        scores, stride, begin, end, lane, least, most = arguments
+        first = place(context, builder, signature.args[0], scores, lane)
+        lanes = ir.Constant(_WORDS, list(range(LANES)))
+        low, high = (builder.add(_broadcast(builder, edge), lanes) for edge in (least, most))
+
+        def key(k: Any, _: int, state: list[Any]) -> list[Any]:
+            where, number = builder.gep(first, [builder.mul(k, stride)]), _broadcast(builder, k)
+            seen = builder.and_(builder.icmp_signed("<=", low, number), builder.icmp_signed("<=", number, high))
+            store(builder, builder.select(seen, load(builder, where), _LOW), where)
+            return state
+
+        loop(builder, begin, end, 1, [INT(0)], key)
+        return context.get_dummy_value()
+
+    number = types.intp
+    return types.void(scores, number, number, number, number, number, number), build
 
 
 @intrinsic

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba.columns import scaled, turn, weigh, weigh_back
+from minigrad.kernels.numba.columns import hide, scaled, turn, weigh, weigh_back
 from minigrad.kernels.numba.dropout import factor, threshold
 from minigrad.kernels.numba.jit import inline, kernel
 from minigrad.kernels.numba.math import exp, log
@@ -107,10 +107,11 @@ def _hide(scores, pitch, width, n, first, ahead, back, slope, mask, mask_at, at)
             line = scores[j * pitch :][:lanes]
             for i in range(lanes):
                 line[i] -= slope * np.float32(abs(first + i - j))
-    for j in range(max(first + ahead + 1, 0), width):
-        scores[j * pitch :][: min(j - ahead - first, lanes)] = _LOW
-    for j in range(min(first + lanes - 1 - back, width)):
-        scores[j * pitch :][max(j + back - first + 1, 0) : lanes] = _LOW
+    for lane in range(0, n, LANES):
+        low, high = _range(lane, width, first, ahead, back)
+        least, most = first + lane - back, first + lane + ahead
+        hide(scores, pitch, low, min(least + LANES - 1, high), lane, least, most)
+        hide(scores, pitch, max(most + 1, low), high, lane, least, most)
     if mask_at[3] > 0 and mask_at[2] == 0:  # one row of the mask is for all queries
         for j in range(width):
             if not mask[at + j]:
@@ -198,10 +199,7 @@ def _forward(
                 _draw(kept, pitch, width, n, first, ahead, back, index, t_key, key, drops, keeps, words)
                 _scale(scores, kept, width * pitch)
             if more:
-                for i in range(n):
-                    of = mixed[i * dv_pad :][:dv_pad]
-                    for c in range(dv_pad):
-                        of[c] *= factors[i]
+                scaled(mixed, 0, dv_pad, mixed, 0, dv_pad, n, dv_pad, factors)
             for i in range(0, n, ROWS):
                 low, high = max(first + i - back, 0), min(first + i + ROWS + ahead, width)
                 multiply(mixed, i * dv_pad, dv_pad, scores, low * pitch + i, 1, pitch,
@@ -212,11 +210,13 @@ def _forward(
         for i in range(n):
             ends[i] = log(totals[i]) + peaks[i] * _LN2
         for i in range(n):
-            total, at = totals[i], b * out_at[0] + h * out_at[1] + (r0 + i) * out_at[2]
-            if total != _ZERO:
-                _rows(out, at, 0, mixed, i * dv_pad, 0, 1, dv, _ONE / total)
-            else:
-                out[at : at + dv] = _ZERO
+            factors[i] = _ONE / totals[i]
+        scaled(mixed, 0, dv_pad, mixed, 0, dv_pad, n, dv_pad, factors)
+        at = b * out_at[0] + h * out_at[1] + r0 * out_at[2]
+        _rows(out, at, out_at[2], mixed, 0, dv_pad, n, dv, _ONE)
+        for i in range(n):
+            if totals[i] == _ZERO:
+                out[at + i * out_at[2] :][:dv] = _ZERO
 
 
 @inline
