@@ -66,7 +66,11 @@ def run(calls, split=1):
 @units
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(
-    sizes=st.tuples(st.integers(16, 90), st.integers(1, 90) | st.integers(500, 1100), st.integers(16, 150)),
+    sizes=st.tuples(
+        st.integers(16, 90),
+        st.integers(1, 90) | st.integers(500, 1100),
+        st.integers(16, 150) | st.sampled_from([32, 64, 96, 128]),  # whole panels are read where they lie
+    ),
     turned=st.tuples(st.booleans(), st.booleans()),
     count=st.integers(1, 6),
     split=st.integers(1, 3),

@@ -311,7 +311,7 @@ def blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_str
                             else:
                                 pack(plain, right_factor + (j - begin) * b_along, b_stride, b_by_rows, wide, count)
                                 tiles(tall, a_by_rows, target, stride, left_factor + (i - upper) * a_down, a_stride,
-                                      plain, count, adds and whole)  # fmt: skip
+                                      plain, 4 * LANES, count, adds and whole, plain, 0)  # fmt: skip
                             for row in range(0 if whole else tall):
                                 if adds:
                                     add(place + row * c_stride, edge + 4 * LANES * row, wide)

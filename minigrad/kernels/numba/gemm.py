@@ -128,7 +128,8 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
     a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
     sums: where the sums of A's rows go, if A does not lie by rows, those for the next part behind them; 0: nowhere.
     For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
-    cache), and twelve rows of A meet it, which stay in the first.
+    cache), or read where it lies, and twelve rows of A meet it, which stay in the first. What comes next of A is
+    fetched meanwhile: the next rows if they follow in memory, or, of columns, the next `depth`.
     """
     packed_b = space.ctypes.data + _FLOAT * thread * _ROOM
     packed_a = packed_b + _FLOAT * depth * width
@@ -151,7 +152,16 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
             count = min(depth, high - first)
             for begin in range(left, right, width):
                 end = min(begin + width, right)
-                pack(packed_b, b + first * b_down + begin * b_along, b_stride, b_by_rows, end - begin, count)
+                panels, b_pitch, aside = b + first * b_down + begin * b_along, b_stride, _FLOAT * LANES
+                if a_by_rows or not b_by_rows or b_stride > _FAR or (end - begin) % LANES:
+                    pack(packed_b, panels, b_stride, b_by_rows, end - begin, count)
+                    panels, b_pitch, aside = packed_b, _FLOAT * LANES, _FLOAT * LANES * count
+                steps = count * -(-(end - begin) // LANES)  # that a strip of A takes
+                soon, pace = edge, 0
+                if not a_by_rows and high > first + depth and 2 * _FLOAT * (bottom - top) >= a_stride:
+                    soon = a + (first + depth) * a_stride
+                    ahead = min(depth, high - first - depth) * a_stride
+                    pace = -(-ahead // (steps * -(-(bottom - top) // HEIGHT)))
                 for i in range(top, bottom, HEIGHT):
                     tall = min(HEIGHT, bottom - i)
                     strip, stride = a + i * a_down + first * a_along, a_stride
@@ -161,19 +171,24 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
                         strip = packed_a
                     if sums and begin == 0:
                         add_columns(sums + _FLOAT * (part * m + i), strip, stride, tall, count, first > low)
-                    panel = packed_b
+                    if a_by_rows and a_stride == _FLOAT * count:
+                        soon, pace = strip + HEIGHT * a_stride, -(-HEIGHT * a_stride // steps)
+                    panel = panels
                     for j in range(begin, end, LANES):
                         place = result + i * c_stride + _FLOAT * j
                         if j + LANES <= end:
-                            tiles(tall, a_by_rows, place, c_stride, strip, stride, panel, count, first > low)
+                            tiles(tall, a_by_rows, place, c_stride, strip, stride, panel, b_pitch, count, first > low,
+                                  soon, pace)  # fmt: skip
                         else:
-                            tiles(tall, a_by_rows, edge, _FLOAT * LANES, strip, stride, panel, count, False)
+                            tiles(tall, a_by_rows, edge, _FLOAT * LANES, strip, stride, panel, b_pitch, count, False,
+                                  soon, pace)  # fmt: skip
                             for row in range(tall):
                                 if first > low:
                                     add(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
                                 else:
                                     copy(place + row * c_stride, edge + _FLOAT * LANES * row, end - j)
-                        panel += _FLOAT * LANES * count
+                        panel += aside
+                        soon += pace * count
 
 
 @kernel
@@ -287,7 +302,8 @@ def _in_tiles(
         kernel, unit, room, how = amx.blocks, amx.TALL, amx.ROOM, list[int]()
     else:
         long = -(-k // parts)
-        depth = -(-long // -(-long // _DEPTH))
+        most = _DEPTH // 2 if left[0] == _TRANSPOSED and long > _DEPTH else _DEPTH
+        depth = -(-long // -(-long // most))
         kernel, unit, room, how = _blocks, UNIT, _ROOM, [depth, min(columns, _PANELS // depth * LANES), 0]
     result, stride, totals = c, c_stride, sums
     if parts > 1:

@@ -2,7 +2,8 @@
 
 A tile is 12 x 32 results: 24 of the 32 vector registers, two for a row of B's panel and one for an element of A. For
 every product of the sum two vectors and twelve numbers are loaded, and 24 fused multiply-adds keep the unit busy.
-A is read where it lies, row by row or column by column; a row of a panel of B is `LANES` numbers in order, packed once.
+A is read where it lies, row by row or column by column; a row of a panel of B is `LANES` numbers in order, packed once;
+where A lies by columns, B may be read where it lies, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LANES = 2 * VECTOR  # columns of a tile and of a panel
 HEIGHT = 12  # rows of a tile
 PACKING = 20  # packing a panel takes as long as so many rows of products
 _STRIDES = 3  # rows of A that one pointer serves: x86 adds once or twice a stride without a register for it
+_FIRST, _SECOND = 3, 2  # LLVM's names of the caches
 _ZERO = np.float32(0)
 
 _FLOAT, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(8)
@@ -40,19 +42,30 @@ def _store(builder: ir.IRBuilder, value: Any, address: Any) -> None:
 
 
 def _tile(rows: int, by_rows: bool) -> Any:
-    """tile(c, cs, a, stride, b, count, add): addresses and strides in bytes; C = A B or C += A B for `rows` x LANES.
+    """tile(c, cs, a, stride, b, bs, count, add, soon, pace): addresses and strides in bytes; C = A B or C += A B for
+    `rows` x LANES.
 
-    by_rows: rows of A lie `stride` apart, a row's elements in order; else columns do, and a column's elements.
+    by_rows: rows of A lie `stride` apart, a row's elements in order; else columns do, and a column's elements, and rows
+    of B lie `bs` apart. By rows B has to be a panel: there are not registers enough for one more stride. Meanwhile
+    lines that are needed later are fetched into the second-level cache, from `soon` on `pace` bytes a product.
     """
     turn = 4 if by_rows else 2  # products in a turn of the loop
 
     @intrinsic
-    def tile(typing: Any, c: Any, cs: Any, a: Any, stride: Any, b: Any, count: Any, add: Any) -> Any:
+    def tile(typing: Any, c: Any, cs: Any, a: Any, stride: Any, b: Any, bs: Any, count: Any, add: Any, soon: Any,
+             pace: Any) -> Any:  # fmt: skip
         at = types.int64
-        return types.void(at, at, at, at, at, at, types.boolean), _build
+        return types.void(at, at, at, at, at, at, at, types.boolean, at, at), _build
 
     def _build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        c, cs, a, stride, b, count, add = arguments
+        c, cs, a, stride, b, bs, count, add, soon, pace = arguments
+        down = _INT(4 * LANES) if by_rows else bs
+        flag, memory = ir.IntType(32), _BYTE.as_pointer()
+        signature = ir.FunctionType(ir.VoidType(), [memory, flag, flag, flag])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [memory], signature)
+
+        def fetch(address: Any, write: bool, near: int) -> None:
+            builder.call(prefetch, [address, flag(int(write)), flag(near), flag(1)])
 
         def shifted(address: Any, by: int) -> Any:
             return builder.add(address, _INT(by)) if by else address
@@ -77,9 +90,14 @@ def _tile(rows: int, by_rows: bool) -> Any:
                 pointer = builder.add(pointer, stride if ahead == 1 else twice)
             return shifted(pointer, 4 * step)
 
-        def products(steps: int, pointers: list[Any], right: Any, sums: list[Any]) -> list[Any]:
+        def further(address: Any, stride: Any, steps: int) -> Any:
+            return builder.add(address, builder.mul(stride, _INT(steps))) if steps else address
+
+        def products(steps: int, pointers: list[Any], right: Any, soon: Any, sums: list[Any]) -> list[Any]:
+            fetch(builder.inttoptr(soon, memory), False, _SECOND)
             for step in range(steps):
-                row = [_load(builder, _WIDE, shifted(right, 4 * (LANES * step + VECTOR * j))) for j in range(2)]
+                line = further(right, down, step)
+                row = [_load(builder, _WIDE, shifted(line, 4 * VECTOR * j)) for j in range(2)]
                 new = []
                 for i in range(rows):
                     number = _load(builder, _FLOAT, element(pointers, i, step))
@@ -92,17 +110,17 @@ def _tile(rows: int, by_rows: bool) -> Any:
             return sums
 
         def loop(steps: int, turns: Any, state: list[Any]) -> list[Any]:
-            """`turns` times `steps` products; state: pointers into A, the one into B, sums."""
+            """`turns` times `steps` products; state: pointers into A, the one into B, what is fetched next, sums."""
             before, body, after = builder.block, builder.append_basic_block("turn"), builder.append_basic_block("after")
             builder.cbranch(builder.icmp_signed(">", turns, _INT(0)), body, after)
             builder.position_at_end(body)
             left = builder.phi(_INT)
             held = [builder.phi(value.type) for value in state]
             n = len(starts)
-            sums = products(steps, held[:n], held[n], list(held[n + 1 :]))
+            sums = products(steps, held[:n], held[n], held[n + 1], list(held[n + 2 :]))
             ahead = _INT(4 * steps) if by_rows else builder.mul(stride, _INT(steps))
             following = [builder.add(pointer, ahead) for pointer in held[:n]]
-            following += [builder.add(held[n], _INT(4 * LANES * steps)), *sums]
+            following += [further(held[n], down, steps), further(held[n + 1], pace, steps), *sums]
             fewer = builder.sub(left, _INT(1))
             builder.cbranch(builder.icmp_signed(">", fewer, _INT(0)), body, after)
             builder.position_at_end(after)
@@ -114,16 +132,13 @@ def _tile(rows: int, by_rows: bool) -> Any:
                 phi.add_incoming(value, body)
             return results
 
-        flag = ir.IntType(32)
-        signature = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), flag, flag, flag])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE.as_pointer()], signature)
         for place in places:
-            builder.call(prefetch, [builder.bitcast(place, _BYTE.as_pointer()), flag(1), flag(3), flag(1)])
+            fetch(builder.bitcast(place, memory), True, _FIRST)
         shift = turn.bit_length() - 1
-        state = [*starts, b, *[zero] * len(places)]
+        state = [*starts, b, soon, *[zero] * len(places)]
         state = loop(turn, builder.lshr(count, _INT(shift)), state)
         state = loop(1, builder.and_(count, _INT(turn - 1)), state)
-        sums = state[len(starts) + 1 :]
+        sums = state[len(starts) + 2 :]
         adding, storing = builder.append_basic_block("adding"), builder.append_basic_block("storing")
         before = builder.block
         builder.cbranch(add, adding, storing)
@@ -151,27 +166,27 @@ _C12, _C4, _C1 = (_tile(rows, False) for rows in (12, 4, 1))
 
 
 @inline
-def tiles(rows, by_rows, c, cs, a, stride, b, count, add):
+def tiles(rows, by_rows, c, cs, a, stride, b, bs, count, add, soon, pace):
     """C = A B or C += A B for `rows` x LANES results, as `_tile` says: in tiles of twelve rows, four, and one."""
     down = stride if by_rows else 4
     i = 0
     while i + 12 <= rows:
         if by_rows:
-            _R12(c + i * cs, cs, a + i * down, stride, b, count, add)
+            _R12(c + i * cs, cs, a + i * down, stride, b, bs, count, add, soon, pace)
         else:
-            _C12(c + i * cs, cs, a + i * down, stride, b, count, add)
+            _C12(c + i * cs, cs, a + i * down, stride, b, bs, count, add, soon, pace)
         i += 12
     while i + 4 <= rows:
         if by_rows:
-            _R4(c + i * cs, cs, a + i * down, stride, b, count, add)
+            _R4(c + i * cs, cs, a + i * down, stride, b, bs, count, add, soon, pace)
         else:
-            _C4(c + i * cs, cs, a + i * down, stride, b, count, add)
+            _C4(c + i * cs, cs, a + i * down, stride, b, bs, count, add, soon, pace)
         i += 4
     while i < rows:
         if by_rows:
-            _R1(c + i * cs, cs, a + i * down, stride, b, count, add)
+            _R1(c + i * cs, cs, a + i * down, stride, b, bs, count, add, soon, pace)
         else:
-            _C1(c + i * cs, cs, a + i * down, stride, b, count, add)
+            _C1(c + i * cs, cs, a + i * down, stride, b, bs, count, add, soon, pace)
         i += 1
 
 
