@@ -143,13 +143,8 @@ def _decode() -> None:
     from minigrad import functional, nn
     from minigrad.compiler import compile
 
-    tokens, norm, qkv, up, head = (
-        nn.Embedding(11, 8),
-        nn.LayerNorm(8),
-        nn.Linear(8, 24),
-        nn.Linear(8, 8),
-        nn.Linear(8, 11),
-    )
+    tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
+    qkv, out, up, down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
     key, value = mg.zeros(1, 2, 6, 4), mg.zeros(1, 2, 6, 4)
 
     def step(ids: mg.Tensor, position: mg.Tensor) -> mg.Tensor:
@@ -159,7 +154,8 @@ def _decode() -> None:
         value[:, :, position] = new[2]
         visible = (mg.arange(6) <= position).view(1, 1, 1, 6)
         mixed = functional.scaled_dot_product_attention(new[0].view(1, 2, 1, 4), key, value, attn_mask=visible)
-        x = x + functional.gelu(up(mixed.view(1, 1, 8)))
+        x = x + out(mixed.view(1, 1, 8))
+        x = x + down(functional.gelu(up(norm(x))))
         return head(norm(x)).argmax(-1)
 
     with mg.no_grad():

@@ -23,7 +23,7 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.autograd import no_grad
-from minigrad.compiler.epilogue import fuse_epilogues
+from minigrad.compiler.epilogue import fuse_epilogues, of_one_row
 from minigrad.compiler.fusion import fuse_elementwise
 from minigrad.compiler.passes import (
     add_in_dropout,
@@ -224,7 +224,7 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
     """The plan for where the tensors are; the first `inputs` of them are the graph's inputs."""
     on_device = [tensor.storage.device != "cpu" for tensor in tensors]
     if not any(on_device):
-        return Plan(join_updates(sum_in_products(fuse_sums(graph))))
+        return Plan(fuse_epilogues(join_updates(sum_in_products(fuse_sums(graph))), of_one_row))
     from minigrad.compiler.device_plan import DevicePlan
 
     return DevicePlan(fuse_epilogues(graph), on_device[:inputs])

@@ -19,27 +19,35 @@ import numpy as np
 
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.math import erf, exp, gelu, log, sigmoid, silu, tanh
-
+{imports}
 ZERO, ONE = np.float32(0), np.float32(1)
 '''
 FULL, ROW, COLUMN, SCALAR = "full", "row", "column", "scalar"  # what an input covers: both, columns, rows, neither
 
 
 def source(
-    body: Sequence[Step], kinds: Sequence[str | float | bool], kept: Sequence[int], over: Sequence[int | None] = ()
+    body: Sequence[Step],
+    kinds: Sequence[str | float | bool],
+    kept: Sequence[int],
+    over: Sequence[int | None] = (),
+    product: str = "",
 ) -> str:
     """The kernel's text. kinds: for each input FULL, ROW, COLUMN, SCALAR, or the number that it always is.
 
+    product: the kernel of `minigrad.kernels.numba.matvec` that computes input 0 from `matrix` and `row`; all is flat.
     over: for each output the FULL input that it overwrites; it is no parameter of the kernel then, because a loop over
     two arrays that turn out to be one stays scalar.
     """
-    flat = _flat(kinds)
+    flat = is_flat(kinds)
     inputs = [f"x{i}" for i, kind in enumerate(kinds) if isinstance(kind, str)]
     targets = [f"y{i}" if place is None else f"x{place}" for i, place in enumerate(over or [None] * len(kept))]
     outputs = [name for name in targets if name not in inputs]
     constants, before, of_row, lines, names = _steps(body, kinds)
     lines += [f"{target}[{'j' if flat else 'r, j'}] = {names[k]}" for target, k in zip(targets, kept, strict=True)]
-    head = [f"def fused(start, stop, {', '.join([*inputs, *outputs])}):", *_indented(1, before)]
+    given = ["matrix", "row"] if product else []
+    head = [f"def fused(start, stop, {', '.join([*given, *inputs, *outputs])}):", *_indented(1, before)]
+    if product:
+        head.append(f"    {product}(start, stop, matrix, row, x0)")
     if flat:
         whole = [f"x{i}" for i, kind in enumerate(kinds) if kind == FULL] + outputs
         loop = [f"    {array} = {array}[start:stop]" for array in whole]
@@ -47,7 +55,8 @@ def source(
     else:
         loop = ["    for r in range(start, stop):", *_indented(2, of_row)]
         loop += [f"        for j in range({targets[0]}.shape[1]):", *_indented(3, lines)]
-    return _module(constants, [*head, *loop])
+    imports = f"from minigrad.kernels.numba.matvec import {product}\n" if product else ""
+    return _module(constants, [*head, *loop], imports)
 
 
 def summing(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: int) -> str:
@@ -73,7 +82,7 @@ def summing(body: Sequence[Step], kinds: Sequence[str | float | bool], kept: int
     )
 
 
-def _flat(kinds: Sequence[str | float | bool]) -> bool:
+def is_flat(kinds: Sequence[str | float | bool]) -> bool:
     """Does every input cover everything or nothing, so that there are no rows?"""
     return all(kind in (FULL, SCALAR) or not isinstance(kind, str) for kind in kinds)
 
@@ -81,7 +90,7 @@ def _flat(kinds: Sequence[str | float | bool]) -> bool:
 def _steps(body: Sequence[Step], kinds: Sequence[str | float | bool]) -> tuple[list[str], ...]:
     """Lines of a kernel: constants, what is read before the loop, once a row, each element's steps; and the name of
     each input and step."""
-    flat = _flat(kinds)
+    flat = is_flat(kinds)
     constants, before, of_row, lines, names = [], [], [], [], []
     for i, kind in enumerate(kinds):
         names.append(f"v{i}" if isinstance(kind, str) else f"C{i}")
@@ -104,8 +113,10 @@ def _indented(depth: int, lines: Sequence[str]) -> list[str]:
     return ["    " * depth + line for line in lines]
 
 
-def _module(constants: Sequence[str], function: Sequence[str]) -> str:
-    return "\n".join([_HEADER.format(version=__version__), *constants, "", "", "@kernel", *function, ""])
+def _module(constants: Sequence[str], function: Sequence[str], imports: str = "") -> str:
+    return "\n".join(
+        [_HEADER.format(version=__version__, imports=imports), *constants, "", "", "@kernel", *function, ""]
+    )
 
 
 def _literal(value: float) -> str:

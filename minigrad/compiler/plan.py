@@ -127,7 +127,10 @@ class Plan:
             return
         outputs = [self.values[node, index] for index in range(len(node.outputs))]
         if node.op == "fused":
-            self._bind_fused(node, inputs, outputs)
+            self._bind_steps(node, self._operands(node), outputs)
+            return
+        if node.op == "fused_matmul":
+            self._bind_fused_matmul(node, outputs)
             return
         if node.op == "fused_sum":
             self._bind_fused_sum(node, inputs, outputs[0])
@@ -191,18 +194,21 @@ class Plan:
             if part.__array_interface__["data"] != place_of_part.__array_interface__["data"]:
                 self.calls.add(np.copyto, place_of_part, part)
 
-    def _bind_fused(self, node: Node, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
-        shape = node.outputs[0][0]
-        sources = [edge[0] for edge in node.inputs if edge is not None]
-        cut = fusion.split_point(shape, [a.shape for a, s in zip(inputs, sources, strict=True) if s.op != "literal"])
+    def _operands(self, node: Node) -> list[Any]:
+        """A node's inputs, literals as numbers."""
+        edges = [edge for edge in node.inputs if edge is not None]
+        return [edge[0].attrs["value"] if edge[0].op == "literal" else self.values[edge] for edge in edges]
+
+    def _covered(self, shape: tuple[int, ...], operands: list[Any]) -> tuple[int, int, list[Any], list[np.ndarray]]:
+        """Rows and columns of elementwise steps, what each operand covers of them, and the arrays among these."""
+        cut = fusion.split_point(shape, [given.shape for given in operands if isinstance(given, np.ndarray)])
         assert cut is not None
         rows, columns = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
         kinds: list[Any] = []
         arrays: list[np.ndarray] = []
-        starts: dict[int, int] = {}
-        for array, source in zip(inputs, sources, strict=True):
-            if source.op == "literal":
-                kinds.append(source.attrs["value"])
+        for array in operands:
+            if not isinstance(array, np.ndarray):
+                kinds.append(array)
                 continue
             padded = (1,) * (len(shape) - array.ndim) + array.shape
             over_rows = any(n != 1 for n in padded[:cut]) or rows == 1
@@ -210,7 +216,6 @@ class Plan:
             if array.size == 1 and rows * columns != 1:
                 over_rows = over_columns = False
             flat = self.calls.contiguous(array)
-            starts[len(kinds)] = flat.ctypes.data
             if over_rows and over_columns:
                 kinds.append(codegen.FULL)
                 arrays.append(flat.reshape(rows, columns))
@@ -223,18 +228,42 @@ class Plan:
             else:
                 kinds.append(codegen.SCALAR)
                 arrays.append(flat.reshape(1))
-        work = rows * columns * (0.1 * len(inputs) + fusion.work(node.attrs["body"]))
+        return rows, columns, kinds, arrays
+
+    def _bind_steps(self, node: Node, operands: list[Any], outputs: list[np.ndarray]) -> None:
+        """The elementwise steps of a node, on these operands."""
+        rows, columns, kinds, arrays = self._covered(node.outputs[0][0], operands)
+        work = rows * columns * (0.1 * len(operands) + fusion.work(node.attrs["body"]))
+        places = [i for i, kind in enumerate(kinds) if isinstance(kind, str)]
+        starts = {i: array.ctypes.data for i, array in zip(places, arrays, strict=True) if kinds[i] == codegen.FULL}
         over: list[int | None] = []
         for output in outputs:
-            same = [i for i, at in starts.items() if kinds[i] == codegen.FULL and at == output.ctypes.data]
-            over.append(same[0] if same else None)
+            over.append(next((i for i, start in starts.items() if start == output.ctypes.data), None))
         outputs = [output for output, place in zip(outputs, over, strict=True) if place is None]
         kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, node.attrs["kept"], over))
-        if all(kind in (codegen.FULL, codegen.SCALAR) or not isinstance(kind, str) for kind in kinds):
+        if codegen.is_flat(kinds):
             flattened = [a.reshape(-1) for a in (*arrays, *outputs)]
             self.calls.over_rows(kernel, rows * columns, work, *flattened)
         else:
             self.calls.over_rows(kernel, rows, work, *arrays, *[o.reshape(rows, columns) for o in outputs])
+
+    def _bind_fused_matmul(self, node: Node, outputs: list[np.ndarray]) -> None:
+        """A row times a matrix, and elementwise steps: in one kernel, whose threads go on with their part."""
+        from minigrad.kernels.numba import matvec
+
+        left, right, *others = self._operands(node)
+        product = self.calls.scratch(right.shape[1], "product")
+        operands = [product.reshape(node.outputs[0][0]), *others]
+        found = matvec.served(left, right)
+        if found is None:
+            self._bind_op("matmul", [left, right], [product.reshape(1, -1)], {})
+            self._bind_steps(node, operands, outputs)
+            return
+        kernel, matrix = found
+        _, _, kinds, arrays = self._covered(node.outputs[0][0], operands)
+        text = codegen.source(node.attrs["body"], kinds, node.attrs["kept"], product=kernel.__name__)
+        vectors = [array.reshape(-1) for array in (*arrays, *outputs)]
+        matvec.product(self.calls, codegen.compiled(text), left, matrix, *vectors)
 
     def _bind_fused_sum(self, node: Node, inputs: list[np.ndarray], output: np.ndarray) -> None:
         kinds: list[Any] = []

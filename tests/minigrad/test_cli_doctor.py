@@ -62,4 +62,4 @@ def test_warmup_compiles_what_only_plans_call():
 
     for _, compile_one in warmup.programs_to_compile():
         compile_one()
-    assert all(kernel.codes for kernel in (argmax._rows, matvec._by_rows, put._write, twins._check_rows))
+    assert all(kernel.codes for kernel in (argmax._rows, matvec.by_rows, put._write, twins._check_rows))

@@ -5,12 +5,13 @@ Measured on a 2-core machine, 42 MB of weights: 34 GB/s on one thread, 45 on two
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba.jit import kernel
+from minigrad.kernels.numba.jit import Kernel, kernel
 
 Array = np.ndarray
 _ZERO = np.float32(0)
@@ -18,7 +19,7 @@ _PER_NS = 8  # products in a nanosecond
 
 
 @kernel
-def _by_rows(start, stop, matrix, x, y):
+def by_rows(start, stop, matrix, x, y):
     """y[i] = matrix[i] . x for the matrix ``(n, k)``."""
     for i in range(start, stop):
         row = matrix[i]
@@ -29,7 +30,7 @@ def _by_rows(start, stop, matrix, x, y):
 
 
 @kernel
-def _by_columns(start, stop, matrix, x, y):
+def by_columns(start, stop, matrix, x, y):
     """y[j] = sum_i x[i] matrix[i, j] for the matrix ``(k, n)``, over a range of columns."""
     part = y[start:stop]
     for j in range(part.shape[0]):
@@ -41,16 +42,27 @@ def _by_columns(start, stop, matrix, x, y):
             part[j] += factor * row[j]
 
 
+def served(left: Array, right: Array) -> tuple[Kernel, Array] | None:
+    """The kernel for ``(1, k) @ (k, n)`` and the matrix as it takes it: it or its transpose has to be contiguous."""
+    if left.ndim != 2 or right.ndim != 2 or len(left) != 1 or not left.size or not right.size:
+        return None
+    if right.T.flags.c_contiguous:
+        return by_rows, right.T
+    return (by_columns, right) if right.flags.c_contiguous else None
+
+
+def product(calls: Calls, kernel: Callable[..., Any], left: Array, matrix: Array, *others: Array) -> None:
+    """Add a kernel over the elements of a product: one of these two, or one that goes on with its part of it."""
+    columns = matrix.size // left.size
+    calls.over_rows(kernel, columns, matrix.size // _PER_NS, matrix, calls.contiguous(left).reshape(-1), *others)
+
+
 def matmul(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
     """``(1, k) @ (k, n)``, the matrix or its transpose contiguous; declines everything else."""
     left, right = inputs
-    if left.ndim != 2 or right.ndim != 2 or len(left) != 1 or not left.size or not right.size:
+    found = served(left, right)
+    if found is None:
         return False
-    x, y = calls.contiguous(left).reshape(-1), outputs[0].reshape(-1)
-    if right.T.flags.c_contiguous:
-        calls.over_rows(_by_rows, right.shape[1], right.size // _PER_NS, right.T, x, y)
-    elif right.flags.c_contiguous:
-        calls.over_rows(_by_columns, right.shape[1], right.size // _PER_NS, right, x, y)
-    else:
-        return False
+    kernel, matrix = found
+    product(calls, kernel, left, matrix, outputs[0].reshape(-1))
     return True
