@@ -47,6 +47,7 @@ _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
 _BLOCK = 16  # rows or columns that stay together: the height of OpenBLAS's register tile with AVX-512
 _FLOPS_PER_NS = 100
 _FLOAT = 4  # bytes
+_NONE = np.empty((2, 0), np.float32)  # sums that nobody asks for
 _DEPTH = 512  # products of a sum at a time: the rows of A's tile fit into half of the first-level cache
 _PANELS = 12 * _DEPTH  # rows of packed panels: three quarters of a second-level cache of 1 MB
 _GAP = 16  # numbers between packed rows of A, which then meet in different places of the cache
@@ -192,11 +193,13 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
 
 
 @kernel
-def _added(start, stop, parts, c):
-    """Rows of C as the sum of two parts ``(2, m, n)``."""
+def _added(start, stop, parts, c, part_sums, sums):
+    """Rows of C as the sum of two parts ``(2, m, n)``; with the sums of A's rows, if there are any."""
     for i in range(start, stop):
         for j in range(c.shape[1]):
             c[i, j] = parts[0, i, j] + parts[1, i, j]
+        if i < sums.shape[0]:
+            sums[i] = part_sums[0, i] + part_sums[1, i]
 
 
 def _grid(m: int, n: int, count: int) -> tuple[int, int]:
@@ -318,6 +321,5 @@ def _in_tiles(
         ThreadNumber(), calls.scratch(threads * room),
     )  # fmt: skip
     if parts > 1:
-        calls.over_rows(_added, m, 0.3 * m * n, result, c)
-        if sums is not None and totals is not None:
-            calls.over_rows(_added, 1, 0.3 * m, totals.reshape(parts, 1, m), sums.reshape(1, m))
+        halves, whole = (_NONE, _NONE[0]) if sums is None or totals is None else (totals.reshape(parts, m), sums)
+        calls.over_rows(_added, m, 0.3 * m * n, result, c, halves, whole)

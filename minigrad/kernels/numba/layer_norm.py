@@ -36,28 +36,32 @@ def _forward(start, stop, x, weight, bias, eps, y, average, rstd):
 
 @kernel
 def _backward(start, stop, bounds, g, x, weight, average, rstd, dx, dweight, dbias):
+    """One result a loop: for more, the compiler would have to test so many pairs of arrays for overlap that it leaves
+    vectors alone."""
     d = x.shape[1]
     n = np.float32(d)
     for part in range(start, stop):
-        for j in range(d):
-            dweight[part, j] = _ZERO
-            dbias[part, j] = _ZERO
+        of_weight, of_bias = dweight[part], dbias[part]
+        of_weight[:] = _ZERO
+        of_bias[:] = _ZERO
         for row in range(bounds[part], bounds[part + 1]):
             mean = average[row]
             scale = rstd[row]
+            up, given, down = g[row], x[row], dx[row]
             s = _ZERO
             sn = _ZERO
             for j in range(d):
-                scaled = g[row, j] * weight[j]
+                scaled = up[j] * weight[j]
                 s += scaled
-                sn += scaled * ((x[row, j] - mean) * scale)
+                sn += scaled * ((given[j] - mean) * scale)
             s /= n
             sn /= n
             for j in range(d):
-                normal = (x[row, j] - mean) * scale
-                dx[row, j] = scale * (g[row, j] * weight[j] - s - normal * sn)
-                dweight[part, j] += g[row, j] * normal
-                dbias[part, j] += g[row, j]
+                down[j] = scale * (up[j] * weight[j] - s - (given[j] - mean) * scale * sn)
+            for j in range(d):
+                of_weight[j] += up[j] * ((given[j] - mean) * scale)
+            for j in range(d):
+                of_bias[j] += up[j]
 
 
 @kernel
