@@ -305,6 +305,7 @@ def _in_tiles(
         kernel, unit, room, how = amx.blocks, amx.TALL, amx.ROOM, list[int]()
     else:
         long = -(-k // parts)
+        # columns of A share the second-level cache with those that are fetched for the next part of the sum
         most = _DEPTH // 2 if left[0] == _TRANSPOSED and long > _DEPTH else _DEPTH
         depth = -(-long // -(-long // most))
         kernel, unit, room, how = _blocks, UNIT, _ROOM, [depth, min(columns, _PANELS // depth * LANES), 0]
