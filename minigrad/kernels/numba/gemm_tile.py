@@ -46,8 +46,9 @@ def _tile(rows: int, by_rows: bool) -> Any:
     `rows` x LANES.
 
     by_rows: rows of A lie `stride` apart, a row's elements in order; else columns do, and a column's elements, and rows
-    of B lie `bs` apart. By rows B has to be a panel: there are not registers enough for one more stride. Meanwhile
-    lines that are needed later are fetched into the second-level cache, from `soon` on `pace` bytes a product.
+    of B lie `bs` apart. By rows B has to be a panel: read where it lies, it gained nothing for whole steps. Meanwhile,
+    once a turn of the loop, lines that are needed later are fetched into the second-level cache, from `soon` on `pace`
+    bytes a product.
     """
     turn = 4 if by_rows else 2  # products in a turn of the loop
 

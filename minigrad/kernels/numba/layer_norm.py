@@ -36,8 +36,8 @@ def _forward(start, stop, x, weight, bias, eps, y, average, rstd):
 
 @kernel
 def _backward(start, stop, bounds, g, x, weight, average, rstd, dx, dweight, dbias):
-    """One result a loop: for more, the compiler would have to test so many pairs of arrays for overlap that it leaves
-    vectors alone."""
+    """One result a loop: before a loop with three the compiler compares addresses 18 times a row, to see whether arrays
+    overlap, and then takes one vector a turn; before these, two to four times, and it takes up to four."""
     d = x.shape[1]
     n = np.float32(d)
     for part in range(start, stop):
