@@ -1,0 +1,486 @@
+"""How a model's forward is called, and which of its results is the answer: names propose, running the model decides.
+
+`calling_of(module)` runs the model on a few tokens (or numbers) and watches which table of embeddings reads which
+input. That tells the inputs, their vocabularies, the axis of the batch, and the layout of the answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.whole import names
+from conformance.adapters.whole.masking import Mask, choices, real_tokens
+from conformance.runner import innermost_line
+
+B, T, TS = 2, 6, 7
+"""Sizes of the first call: the batch, the length, and that of a source."""
+
+LENGTHS = (T, 8, 16, 32, 4)
+"""Lengths that are tried, before those that the model's own tables suggest."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input that is data. meaning: "ids", "src", "tgt" (token ids) or "x" (numbers).
+
+    parameter: its name in forward. vocab: how many tokens its table has, 0 for numbers. shape: of numbers, without the
+    batch; None in the place of a length that is free. length: the one length that it takes, None when free.
+    """
+
+    meaning: str
+    parameter: str
+    vocab: int = 0
+    shape: tuple[int | None, ...] = ()
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Calling:
+    """How one model is called. `arguments` turns inputs by meaning into forward's, `answer` the result into tensors.
+
+    inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
+    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings, or "".
+    batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
+    """
+
+    inputs: tuple[Input, ...]
+    fixed: Mapping[str, Callable[[Mapping[str, Tensor]], Any]] = field(default_factory=dict)
+    masks: tuple[Mask, ...] = ()
+    optional_masks: tuple[str, ...] = ()
+    labels: str = ""
+    cache: str = ""
+    types: str = ""
+    positions: str = ""
+    offset: str = ""
+    batch_first: bool = True
+    layout: str = ""
+    outputs: int = 0
+    answer_at: int = 0
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def two_sided(self) -> bool:
+        return len(self.inputs) == 2
+
+    @property
+    def main(self) -> Input:
+        """The input along whose positions the answer runs: the target of two."""
+        return self.inputs[-1]
+
+    def input(self, meaning: str) -> Input:
+        return next(given for given in self.inputs if given.meaning == meaning)
+
+    def arguments(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
+        """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types" and others, if given."""
+        turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
+        turned_inputs = {**inputs, **turned}
+        given = {one.parameter: turned[one.meaning] for one in self.inputs}
+        for parameter, make in self.fixed.items():
+            given[parameter] = make(inputs)
+        for mask in self.masks:
+            given[mask.parameter] = mask.make(inputs if not mask.own else turned_inputs)
+        for meaning in ("labels", "types", "positions"):
+            parameter = getattr(self, meaning)
+            if parameter and meaning in turned:
+                given[parameter] = turned[meaning]
+        return given
+
+    def turned(self, x: Tensor) -> Tensor:
+        """Between (B, T, ...) and the model's order."""
+        return x if self.batch_first else x.transpose(0, 1)
+
+    def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The answer ("out", (B, T, V) or (B, C)), the loss if there is one, and everything ("result")."""
+        result = module(**self.arguments(inputs))
+        found = {"result": result}
+        out = self.answer(result, inputs)
+        loss = loss_in(result)
+        return found | ({} if out is None else {"out": out}) | ({} if loss is None else {"loss": loss})
+
+    def answer(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        """The answer in the protocol's layout; None when the result has none of that shape."""
+        main = inputs[self.main.meaning]
+        batch, length = main.shape[0], main.shape[1] if main.ndim > 1 else 1
+        floating = [t for t in tensors_in(result) if t.is_floating_point()]
+        for tensor in floating[self.answer_at : self.answer_at + 1] + floating:
+            laid = laid_out(tensor, self.layout, batch, length, self.outputs)
+            if laid is not None:
+                return laid
+        return None
+
+
+LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", "(B, 1, V)", "(B, V)", "(V)")
+
+
+def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int) -> Tensor | None:
+    """The tensor as (B, T, V), (B, 1, V) or (B, V); None when it does not have that layout."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "(B, T, V)": (batch, length, outputs),
+        "(T, B, V)": (length, batch, outputs),
+        "(B, V, T)": (batch, outputs, length),
+        "(B * T, V)": (batch * length, outputs),
+        "(B, 1, V)": (batch, 1, outputs),
+        "(B, V)": (batch, outputs),
+        "(V)": (outputs,) if batch == 1 else (-1,),
+    }
+    if tuple(tensor.shape) != shapes[layout]:
+        return None
+    if layout == "(T, B, V)":
+        return tensor.transpose(0, 1)
+    if layout == "(B, V, T)":
+        return tensor.transpose(1, 2)
+    return tensor.reshape(batch, length, outputs) if layout == "(B * T, V)" else tensor
+
+
+def loss_in(result: Any) -> Tensor | None:
+    """The first floating tensor with no axes, or of one number."""
+    return next((t for t in tensors_in(result) if t.is_floating_point() and t.numel() == 1 and t.ndim < 2), None)
+
+
+# --- finding it out -------------------------------------------------------------------------------
+
+
+class _Lookups(TorchDispatchMode):
+    """Which tables were read by which indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.embedding.default:
+            self.seen.append((args[0], args[1]))
+        elif func is torch.ops.aten.index.Tensor and args[0].ndim == 2 and len(args[1]) == 1 and args[1][0] is not None:
+            self.seen.append((args[0], args[1][0]))
+        return func(*args, **(kwargs or {}))
+
+    def vocab_of(self, ids: Tensor) -> int:
+        """The rows of the table that was read by these ids, 0 when none was."""
+        for table, indices in self.seen:
+            if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids.reshape(-1).sort()[0]):
+                return len(table)
+        return 0
+
+
+@contextmanager
+def quiet_evaluation(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients; the mode of every part is put back."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def calling_of(module: nn.Module, given: Mapping[str, Any] | None = None) -> Calling:
+    """How to call the model. given: the shapes that the user states, by forward's parameters.
+
+    Raises Unresolved, with the exception of the last attempt, when no way was found.
+    """
+    finder = _Finder(module)
+    with quiet_evaluation(module):
+        return finder.find()
+
+
+@dataclass
+class _Parameter:
+    name: str
+    meaning: str
+    required: bool
+    default: Any
+
+
+class _Finder:
+    """One search: the parameters of forward, the attempts, and why each failed."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.errors: list[BaseException] = []
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        self.parameters = [
+            _Parameter(p.name, names.meaning_of(p.name), p.default is p.empty, p.default)
+            for p in inspect.signature(module.forward).parameters.values()
+            if p.kind not in kinds
+        ]
+
+    def of(self, meaning: str, required: bool | None = None) -> list[_Parameter]:
+        return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
+
+    def find(self) -> Calling:
+        leaking: Calling | None = None
+        for sides in self.sides():
+            for calling in self.callings(sides):
+                found = self.attempt(calling)
+                if found is not None and (not found.masks or hides(self.module, found)):
+                    return found
+                leaking = leaking or found
+            if leaking is not None:
+                return leaking
+        name = type(self.module).__name__
+        if not self.errors:
+            raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
+        error = self.errors[0]
+        place = innermost_line(error)
+        raise Unresolved(
+            f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
+            f"'{self.parameters[0].name if self.parameters else 'x'}=2x16:int'"
+        )
+
+    def sides(self) -> Iterator[tuple[_Parameter, ...]]:
+        """Which parameters may be the data: two sides, or one."""
+        source, target = self.of("source"), self.of("target")
+        plain = [p for p in self.parameters if p.meaning == "" and p.required]
+        both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
+        required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
+        if len(both) == 2 and both[0] is not both[1] and all(p.required or p.meaning in ("source", "target") for p in both):
+            yield tuple(both)
+        if len(required) >= 2:
+            yield tuple(required[:2])
+        candidates = [*required, *(p for p in self.parameters if p.meaning in ("", "source", "target", "types"))]
+        for one in dict.fromkeys(p.name for p in candidates[:3]):
+            yield (next(p for p in self.parameters if p.name == one),)
+
+    def callings(self, sides: tuple[_Parameter, ...]) -> Iterator[Calling]:
+        """Ways to call with these data: token ids first, numbers where the model reads no table."""
+        names_ = [p.name for p in sides]
+        rest = [p for p in self.parameters if p.name not in names_]
+        meanings = ("src", "tgt") if len(sides) == 2 else ("ids",)
+        roles = {m: next((p.name for p in rest if p.meaning == m), "") for m in ("labels", "cache", "types", "positions", "offset")}
+        if not roles["labels"] and len(sides) == 1:
+            roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
+        fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
+        optional = tuple(p.name for p in rest if p.meaning == "mask" and not p.required)
+        common = {"fixed": fixed, "optional_masks": optional, **roles}
+        required_masks = [p.name for p in rest if p.meaning == "mask" and p.required]
+        for masks in choices(self.module, required_masks, meanings):
+            tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
+            yield Calling(tokens, masks=masks, **common)
+        if len(sides) == 1:
+            for shape in number_shapes(self.module):
+                yield Calling((Input("x", names_[0], shape=shape),), **common)
+
+    def attempt(self, calling: Calling) -> Calling | None:
+        """The calling completed by running it, with the first length that works; None when it does not run."""
+        numbers = calling.main.meaning == "x"
+        lengths = (0,) if numbers and None not in calling.main.shape else (*LENGTHS, *table_lengths(self.module))
+        for length in dict.fromkeys(lengths):
+            try:
+                found = self.run(calling, length)
+            except Exception as error:
+                self.errors.append(error)
+                if not _about_sizes(error):
+                    return None
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def run(self, calling: Calling, length: int) -> Calling | None:
+        data = first_data(calling, length)
+        with _Lookups() as lookups:
+            result = self.module(**calling.arguments(data))
+        inputs = []
+        for one in calling.inputs:
+            vocab = lookups.vocab_of(data[one.meaning]) if one.vocab == 0 and one.meaning != "x" else one.vocab
+            inputs.append(replace(one, vocab=vocab))
+        if calling.two_sided and not all(one.vocab for one in inputs):
+            return None  # the second is none that it reads as a sequence: labels, perhaps
+        fixed_length = length not in (0, T) or None
+        if fixed_length:
+            inputs = [replace(one, length=length) for one in inputs]
+        calling = replace(calling, inputs=tuple(inputs))
+        return self.with_answer(calling, data, result)
+
+    def with_answer(self, calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:
+        """The calling with the axis of the batch and the layout of the answer: that in which rows stay apart, else
+        the batch first."""
+        mixed: Calling | None = None
+        can_turn = calling.main.meaning != "x" or calling.main.shape[:1] == (None,)
+        for batch_first in (True, False) if can_turn else (True,):
+            candidate = replace(calling, batch_first=batch_first)
+            try:
+                with torch.no_grad():
+                    result = self.module(**candidate.arguments(data))
+            except Exception as error:
+                self.errors.append(error)
+                continue
+            laid = _layout(candidate, data, result)
+            if laid is None:
+                continue
+            if self.rows_apart(laid, data):
+                return self.said(laid)
+            mixed = mixed or laid
+        return self.said(mixed) if mixed is not None else None
+
+    def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
+        """Whether a change of the first sentence leaves the second's answer as it was."""
+        before = calling(self.module, data).get("out")
+        changed = dict(data)
+        for one in calling.inputs:
+            x = data[one.meaning].clone()
+            x[0] = torch.roll(x[0], 1, 0) + (0 if one.vocab else 1)
+            changed[one.meaning] = x
+        after = calling(self.module, changed).get("out")
+        if before is None or after is None or before.shape[0] != B or before.shape != after.shape:
+            return False
+        apart = float((before[1] - after[1]).abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+        return apart and not torch.equal(before[0], after[0])
+
+    def said(self, calling: Calling) -> Calling:
+        shown = []
+        for one in calling.inputs:
+            what = f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape}"
+            shown.append(f"{one.parameter} = {what}")
+        order = "(B, T)" if calling.batch_first else "(T, B)"
+        masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
+        evidence = "it was run so"
+        return replace(
+            calling,
+            facts=(
+                Fact("call", ", ".join([*shown, *masks]), evidence),
+                Fact("layout", f"{order} in, {calling.layout} out, V = {calling.outputs}", evidence),
+            ),
+        )
+
+
+def hides(module: nn.Module, calling: Calling) -> bool:
+    """Whether the masks hide what they should: the future of a target, and tokens that are padding."""
+    length = calling.main.length or T
+    data = first_data(calling, length)
+    main = calling.main.meaning
+    changed = {**data, main: data[main].clone()}
+    changed[main][:, -1] = changed[main][:, -1] % 2 + 1
+    keys = "padding" if not calling.two_sided else f"{main}_padding"
+    if not any(mask.square for mask in calling.masks):
+        if any(mask.own for mask in calling.masks):
+            return True
+        padding = real_tokens(data, main).clone()
+        padding[:, -1] = False
+        data[keys] = changed[keys] = padding
+    try:
+        before, after = (calling(module, x)["out"] for x in (data, changed))
+    except Exception:
+        return False
+    if before.ndim < 3 or before.shape[1] != length:
+        return True
+    return float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+
+
+def _about_sizes(error: BaseException) -> bool:
+    """Whether an attempt with another length may fare better: not when it cannot take such arguments at all."""
+    return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError))
+
+
+def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping[str, Tensor]], Any] | None:
+    """What a required parameter that is no data is given."""
+    name, meaning = parameter.name, parameter.meaning
+
+    def shape_of(inputs: Mapping[str, Tensor]) -> Tensor:
+        return next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+
+    makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
+        "types": lambda inputs: torch.zeros(shape_of(inputs).shape[:2], dtype=torch.int64),
+        "positions": lambda inputs: torch.arange(shape_of(inputs).shape[1]),
+        "offset": lambda inputs: 0,
+        "cache": lambda inputs: None,
+        "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
+        "flag": lambda inputs: False,
+    }
+    if name == roles["labels"]:
+        return lambda inputs: inputs.get("labels", shape_of(inputs))
+    return makers.get(meaning)
+
+
+def first_data(calling: Calling, length: int) -> dict[str, Tensor]:
+    """The first data that a model is given: small ids, all different from 0 where they can be, or noise."""
+    generator = torch.Generator().manual_seed(3)
+    data: dict[str, Tensor] = {}
+    for one in calling.inputs:
+        if one.meaning == "x":
+            shape = [length if size is None else size for size in one.shape]
+            data["x"] = torch.randn(B, *shape, generator=generator, dtype=torch.get_default_dtype())
+        else:
+            steps = TS if one.meaning == "src" and length == T else length
+            kinds = 2 if one.meaning == "tgt" else 3  # so that each input is told by its tokens
+            data[one.meaning] = torch.arange(B * steps).reshape(B, steps) % kinds + 1
+    return data
+
+
+def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:
+    """The calling with the layout of the answer that the result shows."""
+    main = data[calling.main.meaning]
+    batch, length = main.shape[0], main.shape[1]
+    floating = [t for t in tensors_in(result) if t.is_floating_point()]
+    vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
+    orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
+    for wanted, layout in product((True, False), orders):
+        for at, tensor in enumerate(floating):
+            if tensor.ndim == 0 or tensor.ndim > 3:
+                continue
+            outputs = tensor.shape[1] if layout == "(B, V, T)" else tensor.shape[-1]
+            if (outputs in vocabs) != wanted or laid_out(tensor, layout, batch, length, outputs) is None:
+                continue
+            return replace(calling, layout=layout, outputs=outputs, answer_at=at)
+    return None
+
+
+def table_lengths(module: nn.Module) -> list[int]:
+    """Lengths that tables of positions and square masks suggest."""
+    found = [size for p in (*module.parameters(), *module.buffers()) for size in p.shape if 4 <= size <= 1100]
+    said = [getattr(module, name, None) for name in ("block_size", "max_len", "max_seq_len", "context_length", "seq_len")]
+    return [*(s for s in said if isinstance(s, int)), *sorted(set(found), key=lambda n: (-found.count(n), n))][:8]
+
+
+def number_shapes(module: nn.Module) -> Iterator[tuple[int | None, ...]]:
+    """Shapes of numbers that the model's first layers suggest, without the batch."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            for size in image_sizes(module):
+                yield (part.in_channels, size, size)
+            return
+        if isinstance(part, nn.Conv1d):
+            yield (part.in_channels, None)
+            yield (None, part.in_channels)
+            return
+        if isinstance(part, nn.Linear):
+            break
+    channels, sizes = _number(module, ("in_channels", "channels", "in_chans", "num_channels", "c")), image_sizes(module)
+    widths = dict.fromkeys(part.in_features for part in module.modules() if isinstance(part, nn.Linear))
+    norms = [part.normalized_shape[-1] for part in module.modules() if isinstance(part, nn.LayerNorm)]
+    for width in list(dict.fromkeys([*widths, *norms]))[:4]:
+        yield (None, width)
+    for width, image in product(list(widths)[:1], sizes):
+        for planes in (channels, 3, 1) if channels else (3, 1):
+            if width % planes == 0:
+                yield (planes, image, image)
+
+
+def image_sizes(module: nn.Module) -> list[int]:
+    """Sides of images: what the model says of itself, then the usual ones."""
+    said = [_number(part, ("image_size", "img_size", "input_size", "resolution", "size")) for part in module.modules()]
+    return list(dict.fromkeys([*(s for s in said if s), 32, 28, 16, 64, 224, 8]))
+
+
+def _number(holder: Any, wanted: tuple[str, ...]) -> int:
+    for where in (holder, getattr(holder, "config", None), getattr(holder, "cfg", None), getattr(holder, "args", None)):
+        for name in wanted:
+            value = where.get(name) if isinstance(where, dict) else getattr(where, name, None)
+            value = value[0] if isinstance(value, (tuple, list)) and value else value
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return 0

@@ -1,0 +1,114 @@
+"""What a model is meant to be, read from evidence of intent and never from the behaviour that is then judged.
+
+A GPT without a mask and a bidirectional masked model are the same function, token ids to logits. Names, buffers,
+options and methods say which one its author wrote.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import nn
+
+from conformance.adapters.inference.facts import Fact
+from conformance.adapters.whole.calling import Calling
+
+KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder", "classifier")
+
+_CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
+_TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
+_CAUSAL_CODE = r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
+_TWO_WAY_CODE = r"\bmlm\b|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
+
+
+def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
+    """The kind of a model, and its evidence; "" when the evidence is absent or contradictory."""
+    if calling.two_sided:
+        return "sequence_to_sequence", [Fact("kind", "sequence to sequence", "it embeds two sequences of tokens")]
+    if not calling.main.vocab:
+        per_position = calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
+        kind = "encoder" if per_position else "classifier"
+        return kind, [Fact("kind", kind, f"numbers in, {calling.layout} out")]
+    if calling.outputs != calling.main.vocab:
+        kind = "classifier" if calling.layout in ("(B, V)", "(B, 1, V)", "(V)") else "encoder"
+        return kind, [Fact("kind", kind, f"token ids in, {calling.layout} out with {calling.outputs} numbers")]
+    causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
+    causal += list(_built(module))
+    chosen = _stronger(causal, two_way)
+    if not chosen:
+        return "", [
+            Fact(
+                "kind",
+                "open",
+                f"for a language model speaks {_list(causal)}; for a masked language model {_list(two_way)}: "
+                "say which with @language_model or @masked_language_model",
+                doubtful=True,
+            )
+        ]
+    evidence = causal if chosen == "language_model" else two_way
+    return chosen, [Fact("kind", chosen.replace("_", " "), "; ".join(text for _, text in evidence[:3]))]
+
+
+Evidence = tuple[int, str]
+"""How strong (3: the model's own name, 2: what it is made of, 1: words in its source), and what."""
+
+
+def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
+    cls = type(module)
+    if re.search(names, _words(cls.__name__)):
+        yield 3, f"the class is called {cls.__name__}"
+    if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
+        yield 2, "its docstring says so"
+    for part in dict.fromkeys(type(part) for part in module.modules()):
+        if part.__module__.split(".")[0] == "torch":
+            continue
+        if part is not cls and re.search(names, _words(part.__name__)):
+            yield 1, f"a part is called {part.__name__}"
+        try:
+            source = inspect.getsource(part)
+        except (OSError, TypeError):
+            continue
+        found = re.search(code, source, re.IGNORECASE)
+        if found:
+            yield 1, f"{part.__name__} says {found.group(0)!r}"
+
+
+def _words(name: str) -> str:
+    """A class name in lower case; capitals that begin a word keep a gap, so that LM is found in MyLM."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _built(module: nn.Module) -> Iterator[Evidence]:
+    """A method that generates, and buffers that are triangles."""
+    for name in ("generate", "sample", "generate_text", "greedy_decode", "next_token"):
+        if inspect.isroutine(getattr(module, name, None)):
+            yield 2, f"it has a method {name}"
+            break
+    for name, buffer in module.named_buffers():
+        square = buffer.squeeze()
+        if square.ndim == 2 and square.shape[0] == square.shape[1] > 1 and _is_triangle(square):
+            yield 2, f"the buffer {name} is a triangle"
+            break
+
+
+def _is_triangle(square: torch.Tensor) -> bool:
+    marks = square == square[0, -1]  # what the future is marked by
+    future = torch.ones_like(marks).triu(1)
+    return bool(torch.equal(marks, future) or torch.equal(marks, future.T))
+
+
+def _stronger(causal: Iterable[Evidence], two_way: Iterable[Evidence]) -> str:
+    for strength in (3, 2, 1):
+        one, other = (any(s == strength for s, _ in side) for side in (causal, two_way))
+        if one != other:
+            return "language_model" if one else "masked_language_model"
+        if one and strength == 3:
+            return ""
+    return ""
+
+
+def _list(evidence: list[Evidence]) -> str:
+    return ", ".join(text for _, text in evidence[:3]) or "nothing"

@@ -1,0 +1,216 @@
+"""Masks that a model's caller makes: by the functions that its own file has for them, else in the field's conventions.
+
+A convention that a name documents is fixed (``key_padding_mask`` marks what is hidden). What no name tells is probed:
+the first convention under which the hidden tokens are hidden.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.masks import ENCODINGS, SHAPES
+from conformance.adapters.whole import names
+
+Inputs = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """How one mask parameter is filled from the inputs (data and paddings by meaning). how: in words.
+
+    own: made by a function of the user's file. square: it says for each query which keys it sees. encoding, axes:
+    of one that follows a convention.
+    """
+
+    parameter: str
+    make: Callable[[Inputs], Any]
+    how: str
+    own: bool = False
+    square: bool = False
+    encoding: str = ""
+    axes: int = 0
+
+
+def real_tokens(inputs: Inputs, keys: str) -> Tensor:
+    """(B, T) of bool: which tokens of an input are real; all, unless a padding is given."""
+    padding = inputs.get("padding" if keys in ("ids", "x") else f"{keys}_padding")
+    data = inputs[keys]
+    return torch.ones(data.shape[:2], dtype=torch.bool) if padding is None else padding
+
+
+def visible(inputs: Inputs, keys: str, queries: str, causal: bool) -> Tensor:
+    """(B, 1, Tq, Tk) of bool: which keys each query may see."""
+    real = real_tokens(inputs, keys)
+    batch, length = real.shape
+    rows = inputs[queries].shape[1]
+    pairs = torch.ones(rows, length).tril().bool() if causal else torch.ones(rows, length, dtype=torch.bool)
+    return (pairs & real[:, None, :])[:, None]
+
+
+def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None = None) -> Iterator[Mask]:
+    """The parameter filled in each convention that its name leaves open, the most usual first.
+
+    causal: whether it hides the future too; None where its name shall tell.
+    """
+    lower = parameter.lower()
+    side = names.side_of(parameter)
+    two = len(meanings) == 2
+    keys = {"source": "src", "memory": "src", "target": "tgt"}.get(side, "src") if two else meanings[0]
+    queries = "tgt" if two and (side == "memory" or keys == "tgt") else keys
+    padding_only = bool(names.PADDING_MASK.search(lower))
+    if causal is None:
+        causal = not padding_only and (keys == "tgt" or (side == "target" and not two))
+    encodings = [name for name in ENCODINGS]
+    if names.HIDES_BY_NAME.search(lower):
+        encodings = ["bool, True = hidden"]
+    elif names.KEEPS_BY_NAME.search(lower):
+        encodings = [name for name in ENCODINGS if "hidden" not in name]
+    flat = [shape for shape, (fixed, _) in SHAPES.items() if 2 in fixed]
+    square = [shape for shape, (fixed, _) in SHAPES.items() if 2 not in fixed]
+    shapes = flat if padding_only else square if causal else [*flat, *square]
+    for shape, encoding in product(shapes, encodings):
+        fixed, cut = SHAPES[shape]
+
+        def make(inputs: Inputs, cut: Any = cut, encoding: str = encoding) -> Tensor:
+            return ENCODINGS[encoding](cut(visible(inputs, keys, queries, causal)))
+
+        yield Mask(parameter, make, f"{encoding}, {shape}", False, 2 not in fixed, encoding, shape.count(",") + 1)
+
+
+def none(parameter: str) -> Mask:
+    return Mask(parameter, lambda inputs: None, "None")
+
+
+# --- the user's own functions ---------------------------------------------------------------------
+
+
+def own_masks(module: nn.Module, parameters: Sequence[str], meanings: Sequence[str]) -> tuple[Mask, ...]:
+    """The parameters filled by the functions and methods of the user's file that make masks; () when some is left."""
+    found: dict[str, Mask] = {}
+    for name, function in _makers(module):
+        returned = _returned_names(function)
+        for parameter in parameters:
+            if parameter in found:
+                continue
+            at = _place(parameter, name, returned, parameters)
+            if at is None:
+                continue
+            call = _caller(function, meanings, names.side_of(parameter) or names.side_of(name))
+            if call is None:
+                continue
+
+            def make(inputs: Inputs, call: Any = call, at: int = at, many: bool = len(returned) > 1) -> Any:
+                made = call(inputs)
+                return made[at] if many else made
+
+            found[parameter] = Mask(parameter, make, f"{name}(...)", own=True)
+    return tuple(found[p] for p in parameters) if len(found) == len(parameters) else ()
+
+
+def _makers(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Methods of the model, then functions of its file, that speak of masks."""
+    scope = vars(sys.modules.get(type(module).__module__, object()))
+    methods = [(n, getattr(module, n)) for n, f in inspect.getmembers(type(module), inspect.isfunction)]
+    functions = [(n, f) for n, f in scope.items() if inspect.isfunction(f)]
+    for name, function in [*methods, *functions]:
+        if ("mask" in name.lower() or "subsequent" in name.lower()) and name != "forward" and name[:2] != "__":
+            yield name, function
+
+
+def _returned_names(function: Callable[..., Any]) -> list[str]:
+    """The names in its last return statement, [""] when it returns one thing without a name."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return [""]
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value is not None]
+    if not values:
+        return [""]
+    parts = values[-1].elts if isinstance(values[-1], ast.Tuple) else [values[-1]]
+    return [part.id if isinstance(part, ast.Name) else "" for part in parts]
+
+
+def _place(parameter: str, name: str, returned: list[str], parameters: Sequence[str]) -> int | None:
+    """Which result of a function fills the parameter: by its name, by the side and kind that both speak of."""
+
+    def traits(text: str) -> tuple[str, bool]:
+        side = names.side_of(text)
+        return ("source" if side == "memory" else side), "pad" in text.lower()
+
+    if len(returned) > 1:
+        lower = [part.lower() for part in returned]
+        if parameter.lower() in lower:
+            return lower.index(parameter.lower())
+        alike = [i for i, part in enumerate(returned) if traits(part) == traits(parameter)]
+        return alike[0] if alike else None
+    side, _ = traits(parameter)
+    said, _ = traits(name)
+    if side and said:
+        return 0 if side == said else None
+    single = len(parameters) == 1
+    return 0 if single or (not side and not said) else None
+
+
+def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) -> Callable[[Inputs], Any] | None:
+    """How to call a function that makes masks, from the names of its parameters; None when some means nothing."""
+    main = {"source": "src", "memory": "src"}.get(side, meanings[-1]) if len(meanings) == 2 else meanings[0]
+    plan: dict[str, Callable[[Inputs], Any]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        lower = parameter.name.lower()
+        meaning = names.meaning_of(lower)
+        if meaning in ("source", "target") and len(meanings) == 2:
+            key = "src" if meaning == "source" else "tgt"
+            plan[parameter.name] = lambda inputs, key=key: inputs[key]
+        elif lower in ("size", "sz", "n", "length", "seq_len", "t", "seq_length", "tgt_len", "max_len", "l"):
+            plan[parameter.name] = lambda inputs: inputs[main].shape[1]
+        elif parameter.default is not parameter.empty:
+            continue
+        elif "pad" in lower:
+            plan[parameter.name] = lambda inputs: inputs.get("pad_id", 0)
+        elif lower == "device":
+            plan[parameter.name] = lambda inputs: torch.device("cpu")
+        elif lower in ("batch", "batch_size", "bsz"):
+            plan[parameter.name] = lambda inputs: inputs[main].shape[0]
+        elif not plan:
+            plan[parameter.name] = lambda inputs: inputs[main]
+        else:
+            return None
+    return lambda inputs: function(**{name: value(inputs) for name, value in plan.items()})
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+def choices(
+    module: nn.Module, parameters: Sequence[str], meanings: Sequence[str], causal: bool | None = None
+) -> Iterator[tuple[Mask, ...]]:
+    """Ways to fill these parameters together: the user's own functions, then one convention for all, then None."""
+    if not parameters:
+        yield ()
+        return
+    own = own_masks(module, parameters, meanings)
+    if own:
+        yield own
+    offered = {parameter: list(by_convention(parameter, meanings, causal)) for parameter in parameters}
+    seen: set[tuple[str, ...]] = set()
+    for encoding, axes, square in product(ENCODINGS, (4, 3, 2), (False, True)):
+        masks = []
+        for candidates in offered.values():
+            fit = [mask for mask in candidates if mask.encoding == encoding] or candidates
+            alike = [mask for mask in fit if mask.axes == axes] or fit
+            masks.append(next((mask for mask in alike if mask.square == square), alike[0]))
+        key = tuple(mask.how for mask in masks)
+        if key not in seen:
+            seen.add(key)
+            yield tuple(masks)
+    yield tuple(none(parameter) for parameter in parameters)

@@ -1,0 +1,320 @@
+"""A whole model behind the protocol: numpy in and out, at its own sizes, with its own parameters made less special.
+
+Parameters are moved a little at random first: zero-initialised projections, gates and norms would hide what a part
+does. It computes in float64 where it can, so that a small leak is not taken for rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from conformance.adapters.inference.facts import Fact
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, quiet_evaluation
+from conformance.adapters.whole.kinds import KINDS, kind_of
+from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.masking import choices
+from conformance.protocol import Array, Arrays, NotProvided
+
+LARGE = 50_000_000
+"""Above so many parameters a model gets only the claims that need forward passes."""
+
+
+def moved(module: nn.Module, seed: int = 0) -> nn.Module:
+    """The module with every parameter moved at random by about half of its own spread; tied ones stay tied."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not parameter.is_floating_point():
+                continue
+            own = float(parameter.float().std()) if parameter.numel() > 1 else 0.0
+            usual = 0.5 * parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.2
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_((noise * max(0.5 * own, usual)).to(parameter.dtype))
+    return module
+
+
+@dataclass
+class WholeModel:
+    """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
+
+    Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",
+    "tgt_padding"; bool, True = real), "labels", "types". Outputs are "out" (``(B, T, V)`` or ``(B, C)``) and "loss".
+    """
+
+    made: Made
+    module: nn.Module
+    calling: Calling
+    kind: str
+    facts: list[Fact]
+    pad_id: int | None = None
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return {"kind": self.kind, "pad_id": self.pad_id, "layout": self.calling.layout}
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(str(self.torch_dtype).removeprefix("torch.")) if self.torch_dtype != torch.bfloat16 else np.dtype("float32")
+
+    @property
+    def positions(self) -> bool:
+        """Whether the answer has a row for each position."""
+        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
+
+    @property
+    def last_only(self) -> bool:
+        """Whether a language model answers for the last position only."""
+        return self.kind == "language_model" and not self.positions
+
+    # --- data
+
+    def example(self, batch: int = 2, length: int | None = None, seed: int = 0, **lengths: int) -> Arrays:
+        """Data ``(batch, length)`` without padding: random tokens, or numbers. lengths: src=..., tgt=... of two sides."""
+        rng = np.random.default_rng(seed)
+        data: Arrays = {}
+        for one in self.calling.inputs:
+            steps = one.length or lengths.get(one.meaning) or length or T
+            if one.meaning == "x":
+                shape = [steps if size is None else size for size in one.shape]
+                data["x"] = rng.standard_normal((batch, *shape))
+            else:
+                data[one.meaning] = self.tokens(rng, one.meaning, (batch, steps))
+        return data
+
+    def tokens(self, rng: np.random.Generator, meaning: str, shape: tuple[int, ...]) -> Array:
+        """Random tokens that are real words: none of the padding, none of the first few, which often are special."""
+        vocab = self.calling.input(meaning).vocab
+        low = min(4, max(vocab - 8, 0))
+        ids = rng.integers(low, vocab, shape)
+        return np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
+
+    @property
+    def free_length(self) -> bool:
+        return all(one.length is None for one in self.calling.inputs) and (
+            self.calling.main.meaning != "x" or None in self.calling.main.shape
+        )
+
+    # --- running
+
+    def tensors(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        out: dict[str, Any] = {"pad_id": self.pad_id or 0}
+        for name, value in inputs.items():
+            if isinstance(value, np.ndarray):
+                tensor = torch.tensor(value)
+                value = tensor.to(self.torch_dtype) if tensor.is_floating_point() else tensor
+            out[name] = value
+        return out
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer and the loss as tensors, in whatever mode the module is in."""
+        with _default_dtype(self.torch_dtype):
+            return self.calling(self.module, self.tensors(inputs))
+
+    def __call__(self, **inputs: Any) -> Arrays:
+        """"out", and "loss" where labels are given; in evaluation mode, without gradients."""
+        with quiet_evaluation(self.module):
+            found = self.run(inputs)
+        if "out" not in found:
+            raise NotProvided(f"{self.made.name} gave no answer of the layout {self.calling.layout} for these inputs")
+        return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
+
+    def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
+        """The same in training mode, with torch's generator seeded."""
+        with self.mode(True), torch.no_grad():
+            torch.manual_seed(seed)
+            found = self.run(inputs)
+        return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
+
+    @contextmanager
+    def mode(self, training: bool) -> Iterator[None]:
+        modes = [(part, part.training) for part in self.module.modules()]
+        self.module.train(training)
+        try:
+            yield
+        finally:
+            for part, was in modes:
+                part.training = was
+
+    def gradients(self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out") -> dict[str, Array | None]:
+        """The gradient of sum(out * cotangent) (of a random one when None), or of "loss", by parameter; None without."""
+        self.module.zero_grad(set_to_none=True)
+        with self.mode(False), torch.enable_grad():
+            found = self.run(inputs)
+            if of not in found:
+                raise NotProvided(f"{self.made.name} returns no {of}")
+            value = found[of]
+            weight = torch.randn(value.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+            if cotangent is not None:
+                weight = torch.tensor(cotangent)
+            if not value.requires_grad:
+                return {name: None for name, p in self.module.named_parameters() if p.requires_grad}
+            (value * weight.to(value.dtype)).sum().backward()
+        result = {
+            name: None if p.grad is None else to_array(p.grad.double())
+            for name, p in self.module.named_parameters()
+            if p.requires_grad
+        }
+        self.module.zero_grad(set_to_none=True)
+        return result
+
+    def parameters(self) -> Arrays:
+        """The parameters by name; a tied one has one name."""
+        return {name: to_array(p.detach().double()) for name, p in self.module.named_parameters()}
+
+    # --- copies
+
+    def twin(self, dtype: torch.dtype | None = None) -> WholeModel:
+        """A copy that shares nothing, in another dtype if one is given."""
+        module = copy.deepcopy(self.module)
+        return replace(self, module=module.to(dtype) if dtype else module)
+
+    def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
+        """Another model made in the same way, from another seed. Raises NotProvided where none can be made."""
+        module = self.made.fresh(seed, **changes).to(self.torch_dtype).eval()
+        return replace(self, module=module)
+
+    @cached_property
+    def longest(self) -> int | None:
+        """The longest input that it takes up to 4,096 tokens; None when there is no such limit, or one length only."""
+        if not self.free_length:
+            return None
+        low, high = T, T
+        while high <= 4096 and self._takes(high):
+            low, high = high, high * 2
+        if high > 4096:
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._takes(middle) else (low, middle)
+        return low
+
+    def _takes(self, length: int) -> bool:
+        try:
+            out = self(**self.example(1, length))["out"]
+        except Exception:
+            return False
+        return not self.positions or out.shape[1] == length
+
+    # --- where things are
+
+    def place(self, path: str = "") -> str:
+        """file:line of the forward of the part at `path`; empty for torch's own."""
+        part = self.module.get_submodule(path) if path else self.module
+        with suppress(OSError, TypeError):
+            function = inspect.unwrap(type(part).forward)
+            return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+        return ""
+
+    def made_at(self, path: str) -> str:
+        """file:line where the attribute at `path` is assigned, or the place of the class that holds it."""
+        holder_path, _, name = path.rpartition(".")
+        while name.isdigit():
+            holder_path, _, name = holder_path.rpartition(".")
+        holder = self.module.get_submodule(holder_path) if holder_path else self.module
+        with suppress(OSError, TypeError):
+            lines, start = inspect.getsourcelines(type(holder))
+            for number, line in enumerate(lines):
+                if f"self.{name}" in line or f'"{name}"' in line or f"'{name}'" in line:
+                    return f"{inspect.getsourcefile(type(holder))}:{start + number}"
+        return self.place(holder_path)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """torch makes new float tensors in `dtype`: masks and codes that forward makes must fit the parameters."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# --- from what was made to a subject --------------------------------------------------------------
+
+
+def whole_model(made: Made, kind: str = "") -> WholeModel:
+    """The model that `made` makes, as a subject of `kind` (inferred when empty). Raises Unresolved."""
+    module = moved(made.fresh()).eval()
+    calling = calling_of(module)
+    evidence: list[Fact] = []
+    if kind not in KINDS:
+        kind, evidence = kind_of(module, calling)
+    calling = with_masks(module, calling, kind)
+    subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence])
+    subject = _in_double(subject)
+    subject.pad_id = pad_of(subject)
+    return subject
+
+
+def _in_double(subject: WholeModel) -> WholeModel:
+    """The subject in float64; as it is where it cannot compute so."""
+    wide = subject.twin(torch.float64)
+    with suppress(Exception):
+        out = wide(**wide.example())["out"]
+        if np.isfinite(out).all():
+            return wide
+    return subject
+
+
+def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
+    """The calling with the optional masks that its kind needs: a caller hides the future where the model does not."""
+    if not calling.optional_masks or kind not in ("language_model", "sequence_to_sequence"):
+        return calling
+    with quiet_evaluation(module):
+        if _is_causal(module, calling):
+            return calling
+        meanings = [one.meaning for one in calling.inputs]
+        for masks in choices(module, calling.optional_masks, meanings, True if kind == "language_model" else None):
+            candidate = replace(calling, masks=(*calling.masks, *masks))
+            try:
+                if hides(module, candidate) and _is_causal(module, candidate):
+                    how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in masks)
+                    return replace(candidate, facts=(*calling.facts, Fact("masks of its caller", how, "it hides so")))
+            except Exception:
+                continue
+    return calling
+
+
+def _is_causal(module: nn.Module, calling: Calling) -> bool:
+    """Whether the last token leaves the answers before it as they are."""
+    data = first_data(calling, calling.main.length or T)
+    main = calling.main.meaning
+    changed = {**data, main: data[main].clone()}
+    changed[main][:, -1] = changed[main][:, -1] % 2 + 1
+    before, after = (calling(module, x).get("out") for x in (data, changed))
+    if before is None or before.ndim < 3:
+        return True
+    return float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+
+
+def pad_of(subject: WholeModel) -> int | None:
+    """The token that the model itself says is padding: an attribute of it or its config, or of its table of tokens."""
+    module = subject.module
+    holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
+    for holder in holders:
+        items = holder.items() if isinstance(holder, dict) else getattr(holder, "__dict__", {}).items()
+        for name, value in items:
+            is_id = isinstance(value, int) and not isinstance(value, bool)
+            if "pad" in name.lower() and is_id and 0 <= value < subject.calling.inputs[0].vocab:
+                return int(value)
+    vocab = subject.calling.inputs[0].vocab
+    tables = (part for part in module.modules() if isinstance(part, nn.Embedding) and part.num_embeddings == vocab)
+    return next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)
+
+

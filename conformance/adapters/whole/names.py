@@ -1,0 +1,64 @@
+"""What the parameters of forward are called in the field: data, read by `calling`.
+
+A name proposes a meaning. Whether the model can be run so decides.
+"""
+
+from __future__ import annotations
+
+import re
+
+MEANINGS: dict[str, str] = {
+    "types": r"token_?types?(_ids?)?|segments?(_(ids?|info|labels?|tokens?))?|seg(_ids?)?|type_ids?|sent(ence)?_ids?",
+    "positions": r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?",
+    "offset": r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len",
+    "cache": r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|(past_)?layer_states?",
+    "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
+    "labels": r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)",
+    "source": (
+        r"src|source|enc(oder)?_(in|inp|inputs?|ids|tokens?|x)|(src|source|encoder|enc)_(ids?|tokens?|seq|input(s|_ids)?|"
+        r"sequence|x|words)|x_enc|src_input|inputs?_enc(oder)?|question|article"
+    ),
+    "target": (
+        r"tgt|trg|target|targets|dec(oder)?_(in|inp|inputs?|ids|tokens?|x)|(tgt|trg|target|decoder|dec)_(ids?|tokens?|seq|in|"
+        r"input(s|_ids)?|sequence|x|words)|prev_output_tokens|x_dec|inputs?_dec(oder)?|summary|y|y_in|outputs?_so_far"
+    ),
+}
+"""Meaning -> the names that it goes by; the whole name, in lower case, must match. The first meaning that fits wins."""
+
+MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
+"""Names of an optional second input that are labels when the model embeds one sequence only."""
+
+FLAGS = re.compile(r"(return|output|use|need|is|do|with|training|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)")
+"""Names of switches, which keep their default, or are off."""
+
+
+def meaning_of(name: str) -> str:
+    """The meaning that the name of a forward parameter proposes: a key of MEANINGS, "mask", "flag", or "" for none."""
+    lower = name.lower().strip("_")
+    if "mask" in lower or lower.endswith(("attn_bias", "attention_bias", "attn_bias")):
+        return "mask"
+    for meaning, names in MEANINGS.items():
+        if re.fullmatch(names, lower):
+            return meaning
+    return "flag" if FLAGS.fullmatch(lower) else ""
+
+
+def side_of(name: str) -> str:
+    """Which keys the mask of this name hides: "source", "target", "memory" (the source, from the target), or ""."""
+    lower = name.lower()
+    sides = [
+        ("memory", r"memory|cross|enc_?dec|dec_?enc|src_tgt|e_mask_for_d|context"),
+        ("source", r"src|source|enc|^e_|^x_"),
+        ("target", r"tgt|trg|target|dec|^d_|look|causal|subsequent|future|^y_|autoreg"),
+    ]
+    return next((side for side, words in sides if re.search(words, lower)), "")
+
+
+PADDING_MASK = re.compile(r"pad|key_mask|^attention_mask$|^input_mask$|^enc_mask$|valid|^attn_mask_1d$")
+"""Names of masks that say which tokens are real, one number a token."""
+
+HIDES_BY_NAME = re.compile(r"key_padding_mask")
+"""Masks that torch's documentation defines: True hides."""
+
+KEEPS_BY_NAME = re.compile(r"^attention_mask$|^input_mask$")
+"""Masks that Hugging Face's documentation defines: 1 keeps."""
