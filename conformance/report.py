@@ -19,7 +19,7 @@ from conformance.catalogue import Catalogue, Claim
 from conformance.page import to_html
 from conformance.verdict import Result, Verdict, counts, fold
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class ReportError(ValueError):

@@ -12,6 +12,7 @@ from conformance.catalogue import Catalogue
 
 class Verdict(StrEnum):
     """PASS: every example kept the claim. FAIL: one broke it. ERROR: the implementation raised, hung or died.
+    NOTE: it does otherwise than a convention, or a check found a fact to show; neither is a failure.
     NOT PROVIDED: it has no such component. BLOCKED: it failed, and so did a claim that it depends on.
     VACUOUS: no example met the claim's precondition. KNOWN FAILURE: it failed as the known-failures file says.
     UNEXPECTED PASS: that file lists it, and it passed."""
@@ -19,6 +20,7 @@ class Verdict(StrEnum):
     PASS = "PASS"
     FAIL = "FAIL"
     ERROR = "ERROR"
+    NOTE = "NOTE"
     NOT_PROVIDED = "NOT PROVIDED"
     BLOCKED = "BLOCKED"
     VACUOUS = "VACUOUS"
@@ -37,9 +39,10 @@ class Result:
     what, expected, got: the assertion that decided and its two sides, as text. error, bound, reason: how far apart
     and how far was allowed, and why; `margin` is bound / error. example: the named values of the deciding example,
     the smallest failing one if any failed. examples: how many ran. message: what happened, where there is no
-    evidence. place: the innermost line of an error. attributes: conventions of the subjects, by role. notes: what
-    the implementation said about itself for the first time, such as what an adapter inferred. root: the claim whose
-    failure explains this one, when BLOCKED.
+    evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, "file.py:LINE", or the
+    innermost line of an error. mend: the change that would mend it. pictures: small matrices by name. attributes:
+    conventions of the subjects, by role. notes: what the implementation said about itself for the first time, such as
+    what an adapter inferred. root: the claim whose failure explains this one, when BLOCKED.
     """
 
     claim: str
@@ -53,7 +56,10 @@ class Result:
     example: Mapping[str, Any] = field(default_factory=dict)
     examples: int = 0
     message: str = ""
+    diagnosis: str = ""
     place: str = ""
+    mend: str = ""
+    pictures: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     seconds: float = 0.0
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Sequence[str] = ()

@@ -170,7 +170,7 @@ def test_list_shows_the_selection_and_runs_nothing(pytester):
 def test_the_json_report(claims, pytester):
     claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-report", "report.json")
     report = json.loads((pytester.path / "report.json").read_text(), parse_constant=pytest.fail)
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert report["attributes"] == {"attention": {"masked_row": "zero"}}
     assert report["total"] == sum(report["counts"].values()) == 2
     verdicts = {claim["slug"]: (claim["verdict"], claim["root"]) for claim in report["claims"]}
