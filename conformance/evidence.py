@@ -56,7 +56,7 @@ class Evidence:
         )
 
     def pictured(self) -> Mapping[str, Picture]:
-        """The pictures given; else, of two arrays that `close` compared, the two matrices that differ most, if small."""
+        """The pictures given; else, of two arrays that `close` compared, the matrices that differ most, if small."""
         sides = np.shape(self.expected)[-2:]
         if self.pictures or "at" not in self.details or len(sides) < 2 or max(sides) > SIDE:
             return self.pictures

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from conformance.catalogue import Catalogue
+from conformance.catalogue import Catalogue, Claim
 
 
 class Verdict(StrEnum):
@@ -30,6 +30,10 @@ class Verdict(StrEnum):
 
 BROKEN = frozenset({Verdict.FAIL, Verdict.ERROR})
 """The verdicts of a claim that does not hold: they fold to a broken ancestor."""
+
+
+HELD = frozenset({Verdict.PASS, Verdict.NOTE})
+"""The verdicts that fail no run although the claim was tested."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,13 @@ class Result:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         return cls(**{**values, "verdict": Verdict(values["verdict"])})
+
+
+def judged(result: Result, claim: Claim) -> Result:
+    """The result in the light of what the claim is: what does otherwise than a convention is noted."""
+    if claim.verdict == "convention" and result.verdict is Verdict.FAIL:
+        return replace(result, verdict=Verdict.NOTE)
+    return result
 
 
 def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:
