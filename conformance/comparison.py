@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.verdict import Verdict
+from conformance.verdict import HELD, Verdict
 
 _UNDECIDED = frozenset({Verdict.NOT_PROVIDED, Verdict.KNOWN_FAILURE})
 
@@ -51,8 +51,8 @@ KINDS = ("BROKEN", "LOST", "NEW", "CHANGED", "BETTER", "GONE")
 
 
 def _standing(verdict: Verdict) -> int:
-    """2 kept, 1 nothing is known or expected of it, 0 broken."""
-    return 2 if verdict is Verdict.PASS else 1 if verdict in _UNDECIDED else 0
+    """2 kept, or a note; 1 nothing is known or expected of it; 0 broken."""
+    return 2 if verdict in HELD else 1 if verdict in _UNDECIDED else 0
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:

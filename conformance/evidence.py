@@ -1,4 +1,6 @@
-"""What a check returns: `Evidence`, and the few ways to make it (`close`, `same`, `true`, `refused`, `all_of`).
+"""What a check returns: `Evidence`, and the few ways to make it (`close`, `same`, `true`, `refused`, `all_of`, `note`).
+
+A check that knows more than two numbers says it: `close(...).saying(diagnosis="the mask is turned round", place=...)`.
 
 A bound always has a reason: `tolerance` derives it from the dtype, the length of the reduction and the
 size of the numbers; a check that needs another bound says why in words.
@@ -7,7 +9,7 @@ size of the numbers; a check that needs another bound says why in words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,12 @@ from conformance.protocol import NotProvided, Refused
 
 @dataclass(frozen=True)
 class Evidence:
-    """The outcome of one example. error/bound: `margin` = bound / error (inf when exact)."""
+    """The outcome of one example. error/bound: `margin` = bound / error (inf when exact).
+
+    is_note: a fact to show, neither kept nor broken. diagnosis: what is wrong, in one sentence. place: the line of the
+    user's code, "path/to/file.py:LINE". mend: the change that would mend it, in words. pictures: small matrices by
+    name, as `picture` makes them.
+    """
 
     ok: bool
     what: str
@@ -27,6 +34,34 @@ class Evidence:
     bound: float = 0.0
     reason: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    is_note: bool = False
+    diagnosis: str = ""
+    place: str = ""
+    mend: str = ""
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+
+    def saying(
+        self, *, diagnosis: str = "", place: str = "", mend: str = "", pictures: Mapping[str, Any] | None = None
+    ) -> Evidence:
+        """The same evidence, with what the check knows beyond numbers; what is left out stays as it was.
+
+        Raises ValueError when one of the pictures is not a 2-d array.
+        """
+        return replace(
+            self,
+            diagnosis=diagnosis or self.diagnosis,
+            place=place or self.place,
+            mend=mend or self.mend,
+            pictures={name: picture(value) for name, value in pictures.items()} if pictures else self.pictures,
+        )
+
+    def pictured(self) -> Mapping[str, Picture]:
+        """The pictures given; else, of two arrays that `close` compared, the matrices that differ most, if small."""
+        sides = np.shape(self.expected)[-2:]
+        if self.pictures or "at" not in self.details or len(sides) < 2 or max(sides) > SIDE:
+            return self.pictures
+        matrix = self.details["at"][:-2]
+        return {"expected": picture(self.expected[matrix]), "got": picture(self.got[matrix])}
 
     @property
     def margin(self) -> float:
@@ -43,8 +78,19 @@ class Evidence:
         return shown(self.expected), shown(self.got)
 
 
-FEW = 12
-"""Arrays of up to this many elements are shown whole."""
+Picture = list[list[float]]
+"""A small matrix, row by row, rounded to four digits."""
+
+FEW, SIDE = 12, 32
+"""Arrays of up to FEW elements are shown whole; a picture has at most SIDE rows and columns."""
+
+
+def picture(matrix: Any) -> Picture:
+    """The first 32 rows and columns of a 2-d array of numbers. Raises ValueError on any other array."""
+    array = np.asarray(matrix)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ValueError(f"a picture is a 2-d array of numbers, not {array.dtype} of shape {array.shape}")
+    return [[float(f"{float(value):.4g}") for value in row] for row in array[:SIDE, :SIDE]]
 
 
 def shown(value: Any) -> str:
@@ -121,6 +167,11 @@ def refused(what: str, action: Callable[[], Any]) -> Evidence:
             raise
         return true(what, True, got=f"{type(error).__name__}: {error}", expected="an error")
     return true(what, False, got="accepted", expected="an error")
+
+
+def note(what: str, got: Any) -> Evidence:
+    """A fact about the implementation that is worth showing and neither right nor wrong: ("attention window", 4)."""
+    return Evidence(True, what, got=got, reason="exact", is_note=True)
 
 
 def all_of(*parts: Evidence) -> Evidence:

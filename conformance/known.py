@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conformance.catalogue import Catalogue
-from conformance.verdict import BROKEN, Result, Verdict
+from conformance.verdict import BROKEN, HELD, Result, Verdict
 
 
 class KnownFailuresError(ValueError):
@@ -63,7 +63,7 @@ def expect(result: Result, known: Mapping[str, str]) -> Result:
     if result.verdict in BROKEN:
         return replace(result, verdict=Verdict.KNOWN_FAILURE, message=result.message or reason)
     stale = f"the known-failures file lists it ({reason}), and it is {result.verdict}: remove the entry"
-    verdict = Verdict.UNEXPECTED_PASS if result.verdict is Verdict.PASS else result.verdict
+    verdict = Verdict.UNEXPECTED_PASS if result.verdict in HELD else result.verdict
     return replace(result, verdict=verdict, message=stale)
 
 

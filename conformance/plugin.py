@@ -156,6 +156,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """A note passes, under its own name."""
+    if report.when == "call" and getattr(report, "claim", {}).get("verdict") == "NOTE" and report.passed:
+        return "passed", "n", ("NOTE", {"yellow": True})
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _SESSION in session.config.stash and not _is_worker(session.config):

@@ -19,7 +19,7 @@ from conformance.catalogue import Catalogue, Claim
 from conformance.page import to_html
 from conformance.verdict import Result, Verdict, counts, fold
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class ReportError(ValueError):
@@ -106,7 +106,7 @@ def summary_lines(report: Report, height: int) -> list[str]:
     results = report.folded()
     blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
     lines = [*_notes_lines(report.notes, height // 3), _counts_line(results)]
-    tail = [*_known_lines(results, blocked), *_missing_lines(results)]
+    tail = [*_known_lines(results, blocked), *_noted_lines(report, results), *_missing_lines(results)]
     roots = [slug for slug, result in results.items() if result.verdict in _SHOWN_IN_FULL]
     left = []
     for slug in most_specific_first(roots):
@@ -152,6 +152,21 @@ def _notes_lines(notes: Sequence[str], room: int) -> list[str]:
 def _known_lines(results: Mapping[str, Result], blocked: Mapping[str, int]) -> list[str]:
     known = [slug for slug in blocked if results[slug].verdict is Verdict.KNOWN_FAILURE]
     return [f"{blocked[slug]} BLOCKED by the known failure {slug}" for slug in known]
+
+
+def _noted_lines(report: Report, results: Mapping[str, Result], most: int = 6) -> list[str]:
+    """Conventions that the implementation does otherwise, and facts that checks found: a line each."""
+    noted = [result for result in results.values() if result.verdict is Verdict.NOTE]
+    lines = [f"    {_noted(result, report.catalogue.claims[result.claim])}" for result in noted]
+    more = [f"    ... and {len(lines) - most} more in the report"] if len(lines) > most else []
+    return [f"{Verdict.NOTE} ({len(noted)}, none of them a failure):", *lines[:most], *more] if noted else []
+
+
+def _noted(result: Result, claim: Claim) -> str:
+    if claim.verdict != "convention":
+        return f"{result.what}: {result.got}"
+    says = textwrap.shorten(claim.says, 90, placeholder=" ...")
+    return f"not by the convention: {says} ({result.what}: {result.got})"
 
 
 def _missing_lines(results: Mapping[str, Result], reasons: int = 6) -> list[str]:

@@ -56,7 +56,7 @@ def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[E
 
 
 def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -> Result:
-    """The verdict on one claim: PASS, FAIL, ERROR, NOT PROVIDED or VACUOUS.
+    """The verdict on one claim: PASS, FAIL, ERROR, NOTE, NOT PROVIDED or VACUOUS.
 
     budget: a key of BUDGETS. seed: where exploration starts; the same seed gives the same examples.
     """
@@ -67,7 +67,7 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
         kind = decisive.verdict if decisive.verdict in BROKEN else None
         decisive = _explore(run, round(check.examples * BUDGETS[budget]), seed, kind) or decisive
     if decisive.verdict is Verdict.PASS:
-        decisive = run.closest or decisive
+        decisive = run.noted or run.closest or decisive
     result = decisive.result(check.claim)
     never = [what for what, bitten in run.bitten.items() if not bitten]
     if result.verdict is Verdict.PASS and never:
@@ -113,17 +113,23 @@ class _Example:
             bound=float(self.evidence.bound),
             reason=self.evidence.reason,
             example=example,
+            diagnosis=self.evidence.diagnosis,
+            place=self.evidence.place,
+            mend=self.evidence.mend,
+            pictures=self.evidence.pictures if self.evidence.ok else self.evidence.pictured(),
         )
 
 
 @dataclass
 class _Run:
-    """The examples of one check so far: how many, what preconditions held, the pass that came closest to its bound."""
+    """The examples of one check so far: how many, what preconditions held, the first that is a note, the pass that came
+    closest to its bound."""
 
     check: Check
     impl: Observed
     count: int = 0
     bitten: dict[str, bool] = field(default_factory=dict)
+    noted: _Example | None = None
     closest: _Example | None = None
 
     def example(self, source: Source) -> _Example:
@@ -140,6 +146,9 @@ class _Run:
             return _Example(Verdict.ERROR, draw, error=error)
         for what, bitten in draw.bitten.items():
             self.bitten[what] = self.bitten.get(what, False) or bitten
+        if evidence.ok and evidence.is_note:
+            self.noted = self.noted or _Example(Verdict.NOTE, draw, evidence)
+            return _Example(Verdict.NOTE, draw, evidence)
         outcome = _Example(Verdict.PASS if evidence.ok else Verdict.FAIL, draw, evidence)
         if evidence.ok and (self.closest is None or evidence.margin < _margin(self.closest)):
             self.closest = outcome

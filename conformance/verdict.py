@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from conformance.catalogue import Catalogue
+from conformance.catalogue import Catalogue, Claim
 
 
 class Verdict(StrEnum):
     """PASS: every example kept the claim. FAIL: one broke it. ERROR: the implementation raised, hung or died.
+    NOTE: it does otherwise than a convention, or a check found a fact to show; neither is a failure.
     NOT PROVIDED: it has no such component. BLOCKED: it failed, and so did a claim that it depends on.
     VACUOUS: no example met the claim's precondition. KNOWN FAILURE: it failed as the known-failures file says.
     UNEXPECTED PASS: that file lists it, and it passed."""
@@ -19,6 +20,7 @@ class Verdict(StrEnum):
     PASS = "PASS"
     FAIL = "FAIL"
     ERROR = "ERROR"
+    NOTE = "NOTE"
     NOT_PROVIDED = "NOT PROVIDED"
     BLOCKED = "BLOCKED"
     VACUOUS = "VACUOUS"
@@ -30,6 +32,10 @@ BROKEN = frozenset({Verdict.FAIL, Verdict.ERROR})
 """The verdicts of a claim that does not hold: they fold to a broken ancestor."""
 
 
+HELD = frozenset({Verdict.PASS, Verdict.NOTE})
+"""The verdicts that fail no run although the claim was tested."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One claim's outcome, in words and numbers that can cross a process boundary (JSON).
@@ -37,9 +43,10 @@ class Result:
     what, expected, got: the assertion that decided and its two sides, as text. error, bound, reason: how far apart
     and how far was allowed, and why; `margin` is bound / error. example: the named values of the deciding example,
     the smallest failing one if any failed. examples: how many ran. message: what happened, where there is no
-    evidence. place: the innermost line of an error. attributes: conventions of the subjects, by role. notes: what
-    the implementation said about itself for the first time, such as what an adapter inferred. root: the claim whose
-    failure explains this one, when BLOCKED.
+    evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, "file.py:LINE", or the
+    innermost line of an error. mend: the change that would mend it. pictures: small matrices by name. attributes:
+    conventions of the subjects, by role. notes: what the implementation said about itself for the first time, such as
+    what an adapter inferred. root: the claim whose failure explains this one, when BLOCKED.
     """
 
     claim: str
@@ -53,7 +60,10 @@ class Result:
     example: Mapping[str, Any] = field(default_factory=dict)
     examples: int = 0
     message: str = ""
+    diagnosis: str = ""
     place: str = ""
+    mend: str = ""
+    pictures: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     seconds: float = 0.0
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -71,6 +81,13 @@ class Result:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         return cls(**{**values, "verdict": Verdict(values["verdict"])})
+
+
+def judged(result: Result, claim: Claim) -> Result:
+    """The result in the light of what the claim is: what does otherwise than a convention is noted."""
+    if claim.verdict == "convention" and result.verdict is Verdict.FAIL:
+        return replace(result, verdict=Verdict.NOTE)
+    return result
 
 
 def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:

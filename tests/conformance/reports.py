@@ -26,6 +26,10 @@ FAILED = Result(
     reason="rounding",
     example={"d_k": 4},
     examples=3,
+    diagnosis="The scores are not divided by sqrt(d_k).",
+    place="model.py:12",
+    mend="divide the scores by sqrt(d_k)",
+    pictures={"expected": [[1.0, 0.0], [0.5, 0.5]], "got": [[float("nan"), 0.0], [0.25, 0.75]]},
 )
 
 

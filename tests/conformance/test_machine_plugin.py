@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,18 @@ def claims(pytester):
         return pytester.runpytest_inprocess(*of, "--impl", spec, *options)
 
     return run
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Change fields of a claim in the catalogue that the run loads."""
+
+    def change_claim(slug, **fields):
+        catalogue = load()
+        claims = {**catalogue.claims, slug: replace(catalogue.claims[slug], **fields)}
+        monkeypatch.setattr("conformance.session.load", lambda: replace(catalogue, claims=claims))
+
+    return change_claim
 
 
 def output(result):
@@ -93,6 +106,31 @@ def test_failures_fold_to_their_root(claims):
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["0 of 2 claims kept: *1 FAIL*1 BLOCKED*", f"FAIL {SCALED}  (explains 1 more)"])
     assert f"FAIL {BLOCKED}" not in output(result)
+
+
+def test_otherwise_than_a_convention_passes_and_is_noted(claims, change, pytester):
+    change(SCALED, verdict="convention")
+    result = claims("Unscaled", "--claims", SCALED, "-v", "--claims-report", "report.json")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        [
+            f"conformance::{SCALED} NOTE*",
+            "0 of 1 claims kept: 0 PASS, 0 FAIL, 1 NOTE, 0 NOT PROVIDED",
+            "NOTE (1, none of them a failure):",
+            "    not by the convention: *",
+        ]
+    )
+    assert json.loads((pytester.path / "report.json").read_text())["counts"]["NOTE"] == 1
+
+
+def test_a_note_that_is_listed_as_a_known_failure_is_stale(claims, change, pytester):
+    change(SCALED, verdict="convention")
+    known = pytester.path / "known.toml"
+    known.write_text(f'[[known]]\nclaim = "{SCALED}"\nreason = "on purpose"\n')
+    result = claims("Unscaled", "--claims", SCALED, "--claims-known", str(known))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*and it is NOTE: remove the entry*"])
 
 
 def test_what_is_not_provided_is_skipped_counted_and_listed(claims):
@@ -170,7 +208,7 @@ def test_list_shows_the_selection_and_runs_nothing(pytester):
 def test_the_json_report(claims, pytester):
     claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-report", "report.json")
     report = json.loads((pytester.path / "report.json").read_text(), parse_constant=pytest.fail)
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert report["attributes"] == {"attention": {"masked_row": "zero"}}
     assert report["total"] == sum(report["counts"].values()) == 2
     verdicts = {claim["slug"]: (claim["verdict"], claim["root"]) for claim in report["claims"]}

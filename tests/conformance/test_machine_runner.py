@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from miniatures import Correct, Nothing, Overwrites, Raises, Unscaled, WithoutWeights
 
 from conformance.check import CHECKS, Check
 from conformance.checks import attention as _attention  # noqa: F401 (registers its checks)
-from conformance.evidence import Evidence, close, true
+from conformance.evidence import Evidence, close, note, same, true
 from conformance.runner import evidence_of, run_check
 from conformance.verdict import Result, Verdict
 
@@ -210,3 +212,37 @@ def test_large_arrays_are_shown_by_their_worst_element():
         "float64 array of shape (30, 2), 1 to 1",
         "[[1., 0.], [0., 1.]]",
     )
+
+
+def test_a_result_carries_what_the_evidence_says_over_a_process_boundary():
+    def check(impl, draw):
+        return close("x", np.array([[np.nan, 1 / 3]]), np.ones((1, 2)), 1e-6).saying(
+            diagnosis="It divides by zero.", place="model.py:7", mend="divide by n"
+        )
+
+    result = run_check(a_check(check), Correct())
+    again = Result.from_json(json.loads(json.dumps(result.to_json())))
+    assert (again.diagnosis, again.place, again.mend) == ("It divides by zero.", "model.py:7", "divide by n")
+    assert again.pictures["expected"] == [[1.0, 1.0]]
+    assert again.pictures["got"][0][1] == 0.3333
+
+
+def test_what_is_kept_has_no_pictures_of_its_own():
+    assert run_check(a_check(lambda impl, draw: close("x", np.eye(3), np.eye(3), 1e-6)), Correct()).pictures == {}
+
+
+def noted(fails_above):
+    def check(impl, draw):
+        n = draw.int("n", 1, 9, 4)
+        return same("n", n, 0) if n > fails_above else note("window", 4) if n > 2 else true("n", True)
+
+    return a_check(check)
+
+
+def test_a_note_is_a_verdict_of_its_own():
+    result = run_check(noted(fails_above=9), Correct())
+    assert (result.verdict, result.what, result.got) == (Verdict.NOTE, "window", "4")
+
+
+def test_a_failure_outweighs_a_note():
+    assert run_check(noted(fails_above=6), Correct()).verdict is Verdict.FAIL

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from conformance.catalogue import Catalogue, Claim
 from conformance.known import KnownFailuresError, expect, is_stale, load_known
-from conformance.verdict import Result, Verdict, counts, fold
+from conformance.verdict import Result, Verdict, counts, fold, judged
 
 
 def a_claim(slug, *depends):
@@ -52,6 +53,14 @@ def test_a_known_failure_explains_what_depends_on_it():
     assert (folded["root"].verdict, folded["leaf"].verdict) == (Verdict.KNOWN_FAILURE, Verdict.BLOCKED)
 
 
+def test_otherwise_than_a_convention_is_a_note_and_an_error_stays_one():
+    convention = replace(a_claim("leaf"), verdict="convention")
+    assert judged(Result("leaf", Verdict.FAIL, got="4"), convention) == Result("leaf", Verdict.NOTE, got="4")
+    for verdict in set(Verdict) - {Verdict.FAIL}:
+        assert judged(Result("leaf", verdict), convention).verdict is verdict
+    assert judged(Result("leaf", Verdict.FAIL), a_claim("leaf")).verdict is Verdict.FAIL
+
+
 def test_counts_hold_every_verdict():
     numbers = counts(results(root=Verdict.PASS, leaf=Verdict.PASS))
     assert list(numbers) == list(Verdict)
@@ -66,6 +75,7 @@ def test_counts_hold_every_verdict():
         (Verdict.PASS, Verdict.UNEXPECTED_PASS, True),
         (Verdict.NOT_PROVIDED, Verdict.NOT_PROVIDED, True),
         (Verdict.VACUOUS, Verdict.VACUOUS, True),
+        (Verdict.NOTE, Verdict.UNEXPECTED_PASS, True),
     ],
 )
 def test_known_failures_are_strict(verdict, becomes, stale):

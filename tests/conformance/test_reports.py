@@ -113,8 +113,8 @@ def test_compare_writes_the_page(written, tmp_path, capsys):
     [
         (None, "cannot be read: No such file or directory"),
         ("{", "is not JSON"),
-        ("[]", "is no report of schema 1"),
-        ('{"schema": 99}', "is no report of schema 1"),
+        ("[]", "is no report of schema 2"),
+        ('{"schema": 99}', "is no report of schema 2"),
     ],
 )
 def test_compare_refuses_other_files_in_one_sentence(written, tmp_path, capsys, content, sentence):
