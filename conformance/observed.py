@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.protocol import ROLES, Array, Arrays, NotProvided
+from conformance.protocol import ROLES, WHOLE_MODELS, Array, Arrays, NotProvided
 
 
 class Observed:
@@ -23,14 +23,15 @@ class Observed:
         self.name = str(getattr(impl, "name", type(impl).__name__))
         self.attributes: dict[str, dict[str, Any]] = {}
 
-    def build(self, role: str, config: Mapping[str, Any]) -> ObservedSubject:
-        """A subject for `role`; `config` reaches the implementation complete. Raises NotProvided."""
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        """A subject for `role`; `config` reaches the implementation complete. A whole model comes as it is: there is far
+        more to it than outputs. Raises NotProvided."""
         subject = self.impl.build(role, ROLES[role].settings(config))
         if subject is None:
             raise NotProvided(f"{self.name} has no {role}")
         attributes = dict(getattr(subject, "attributes", None) or {})
         self.attributes.setdefault(role, {}).update(attributes)
-        return ObservedSubject(role, subject, attributes)
+        return subject if role in WHOLE_MODELS else ObservedSubject(role, subject, attributes)
 
 
 class ObservedSubject:

@@ -481,5 +481,52 @@ ROLES: dict[str, Role] = {
             {"out": "(B, T, vocab) logits", "cache_bytes": "() bytes held by keys and values after the last call"},
             shapes.decoder_lm,
         ),
+        # whole models as they run, by behaviour: `conformance.adapters.whole.model` says what their subjects offer
+        Role("model", "Any whole model, at its own sizes and with its own parameters.", {}, {"**inputs": "its example()"}),
+        Role(
+            "language_model",
+            "Token ids to the logits of each position's next token, in any design.",
+            {},
+            {"ids": "(B, T) int", "padding": "(B, T) bool, True = real; optional", "labels": "(B, T) int; optional"},
+            {"out": "(B, T, V) logits", "loss": "()"},
+        ),
+        Role(
+            "masked_language_model",
+            "Token ids to logits of the masked tokens; every token sees every other.",
+            {},
+            {"ids": "(B, T) int", "padding": "(B, T) bool, True = real; optional", "labels": "(B, T) int; optional"},
+            {"out": "(B, T, V) logits", "loss": "()"},
+        ),
+        Role(
+            "sequence_to_sequence",
+            "A source and a target to the logits of the target's next tokens.",
+            {},
+            {"src": "(B, Ts) int", "tgt": "(B, Tt) int", "src_padding, tgt_padding": "bool, True = real; optional"},
+            {"out": "(B, Tt, V) logits"},
+        ),
+        Role(
+            "encoder_model",
+            "Token ids or numbers to a vector for each position.",
+            {},
+            {"ids or x": "(B, T) int, or numbers", "padding": "(B, T) bool, True = real; optional"},
+            {"out": "(B, T, d)"},
+        ),
+        Role(
+            "classifier",
+            "Token ids or numbers to the scores of classes.",
+            {},
+            {"ids or x": "(B, T) int, or numbers", "padding": "(B, T) bool, True = real; optional"},
+            {"out": "(B, C)"},
+        ),
     )
 }
+
+WHOLE_MODELS = (
+    "model",
+    "language_model",
+    "masked_language_model",
+    "sequence_to_sequence",
+    "encoder_model",
+    "classifier",
+)
+"""The roles of whole models as they run: their subjects are `conformance.adapters.whole.model.WholeModel`."""

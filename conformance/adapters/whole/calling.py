@@ -88,7 +88,10 @@ class Calling:
         given = {one.parameter: turned[one.meaning] for one in self.inputs}
         for parameter, make in self.fixed.items():
             given[parameter] = make(inputs)
+        padded = any("padding" in name for name in inputs)
         for mask in self.masks:
+            if mask.when_padded and not padded:
+                continue
             given[mask.parameter] = mask.make(inputs if not mask.own else turned_inputs)
         for meaning in ("labels", "types", "positions"):
             parameter = getattr(self, meaning)

@@ -16,7 +16,7 @@ from torch import nn
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling
 
-KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder", "classifier")
+KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
 
 _CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
@@ -30,11 +30,11 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         return "sequence_to_sequence", [Fact("kind", "sequence to sequence", "it embeds two sequences of tokens")]
     if not calling.main.vocab:
         per_position = calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
-        kind = "encoder" if per_position else "classifier"
-        return kind, [Fact("kind", kind, f"numbers in, {calling.layout} out")]
+        kind = "encoder_model" if per_position else "classifier"
+        return kind, [Fact("kind", kind.replace("_", " "), f"numbers in, {calling.layout} out")]
     if calling.outputs != calling.main.vocab:
-        kind = "classifier" if calling.layout in ("(B, V)", "(B, 1, V)", "(V)") else "encoder"
-        return kind, [Fact("kind", kind, f"token ids in, {calling.layout} out with {calling.outputs} numbers")]
+        kind = "classifier" if calling.layout in ("(B, V)", "(B, 1, V)", "(V)") else "encoder_model"
+        return kind, [Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += list(_built(module))
     chosen = _stronger(causal, two_way)

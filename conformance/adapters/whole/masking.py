@@ -29,7 +29,8 @@ class Mask:
     """How one mask parameter is filled from the inputs (data and paddings by meaning). how: in words.
 
     own: made by a function of the user's file. square: it says for each query which keys it sees. encoding, axes:
-    of one that follows a convention.
+    of one that follows a convention. keys: the input whose tokens it hides. padding: whether it can say which are
+    real. when_padded: it is left out where no padding is given.
     """
 
     parameter: str
@@ -39,6 +40,9 @@ class Mask:
     square: bool = False
     encoding: str = ""
     axes: int = 0
+    keys: str = ""
+    padding: bool = True
+    when_padded: bool = False
 
 
 def real_tokens(inputs: Inputs, keys: str) -> Tensor:
@@ -84,11 +88,12 @@ def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None =
         def make(inputs: Inputs, cut: Any = cut, encoding: str = encoding) -> Tensor:
             return ENCODINGS[encoding](cut(visible(inputs, keys, queries, causal)))
 
-        yield Mask(parameter, make, f"{encoding}, {shape}", False, 2 not in fixed, encoding, shape.count(",") + 1)
+        how, axes, per_row = f"{encoding}, {shape}", shape.count(",") + 1, 0 not in fixed
+        yield Mask(parameter, make, how, False, 2 not in fixed, encoding, axes, keys, per_row)
 
 
 def none(parameter: str) -> Mask:
-    return Mask(parameter, lambda inputs: None, "None")
+    return Mask(parameter, lambda inputs: None, "None", padding=False)
 
 
 # --- the user's own functions ---------------------------------------------------------------------

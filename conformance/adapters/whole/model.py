@@ -12,19 +12,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, quiet_evaluation
 from conformance.adapters.whole.kinds import KINDS, kind_of
-from conformance.adapters.whole.making import Made
-from conformance.adapters.whole.masking import choices
+from conformance.adapters.whole.language import LanguageProbes
+from conformance.adapters.whole.masking import Mask, by_convention, choices
+from conformance.adapters.whole.probes import Probes
 from conformance.protocol import Array, Arrays, NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.making import Made
 
 LARGE = 50_000_000
 """Above so many parameters a model gets only the claims that need forward passes."""
@@ -45,7 +51,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 @dataclass
-class WholeModel:
+class WholeModel(Probes, LanguageProbes):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 
     Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",
@@ -70,6 +76,15 @@ class WholeModel:
     @property
     def dtype(self) -> np.dtype:
         return np.dtype(str(self.torch_dtype).removeprefix("torch.")) if self.torch_dtype != torch.bfloat16 else np.dtype("float32")
+
+    @cached_property
+    def noise(self) -> float:
+        """How far two ways to compute the same may lie apart, relative to the largest output: float32's rounding where
+        the model casts to it by itself, whatever its parameters are."""
+        narrow = _Narrow()
+        with quiet_evaluation(self.module), narrow:
+            self.run(self.example())
+        return 1e-9 if self.torch_dtype is torch.float64 and not narrow.seen else 5e-5
 
     @property
     def positions(self) -> bool:
@@ -221,17 +236,35 @@ class WholeModel:
         return ""
 
     def made_at(self, path: str) -> str:
-        """file:line where the attribute at `path` is assigned, or the place of the class that holds it."""
-        holder_path, _, name = path.rpartition(".")
-        while name.isdigit():
-            holder_path, _, name = holder_path.rpartition(".")
-        holder = self.module.get_submodule(holder_path) if holder_path else self.module
-        with suppress(OSError, TypeError):
-            lines, start = inspect.getsourcelines(type(holder))
-            for number, line in enumerate(lines):
-                if f"self.{name}" in line or f'"{name}"' in line or f"'{name}'" in line:
-                    return f"{inspect.getsourcefile(type(holder))}:{start + number}"
-        return self.place(holder_path)
+        """file:line of the user's where the part, parameter or buffer at `path` is assigned; else of the class that
+        holds it."""
+        holders = [""]
+        for name in path.split("."):
+            holders.append(f"{holders[-1]}.{name}".lstrip("."))
+        for holder_path in reversed(holders[:-1]):
+            holder = self.module.get_submodule(holder_path) if holder_path else self.module
+            name = path.removeprefix(holder_path).lstrip(".").partition(".")[0]
+            if type(holder).__module__.startswith("torch.") or name.isdigit():
+                continue
+            with suppress(OSError, TypeError):
+                lines, start = inspect.getsourcelines(type(holder))
+                for number, line in enumerate(lines):
+                    if f"self.{name}" in line or f'"{name}"' in line or f"'{name}'" in line:
+                        return f"{inspect.getsourcefile(type(holder))}:{start + number}"
+                return f"{inspect.getsourcefile(type(holder))}:{start}"
+        return self.place()
+
+
+class _Narrow(TorchDispatchMode):
+    """Whether an operation gave numbers narrower than float64."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for one in tensors_in(result):
+            self.seen = self.seen or (one.is_floating_point() and one.numel() > 1 and one.dtype is not torch.float64)
+        return result
 
 
 @contextmanager
@@ -255,7 +288,7 @@ def whole_model(made: Made, kind: str = "") -> WholeModel:
     evidence: list[Fact] = []
     if kind not in KINDS:
         kind, evidence = kind_of(module, calling)
-    calling = with_masks(module, calling, kind)
+    calling = with_padding_mask(module, with_masks(module, calling, kind))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence])
     subject = _in_double(subject)
     subject.pad_id = pad_of(subject)
@@ -289,6 +322,52 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
             except Exception:
                 continue
     return calling
+
+
+def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
+    """The calling with the optional masks that say which tokens are real: in the convention that their name documents,
+    else in the first that hides a token."""
+    added = []
+    filled = {mask.parameter for mask in calling.masks}
+    with quiet_evaluation(module):
+        for parameter in calling.optional_masks:
+            if parameter in filled:
+                continue
+            offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
+            fit = [mask for mask in offered if _hides_padding(module, calling, mask)]
+            if len({mask.encoding for mask in offered}) == 1 and not fit:
+                fit = offered[:1]
+            added += [replace(mask, when_padded=True) for mask in fit[:1]]
+    how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in added)
+    facts = (*calling.facts, Fact("padding", how, "it hides so")) if added else calling.facts
+    return replace(calling, masks=(*calling.masks, *added), facts=facts)
+
+
+def _hides_padding(module: nn.Module, calling: Calling, mask: Mask) -> bool:
+    """Whether the mask hides the second token of its input, and does not hide the others."""
+    data = first_data(calling, calling.main.length or T)
+    keys, main = mask.keys, calling.main.meaning
+    if data[keys].ndim != 2:
+        return False
+    real = torch.ones(data[keys].shape, dtype=torch.bool)
+    real[:, 1] = False
+    padded = {**data, "padding" if keys in ("ids", "x") else f"{keys}_padding": real}
+    candidate = replace(calling, masks=(*calling.masks, mask))
+
+    def moved(at: int) -> dict[str, torch.Tensor]:
+        changed = {**padded, keys: data[keys].clone()}
+        changed[keys][:, at] = changed[keys][:, at] % 2 + 1
+        return changed
+
+    try:
+        before, hidden, shown = (candidate(module, x)["out"] for x in (padded, moved(1), moved(0)))
+    except Exception:
+        return False
+    if keys == main and before.ndim == 3 and before.shape[1] == real.shape[1]:
+        before, hidden, shown = (torch.cat([x[:, :1], x[:, 2:]], 1) for x in (before, hidden, shown))
+    scale = float(before.abs().max() + 1e-9)
+    leak, seen = float((hidden - before).abs().max()), float((shown - before).abs().max())
+    return leak <= 1e-5 * scale < seen
 
 
 def _is_causal(module: nn.Module, calling: Calling) -> bool:

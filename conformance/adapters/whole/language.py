@@ -1,0 +1,124 @@
+"""What a running model says and shows about tokens: what is padding, which labels are ignored, what is tied, whether it
+learns, and which lines of the user's files do it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+_PAD_MASK = re.compile(r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I)
+_TIES = re.compile(r"(\w[\w.\[\]]*)\.(weight|embedding)\s*=\s*(\w[\w.\[\]]*)\.(weight)\b")
+RATES = (0.3, 0.03, 0.003)
+
+
+class LanguageProbes:
+    """The experiments, as methods of `WholeModel`."""
+
+    def sources(self: WholeModel) -> Iterator[tuple[type, str, str, int]]:  # type: ignore[misc]
+        """Class, source, file and first line of every class of the user's that the model is made of."""
+        for cls in dict.fromkeys(base for part in self.module.modules() for base in type(part).__mro__[:3]):
+            if cls.__module__.split(".")[0] in ("torch", "builtins"):
+                continue
+            with suppress(OSError, TypeError):
+                lines, start = inspect.getsourcelines(cls)
+                yield cls, "".join(lines), str(inspect.getsourcefile(cls)), start
+
+    def line_of(self: WholeModel, pattern: str) -> str:  # type: ignore[misc]
+        """file:line of the first line of the user's classes that the pattern is found in."""
+        for _, source, file, start in self.sources():
+            for number, line in enumerate(source.splitlines()):
+                if re.search(pattern, line):
+                    return f"{file}:{start + number}"
+        return ""
+
+    def attention_place(self: WholeModel) -> str:  # type: ignore[misc]
+        """file:line where attention takes its softmax."""
+        return self.line_of(r"softmax|scaled_dot_product_attention|MultiheadAttention\(|nn\.Transformer\w*\(")
+
+    def normalises_over_batches(self: WholeModel) -> bool:  # type: ignore[misc]
+        return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
+
+    def ignored_label(self: WholeModel) -> int | None:  # type: ignore[misc]
+        """The label that its loss ignores: what its code says, -100 where it says nothing and accepts it."""
+        for _, source, _, _ in self.sources():
+            found = re.search(r"ignore_index\s*=\s*(-?\d+)", source)
+            if found:
+                return int(found.group(1))
+            if re.search(r"ignore_index\s*=\s*[\w.]*pad", source) and self.pad_id is not None:
+                return self.pad_id
+        return -100 if self.line_of(r"cross_entropy|CrossEntropyLoss|nll_loss|NLLLoss") else None
+
+    def padding_of(self: WholeModel, name: str) -> str | None:  # type: ignore[misc]
+        """How an input's padding is told: by a "mask" of the caller, by the "token" itself, or not at all (None)."""
+        masks = [mask for mask in self.calling.masks if mask.keys in (name, "")]
+        if any(mask.padding and not mask.own for mask in masks):
+            return "mask"
+        if self.pad_id is None:
+            return None
+        if any(mask.own for mask in masks):
+            return "token"
+        says = any(_PAD_MASK.search(source) for _, source, _, _ in self.sources())
+        return "token" if says else None
+
+    def learns(self: WholeModel, length: int) -> tuple[float, float]:  # type: ignore[misc]
+        """The cross-entropy of the next token on one batch, before and after 5 steps at the best of three rates."""
+        inputs = self.example(4, length, seed=30)
+        best, before = float("inf"), float("nan")
+        for rate in RATES:
+            other = self.twin()
+            optimizer = torch.optim.SGD([p for p in other.module.parameters() if p.requires_grad], lr=rate)
+            given = other.tensors(inputs)
+            for step in range(6):
+                with other.mode(False), torch.enable_grad():
+                    logits = other.run(inputs)["out"]
+                    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).double(), given["ids"][:, 1:].flatten())
+                if step == 0:
+                    before = float(loss)
+                optimizer.zero_grad()
+                if not loss.requires_grad:
+                    return float(loss), float(loss)
+                loss.backward()
+                nn.utils.clip_grad_norm_(other.module.parameters(), 1.0)
+                optimizer.step()
+            best = min(best, float(loss))
+        return before, best
+
+    def says_tied(self: WholeModel) -> tuple[str, bool] | None:  # type: ignore[misc]
+        """Where the code ties two weights, and whether they are one tensor; None where it does not, or under an option
+        that is off."""
+        for part in self.module.modules():
+            cls = type(part)
+            with suppress(OSError, TypeError):
+                lines, start = inspect.getsourcelines(cls)
+                for number, line in enumerate(lines):
+                    found = _TIES.search(line.split("#")[0])
+                    if not found or not found.group(1).startswith("self."):
+                        continue
+                    conditional = len(line) - len(line.lstrip()) > 8
+                    one, other = (_attribute(part, text) for text in (f"{found[1]}.{found[2]}", f"{found[3]}.{found[4]}"))
+                    if one is None or other is None or one.shape != other.shape:
+                        continue
+                    if conditional and one is not other:
+                        continue  # perhaps an option that is off
+                    return f"{inspect.getsourcefile(cls)}:{start + number}", one is other
+        return None
+
+
+def _attribute(part: nn.Module, text: str) -> torch.Tensor | None:
+    """What "self.a.b[0].weight" is on the part; None when it is nothing."""
+    value: object = part
+    for name in re.findall(r"\w+", text.removeprefix("self")):
+        value = value[int(name)] if name.isdigit() else getattr(value, name, None)  # type: ignore[index]
+        if value is None:
+            return None
+    return value if isinstance(value, torch.Tensor) else None

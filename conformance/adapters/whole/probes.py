@@ -1,0 +1,261 @@
+"""Experiments on a running model that need more than its answers: what drops, what gets a gradient, what is forgotten."""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from conformance.adapters.torch_subject import to_array
+from conformance.protocol import Arrays, NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+_POSITIONS = re.compile(r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative")
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """One dropout that acted. rate: its probability, None when unknown; what: in words; place: file:line."""
+
+    rate: float | None
+    what: str
+    place: str
+
+
+class _Dropouts(TorchFunctionMode):
+    """Records every call of a dropout function that drops something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Dropped] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        rate: float | None = None
+        if name in ("dropout", "alpha_dropout", "feature_dropout", "dropout_", "dropout1d", "dropout2d"):
+            rate = _argument(args, kwargs, 1, "p", 0.5)
+            acts = bool(_argument(args, kwargs, 2, "training", True))
+        elif name == "scaled_dot_product_attention":
+            rate = _argument(args, kwargs, 4, "dropout_p", 0.0)
+            acts = True
+        elif name in ("bernoulli", "bernoulli_"):
+            rate, acts = None, True
+        else:
+            return func(*args, **kwargs)
+        if acts and (rate is None or rate > 0):
+            self.seen.append(Dropped(rate, f"{name} of {rate:g}" if rate is not None else name, user_line()))
+        return func(*args, **kwargs)
+
+
+def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], at: int, name: str, default: Any) -> Any:
+    return kwargs.get(name, args[at] if len(args) > at else default)
+
+
+def user_line() -> str:
+    """file:line of the innermost frame that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not any(part in name for part in ("/torch/", "/conformance/adapters/", "/conformance/checks/", "<")):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+class Probes:
+    """The experiments, as methods of `WholeModel`."""
+
+    def active_dropouts(self: WholeModel, training: bool) -> list[Dropped]:  # type: ignore[misc]
+        """Which dropouts drop something in this mode."""
+        with self.mode(training), torch.no_grad(), _Dropouts() as seen:
+            self.run(self.example())
+        return seen.seen
+
+    def dropout_rates(self: WholeModel) -> list[tuple[str, float]]:  # type: ignore[misc]
+        """The path and rate of every dropout module."""
+        kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+        return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, kinds)]
+
+    def excused_parameters(self: WholeModel, wanted: list[str]) -> set[str]:  # type: ignore[misc]
+        """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows that
+        were not looked up, experts that no token chose, poolers and heads beside the answer."""
+        if not wanted:
+            return set()
+        excused = {name for name in wanted if _is_key_bias(name)}
+        called = self.called_paths()
+        experts = re.compile(r"expert")
+        others = self.other_outputs_reach()
+        for name in wanted:
+            path = name.rpartition(".")[0]
+            parents = [".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)]
+            routed = any(experts.search(parent) for parent in parents)
+            siblings_run = routed and any(experts.search(c) for c in called)
+            if siblings_run or name in others or re.search(r"mask_token|mask_emb", name):
+                excused.add(name)
+        return excused
+
+    def other_outputs_reach(self: WholeModel) -> set[str]:  # type: ignore[misc]
+        """Parameters that some output beside the answer depends on: a pooler, a second head, an auxiliary loss."""
+        from conformance.adapters.inference.calls import tensors_in
+
+        self.module.zero_grad(set_to_none=True)
+        inputs = self.example(batch=4)
+        if self.calling.labels:
+            inputs["labels"] = next(iter(inputs.values()))
+        with self.mode(False), torch.enable_grad(), suppress(Exception):
+            result = self.run(inputs)["result"]
+            parts = [t for t in tensors_in(result) if t.is_floating_point() and t.requires_grad]
+            sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()  # type: ignore[union-attr]
+        found = {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
+        self.module.zero_grad(set_to_none=True)
+        return found
+
+    def called_paths(self: WholeModel) -> list[str]:  # type: ignore[misc]
+        """The paths of the parts that run, in the order in which they are called."""
+        called: list[str] = []
+        hooks = [
+            part.register_forward_pre_hook(lambda *_, path=path: called.append(path))
+            for path, part in self.module.named_modules()
+        ]
+        try:
+            with self.mode(False), torch.no_grad():
+                self.run(self.example())
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return called
+
+    def worst_gradient(self: WholeModel, inputs: Arrays) -> tuple[str, float, float, float]:  # type: ignore[misc]
+        """Of all parameters the one whose slope along a random direction differs most from its gradient: its name, the
+        error that differences allow, the slope, and the gradient's."""
+        generator = torch.Generator().manual_seed(12)
+        with torch.no_grad(), self.mode(False):
+            answer = self.run(inputs)["out"]
+            weight = torch.randn(answer.shape, generator=generator, dtype=torch.float64)
+        gradients = self.gradients(inputs, to_array(weight))
+        directions = {
+            name: torch.randn(p.shape, generator=generator, dtype=torch.float64) * max(float(p.detach().double().std(correction=0)), 1e-2)
+            for name, p in self.module.named_parameters()
+            if p.requires_grad
+        }
+
+        def slope(names: list[str], step: float) -> float:
+            parameters = dict(self.module.named_parameters())
+            ends = []
+            for sign in (1.0, -1.0):
+                with torch.no_grad(), self.mode(False):
+                    for name in names:
+                        parameters[name].add_(directions[name].to(parameters[name].dtype), alpha=sign * step)
+                    ends.append(float((self.run(inputs)["out"].double() * weight).sum()))
+                    for name in names:
+                        parameters[name].sub_(directions[name].to(parameters[name].dtype), alpha=sign * step)
+            return (ends[0] - ends[1]) / (2 * step)
+
+        def of_gradient(names: list[str]) -> float:
+            return sum(float((gradients[n] * to_array(directions[n])).sum()) for n in names if gradients[n] is not None)  # type: ignore[operator]
+
+        def differs(names: list[str]) -> tuple[bool, float, float, float]:
+            step = 1e-5
+            coarse, fine, told = slope(names, 2 * step), slope(names, step), of_gradient(names)
+            kink = 3 * abs(coarse - fine) + 1e-7 * (abs(fine) + float((answer.double() * weight).abs().sum()) * 1e-4)
+            return abs(fine - told) > max(1e-4 * abs(fine), kink), kink, fine, told
+
+        everything = list(directions)
+        wrong, error, expected, got = differs(everything)
+        if not wrong:
+            return everything[0], error, expected, got
+        for name in everything:
+            wrong, error, expected, got = differs([name])
+            if wrong:
+                return name, error, expected, got
+        return everything[0], abs(expected - got), expected, got
+
+    def idle_buffers(self: WholeModel) -> list[str] | None:  # type: ignore[misc]
+        """Parts all of whose tables of numbers change nothing; None when there are no tables. Triangles are masks,
+        zeros are caches, and one table may be made from another of the same part."""
+        groups: dict[str, list[str]] = {}
+        for name, buffer in self.module.named_buffers():
+            numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
+            if numbers and bool((buffer != 0).any()) and not _is_mask(buffer):
+                groups.setdefault(name.rpartition(".")[0], []).append(name)
+        if not groups:
+            return None
+        inputs = self.example(length=min(self.longest or 6, 6))
+        before = self(**inputs)["out"]
+        idle = []
+        for names in groups.values():
+            other = self.twin()
+            buffers = dict(other.module.named_buffers())
+            with torch.no_grad():
+                for name in names:
+                    noise = torch.randn(buffers[name].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+                    buffers[name].add_(noise.to(buffers[name].dtype))
+            if np.array_equal(before, other(**inputs)["out"]):
+                idle.append(names[0])
+        return idle
+
+    def position_parts(self: WholeModel) -> list[str]:  # type: ignore[misc]
+        """The paths of what is called after positions: parameters, buffers and parts."""
+        stored = [n for n, _ in (*self.module.named_parameters(), *self.module.named_buffers())]
+        parts = [path for path, part in self.module.named_modules() if path and _POSITIONS.search(type(part).__name__.lower())]
+        return [*parts, *(name for name in stored if _POSITIONS.search(name.lower()))]
+
+    def load_state_of(self: WholeModel, other: WholeModel) -> list[str]:  # type: ignore[misc]
+        """Load another model's state dict; the names of tensors that differ all the same."""
+        self.module.load_state_dict(copy.deepcopy(other.module.state_dict()))
+        return [
+            name
+            for name, mine in _plain_tensors(self.module)
+            if (theirs := dict(_plain_tensors(other.module)).get(name)) is not None and not torch.equal(mine, theirs)
+        ]
+
+    def changed_inputs(self: WholeModel, inputs: Arrays) -> list[str]:  # type: ignore[misc]
+        """The inputs that a call changes in place."""
+        given = self.tensors(inputs)
+        before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
+        with self.mode(False), torch.no_grad():
+            self.calling(self.module, given)
+        return [name for name, value in before.items() if not torch.equal(value, given[name])]
+
+    def in_precision(self: WholeModel, name: str) -> WholeModel:  # type: ignore[misc]
+        """A copy that computes in "float32", "bfloat16", ..."""
+        return self.twin(getattr(torch, name))
+
+
+def _is_key_bias(name: str) -> bool:
+    """Biases of keys add the same to all scores of a query."""
+    parts = name.lower().split(".")
+    owner = parts[-2] if len(parts) > 1 else ""
+    return parts[-1].endswith("bias") and bool(re.search(r"(^|_)k(ey)?s?(_|$)|^wk$|^w_k$|k_?proj|key|to_k", owner))
+
+
+def _is_mask(buffer: Tensor) -> bool:
+    """Whether it has two values at most, or is a triangle of a fill value: a mask."""
+    return buffer.unique().numel() <= 2
+
+
+def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that parts hold as plain attributes, in lists too."""
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name.startswith("_"):
+                continue
+            held = value if isinstance(value, (list, tuple)) else [value]
+            for item in held:
+                if isinstance(item, Tensor):
+                    yield f"{path}.{name}".lstrip("."), item
+                elif isinstance(item, nn.Module) and item not in list(part.children()):
+                    for inner, tensor in item.named_parameters():
+                        yield f"{path}.{name}.{inner}".lstrip("."), tensor

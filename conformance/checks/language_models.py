@@ -1,0 +1,324 @@
+"""Checks of language models, from token ids to the logits of the next token, in any design."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.check import check
+from conformance.checks.whole_models import distance, equal
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, close, note, true
+from conformance.protocol import Array, NotProvided
+from conformance.reference.training import cross_entropy
+
+LENGTH = 7
+
+
+def changes(subject: Any, inputs: dict[str, Array], name: str) -> Array:
+    """How much each answer changes with each token of an input, relative to the largest: ``(T of input, T of answer)``.
+
+    The larger of two changes counts, so that one by chance without effect does not hide it.
+    """
+    before = subject(**inputs)["out"]
+    scale = max(float(np.abs(before).max()), 1e-9)
+    length = inputs[name].shape[1]
+    found = np.zeros((length, before.shape[1] if before.ndim == 3 else 1))
+    for at in range(length):
+        for seed in (20, 21):
+            other = subject.example(len(inputs[name]), **{name: length}, length=length, seed=seed)[name]
+            moved = {**inputs, name: inputs[name].copy()}
+            moved[name][:, at] = np.where(other[:, at] == inputs[name][:, at], other[:, at - 1], other[:, at])
+            after = subject(**moved)["out"]
+            if after.shape != before.shape:
+                raise NotProvided("its answer changes its shape with the tokens")
+            moved_by = np.abs(after - before)
+            found[at] = np.maximum(found[at], np.nan_to_num(moved_by, nan=np.inf).max((0, -1)) / scale)
+    return found
+
+
+def usable_length(subject: Any) -> int:
+    return subject.calling.main.length or min(LENGTH, subject.longest or LENGTH)
+
+
+@check("language-model-is-causal", roles=("language_model",))
+def is_causal(impl: Any, draw: Draw) -> Evidence:
+    """No token changes the logits of an earlier position."""
+    subject = impl.build("language_model", {})
+    if subject.last_only:
+        raise NotProvided("it answers for the last position only, which sees all")
+    length = usable_length(subject)
+    if length < 2:
+        raise NotProvided("it takes one token only")
+    found = changes(subject, subject.example(2, length, seed=12), "ids")
+    ahead = np.tril(found, -1)  # row: the token that changes; column: the answer before it
+    worst = np.unravel_index(int(ahead.argmax()), ahead.shape)
+    draw.bites((np.diag(found) > subject.noise).any(), "a token changes its own answer")
+    evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
+    return evidence.saying(
+        diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, which is before it.",
+        place=subject.attention_place() or subject.place(),
+        mend="hide later keys before the softmax (a causal mask)",
+        pictures={
+            "expected: which token (column) may change which answer (row)": np.tri(length),
+            "got": (found.T > 10 * subject.noise).astype(float),
+        },
+    )
+
+
+@check("language-model-is-causal-in-training", roles=("language_model",))
+def is_causal_in_training(impl: Any, draw: Draw) -> Evidence:
+    """In training mode, too, no token changes the logits of an earlier position."""
+    subject = impl.build("language_model", {})
+    if subject.last_only and not subject.calling.labels:
+        raise NotProvided("it answers for the last position only, which sees all")
+    if subject.normalises_over_batches():
+        raise NotProvided("batch statistics of training see all tokens")
+    length = usable_length(subject)
+    inputs = subject.example(2, length, seed=12)
+    other = {**inputs, "ids": inputs["ids"].copy()}
+    other["ids"][:, -1] = subject.example(2, length, seed=13)["ids"][:, 0]
+    if subject.calling.labels:
+        inputs["labels"] = other["labels"] = inputs["ids"]
+    before, after = (subject.in_training(3, **x)["out"] for x in (inputs, other))
+    if before.ndim < 3 or before.shape[1] != length:
+        raise NotProvided("its answer in training mode has no row for each position")
+    return close(
+        "change of earlier logits by the last token, in training mode",
+        after[:, :-1],
+        before[:, :-1],
+        10 * subject.noise * float(np.abs(before).max()),
+        "rounding",
+    ).saying(
+        diagnosis="In training mode the model sees the future: the last token changes earlier logits.",
+        place=subject.attention_place() or subject.place(),
+        mend="hide later keys in training mode, too",
+    )
+
+
+@check("language-model-sees-every-earlier-token", roles=("language_model",))
+def sees_every_earlier_token(impl: Any, draw: Draw) -> Evidence:
+    """Every earlier token reaches every later position."""
+    subject = impl.build("language_model", {})
+    length = usable_length(subject)
+    inputs = subject.example(2, length, seed=14)
+    found = changes(subject, inputs, "ids")
+    seen = found > 0 if subject.noise < 1e-8 else found > subject.noise
+    if subject.last_only:
+        missed = [(at, length - 1) for at in range(length) if not seen[at, 0]]
+    else:
+        missed = [(at, row) for row in range(length) for at in range(row + 1) if not seen[at, row]]
+    if not missed:
+        return true("every earlier token changes every later answer", True)
+    if not subject.last_only and all(
+        seen[at, row] == seen[at - 1, row - 1] for row in range(1, length) for at in range(1, row + 1)
+    ) and seen[0, 0]:
+        width = int(seen[:, -1].sum())
+        return note("each position sees a window of tokens", f"window {width}")
+    at, row = missed[0]
+    return true("every earlier token changes every later answer", False, got=f"token {at} does not reach position {row}").saying(
+        diagnosis=f"Token {at} does not reach the logits of position {row}, which comes after it.",
+        place=subject.attention_place() or subject.place(),
+        pictures={"expected": np.tri(length), "got": seen.T.astype(float)} if not subject.last_only else None,
+    )
+
+
+@check("language-model-prefix-has-the-same-logits", roles=("language_model",))
+def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
+    """The logits of a prefix are the prefix of the logits."""
+    subject = impl.build("language_model", {})
+    if subject.last_only or not subject.free_length:
+        raise NotProvided("it answers for one length, or the last position, only")
+    length = usable_length(subject)
+    inputs = subject.example(2, length, seed=15)
+    whole = subject(**inputs)["out"]
+    parts = []
+    for cut in range(1, length):
+        short = subject(ids=inputs["ids"][:, :cut])["out"]
+        parts.append(equal(f"logits of the first {cut} tokens", subject, short, whole[:, :cut]))
+    return all_of(*parts).saying(
+        diagnosis="The logits of a prefix change when words follow it, or with its length.",
+        place=subject.attention_place() or subject.place(),
+    )
+
+
+@check("language-model-gives-logits", roles=("language_model",))
+def gives_logits(impl: Any, draw: Draw) -> Evidence:
+    """What it returns are logits, not probabilities: a cross-entropy takes the softmax itself."""
+    subject = impl.build("language_model", {})
+    out = subject(**subject.example(2, usable_length(subject), seed=16))["out"]
+    probable = bool((out >= 0).all() and np.abs(out.sum(-1) - 1).max() < 1e-5)
+    if probable and not subject.calling.labels:
+        return note("it returns probabilities; a cross-entropy of them would take the softmax twice", "rows sum to one")
+    return true("its rows are no probabilities", not probable, got="rows of positive numbers that sum to one").saying(
+        diagnosis="The model returns probabilities where a cross-entropy expects logits: the softmax is taken twice.",
+        place=subject.place(),
+        mend="return the head's output without softmax",
+    )
+
+
+@check("language-model-loss-is-the-cross-entropy-of-its-logits", roles=("language_model",))
+def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
+    """The loss that it returns is the cross-entropy of its own logits, with the labels shifted once at most."""
+    subject = impl.build("language_model", {})
+    if not subject.calling.labels:
+        raise NotProvided("it returns no loss")
+    inputs = subject.example(3, usable_length(subject), seed=17)
+    labels = subject.example(3, usable_length(subject), seed=18)["ids"]
+    found = subject(**inputs, labels=labels)
+    if "loss" not in found or "out" not in found:
+        raise NotProvided("it returns no loss beside its logits")
+    logits, loss = found["out"], float(found["loss"])
+    if logits.ndim < 3:
+        raise NotProvided("beside the loss it returns no logits for each position")
+
+    def entropy(shift: int) -> float:
+        length = logits.shape[1]
+        rows = logits[:, : length - shift] if shift >= 0 else logits[:, -shift:]
+        wanted = labels[:, shift:] if shift >= 0 else labels[:, : length + shift]
+        return float(cross_entropy(rows.reshape(-1, rows.shape[-1]), wanted.reshape(-1)))
+
+    shifts = {shift: entropy(shift) for shift in (0, 1, 2, 3, -1)}
+    fits = [shift for shift, value in shifts.items() if abs(value - loss) <= 1e-5 * max(1.0, abs(value)) + subject.noise]
+    if any(shift in (0, 1) for shift in fits):
+        shift = min(fits, key=abs)
+        return true("the loss", True, got=f"labels are shifted {shift} times inside")
+    if fits:
+        return true("the loss", False, expected=f"{shifts[1]:.6g} (shifted once) or {shifts[0]:.6g} (by its caller)", got=f"{loss:.6g}").saying(
+            diagnosis=f"Labels are shifted by {fits[0]}: each position is taught a token that is not the next one.",
+            place=subject.line_of("cross_entropy") or subject.place(),
+            mend="shift once: logits[:, :-1] against labels[:, 1:]",
+        )
+    probabilities = _softmax(logits)
+    twice = float(cross_entropy(probabilities.reshape(-1, logits.shape[-1]), labels.reshape(-1)))
+    if abs(twice - loss) < 1e-6 * abs(twice):
+        return true("the loss", False, expected=f"{shifts[0]:.6g}", got=f"{loss:.6g}").saying(
+            diagnosis="The cross-entropy is given probabilities: the softmax is taken twice.",
+            place=subject.line_of("cross_entropy") or subject.place(),
+            mend="give it the logits",
+        )
+    count = labels.size
+    for name, factor in (("the sum", count), ("the sum over sentences", len(labels)), ("the mean over the batch", labels.shape[1])):
+        for value in (shifts[0], shifts[1]):
+            if abs(value * factor - loss) < 1e-4 * abs(loss):
+                return note(f"the loss is {name}, not the mean over tokens", f"{loss:.6g} = {factor} x {value:.6g}")
+    raise NotProvided(f"its loss {loss:.6g} is no plain cross-entropy ({shifts[0]:.6g}, shifted once {shifts[1]:.6g})")
+
+
+def _softmax(x: Array) -> Array:
+    weights = np.exp(x - x.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@check("language-model-loss-leaves-ignored-labels-out", roles=("language_model",))
+def loss_ignores(impl: Any, draw: Draw) -> Evidence:
+    """Labels of -100, or of its padding where it says so, are left out of the sum and of the count."""
+    subject = impl.build("language_model", {})
+    if not subject.calling.labels:
+        raise NotProvided("it returns no loss")
+    length = usable_length(subject)
+    inputs, labels = subject.example(3, length, seed=17), subject.example(3, length, seed=18)["ids"]
+    plain = subject(**inputs, labels=labels)
+    if "loss" not in plain or plain.get("out", np.zeros(0)).ndim < 3:
+        raise NotProvided("it returns no loss beside its logits")
+    index = subject.ignored_label()
+    if index is None:
+        raise NotProvided("it refuses labels that are no tokens, and says of none that it is ignored")
+    hidden = labels.copy()
+    hidden[0, length // 2 :] = index
+    found = subject(**inputs, labels=hidden)
+    logits, loss = found["out"], float(found["loss"])
+    values = {}
+    for shift in (0, 1):
+        rows, wanted = logits[:, : length - shift].reshape(-1, logits.shape[-1]), hidden[:, shift:].reshape(-1)
+        kept = wanted != index
+        each = -np.log(np.maximum(_softmax(rows)[np.arange(len(rows))[kept], wanted[kept]], 1e-300))
+        values[shift] = (float(each.mean()), float(each.sum() / len(rows)))
+    base = float(plain["loss"])
+    plain_values = [float(cross_entropy(logits[:, : length - s].reshape(-1, logits.shape[-1]), labels[:, s:].reshape(-1))) for s in (0, 1)]
+    if min(abs(base - value) for value in plain_values) > 1e-5 * max(1.0, abs(base)) + subject.noise:
+        raise NotProvided("its loss is no plain cross-entropy")
+    shift = int(np.argmin([abs(base - value) for value in plain_values]))
+    right, over_all = values[shift]
+    evidence = close("the loss with ignored labels", np.array(loss), np.array(right), 1e-5 * max(1.0, abs(right)) + subject.noise)
+    words = "they are left out of the sum, and counted in the mean" if abs(loss - over_all) < 1e-5 * abs(loss) else "they are taught"
+    return evidence.saying(
+        diagnosis=f"Ignored labels ({index}) change the loss: {words}.",
+        place=subject.line_of("cross_entropy") or subject.place(),
+        mend=f"F.cross_entropy(..., ignore_index={index})",
+    )
+
+
+@check("language-model-padding-changes-nothing", roles=("language_model",))
+def padding_changes_nothing(impl: Any, draw: Draw) -> Evidence:
+    """Padding after a sentence does not change the logits of its real tokens, where the model takes a padding mask."""
+    subject = impl.build("language_model", {})
+    return padded_equal(subject, subject.example(2, max(3, usable_length(subject) - 2), seed=19), "ids", draw)
+
+
+def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, left: int = 0) -> Evidence:
+    """The answers to real tokens, with and without two tokens of padding behind them, whatever stands there."""
+    key = "padding" if name in ("ids", "x") else f"{name}_padding"
+    how = subject.padding_of(name)
+    if how is None:
+        raise NotProvided("it takes no padding mask and says of no token that it is padding")
+    data = inputs[name]
+    batch, length = data.shape[:2]
+    real = np.ones((batch, length), bool)
+    real[0, length - 2 :] = False
+    fillers = [np.full(2, subject.pad_id)] if how == "token" else []
+    if how == "mask":
+        fillers = [subject.example(1, seed=s)[name][0, :2] for s in (22, 23)]
+    answers = []
+    for filler in fillers:
+        padded = {**inputs, name: data.copy(), key: real}
+        padded[name][0, length - 2 :] = filler
+        answers.append(subject(**padded)["out"])
+    alone = {other: value[:1] for other, value in inputs.items()}
+    alone[name] = data[:1, : length - 2]
+    short = subject(**alone)["out"] if subject.free_length else answers[-1]
+    follows = subject.positions and name == subject.calling.main.meaning
+    cut = slice(0, length - 2) if follows else slice(None)
+    parts = []
+    for answer in answers:
+        got, expected = (answer[:1, cut], short[:, cut]) if follows else (answer[:1], short)
+        parts.append(equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding"))
+        parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
+    draw.bites(True, "padding")
+    return all_of(*parts).saying(
+        diagnosis="Padding changes the answer for real tokens: it is not hidden everywhere, or it is counted.",
+        place=subject.attention_place() or subject.place(),
+        mend="hide the padding from every attention before the softmax, and leave it out of means",
+    )
+
+
+@check("language-model-learns-a-repeated-batch", roles=("language_model",))
+def learns(impl: Any, draw: Draw) -> Evidence:
+    """A few gradient steps on one batch lower its loss, for some usual rate."""
+    subject = impl.build("language_model", {})
+    if subject.last_only:
+        raise NotProvided("it answers for the last position only")
+    before, after = subject.learns(usable_length(subject))
+    return true("the loss after 5 steps is lower", after < before, expected=f"below {before:.4g}", got=f"{after:.4g}").saying(
+        diagnosis="Gradient steps on one batch do not lower its loss, at any of three rates.", place=subject.place()
+    )
+
+
+@check("language-model-tied-head-is-one-tensor", roles=("language_model",))
+def tied_head(impl: Any, draw: Draw) -> Evidence:
+    """Where the code ties the head to the embedding they are one tensor, also after loading a state dict."""
+    subject = impl.build("language_model", {})
+    said = subject.says_tied()
+    if said is None:
+        raise NotProvided("it does not tie its head to the embedding")
+    place, tied = said
+    evidence = true("head and embedding are one tensor", tied, got="two tensors").saying(
+        diagnosis="The code ties the head to the embedding, and they are two tensors: one was replaced afterwards, or copied.",
+        place=place,
+        mend="tie them last, by assigning the parameter itself",
+    )
+    return evidence
+
+
+__all__ = ["changes", "distance", "padded_equal", "usable_length"]

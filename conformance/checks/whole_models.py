@@ -1,0 +1,333 @@
+"""Checks of every whole model as it runs, whatever its design: what it repeats, forgets, uses, and refuses.
+
+The subject is `conformance.adapters.whole.model.WholeModel`, or anything that offers the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, close, note, refused, true
+from conformance.protocol import Array, Arrays, NotProvided
+
+
+def distance(one: Array, other: Array) -> float:
+    """The largest difference relative to the largest number; infinite where shapes differ or a number is not finite."""
+    if one.shape != other.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return float("inf")
+    return float(np.abs(one - other).max(initial=0.0) / max(np.abs(one).max(initial=0.0), 1e-9))
+
+
+def equal(what: str, subject: Any, got: Array, expected: Array, reason: str = "rounding of the same sums") -> Evidence:
+    """Two answers that must be the same up to rounding."""
+    return close(what, got, expected, subject.noise * max(float(np.abs(expected).max(initial=0.0)), 1e-9), reason)
+
+
+def first_rows(inputs: Arrays, row: int) -> Arrays:
+    return {name: value[row : row + 1] for name, value in inputs.items()}
+
+
+@check("model-evaluation-repeats-itself", roles=("model",))
+def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
+    """The same input gives the same answer in evaluation mode."""
+    subject = impl.build("model", {})
+    inputs = subject.example()
+    once = subject(**inputs)["out"]
+    for _ in range(2):
+        again = subject(**inputs)["out"]
+        evidence = equal("the answer to the same input again", subject, again, once)
+        if not evidence.ok:
+            drops = subject.active_dropouts(False)
+            if not drops:
+                return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
+            return evidence.saying(
+                diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): the same input gives another answer.",
+                place=drops[0].place,
+                mend="use nn.Dropout, or hand training=self.training to F.dropout",
+            )
+    return evidence
+
+
+@check("model-keeps-no-state-between-calls", roles=("model",))
+def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
+    """What was asked before does not change an answer."""
+    subject = impl.build("model", {})
+    inputs = subject.example(seed=1)
+    once = subject(**inputs)["out"]
+    others = [subject.example(seed=2), subject.example(batch=3, length=4 if subject.free_length else None, seed=3)]
+    for other in others:
+        subject(**other)
+    if subject.active_dropouts(False):
+        raise NotProvided("its answers are random in evaluation mode")
+    again = subject(**inputs)["out"]
+    return equal("the answer after other inputs", subject, again, once).saying(
+        diagnosis="An answer depends on what the model was called with before: something is kept between calls.",
+        place=subject.place(),
+    )
+
+
+@check("model-rows-of-a-batch-are-apart", roles=("model",))
+def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
+    """A sentence's answer does not depend on the other sentences of its batch."""
+    subject = impl.build("model", {})
+    inputs = subject.example(batch=3, seed=4)
+    together = subject(**inputs)["out"]
+    other = {name: value.copy() for name, value in inputs.items()}
+    for name, value in subject.example(batch=3, seed=5).items():
+        other[name][1:] = value[1:]
+    changed = subject(**other)["out"]
+    draw.bites(not np.array_equal(together[1:], changed[1:]), "the other sentences have other answers")
+    return equal("the first sentence's answer among other sentences", subject, changed[0], together[0]).saying(
+        diagnosis="Sentences of one batch see each other: other neighbours change a sentence's answer.",
+        place=subject.place(),
+    )
+
+
+@check("model-answers-one-sentence-as-in-a-batch", roles=("model",))
+def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
+    """A sentence alone gets the answer that it gets in a batch."""
+    subject = impl.build("model", {})
+    inputs = subject.example(batch=3, seed=4)
+    together = subject(**inputs)["out"]
+    parts = []
+    for row in range(3):
+        alone = subject(**first_rows(inputs, row))["out"]
+        parts.append(equal(f"sentence {row} alone", subject, alone[0], together[row]))
+    return all_of(*parts).saying(
+        diagnosis="A sentence alone gets another answer than in a batch.", place=subject.place()
+    )
+
+
+@check("model-drops-only-in-training", roles=("model",))
+def drops_in_training(impl: Any, draw: Draw) -> Evidence:
+    """A model that has dropout draws anew in training mode, and drops nothing in evaluation."""
+    subject = impl.build("model", {})
+    inputs = subject.example(batch=4)
+    rates = subject.dropout_rates()
+    if not rates:
+        raise NotProvided("it has no dropout")
+    active = subject.active_dropouts(True)
+    draw.bites(any(rate > 0 for _, rate in rates), "a dropout rate above 0")
+    path, rate = max(rates, key=lambda item: item[1])
+    first, second = (subject.in_training(seed, **inputs)["out"] for seed in (1, 2))
+    if rate > 0 and not active:
+        return true(f"dropout of {rate} acts in training mode", False, got="the same answer twice").saying(
+            diagnosis=f"{path} says dropout {rate}, and nothing is dropped in training mode.",
+            place=subject.made_at(path),
+        )
+    if rate > 0 and np.array_equal(first, second):
+        return true("two passes in training mode differ", False, got="the same answer twice").saying(
+            diagnosis="Dropout draws the same in every pass, or its result is thrown away.", place=active[0].place
+        )
+    still = subject.active_dropouts(False)
+    return true("nothing is dropped in evaluation mode", not still, got=", ".join(d.what for d in still)).saying(
+        diagnosis="Dropout is active in evaluation mode.", place=still[0].place if still else ""
+    )
+
+
+@check("model-dropout-is-what-its-option-says", roles=("model",))
+def dropout_option(impl: Any, draw: Draw) -> Evidence:
+    """dropout=0 drops nothing, and another rate reaches the dropout."""
+    subject = impl.build("model", {})
+    rate = 0.37
+    none, some = subject.fresh(2, dropout=0.0), subject.fresh(2, dropout=rate)
+    left = none.active_dropouts(True)
+    if left:
+        return true("with dropout 0 nothing is dropped", False, expected="no dropout", got=left[0].what).saying(
+            diagnosis=f"With dropout 0 something is dropped all the same ({left[0].what}): a rate is written into the code.",
+            place=left[0].place,
+            mend="use the option's rate",
+        )
+    dropped = some.active_dropouts(True)
+    if not dropped and not some.dropout_rates():
+        return true(f"with dropout {rate} something is dropped", False, expected=f"dropout {rate}", got="none").saying(
+            diagnosis="The dropout option reaches nothing: no dropout acts in training mode.", place=subject.place()
+        )
+    others = [d for d in dropped if d.rate is not None and abs(d.rate - rate) > 1e-6 and abs(d.rate - (1 - rate)) > 1e-6]
+    if others and any(abs((d.rate or 0) - (1 - rate)) < 1e-6 for d in dropped):
+        return note("a dropout keeps its own rate", others[0].what)
+    wrong = [d for d in dropped if d.rate is not None and abs(d.rate - (1 - rate)) <= 1e-6]
+    if wrong:
+        return true("the rate is the share that is dropped", False, expected=rate, got=wrong[0].rate).saying(
+            diagnosis="The dropout rate is turned round: it drops what it should keep.", place=wrong[0].place
+        )
+    return note("a dropout keeps its own rate", others[0].what) if others else true("the rates are the option's", True)
+
+
+@check("model-every-parameter-gets-a-gradient", roles=("model",))
+def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
+    """Every trainable parameter changes the answer, and so gets a gradient."""
+    subject = impl.build("model", {})
+    if not subject.positions:
+        inputs = subject.example(batch=4)
+    else:
+        inputs = subject.example(batch=4, length=subject.longest if subject.longest and subject.longest <= 64 else None)
+    gradients = subject.gradients(inputs)
+    if not gradients:
+        raise NotProvided("it has no trainable parameters")
+    largest = max((float(np.abs(g).max(initial=0.0)) for g in gradients.values() if g is not None), default=0.0)
+    missing = [name for name, g in gradients.items() if g is None]
+    zero = [name for name, g in gradients.items() if g is not None and float(np.abs(g).max(initial=0.0)) < 1e-13 * largest]
+    excused = subject.excused_parameters(missing + zero)
+    bad = [name for name in missing + zero if name not in excused]
+    if not bad:
+        return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")
+    shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
+    return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
+        diagnosis=f"{shown}: the answer does not depend on {'it' if len(bad) == 1 else 'them'}, so nothing is learnt there.",
+        place=subject.made_at(bad[0]),
+        mend="use it in forward, or remove it",
+    )
+
+
+@check("model-gradients-agree-with-differences", roles=("model",))
+def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
+    """Along a random direction the answer changes as its gradient says: nothing is detached on the way."""
+    subject = impl.build("model", {})
+    if subject.noise > 1e-8:
+        raise NotProvided("it computes in float32 somewhere, where differences are too coarse")
+    inputs = subject.example(batch=2, seed=6)
+    wrong, error, expected, got = subject.worst_gradient(inputs)
+    evidence = close("the slope along a random direction", np.array(got), np.array(expected), max(1e-4 * abs(expected), error))
+    if evidence.ok:
+        return evidence
+    return evidence.saying(
+        diagnosis=f"The gradient of {wrong} is not the slope of the answer: something on the way is detached, or its "
+        "backward pass is wrong.",
+        place=subject.made_at(wrong),
+        mend="remove .detach(), .data, no_grad() or .item() from forward",
+    )
+
+
+@check("model-what-it-keeps-reaches-the-answer", roles=("model",))
+def buffers_reach_the_answer(impl: Any, draw: Draw) -> Evidence:
+    """A table that the model keeps (of positions, of rotations) reaches its answer."""
+    subject = impl.build("model", {})
+    idle = subject.idle_buffers()
+    if idle is None:
+        raise NotProvided("it keeps no tables beside its parameters")
+    path = idle[0] if idle else ""
+    return true("every table of numbers that it keeps changes the answer", not idle, got=", ".join(idle) or "all do").saying(
+        diagnosis=f"{path} is made and never reaches the answer: positions are not added, or not applied.",
+        place=subject.made_at(path) if path else "",
+    )
+
+
+@check("model-order-of-words-matters", roles=("model",))
+def order_matters(impl: Any, draw: Draw) -> Evidence:
+    """The same words in another order get another answer."""
+    subject = impl.build("model", {})
+    main = subject.calling.main.meaning
+    if not subject.calling.main.vocab:
+        raise NotProvided("its input is numbers, not words")
+    for name in dict.fromkeys((main, subject.calling.inputs[0].meaning)):
+        inputs = subject.example(batch=2, length=6, seed=8)
+        swapped = {key: value.copy() for key, value in inputs.items()}
+        swapped[name][:, [0, 2]] = swapped[name][:, [2, 0]]
+        draw.bites((swapped[name] != inputs[name]).any(), "two words changed places")
+        one, other = subject(**inputs)["out"], subject(**swapped)["out"]
+        if subject.positions and name == main:
+            keep = [i for i in range(one.shape[1]) if i not in (0, 2)]
+            one, other = (np.concatenate([a[:, keep], b], 1) for a, b in ((one, one[:, [0, 2]]), (other, other[:, [2, 0]])))
+        if distance(one, other) < 10 * subject.noise:
+            owned = subject.position_parts()
+            if not owned:
+                return note("the order of words changes nothing, and the model owns no positions", "no positions")
+            return true("another order gives another answer", False, expected="another answer", got="the same").saying(
+                diagnosis=f"The order of the words changes nothing, although the model has {owned[0]}.",
+                place=subject.made_at(owned[0]),
+            )
+    return true("another order gives another answer", True)
+
+
+@check("model-takes-one-token-and-its-longest-input", roles=("model",))
+def takes_its_lengths(impl: Any, draw: Draw) -> Evidence:
+    """One token works, and so does the longest input; a longer one is refused, not cut."""
+    subject = impl.build("model", {})
+    if not subject.free_length:
+        raise NotProvided("it takes one length only")
+    try:
+        one = subject(**subject.example(2, 1))["out"]
+    except NotProvided:
+        raise
+    except Exception as error:
+        return note("an input of one token is refused", f"{type(error).__name__}: {error}")
+    return all_of(
+        true("the answer to one token is finite", bool(np.isfinite(one).all()), got=one),
+        true("the longest input", True, got=subject.longest if subject.longest is not None else "any"),
+    )
+
+
+@check("model-refuses-tokens-outside-its-vocabulary", roles=("model",))
+def refuses_wrong_tokens(impl: Any, draw: Draw) -> Evidence:
+    """A token id that is not in the vocabulary is refused."""
+    subject = impl.build("model", {})
+    wrong = [one for one in subject.calling.inputs if one.vocab]
+    if not wrong:
+        raise NotProvided("its input is numbers, not words")
+    for one in wrong:
+        inputs = subject.example()
+        inputs[one.meaning][0, 1] = one.vocab
+        evidence = refused(f"token {one.vocab} of {one.vocab}", lambda inputs=inputs: subject(**inputs))
+        if not evidence.ok:
+            return note("a token outside of the vocabulary is accepted", f"token {one.vocab} in {one.parameter}")
+    return evidence
+
+
+@check("model-state-dict-makes-an-equal-model", roles=("model",))
+def state_dict_makes_an_equal_model(impl: Any, draw: Draw) -> Evidence:
+    """Another model that loads the state dict gives the same answers."""
+    subject = impl.build("model", {})
+    other = subject.fresh(7)
+    try:
+        forgotten = other.load_state_of(subject)
+    except NotProvided:
+        raise
+    except Exception as error:
+        return true("the state dict loads", False, expected="every key fits", got=f"{type(error).__name__}: {error}").saying(
+            diagnosis="A new model does not take this model's state dict.", place=subject.place()
+        )
+    inputs = subject.example(seed=9)
+    if subject.active_dropouts(False):
+        raise NotProvided("its answers are random in evaluation mode")
+    evidence = equal("the answer of the loaded model", subject, other(**inputs)["out"], subject(**inputs)["out"])
+    shown = ", ".join(forgotten[:4]) or "something that is no parameter and no buffer"
+    return evidence.saying(
+        diagnosis=f"The state dict forgets {shown}: a loaded model gives other answers.",
+        place=subject.made_at(forgotten[0]) if forgotten else subject.place(),
+        mend="register it as a parameter, a buffer or a submodule (nn.ModuleList, not a list)",
+    )
+
+
+@check("model-leaves-its-inputs-alone", roles=("model",))
+def leaves_inputs_alone(impl: Any, draw: Draw) -> Evidence:
+    """forward changes none of its inputs in place."""
+    subject = impl.build("model", {})
+    changed = subject.changed_inputs(subject.example(seed=10))
+    return true("the inputs are as they were", not changed, got=f"{', '.join(changed)} changed").saying(
+        diagnosis=f"forward changes its input {', '.join(changed)} in place.", place=subject.place()
+    )
+
+
+@check("model-precisions-agree", roles=("model",))
+def precisions_agree(impl: Any, draw: Draw) -> Evidence:
+    """float32 gives what float64 gives, and bfloat16 stays near, without infinities."""
+    subject = impl.build("model", {})
+    inputs = subject.example(seed=11)
+    wide = subject(**inputs)["out"]
+    narrow = subject.in_precision("float32")(**inputs)["out"]
+    scale = max(float(np.abs(wide).max()), 1e-9)
+    parts = [close("float32 beside float64", narrow, wide, 2e-3 * scale, "float32's rounding through all layers")]
+    try:
+        half = subject.in_precision("bfloat16")(**inputs)["out"]
+    except Exception:
+        return parts[0]
+    parts.append(true("bfloat16 is finite", bool(np.isfinite(half).all()), got="inf or nan"))
+    return all_of(*parts).saying(
+        diagnosis="The answer depends on the precision: a constant of forward does not fit in it, or a sum loses digits.",
+        place=subject.place(),
+    )
