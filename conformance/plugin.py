@@ -36,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--claims",
         metavar="SELECT",
         default=None,
-        help="run only these claims: slugs, patterns (*causal*), topics, documents (002) or rows (002-017), "
-        "separated by commas",
+        help="run only these claims: slugs, patterns (*causal*), topics, documents (002), rows (002-017) "
+        "or origins (paper), separated by commas",
     )
     group.addoption("--claims-list", action="store_true", help="list the selected claims and exit")
     group.addoption(
@@ -52,6 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=0,
         help="explore other examples than the usual ones; the same seed gives the same examples",
+    )
+    group.addoption(
+        "--claims-since",
+        metavar="VERSION",
+        default=None,
+        help="leave out claims that came after this version (0.1.0), so that a new release asks for nothing new",
     )
     group.addoption(
         "--claims-known",

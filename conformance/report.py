@@ -83,8 +83,9 @@ def broken_lines(result: Result, claim: Claim, replay: str, blocks: int = 0) -> 
 
 def _places(claim: Claim) -> str:
     """The first place in the documents, and how many more there are."""
-    more = f"; and {len(claim.where) - 1} more" if len(claim.where) > 1 else ""
-    return f"{claim.where[0]}{more}" if claim.where else "no place"
+    places = (*claim.where, *claim.source)
+    more = f"; and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{places[0]}{more}" if places else "no place"
 
 
 def _headline(result: Result, blocks: int) -> str:
@@ -229,35 +230,39 @@ def to_json(report: Report) -> dict[str, Any]:
         "attributes": _plain(report.attributes),
         "counts": {verdict.value: number for verdict, number in counts(results).items()},
         "total": len(results),
-        "documents": {number: document.title for number, document in catalogue.documents.items()},
+        "documents": {number: document.english for number, document in catalogue.documents.items()},
         "claims": [
-            _result_json(catalogue.claims[slug], result, report.replay(slug)) for slug, result in results.items()
+            _result_json(catalogue, catalogue.claims[slug], result, report.replay(slug))
+            for slug, result in results.items()
         ],
-        "errata": [_erratum_json(claim) for claim in report.chosen if claim.verdict == "erratum"],
+        "errata": [_erratum_json(catalogue, claim) for claim in report.chosen if claim.verdict == "erratum"],
     }
 
 
-def _claim_json(claim: Claim) -> dict[str, Any]:
+def _claim_json(catalogue: Catalogue, claim: Claim) -> dict[str, Any]:
     return {
         "slug": claim.slug,
         "says": claim.says,
         "topic": claim.topic,
         "kind": claim.kind,
+        "origin": claim.origin,
+        "cited": catalogue.cited(claim),
         "where": list(claim.where),
         "sources": list(claim.sources),
+        "since": claim.since,
         "depends": list(claim.depends),
         "correction": claim.correction,
     }
 
 
-def _result_json(claim: Claim, result: Result, replay: str) -> dict[str, Any]:
+def _result_json(catalogue: Catalogue, claim: Claim, result: Result, replay: str) -> dict[str, Any]:
     values = result.to_json()
     del values["claim"], values["notes"], values["attributes"]
     values |= {"claim_verdict": claim.verdict, "margin": result.margin, "replay": replay}
-    return _claim_json(claim) | _plain(values)
+    return _claim_json(catalogue, claim) | _plain(values)
 
 
-def _erratum_json(claim: Claim) -> dict[str, Any]:
+def _erratum_json(catalogue: Catalogue, claim: Claim) -> dict[str, Any]:
     """An erratum with what its witness sees now."""
     from conformance.evidence import shown  # needs numpy, which the report of a run does without
     from conformance.verifications import VERIFICATIONS, witnessed
@@ -267,7 +272,7 @@ def _erratum_json(claim: Claim) -> dict[str, Any]:
     witness = {"ok": evidence.ok, "what": evidence.what, "expected": expected, "got": got}
     for name in ("written", "actual"):
         witness[name] = shown(evidence.details[name]) if name in evidence.details else ""
-    return _claim_json(claim) | {"witness": witness}
+    return _claim_json(catalogue, claim) | {"witness": witness}
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from conformance.adapters import SpecificationError
-from conformance.catalogue import Catalogue, CatalogueError, Claim, load
+from conformance.catalogue import Catalogue, CatalogueError, Claim, is_newer, load
 from conformance.known import KnownFailuresError, expect, is_stale, load_known
 from conformance.report import Report, broken_lines, summary_lines, write_report
 from conformance.settings import SettingsError, read_settings
@@ -44,8 +44,7 @@ class ClaimsSession:
             self.budget: str = option.claims_budget or settings.budget or DEFAULT_BUDGET
             selection = option.claims or settings.claims
             self.catalogue: Catalogue = load()
-            everything = list(self.catalogue.claims.values())
-            self.chosen = self.catalogue.select(selection) if selection else everything
+            self.chosen = self._chosen(selection, option.claims_since or settings.since)
             self.selected = [claim for claim in self.chosen if claim.is_tested]
             if not self.selected:
                 raise CatalogueError(
@@ -63,6 +62,16 @@ class ClaimsSession:
         except (CatalogueError, KnownFailuresError, SettingsError, SpecificationError) as error:
             raise pytest.UsageError(str(error)) from error
         self.results: dict[str, Result] = {}
+
+    def _chosen(self, selection: str | None, since: str | None) -> list[Claim]:
+        """The claims that were asked for, without those that came after version `since`. Raises CatalogueError."""
+        found = self.catalogue.select(selection) if selection else list(self.catalogue.claims.values())
+        if since is None:
+            return found
+        chosen = [claim for claim in found if not is_newer(claim, since)]
+        if not chosen:
+            raise CatalogueError(f"--claims-since {since}: every claim of {selection or 'the catalogue'} is newer")
+        return chosen
 
     def listing(self) -> str:
         """The selected claims, a line each."""

@@ -133,6 +133,16 @@ def test_a_note_that_is_listed_as_a_known_failure_is_stale(claims, change, pytes
     result.stdout.fnmatch_lines(["*and it is NOTE: remove the entry*"])
 
 
+def test_claims_newer_than_a_version_are_left_out(claims, change):
+    change(SCALED, since="0.2.0")
+    claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-since", "0.1.0", "-v").assert_outcomes(failed=1)
+    claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-since", "0.2").assert_outcomes(failed=2)
+    for version, sentence in (("0.1", f"every claim of {SCALED} is newer"), ("soon", "'soon' is no version")):
+        refused = claims("Unscaled", "--claims", SCALED, "--claims-since", version)
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR
+        assert sentence in "\n".join(refused.errlines)
+
+
 def test_what_is_not_provided_is_skipped_counted_and_listed(claims):
     result = claims("Correct", "--claims", "attention,positions")
     assert result.ret == pytest.ExitCode.OK
