@@ -4,7 +4,8 @@ It is loaded into every pytest run of an installation, so it imports nothing hea
 only `--impl` and options that begin with `--claims`, and collects only this package's own folder.
 
 Exit codes are pytest's: 0 every claim that the implementation provides is kept, or is a known failure; 1 a claim is
-broken, vacuous, or unexpectedly kept; 4 an option or the implementation cannot be used; 5 nothing was tested.
+broken, vacuous, or unexpectedly kept; 4 an option or the implementation cannot be used; 5 nothing was tested; 6 no
+claim is broken, and the core of the implementation was not tested (--no-claims-strict: 0).
 """
 
 from __future__ import annotations
@@ -64,6 +65,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         default=None,
         help="TOML file of known failures ([[known]] tables with claim and reason); strict: an entry that passes fails",
+    )
+    group.addoption(
+        "--claims-strict",
+        action="store_true",
+        default=True,
+        help="end with exit code 6 when the core of the implementation was not tested (the default)",
+    )
+    group.addoption(
+        "--no-claims-strict",
+        action="store_false",
+        dest="claims_strict",
+        help="say what was not tested, and end with 0 all the same",
     )
     group.addoption(
         "--claims-report",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Catalogue, Claim
+from conformance.outcome import untested_core
 from conformance.page import to_html
 from conformance.verdict import Result, Verdict, counts, fold
 
@@ -30,10 +31,12 @@ class ReportError(ValueError):
 class Report:
     """The results of a run by slug, before folding, and what they are of.
 
-    chosen: the claims that were asked for, those about the documents too. replay: the command that runs a claim again.
+    kind: what the implementation says it is, such as "language_model", or None. chosen: the claims that were asked
+    for, those about the documents too. replay: the command that runs a claim again.
     """
 
     implementation: str
+    kind: str | None
     budget: str
     seed: int
     results: Mapping[str, Result]
@@ -45,6 +48,12 @@ class Report:
     def notes(self) -> list[str]:
         """What the implementation said about itself, each line once."""
         return list(dict.fromkeys(note for result in self.results.values() for note in result.notes))
+
+    @property
+    def untested(self) -> list[str]:
+        """What of the implementation's core was not tested and why, one sentence each."""
+        said = dict.fromkeys(sentence for result in self.results.values() for sentence in result.untested)
+        return untested_core(self.kind, list(said), self.results, self.catalogue)
 
     @property
     def attributes(self) -> dict[str, dict[str, Any]]:
@@ -106,7 +115,8 @@ def summary_lines(report: Report, height: int) -> list[str]:
     first, and what is missing."""
     results = report.folded()
     blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
-    lines = [*_notes_lines(report.notes, height // 3), _counts_line(results)]
+    lines = [f"NOT TESTED: {sentence}" for sentence in report.untested]
+    lines += [*_notes_lines(report.notes, height // 3), _counts_line(results)]
     tail = [*_known_lines(results, blocked), *_noted_lines(report, results), *_missing_lines(results)]
     roots = [slug for slug, result in results.items() if result.verdict in _SHOWN_IN_FULL]
     left = []
@@ -224,6 +234,8 @@ def to_json(report: Report) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "implementation": report.implementation,
+        "kind": report.kind,
+        "untested": report.untested,
         "budget": report.budget,
         "seed": report.seed,
         "notes": report.notes,
@@ -257,7 +269,7 @@ def _claim_json(catalogue: Catalogue, claim: Claim) -> dict[str, Any]:
 
 def _result_json(catalogue: Catalogue, claim: Claim, result: Result, replay: str) -> dict[str, Any]:
     values = result.to_json()
-    del values["claim"], values["notes"], values["attributes"]
+    del values["claim"], values["notes"], values["untested"], values["attributes"]
     values |= {"claim_verdict": claim.verdict, "margin": result.margin, "replay": replay}
     return _claim_json(catalogue, claim) | _plain(values)
 
