@@ -1,9 +1,9 @@
-"""The catalogue of claims: what the documents say, where, our verdict on it, and its loader and linter.
+"""The catalogue of claims: what the documents and other sources say, where, our verdict on it, and its loader.
 
 `claims/<topic>.toml` holds the claims of a topic, one `[[claim]]` table each; `claims/documents.toml` the five
-documents and the numbered rows of statements that claims cite. `load` refuses what is malformed (an unknown field,
-a value of the wrong type, a slug used twice); `lint` lists what is inconsistent between claims, documents, checks
-and verifications.
+documents and the numbered rows of statements that claims cite. A claim may also come from elsewhere: a paper, a
+library's documentation, an issue. `load` refuses what is malformed (an unknown field, a value of the wrong type, a
+slug used twice); `conformance.lint` finds what is inconsistent.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,6 +21,7 @@ CLAIMS_FOLDER = Path(__file__).parent / "claims"
 DOCUMENTS_FILE = "documents.toml"
 
 SUBJECTS = ("implementation", "document")
+ORIGINS = ("document", "paper", "documentation", "practice", "issue")
 VERDICTS = ("true", "erratum", "convention", "untestable")
 KINDS = (
     "identity", "equivalence", "property", "semantics", "shape", "gradient", "value", "code", "statistics",
@@ -30,7 +30,9 @@ KINDS = (
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ROW = re.compile(r"\d{3}-\d{3}")
-_PLACE = re.compile(r"(?P<document>\d{3}) (?P<section>.*\S )?L\d+(-\d+)?(, ?L?\d+(-\d+)?)*")
+_PLACE = re.compile(r"(?P<document>\d{3}) (?P<section>.*\S )?L(?P<lines>\d+(-\d+)?(, ?L?\d+(-\d+)?)*)")
+_VERSION = re.compile(r"\d+(\.\d+)*")
+_MODEL = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
 class CatalogueError(ValueError):
@@ -39,13 +41,15 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the documents.
+    """One statement, and where it comes from.
 
     slug: its stable name. says: the statement in English. subject: "implementation" (a check tests it on every
-    implementation) or "document" (a verification shows it once). where: places such as "000 2.2.3 L205-210".
-    sources: the rows that it covers. depends: the claims whose failure explains a failure of this one.
-    correction: what is right, for an erratum. why: why it is untestable. merged_because: why rows that
-    `documents.toml` does not join are one claim. shared_because: why a row is cited by another claim too.
+    implementation) or "document" (a verification shows it once). origin: "document" for the five documents, then
+    where holds places such as "000 2.2.3 L205-210" and sources the rows that it covers; or "paper", "documentation",
+    "practice" or "issue", then source says in words which. depends: the claims whose failure explains a failure of
+    this one. correction: what is right, for an erratum. why: why it is untestable. merged_because: why rows that
+    `documents.toml` does not join are one claim. shared_because: why a row is cited by another claim too. since: the
+    version that brought it. core_of: the kinds of models that are not tested where this claim is not.
     """
 
     slug: str
@@ -54,26 +58,37 @@ class Claim:
     subject: str
     kind: str
     verdict: str
-    where: tuple[str, ...]
-    sources: tuple[str, ...]
+    where: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    origin: str = "document"
+    source: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
     correction: str = ""
     why: str = ""
     merged_because: str = ""
     shared_because: str = ""
+    since: str = "0.1.0"
+    core_of: tuple[str, ...] = ()
 
     @property
     def is_tested(self) -> bool:
         """Whether it is an item of a run against an implementation."""
         return self.subject == "implementation" and self.verdict != "untestable"
 
+    @property
+    def is_of_documents(self) -> bool:
+        """Whether the five documents say it, so that it counts for their coverage."""
+        return self.origin == "document"
+
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its number ("000"), title, the sha256 of its file, and how many statements it makes."""
+    """One document: its number ("000"), its title and what that means in English, the sha256 of its file, and how many
+    statements it makes."""
 
     number: str
     title: str
+    english: str
     sha256: str
     rows: int
     untestable: tuple[str, ...]
@@ -99,6 +114,18 @@ class Catalogue:
     def untestable(self) -> set[str]:
         return {row for document in self.documents.values() for row in document.untestable}
 
+    def cited(self, claim: Claim) -> list[str]:
+        """Where a claim comes from, in words a reader can follow: document, section and lines, or the other source."""
+        return [*(self._place(place) for place in claim.where), *claim.source]
+
+    def _place(self, place: str) -> str:
+        match = _PLACE.fullmatch(place)
+        if match is None or match["document"] not in self.documents:
+            return place
+        title = f"{self.documents[match['document']].english} (document {match['document']})"
+        word = "line" if match["lines"].isdigit() else "lines"
+        return ", ".join(filter(None, [title, (match["section"] or "").strip(), f"{word} {match['lines']}"]))
+
     def rows(self) -> list[str]:
         return [row for document in self.documents.values() for row in document.ids()]
 
@@ -116,7 +143,8 @@ class Catalogue:
     def select(self, selection: str) -> list[Claim]:
         """The claims that a comma-separated selection names, in file order.
 
-        A term is a slug, a pattern of slugs (`*causal*`), a topic, a document ("002"), or a row ("002-017").
+        A term is a slug, a pattern of slugs (`*causal*`), a topic, a document ("002"), a row ("002-017"), or an origin
+        ("paper").
         Raises CatalogueError on a term that names nothing.
         """
         chosen: set[str] = set()
@@ -142,9 +170,22 @@ def _matches(claim: Claim, term: str) -> bool:
         claim.slug == term
         or claim.topic == term
         or (any(mark in term for mark in "*?[") and fnmatchcase(claim.slug, term))
+        or claim.origin == term
         or term in claim.sources
         or any(place.split(" ", 1)[0] == term for place in claim.where)
     )
+
+
+def is_newer(claim: Claim, version: str) -> bool:
+    """Whether a claim came after a version such as "0.2.0". Raises CatalogueError when that is no version."""
+    if not _VERSION.fullmatch(version):
+        raise CatalogueError(f"{version!r} is no version; give numbers joined by dots, such as 0.2.0")
+    return _parts(claim.since) > _parts(version)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """ "0.2.0" -> (0, 2): versions that differ by zeros at the end are equal."""
+    return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", version).split("."))
 
 
 # --- loading --------------------------------------------------------------------------------------
@@ -211,7 +252,9 @@ def _typed(cls: type, row: Mapping[str, Any], place: str) -> Any:
     values: dict[str, Any] = {}
     for name, value in row.items():
         wanted = known[name].type
-        if wanted == "tuple[str, ...]":
+        if name == "source" and isinstance(value, str):
+            values[name] = (value,)
+        elif wanted == "tuple[str, ...]":
             if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
                 raise CatalogueError(f"{place}: {name} must be a list of strings, not {value!r}")
             values[name] = tuple(value)
@@ -226,7 +269,7 @@ def _malformed(claim: Claim) -> Iterator[str]:
     """What is wrong with a claim by itself."""
     if not _SLUG.fullmatch(claim.slug):
         yield "a slug is lower-case words joined by hyphens"
-    for name, allowed in (("subject", SUBJECTS), ("kind", KINDS), ("verdict", VERDICTS)):
+    for name, allowed in (("subject", SUBJECTS), ("kind", KINDS), ("verdict", VERDICTS), ("origin", ORIGINS)):
         if getattr(claim, name) not in allowed:
             yield f"{name} is {getattr(claim, name)!r}; it must be one of {', '.join(allowed)}"
     for name in ("says", "topic"):
@@ -238,7 +281,18 @@ def _malformed(claim: Claim) -> Iterator[str]:
     for row in claim.sources:
         if not _ROW.fullmatch(row):
             yield f'source {row!r} does not read like "000-017"'
-    for name in ("where", "sources", "depends"):
+    if not claim.is_of_documents:
+        yield from _malformed_elsewhere(claim)
+    if not all(source.strip() for source in claim.source):
+        yield "source holds an empty text"
+    if not _VERSION.fullmatch(claim.since):
+        yield f"since is {claim.since!r}; it must be a version such as 0.2.0"
+    for model in claim.core_of:
+        if not _MODEL.fullmatch(model):
+            yield f'core_of {model!r} does not read like "language_model"'
+    if claim.core_of and not claim.is_tested:
+        yield "only a claim that is tested on implementations can be the core of one"
+    for name in ("where", "sources", "source", "depends", "core_of"):
         if len(set(getattr(claim, name))) != len(getattr(claim, name)):
             yield f"{name} names something twice"
     if (claim.verdict == "erratum") != bool(claim.correction.strip()):
@@ -247,104 +301,11 @@ def _malformed(claim: Claim) -> Iterator[str]:
         yield "an untestable claim, and nothing else, has a why"
 
 
-# --- linting --------------------------------------------------------------------------------------
-
-
-def lint(catalogue: Catalogue, checks: Collection[str], verifications: Collection[str]) -> list[str]:
-    """Every inconsistency between claims, documents, checks and verifications, one sentence each."""
-    return [
-        *_lint_documents(catalogue),
-        *_lint_rows(catalogue),
-        *_lint_dependencies(catalogue),
-        *_lint_proofs(catalogue, checks, verifications),
-    ]
-
-
-def _lint_documents(catalogue: Catalogue) -> Iterator[str]:
-    for document in catalogue.documents.values():
-        if not re.fullmatch(r"[0-9a-f]{64}", document.sha256):
-            yield f"document {document.number}: its sha256 is not 64 hexadecimal digits"
-        for row in sorted(set(document.untestable) - set(document.ids())):
-            yield f"document {document.number}: the untestable row {row} does not exist"
-    known, seen = set(catalogue.rows()), set()
-    for group in catalogue.same_as:
-        for row in group:
-            if row not in known:
-                yield f"same_as names the row {row}, which does not exist"
-            if row in seen:
-                yield f"same_as names the row {row} in two groups"
-            seen.add(row)
-
-
-def _lint_rows(catalogue: Catalogue) -> Iterator[str]:
-    known = set(catalogue.rows())
-    citing: dict[str, list[Claim]] = defaultdict(list)
-    for claim in catalogue.claims.values():
-        if not claim.sources:
-            yield f"{claim.slug}: it cites no row in sources"
-        for row in claim.sources:
-            citing[row].append(claim)
-            if row not in known:
-                yield f"{claim.slug}: the source {row} does not exist"
-        documents = {row.split("-")[0] for row in claim.sources}
-        for place in claim.where:
-            if place.split()[0] not in documents:
-                yield f"{claim.slug}: where names {place!r}, but no source is of that document"
-        groups = {catalogue.group_of.get(row, row) for row in claim.sources}
-        if len(groups) > 1 and not claim.merged_because:
-            yield f"{claim.slug}: its rows state {len(groups)} facts by same_as; say in merged_because why they are one"
-    for row, claims in citing.items():
-        silent = [claim.slug for claim in claims if not claim.shared_because]
-        if len(silent) > 1:
-            yield f"the row {row} is cited by {', '.join(silent)}; all but one must say why in shared_because"
-
-
-def _lint_dependencies(catalogue: Catalogue) -> Iterator[str]:
-    for claim in catalogue.claims.values():
-        for ancestor in claim.depends:
-            if ancestor not in catalogue.claims:
-                yield f"{claim.slug}: it depends on {ancestor}, which does not exist"
-    cycle = _cycle({claim.slug: claim.depends for claim in catalogue.claims.values()})
-    if cycle:
-        yield f"claims depend on each other in a circle: {' -> '.join(cycle)}"
-
-
-def _cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
-    """One circle of the dependency graph, or an empty list."""
-    finished: set[str] = set()
-    for start in edges:
-        path: list[str] = []
-        pending = [(start, iter(edges.get(start, ())))]
-        if start in finished:
-            continue
-        path.append(start)
-        while pending:
-            node, rest = pending[-1]
-            following = next(rest, None)
-            if following is None:
-                finished.add(node)
-                pending.pop()
-                path.pop()
-            elif following in path:
-                return [*path[path.index(following) :], following]
-            elif following not in finished and following in edges:
-                path.append(following)
-                pending.append((following, iter(edges[following])))
-    return []
-
-
-def _lint_proofs(catalogue: Catalogue, checks: Collection[str], verifications: Collection[str]) -> Iterator[str]:
-    for claim in catalogue.claims.values():
-        if claim.is_tested and claim.slug not in checks:
-            yield f"{claim.slug}: it is a claim about implementations without a check"
-        if claim.subject == "document" and claim.verdict != "untestable" and claim.slug not in verifications:
-            yield f"{claim.slug}: it is a claim about the documents without a verification"
-        if claim.verdict == "erratum" and claim.slug not in verifications:
-            yield f"{claim.slug}: it is an erratum without a verification that witnesses it"
-        if claim.verdict == "untestable" and (claim.slug in checks or claim.slug in verifications):
-            yield f"{claim.slug}: it is called untestable and has a check or a verification"
-        if claim.subject == "document" and claim.slug in checks:
-            yield f"{claim.slug}: it is a claim about the documents and has a check"
-    for kind, names in (("check", checks), ("verification", verifications)):
-        for slug in sorted(set(names) - set(catalogue.claims)):
-            yield f"the {kind} of {slug!r} tests no claim: the catalogue has no such slug"
+def _malformed_elsewhere(claim: Claim) -> Iterator[str]:
+    """What is wrong with a claim that is not of the five documents."""
+    if not claim.source:
+        yield f"its origin is {claim.origin!r}, so source must say in words where it stands"
+    if claim.where or claim.sources:
+        yield f"its origin is {claim.origin!r}, so it has no where and no sources: these are of the documents"
+    if claim.subject == "document":
+        yield "a claim about the documents can only come from them"

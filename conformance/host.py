@@ -1,7 +1,7 @@
 """The child process that hosts the implementation under test and its checks: `python -P -m conformance.host`.
 
 It reads one JSON object a line from its standard input and answers one a line on its standard output: first
-`{"impl", "folders"}`, answered by `{"ready": name}` or `{"refused": sentence}`; then, for each claim,
+`{"impl", "folders"}`, answered by `{"ready": name, "kind"}` or `{"refused": sentence}`; then, for each claim,
 `{"claim", "budget", "seed"}`, answered by its `Result`. `{"adapter": path}` asks for the source of an inferred adapter:
 `{"source"}` or `{"refused": sentence}`. What the implementation prints goes to standard error.
 
@@ -40,6 +40,13 @@ def main() -> None:
     from conformance.verdict import Result, Verdict
 
     told: set[str] = set()
+
+    def news(of: str) -> list[str]:
+        """What the implementation says for the first time in its list `of` sentences."""
+        new = [line for line in map(str, getattr(implementation, of, ())) if line not in told]
+        told.update(new)
+        return new
+
     for line in requests:
         request = json.loads(line)
         if "adapter" in request:
@@ -51,9 +58,7 @@ def main() -> None:
                 result = run_check(CHECKS[claim], implementation, request["budget"], request["seed"])
             else:
                 result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
-        new = [note for note in map(str, getattr(implementation, "notes", ())) if note not in told]
-        told.update(new)
-        _answer(answers, {**result.to_json(), "notes": new})
+        _answer(answers, {**result.to_json(), "notes": news("notes"), "untested": news("untested")})
 
 
 def _adapter(implementation: Any, impl: str, path: str) -> dict[str, str]:
@@ -110,7 +115,8 @@ def _load(request: dict[str, Any], answers: IO[str]) -> Any:
         _answer(answers, {"refused": str(error)})
         return None
     _limit_memory(impl)
-    _answer(answers, {"ready": str(getattr(implementation, "name", impl))})
+    kind = getattr(implementation, "kind", None)
+    _answer(answers, {"ready": str(getattr(implementation, "name", impl)), "kind": None if kind is None else str(kind)})
     return implementation
 
 

@@ -4,7 +4,8 @@ It is loaded into every pytest run of an installation, so it imports nothing hea
 only `--impl` and options that begin with `--claims`, and collects only this package's own folder.
 
 Exit codes are pytest's: 0 every claim that the implementation provides is kept, or is a known failure; 1 a claim is
-broken, vacuous, or unexpectedly kept; 4 an option or the implementation cannot be used; 5 nothing was tested.
+broken, vacuous, or unexpectedly kept; 4 an option or the implementation cannot be used; 5 nothing was tested; 6 no
+claim is broken, and the core of the implementation was not tested (--no-claims-strict: 0).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--claims",
         metavar="SELECT",
         default=None,
-        help="run only these claims: slugs, patterns (*causal*), topics, documents (002) or rows (002-017), "
-        "separated by commas",
+        help="run only these claims: slugs, patterns (*causal*), topics, documents (002), rows (002-017) "
+        "or origins (paper), separated by commas",
     )
     group.addoption("--claims-list", action="store_true", help="list the selected claims and exit")
     group.addoption(
@@ -54,10 +55,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="explore other examples than the usual ones; the same seed gives the same examples",
     )
     group.addoption(
+        "--claims-since",
+        metavar="VERSION",
+        default=None,
+        help="leave out claims that came after this version (0.1.0), so that a new release asks for nothing new",
+    )
+    group.addoption(
         "--claims-known",
         metavar="FILE",
         default=None,
         help="TOML file of known failures ([[known]] tables with claim and reason); strict: an entry that passes fails",
+    )
+    group.addoption(
+        "--claims-strict",
+        action="store_true",
+        default=True,
+        help="end with exit code 6 when the core of the implementation was not tested (the default)",
+    )
+    group.addoption(
+        "--no-claims-strict",
+        action="store_false",
+        dest="claims_strict",
+        help="say what was not tested, and end with 0 all the same",
     )
     group.addoption(
         "--claims-report",

@@ -57,7 +57,9 @@ class Implementation(Protocol):
     """Something that the suite can be pointed at (``--impl``).
 
     `name` and an optional `notes`, a sequence of lines about itself (what an adapter inferred, with its evidence), are
-    shown in reports.
+    shown in reports. An optional `untested`, a sequence of sentences, says what of the pointed-at object could not be
+    tested and why (with the exception and its line). An optional `kind`, such as "language_model", says what the whole
+    is: the claims that are the core of that kind must be tested.
     """
 
     name: str

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.catalogue import Catalogue, Claim
+from conformance.outcome import untested_core
 from conformance.page import to_html
 from conformance.verdict import Result, Verdict, counts, fold
 
@@ -30,10 +31,12 @@ class ReportError(ValueError):
 class Report:
     """The results of a run by slug, before folding, and what they are of.
 
-    chosen: the claims that were asked for, those about the documents too. replay: the command that runs a claim again.
+    kind: what the implementation says it is, such as "language_model", or None. chosen: the claims that were asked
+    for, those about the documents too. replay: the command that runs a claim again.
     """
 
     implementation: str
+    kind: str | None
     budget: str
     seed: int
     results: Mapping[str, Result]
@@ -45,6 +48,12 @@ class Report:
     def notes(self) -> list[str]:
         """What the implementation said about itself, each line once."""
         return list(dict.fromkeys(note for result in self.results.values() for note in result.notes))
+
+    @property
+    def untested(self) -> list[str]:
+        """What of the implementation's core was not tested and why, one sentence each."""
+        said = dict.fromkeys(sentence for result in self.results.values() for sentence in result.untested)
+        return untested_core(self.kind, list(said), self.results, self.catalogue)
 
     @property
     def attributes(self) -> dict[str, dict[str, Any]]:
@@ -83,8 +92,9 @@ def broken_lines(result: Result, claim: Claim, replay: str, blocks: int = 0) -> 
 
 def _places(claim: Claim) -> str:
     """The first place in the documents, and how many more there are."""
-    more = f"; and {len(claim.where) - 1} more" if len(claim.where) > 1 else ""
-    return f"{claim.where[0]}{more}" if claim.where else "no place"
+    places = (*claim.where, *claim.source)
+    more = f"; and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{places[0]}{more}" if places else "no place"
 
 
 def _headline(result: Result, blocks: int) -> str:
@@ -105,7 +115,8 @@ def summary_lines(report: Report, height: int) -> list[str]:
     first, and what is missing."""
     results = report.folded()
     blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
-    lines = [*_notes_lines(report.notes, height // 3), _counts_line(results)]
+    lines = [f"NOT TESTED: {sentence}" for sentence in report.untested]
+    lines += [*_notes_lines(report.notes, height // 3), _counts_line(results)]
     tail = [*_known_lines(results, blocked), *_noted_lines(report, results), *_missing_lines(results)]
     roots = [slug for slug, result in results.items() if result.verdict in _SHOWN_IN_FULL]
     left = []
@@ -223,41 +234,47 @@ def to_json(report: Report) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "implementation": report.implementation,
+        "kind": report.kind,
+        "untested": report.untested,
         "budget": report.budget,
         "seed": report.seed,
         "notes": report.notes,
         "attributes": _plain(report.attributes),
         "counts": {verdict.value: number for verdict, number in counts(results).items()},
         "total": len(results),
-        "documents": {number: document.title for number, document in catalogue.documents.items()},
+        "documents": {number: document.english for number, document in catalogue.documents.items()},
         "claims": [
-            _result_json(catalogue.claims[slug], result, report.replay(slug)) for slug, result in results.items()
+            _result_json(catalogue, catalogue.claims[slug], result, report.replay(slug))
+            for slug, result in results.items()
         ],
-        "errata": [_erratum_json(claim) for claim in report.chosen if claim.verdict == "erratum"],
+        "errata": [_erratum_json(catalogue, claim) for claim in report.chosen if claim.verdict == "erratum"],
     }
 
 
-def _claim_json(claim: Claim) -> dict[str, Any]:
+def _claim_json(catalogue: Catalogue, claim: Claim) -> dict[str, Any]:
     return {
         "slug": claim.slug,
         "says": claim.says,
         "topic": claim.topic,
         "kind": claim.kind,
+        "origin": claim.origin,
+        "cited": catalogue.cited(claim),
         "where": list(claim.where),
         "sources": list(claim.sources),
+        "since": claim.since,
         "depends": list(claim.depends),
         "correction": claim.correction,
     }
 
 
-def _result_json(claim: Claim, result: Result, replay: str) -> dict[str, Any]:
+def _result_json(catalogue: Catalogue, claim: Claim, result: Result, replay: str) -> dict[str, Any]:
     values = result.to_json()
-    del values["claim"], values["notes"], values["attributes"]
+    del values["claim"], values["notes"], values["untested"], values["attributes"]
     values |= {"claim_verdict": claim.verdict, "margin": result.margin, "replay": replay}
-    return _claim_json(claim) | _plain(values)
+    return _claim_json(catalogue, claim) | _plain(values)
 
 
-def _erratum_json(claim: Claim) -> dict[str, Any]:
+def _erratum_json(catalogue: Catalogue, claim: Claim) -> dict[str, Any]:
     """An erratum with what its witness sees now."""
     from conformance.evidence import shown  # needs numpy, which the report of a run does without
     from conformance.verifications import VERIFICATIONS, witnessed
@@ -267,7 +284,7 @@ def _erratum_json(claim: Claim) -> dict[str, Any]:
     witness = {"ok": evidence.ok, "what": evidence.what, "expected": expected, "got": got}
     for name in ("written", "actual"):
         witness[name] = shown(evidence.details[name]) if name in evidence.details else ""
-    return _claim_json(claim) | {"witness": witness}
+    return _claim_json(catalogue, claim) | {"witness": witness}
 
 
 def _plain(value: Any) -> Any:

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from conformance.adapters import SpecificationError
-from conformance.catalogue import Catalogue, CatalogueError, Claim, load
+from conformance.catalogue import Catalogue, CatalogueError, Claim, is_newer, load
 from conformance.known import KnownFailuresError, expect, is_stale, load_known
+from conformance.outcome import exit_code
 from conformance.report import Report, broken_lines, summary_lines, write_report
 from conformance.settings import SettingsError, read_settings
 from conformance.supervisor import Supervisor
@@ -44,8 +45,7 @@ class ClaimsSession:
             self.budget: str = option.claims_budget or settings.budget or DEFAULT_BUDGET
             selection = option.claims or settings.claims
             self.catalogue: Catalogue = load()
-            everything = list(self.catalogue.claims.values())
-            self.chosen = self.catalogue.select(selection) if selection else everything
+            self.chosen = self._chosen(selection, option.claims_since or settings.since)
             self.selected = [claim for claim in self.chosen if claim.is_tested]
             if not self.selected:
                 raise CatalogueError(
@@ -63,6 +63,16 @@ class ClaimsSession:
         except (CatalogueError, KnownFailuresError, SettingsError, SpecificationError) as error:
             raise pytest.UsageError(str(error)) from error
         self.results: dict[str, Result] = {}
+
+    def _chosen(self, selection: str | None, since: str | None) -> list[Claim]:
+        """The claims that were asked for, without those that came after version `since`. Raises CatalogueError."""
+        found = self.catalogue.select(selection) if selection else list(self.catalogue.claims.values())
+        if since is None:
+            return found
+        chosen = [claim for claim in found if not is_newer(claim, since)]
+        if not chosen:
+            raise CatalogueError(f"--claims-since {since}: every claim of {selection or 'the catalogue'} is newer")
+        return chosen
 
     def listing(self) -> str:
         """The selected claims, a line each."""
@@ -111,6 +121,7 @@ class ClaimsSession:
     def report(self) -> Report:
         return Report(
             self.impl,
+            self.supervisor.kind,
             self.budget,
             self.config.option.claims_explore,
             self.results,
@@ -123,10 +134,11 @@ class ClaimsSession:
         """Write the report file; settle the exit status; keep pytest from repeating what the summary says."""
         if not self.results:
             return
+        report = self.report()
         if self.report_file is not None:
-            write_report(self.report(), self.report_file)
-        if all(result.verdict is Verdict.NOT_PROVIDED for result in self.results.values()) and not session.exitstatus:
-            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+            write_report(report, self.report_file)
+        if not session.exitstatus:
+            session.exitstatus = exit_code(self.results, report.untested, self.config.option.claims_strict)
         if session.testscollected in (0, len(self.results)):
             option = self.config.option
             option.tbstyle = "no" if option.tbstyle == "auto" else option.tbstyle
@@ -137,7 +149,8 @@ class ClaimsSession:
         if self.config.option.tbstyle == "no" and self.config.option.reportchars == "fE":
             terminal.reportchars = terminal.reportchars.replace("f", "").replace("E", "")
         terminal.write_sep("=", f"claims: {self.impl}")
-        colours = {"FAIL": "red", "ERROR": "red", "PASS": "green", "UNEXPECTED PASS": "red", "VACUOUS": "red"}
+        bad = ("NOT TESTED:", Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.VACUOUS)
+        colours = {Verdict.PASS.value: "green", Verdict.NOTE.value: "yellow", **dict.fromkeys(bad, "red")}
         height = max(shutil.get_terminal_size(fallback=(80, 45)).lines - 6, 18)  # pytest's own lines stand around it
         for line in summary_lines(self.report(), height):
             colour = next((colours[word] for word in colours if line.startswith(word + " ")), None)

@@ -5,6 +5,7 @@
     claims = "attention,masks"          # --claims
     budget = "quick"                    # --claims-budget
     known = "known-failures.toml"       # --claims-known; found from the folder of pyproject.toml
+    since = "0.1.0"                     # --claims-since
 
 The nearest pyproject.toml upwards that has the section counts. The command line wins.
 """
@@ -32,6 +33,7 @@ class Settings:
     claims: str | None = None
     budget: str | None = None
     known: str | None = None
+    since: str | None = None
     folder: Path | None = None
 
 

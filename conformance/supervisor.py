@@ -89,6 +89,7 @@ class _Child:
             self.close()
             raise SpecificationError(started["refused"])
         self.name: str = started["ready"]
+        self.kind: str | None = started["kind"]
 
     def ask(self, message: dict[str, Any], seconds: float, grace: float | None = None) -> dict[str, Any]:
         """Send a message and wait for its answer, which may take `seconds` of processor time, or ASLEEP times that by
@@ -196,6 +197,7 @@ class Supervisor:
         self.claim_seconds = claim_seconds if claim_seconds is not None else CLAIM_SECONDS[budget]
         self.load_seconds = load_seconds
         self.name = impl
+        self.kind: str | None = None
         self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._futures: dict[str, Future[Result]] = {}
         self._workers: list[threading.Thread] = []
@@ -220,7 +222,7 @@ class Supervisor:
     def start(self) -> None:
         """Load the implementation once. Raises SpecificationError when it cannot be loaded."""
         self._first = self._new_child()
-        self.name = self._first.name
+        self.name, self.kind = self._first.name, self._first.kind
 
     def adapter(self, path: Path) -> str:
         """The source of the inferred adapter, to be written to `path`; after `start`, before `submit`.

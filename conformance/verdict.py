@@ -46,7 +46,8 @@ class Result:
     evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, "file.py:LINE", or the
     innermost line of an error. mend: the change that would mend it. pictures: small matrices by name. attributes:
     conventions of the subjects, by role. notes: what the implementation said about itself for the first time, such as
-    what an adapter inferred. root: the claim whose failure explains this one, when BLOCKED.
+    what an adapter inferred; untested: what of it could not be tested. root: the claim whose failure explains this
+    one, when BLOCKED.
     """
 
     claim: str
@@ -67,6 +68,7 @@ class Result:
     seconds: float = 0.0
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    untested: Sequence[str] = ()
     root: str = ""
 
     @property

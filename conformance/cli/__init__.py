@@ -20,7 +20,7 @@ EXIT_CODES = """exit codes:
   1  it does not hold: a witness fails, a mutant survives, the catalogue is inconsistent, a claim got worse
   2  the command line cannot be used
 pytest conformance/ ends with 0 when no claim is broken, 1 when one is, 4 when an option or the implementation cannot be
-used, and 5 when nothing was tested.
+used, 5 when nothing was tested, and 6 when the core of the implementation was not (--no-claims-strict: 0).
 """
 
 _DESCRIPTION = "The claims of five Transformer tutorials, and how well the suite covers them. " + (

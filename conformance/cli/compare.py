@@ -60,7 +60,7 @@ def _lines(change: Change) -> str:
     if change.is_worse and change.is_broken:
         statement = textwrap.shorten(claim["says"], 160, placeholder=" ...")
         seen = f"expected {claim['expected']}, got {claim['got']}" if claim["what"] else claim["message"]
-        lines += [f"    claim     {statement} [{claim['where'][0]}]", f"    seen      {seen}"]
+        lines += [f"    claim     {statement} [{claim['cited'][0]}]", f"    seen      {seen}"]
         lines.append(f"    replay    {claim['replay']}")
     return "\n".join(lines)
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Collection
 
-from conformance.catalogue import Catalogue, Claim, lint, load
+from conformance.catalogue import Catalogue, Claim, load
 from conformance.cli.tables import show_table
+from conformance.lint import lint
 
 HELP = "count the statements that claims cover, and lint the catalogue"
 EXAMPLES = """  conformance coverage    tables by document and by topic, and what is missing
@@ -42,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     testable = [row for row in catalogue.rows() if row not in catalogue.untestable()]
     print(f"{len(covered)} of {len(testable)} testable statements covered ({len(catalogue.rows())} statements in all)")
     print(rows_per_claim(catalogue))
+    print(from_elsewhere(catalogue))
     idle = [slug for slug in CHECKS if slug not in broken]
     print(f"{len(CHECKS)} checks and {len(MUTANTS)} mutants; {len(idle)} checks have none that they must kill")
     for claim, rows in explained(catalogue, covered).items():
@@ -67,7 +70,7 @@ def explained(catalogue: Catalogue, covered: Collection[str]) -> dict[Claim, lis
 
 def rows_per_claim(catalogue: Catalogue) -> str:
     """How many statements a claim joins, in a sentence."""
-    claims = catalogue.claims.values()
+    claims = [claim for claim in catalogue.claims.values() if claim.is_of_documents]
     most = max(claims, key=lambda claim: len(claim.sources))
     mean = sum(len(claim.sources) for claim in claims) / len(claims)
     merged = sum(bool(claim.merged_because) for claim in claims)
@@ -75,6 +78,14 @@ def rows_per_claim(catalogue: Catalogue) -> str:
         f"{mean:.1f} statements a claim, at most {len(most.sources)} ({most.slug}); "
         f"{merged} claims join statements that the ledgers keep apart, and say why"
     )
+
+
+def from_elsewhere(catalogue: Catalogue) -> str:
+    """How many claims do not come from the documents, by origin, in a sentence."""
+    origins = Counter(claim.origin for claim in catalogue.claims.values() if not claim.is_of_documents)
+    parts = [f"{number} {origin}" for origin, number in origins.items()]
+    kinds = f" ({', '.join(parts)})" if parts else ""
+    return f"{origins.total()} claims come from elsewhere{kinds}; the figures of the documents leave them out"
 
 
 def missing(
@@ -103,7 +114,7 @@ def by_document(catalogue: Catalogue, covered: Collection[str]) -> list[list[str
         lines.append(
             [
                 document.number,
-                document.title,
+                document.english,
                 document.rows,
                 len(ids & cited),
                 document.rows - len(document.untestable),
@@ -112,7 +123,7 @@ def by_document(catalogue: Catalogue, covered: Collection[str]) -> list[list[str
             ]
         )
     totals = [sum(int(line[i]) for line in lines) for i in range(2, 6)]
-    return [*lines, ["all", "", *totals, len(catalogue.claims)]]
+    return [*lines, ["all", "", *totals, sum(claim.is_of_documents for claim in catalogue.claims.values())]]
 
 
 def by_topic(catalogue: Catalogue, checks: Collection[str], verifications: Collection[str]) -> list[list[str | int]]:

@@ -22,7 +22,9 @@ EXAMPLES = """  conformance errata                every erratum with its witness
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("select", nargs="?", help="slugs, patterns, topics, documents (002) or rows (002-017)")
+    parser.add_argument(
+        "select", nargs="?", help="slugs, patterns, topics, documents (002), rows (002-017) or origins (paper)"
+    )
     parser.add_argument("--all", action="store_true", help="also print the verified claims that are right")
 
 
@@ -52,7 +54,7 @@ def verdict_of(claim: Claim, verification: Callable[[], Evidence]) -> tuple[bool
 
     evidence = witnessed(verification)
     expected, got = evidence.sides()
-    lines = [f"{'ok    ' if evidence.ok else 'FAILED'} {claim.slug} [{'; '.join(claim.where)}]"]
+    lines = [f"{'ok    ' if evidence.ok else 'FAILED'} {claim.slug} [{'; '.join((*claim.where, *claim.source))}]"]
     lines += _wrapped("written" if claim.verdict == "erratum" else "claim", claim.says)
     if claim.correction:
         lines += _wrapped("correct", claim.correction)

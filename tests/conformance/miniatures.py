@@ -72,6 +72,22 @@ class Nothing(Correct):
         raise NotProvided(f"nothing, so no {role}")
 
 
+class Unfinished(Correct):
+    """Its generate() cannot be tested, and it says so."""
+
+    untested = ("generate() raised ValueError: no eos_id (model.py:31)",)
+
+
+class CallsItselfAModel(Correct):
+    """It is one layer, and says that it is a language model."""
+
+    kind = "language_model"
+
+
+class UnscaledModel(Unscaled, CallsItselfAModel):
+    """Its scores are not divided either."""
+
+
 class Raises(Correct):
     """It raises when it is built."""
 

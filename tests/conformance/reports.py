@@ -38,7 +38,7 @@ def report(implementation: str, verdicts: Mapping[str, Verdict | Result]) -> dic
     results = {slug: v if isinstance(v, Result) else Result(slug, v) for slug, v in verdicts.items()}
     chosen = CATALOGUE.select("attention,positions")
     return to_json(
-        Report(implementation, "default", 0, results, CATALOGUE, chosen, lambda claim: f"pytest --claims {claim}")
+        Report(implementation, None, "default", 0, results, CATALOGUE, chosen, lambda claim: f"pytest --claims {claim}")
     )
 
 

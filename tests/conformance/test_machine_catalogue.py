@@ -7,8 +7,9 @@ import hashlib
 import pytest
 
 import conformance.checks  # noqa: F401 (registers them)
-from conformance.catalogue import CatalogueError, lint, load
+from conformance.catalogue import CatalogueError, is_newer, load
 from conformance.check import CHECKS
+from conformance.lint import lint
 from conformance.verifications import VERIFICATIONS
 
 CLAIM = {
@@ -21,11 +22,13 @@ CLAIM = {
     "where": '["000 2.1 L5-6"]',
     "sources": '["000-001"]',
 }
+PAPER = {"origin": '"paper"', "source": '"Somebody 2018, section 3.1"', "where": "", "sources": ""}
 DOCUMENTS = f"""
 same_as = [["000-001", "000-002"]]
 [[document]]
 number = "000"
-title = "One"
+title = "Eins"
+english = "One"
 sha256 = "{hashlib.sha256(b"").hexdigest()}"
 rows = 5
 untestable = ["000-005"]
@@ -90,11 +93,71 @@ def test_a_claim_is_typed(catalogue):
         ({"correction": '"No."'}, "an erratum, and nothing else, has a correction"),
         ({"verdict": '"untestable"'}, "an untestable claim, and nothing else, has a why"),
         ({"why": '"Because."'}, "an untestable claim, and nothing else, has a why"),
+        ({"origin": '"rumour"'}, "origin is 'rumour'; it must be one of document, paper"),
+        ({**PAPER, "source": ""}, "its origin is 'paper', so source must say in words where it stands"),
+        ({**PAPER, "sources": '["000-001"]'}, "its origin is 'paper', so it has no where and no sources"),
+        ({**PAPER, "where": '["000 2.1 L5-6"]'}, "its origin is 'paper', so it has no where and no sources"),
+        ({**PAPER, "subject": '"document"'}, "a claim about the documents can only come from them"),
+        ({**PAPER, "source": '[" "]'}, "source holds an empty text"),
+        ({**PAPER, "source": '["a", "a"]'}, "source names something twice"),
+        ({"source": "3"}, "source must be a list of strings"),
+        ({"since": '"soon"'}, "since is 'soon'; it must be a version such as 0.2.0"),
+        ({"core_of": '["Language Model"]'}, "core_of 'Language Model' does not read like \"language_model\""),
+        (
+            {"core_of": '["language_model"]', "verdict": '"untestable"', "why": '"History."'},
+            "only a claim that is tested on implementations can be the core of one",
+        ),
     ],
 )
 def test_a_malformed_claim_is_refused(catalogue, changes, complaint):
     with pytest.raises(CatalogueError, match=complaint):
         catalogue(claim(**changes))
+
+
+def test_a_claim_may_come_from_elsewhere(catalogue):
+    loaded = catalogue(claim(**PAPER, since='"0.2.0"', core_of='["language_model"]'), other())
+    elsewhere = loaded.claims["a-claim"]
+    assert elsewhere.source == ("Somebody 2018, section 3.1",)
+    assert (elsewhere.origin, elsewhere.since, elsewhere.core_of) == ("paper", "0.2.0", ("language_model",))
+    assert (elsewhere.is_tested, elsewhere.is_of_documents) == (True, False)
+    assert lint(loaded, {"a-claim", "other"}, set()) == []
+    assert [c.slug for c in loaded.select("paper")] == ["a-claim"]
+
+
+def test_sources_are_told_in_words(catalogue):
+    places = '["000 2.1 A section L5-6, 9", "000 L7"]'
+    loaded = catalogue(claim(where=places, source='["A paper, section 3", "Its code"]'), other(where='["001 2 L3"]'))
+    assert loaded.cited(loaded.claims["a-claim"]) == [
+        "One (document 000), 2.1 A section, lines 5-6, 9",
+        "One (document 000), line 7",
+        "A paper, section 3",
+        "Its code",
+    ]
+    assert loaded.cited(loaded.claims["other"]) == ["001 2 L3"]
+
+
+@pytest.mark.parametrize(
+    ("since", "version", "newer"),
+    [
+        ("0.2.0", "0.1.0", True),
+        ("0.2.0", "0.2", False),
+        ("0.2", "0.2.0", False),
+        ("0.10.0", "0.9.3", True),
+        ("1", "1.0.0", False),
+        ("0.2.1", "0.2", True),
+        ("0.1.0", "0", True),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(catalogue, since, version, newer):
+    (loaded,) = catalogue(claim(since=f'"{since}"')).claims.values()
+    assert is_newer(loaded, version) is newer
+
+
+@pytest.mark.parametrize("version", ["", "soon", "1.", "v1"])
+def test_what_is_no_version_is_refused(catalogue, version):
+    (loaded,) = catalogue(claim()).claims.values()
+    with pytest.raises(CatalogueError, match="is no version; give numbers joined by dots"):
+        is_newer(loaded, version)
 
 
 def test_a_slug_may_be_used_once(catalogue):

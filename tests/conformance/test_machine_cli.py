@@ -69,6 +69,27 @@ def test_coverage_explains_what_is_not_tested():
     assert claim not in coverage.explained(catalogue, set(claim.sources))
 
 
+def test_claims_from_elsewhere_are_counted_by_themselves(monkeypatch):
+    catalogue = load()
+    paper = replace(catalogue.claims[SCALED], origin="paper", where=(), sources=(), source=("A paper, section 3",))
+    more = replace(catalogue, claims={**catalogue.claims, "another": replace(paper, slug="another")})
+    covered = coverage.covered_rows(catalogue, catalogue.claims)
+    assert coverage.covered_rows(more, more.claims) == covered
+    assert coverage.by_document(more, covered) == coverage.by_document(catalogue, covered)
+    assert coverage.rows_per_claim(more) == coverage.rows_per_claim(catalogue)
+    assert coverage.from_elsewhere(more).startswith("1 claims come from elsewhere (1 paper); ")
+
+
+def test_list_names_the_documents_and_other_sources(capsys, monkeypatch):
+    assert main(["list", SCALED]) == 0
+    assert "000 is Chapter 2: Transformer architecture (第2章 Transformer 架构)" in capsys.readouterr().out
+    catalogue = load()
+    paper = replace(catalogue.claims[SCALED], origin="paper", where=(), sources=(), source=("A paper, section 3",))
+    monkeypatch.setattr("conformance.cli.list.load", lambda: replace(catalogue, claims={SCALED: paper}))
+    assert main(["list", "paper"]) == 0
+    assert "A paper, section 3" in capsys.readouterr().out
+
+
 def test_coverage_lists_what_is_missing():
     catalogue = load()
     claims = {slug: claim for slug, claim in catalogue.claims.items() if slug != SCALED}

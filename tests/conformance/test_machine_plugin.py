@@ -133,6 +133,16 @@ def test_a_note_that_is_listed_as_a_known_failure_is_stale(claims, change, pytes
     result.stdout.fnmatch_lines(["*and it is NOTE: remove the entry*"])
 
 
+def test_claims_newer_than_a_version_are_left_out(claims, change):
+    change(SCALED, since="0.2.0")
+    claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-since", "0.1.0", "-v").assert_outcomes(failed=1)
+    claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-since", "0.2").assert_outcomes(failed=2)
+    for version, sentence in (("0.1", f"every claim of {SCALED} is newer"), ("soon", "'soon' is no version")):
+        refused = claims("Unscaled", "--claims", SCALED, "--claims-since", version)
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR
+        assert sentence in "\n".join(refused.errlines)
+
+
 def test_what_is_not_provided_is_skipped_counted_and_listed(claims):
     result = claims("Correct", "--claims", "attention,positions")
     assert result.ret == pytest.ExitCode.OK
@@ -144,6 +154,51 @@ def test_what_is_not_provided_is_skipped_counted_and_listed(claims):
 def test_providing_nothing_is_no_success(claims):
     result = claims("Nothing", "--claims", "attention")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+POSITIONS = next(claim.slug for claim in load().tested() if claim.topic == "positions")
+
+
+def test_what_could_not_be_tested_is_said_first_and_is_no_success(claims, pytester):
+    result = claims("Unfinished", "--claims", SCALED, "--claims-report", "report.json")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 6
+    lines = output(result).splitlines()
+    (start,) = (number for number, line in enumerate(lines) if "= claims: " in line)
+    sentence = "generate() raised ValueError: no eos_id (model.py:31)"
+    assert lines[start + 1] == f"NOT TESTED: {sentence}"
+    assert json.loads((pytester.path / "report.json").read_text())["untested"] == [sentence]
+    assert claims("Unfinished", "--claims", SCALED, "--no-claims-strict").ret == pytest.ExitCode.OK
+
+
+def test_a_core_that_is_not_provided_is_no_success(claims, change):
+    change(POSITIONS, core_of=("language_model",))
+    both = ("--claims", f"{SCALED},{POSITIONS}")
+    result = claims("CallsItselfAModel", *both)
+    assert result.ret == 6
+    result.stdout.fnmatch_lines([f"NOT TESTED: 1 of the 1 claims * core of a language model: * ({POSITIONS})"])
+    assert claims("CallsItselfAModel", *both, "--no-claims-strict").ret == pytest.ExitCode.OK
+    assert claims("Correct", *both).ret == pytest.ExitCode.OK
+    assert claims("CallsItselfAModel", "--claims", SCALED).ret == pytest.ExitCode.OK
+
+
+def test_a_core_that_is_tested_is_a_success(claims, change):
+    change(SCALED, core_of=("language_model",))
+    assert claims("CallsItselfAModel", "--claims", f"{SCALED},{POSITIONS}").ret == pytest.ExitCode.OK
+
+
+def test_a_kind_without_a_core_is_no_success(claims, change):
+    change(SCALED, core_of=("classifier",))
+    result = claims("CallsItselfAModel", "--claims", SCALED)
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(["NOT TESTED: it says that it is a language model, and no claim is the core of one"])
+
+
+def test_a_broken_claim_outweighs_an_untested_core(claims, change):
+    change(SCALED, core_of=("classifier",))
+    result = claims("UnscaledModel", "--claims", SCALED)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["NOT TESTED: *", f"FAIL {SCALED}"])
 
 
 def test_an_error_shows_the_innermost_line(claims):

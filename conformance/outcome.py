@@ -1,0 +1,51 @@
+"""What a run comes to: what of the implementation stayed untested (`untested_core`), and the exit code (`exit_code`).
+
+A run is not green when the core of what the user pointed at was not tested: that would be silence, told as success.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from conformance.catalogue import Catalogue
+from conformance.verdict import Result, Verdict
+
+NOTHING_TESTED, CORE_UNTESTED = 5, 6
+"""Exit codes: pytest's own for a run without tests, and ours."""
+
+
+def untested_core(
+    kind: str | None, said: Sequence[str], results: Mapping[str, Result], catalogue: Catalogue
+) -> list[str]:
+    """What of the implementation's core was not tested and why, one sentence each; empty when all of it was.
+
+    kind: what it is, such as "language_model", or None. said: what it says itself of what could not be tested. results:
+    by slug, of the claims that ran; a core claim that was not asked for is not missing.
+    """
+    return [*said, *(_untested_claims(kind, results, catalogue) if kind else [])]
+
+
+def _untested_claims(kind: str, results: Mapping[str, Result], catalogue: Catalogue) -> list[str]:
+    """The core claims of `kind` that are not provided, a sentence for each reason."""
+    core = [slug for slug, claim in catalogue.claims.items() if kind in claim.core_of]
+    name = kind.replace("_", " ")
+    if not core:
+        return [f"it says that it is a {name}, and no claim is the core of one"]
+    asked = [slug for slug in core if slug in results]
+    reasons: dict[str, list[str]] = {}
+    for slug in asked:
+        if results[slug].verdict is Verdict.NOT_PROVIDED:
+            reasons.setdefault(results[slug].message or "no reason is given", []).append(slug)
+    return [
+        f"{len(slugs)} of the {len(asked)} claims that are the core of a {name}: {reason} "
+        f"({textwrap.shorten(', '.join(slugs), 120, placeholder=' ...')})"
+        for reason, slugs in reasons.items()
+    ]
+
+
+def exit_code(results: Mapping[str, Result], untested: Sequence[str], strict: bool) -> int:
+    """The exit code of a run without a failure: 5 nothing was tested, 6 the core was not (if `strict`), else 0."""
+    if all(result.verdict is Verdict.NOT_PROVIDED for result in results.values()):
+        return NOTHING_TESTED
+    return CORE_UNTESTED if untested and strict else 0
