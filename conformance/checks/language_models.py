@@ -27,9 +27,12 @@ def changes(subject: Any, inputs: dict[str, Array], name: str) -> Array:
     found = np.zeros((length, before.shape[1] if before.ndim == 3 else 1))
     for at in range(length):
         for seed in (20, 21):
-            other = subject.example(len(inputs[name]), **{name: length}, length=length, seed=seed)[name]
+            other = subject.example(len(inputs[name]), length, seed, **{name: length})[name]
             moved = {**inputs, name: inputs[name].copy()}
-            moved[name][:, at] = np.where(other[:, at] == inputs[name][:, at], other[:, at - 1], other[:, at])
+            moved[name][:, at] = other[:, at]
+            if name != "x":
+                same = other[:, at] == inputs[name][:, at]
+                moved[name][same, at] = other[same, at - 1]
             after = subject(**moved)["out"]
             if after.shape != before.shape:
                 raise NotProvided("its answer changes its shape with the tokens")

@@ -1,0 +1,270 @@
+"""Checks of whole sequence-to-sequence models, encoders and classifiers, in any design."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.check import check
+from conformance.checks.language_models import changes, padded_equal
+from conformance.checks.whole_models import distance, equal
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, close, note, true
+from conformance.protocol import Array, NotProvided
+from conformance.reference.training import cross_entropy
+
+SOURCE, TARGET = 7, 6
+
+
+def pair(subject: Any, seed: int, source: int = SOURCE, target: int = TARGET, batch: int = 2) -> dict[str, Array]:
+    """A source and a target of different lengths, where the model takes them."""
+    inputs: dict[str, Array] = subject.example(batch, src=source, tgt=target, seed=seed)
+    return inputs
+
+
+@check("sequence-model-target-is-causal", roles=("sequence_to_sequence",))
+def target_is_causal(impl: Any, draw: Draw) -> Evidence:
+    """No target token changes the logits of an earlier target position."""
+    subject = impl.build("sequence_to_sequence", {})
+    inputs = pair(subject, 40)
+    found = changes(subject, inputs, "tgt")
+    if found.shape[0] != found.shape[1]:
+        raise NotProvided("its answer has no row for each target token")
+    ahead = np.tril(found, -1)
+    worst = np.unravel_index(int(ahead.argmax()), ahead.shape)
+    draw.bites((np.diag(found) > subject.noise).any(), "a target token changes its own answer")
+    if (np.diag(found) <= subject.noise).all() and (np.diag(found, 1) > subject.noise).any():
+        return note("an answer sees the target tokens before its own only", "the model shifts the target by itself")
+    evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
+    return evidence.saying(
+        diagnosis=f"The decoder sees the future: target token {worst[0]} changes the logits of position {worst[1]}, "
+        "which is before it.",
+        place=subject.attention_place() or subject.place(),
+        mend="hide later target tokens in the decoder's self-attention",
+        pictures={
+            "expected: which token (column) may change which answer (row)": np.tri(len(found)),
+            "got": (found.T > 10 * subject.noise).astype(float),
+        },
+    )
+
+
+@check("sequence-model-target-sees-every-earlier-token", roles=("sequence_to_sequence",))
+def target_sees_earlier(impl: Any, draw: Draw) -> Evidence:
+    """Every earlier target token reaches every later target position."""
+    subject = impl.build("sequence_to_sequence", {})
+    found = changes(subject, pair(subject, 41), "tgt")
+    if found.shape[0] != found.shape[1]:
+        raise NotProvided("its answer has no row for each target token")
+    missed = [(at, row) for row in range(len(found)) for at in range(row) if found[at, row] == 0]
+    at, row = missed[0] if missed else (0, 0)
+    return true("every earlier target token changes every later answer", not missed, got=f"token {at}, position {row}").saying(
+        diagnosis=f"Target token {at} does not reach the logits of position {row}, which comes after it.",
+        place=subject.attention_place() or subject.place(),
+        mend="mask only what is later; give the decoder the target, too",
+    )
+
+
+@check("sequence-model-every-source-token-reaches-every-answer", roles=("sequence_to_sequence",))
+def source_reaches_target(impl: Any, draw: Draw) -> Evidence:
+    """Every source token reaches the logits of every target position."""
+    subject = impl.build("sequence_to_sequence", {})
+    found = changes(subject, pair(subject, 42), "src")
+    missed = np.argwhere(found == 0)
+    at, row = missed[0] if len(missed) else (0, 0)
+    return true("every source token changes every answer", not len(missed), got=f"token {at}, position {row}").saying(
+        diagnosis=f"Source token {at} does not reach the logits of target position {row}"
+        + (": the source is hidden as if it were the future." if len(missed) and at > row else "."),
+        place=subject.attention_place() or subject.place(),
+        mend="let cross-attention and the encoder see all of the source that is not padding",
+    )
+
+
+@check("sequence-model-target-prefix-has-the-same-logits", roles=("sequence_to_sequence",))
+def target_prefix(impl: Any, draw: Draw) -> Evidence:
+    """Step by step equals one pass: the logits of a prefix of the target are the prefix of the logits."""
+    subject = impl.build("sequence_to_sequence", {})
+    if not subject.free_length:
+        raise NotProvided("it takes one length only")
+    inputs = pair(subject, 43)
+    whole = subject(**inputs)["out"]
+    if whole.ndim < 3:
+        raise NotProvided("its answer has no row for each target token")
+    parts = []
+    for cut in range(1, TARGET):
+        short = subject(src=inputs["src"], tgt=inputs["tgt"][:, :cut])["out"]
+        parts.append(equal(f"logits of the first {cut} target tokens", subject, short, whole[:, : short.shape[1]]))
+    return all_of(*parts).saying(
+        diagnosis="Decoding step by step gives other logits than one pass over the target.",
+        place=subject.attention_place() or subject.place(),
+    )
+
+
+@check("sequence-model-source-padding-changes-nothing", roles=("sequence_to_sequence",))
+def source_padding(impl: Any, draw: Draw) -> Evidence:
+    """Padding of the source changes no answer, where the model hides padding."""
+    subject = impl.build("sequence_to_sequence", {})
+    return padded_equal(subject, pair(subject, 44), "src", draw)
+
+
+@check("sequence-model-target-padding-changes-nothing", roles=("sequence_to_sequence",))
+def target_padding(impl: Any, draw: Draw) -> Evidence:
+    """Padding behind the target changes no answer to its real tokens."""
+    subject = impl.build("sequence_to_sequence", {})
+    return padded_equal(subject, pair(subject, 45), "tgt", draw)
+
+
+@check("sequence-model-takes-lengths-and-vocabularies-apart", roles=("sequence_to_sequence",))
+def sides_apart(impl: Any, draw: Draw) -> Evidence:
+    """A source longer or shorter than the target works, and the answer has a row for each target token."""
+    subject = impl.build("sequence_to_sequence", {})
+    if not subject.free_length:
+        raise NotProvided("it takes one length only")
+    parts = []
+    for source, target in ((3, 6), (6, 3), (5, 5), (6, 1)):
+        out = subject(**pair(subject, 46, source, target))["out"]
+        ok = out.ndim < 3 or out.shape[1] == target
+        parts.append(true(f"a source of {source} and a target of {target}", ok and np.isfinite(out).all(), got=out.shape))
+    return all_of(*parts).saying(
+        diagnosis="The lengths of source and target are mixed up, or an answer is not finite.", place=subject.place()
+    )
+
+
+@check("encoder-every-word-reaches-every-word", roles=("masked_language_model", "encoder_model"))
+def reaches_all(impl: Any, draw: Draw) -> Evidence:
+    """Every word reaches the answer for every word, before and after it."""
+    subject = _encoder(impl)
+    name = subject.calling.main.meaning
+    inputs = subject.example(2, _length(subject), seed=50)
+    if inputs[name].ndim not in (2, 3):
+        raise NotProvided("its input is no sequence")
+    found = changes(subject, inputs, name)
+    if found.shape[0] != found.shape[1]:
+        raise NotProvided("its answer has no row for each word")
+    seen = found > 0
+    if seen.all():
+        return true("every word changes every answer", True)
+    if not np.triu(seen, 1).any() or not np.tril(seen, -1).any():
+        word = "later" if np.tril(seen, -1).any() is np.False_ else "earlier"
+        if subject.kind == "masked_language_model":
+            at, row = np.argwhere(~seen)[0]
+            return true("every word changes every answer", False, got=f"no answer sees {word} words").saying(
+                diagnosis=f"The encoder looks one way only: word {at} does not reach position {row}.",
+                place=subject.attention_place() or subject.place(),
+                mend="an encoder needs no causal mask",
+                pictures={"expected": np.ones_like(found), "got": seen.T.astype(float)},
+            )
+        return note("the encoder looks one way only", f"no answer sees {word} words")
+    widths = {int(np.diag(seen, k).all()) for k in range(-len(seen) + 1, len(seen))}
+    if all(np.diag(seen, k).all() or not np.diag(seen, k).any() for k in range(-len(seen) + 1, len(seen))) and widths:
+        return note("each position sees a window of words", f"{int(seen[len(seen) // 2].sum())} words")
+    at, row = np.argwhere(~seen)[0]
+    return true("every word changes every answer", False, got=f"word {at} does not reach position {row}").saying(
+        diagnosis=f"Word {at} does not reach the answer at position {row}.",
+        place=subject.attention_place() or subject.place(),
+        pictures={"expected": np.ones_like(found), "got": seen.T.astype(float)},
+    )
+
+
+def _encoder(impl: Any) -> Any:
+    """The masked language model or the encoder that it is."""
+    try:
+        return impl.build("masked_language_model", {})
+    except NotProvided:
+        return impl.build("encoder_model", {})
+
+
+def _length(subject: Any) -> int:
+    return subject.calling.main.length or min(6, subject.longest or 6)
+
+
+@check("encoder-padding-changes-nothing", roles=("masked_language_model", "encoder_model"))
+def encoder_padding(impl: Any, draw: Draw) -> Evidence:
+    """Padding changes no answer to real words, where the model hides padding."""
+    subject = _encoder(impl)
+    name = subject.calling.main.meaning
+    return padded_equal(subject, subject.example(2, _length(subject) + 2, seed=51), name, draw)
+
+
+@check("classifier-padding-changes-nothing", roles=("classifier",))
+def classifier_padding(impl: Any, draw: Draw) -> Evidence:
+    """Padding changes no scores, with the pooling: it is hidden from attention and left out of means."""
+    subject = impl.build("classifier", {})
+    name = subject.calling.main.meaning
+    inputs = subject.example(2, _length(subject) + 2, seed=52)
+    if inputs[name].ndim not in (2, 3):
+        raise NotProvided("its input is no sequence")
+    return padded_equal(subject, inputs, name, draw)
+
+
+@check("classifier-every-part-of-the-input-counts", roles=("classifier",))
+def every_part_counts(impl: Any, draw: Draw) -> Evidence:
+    """Every word (every stretch of numbers) changes the scores."""
+    subject = impl.build("classifier", {})
+    name = subject.calling.main.meaning
+    inputs = subject.example(2, _length(subject), seed=53)
+    if inputs[name].ndim == 2:
+        found = changes(subject, inputs, name)[:, 0]
+        idle = np.flatnonzero(found == 0)
+        what = f"word {idle[0]}" if len(idle) else ""
+    else:
+        before, idle, what = subject(**inputs)["out"], np.zeros(0, int), ""
+        side = inputs[name].shape[-1]
+        for at in range(0, side, max(side // 8, 1)):
+            moved = {**inputs, name: inputs[name].copy()}
+            moved[name][..., at : at + max(side // 8, 1)] += 1.0 + np.arange(1)
+            moved[name][..., at : at + max(side // 8, 1)] *= 1.5
+            if distance(before, subject(**moved)["out"]) == 0:
+                idle, what = np.array([at]), f"columns from {at}"
+                break
+    return true("every part of the input changes the scores", not len(idle), got=what).saying(
+        diagnosis=f"A part of the input ({what}) changes nothing: it is cut off, hidden, or not pooled.",
+        place=subject.place(),
+    )
+
+
+@check("encoder-token-types-matter", roles=("model",))
+def token_types_matter(impl: Any, draw: Draw) -> Evidence:
+    """Where a model takes token types, another type gives another answer."""
+    subject = impl.build("model", {})
+    if not subject.calling.types or subject.calling.main.meaning != "ids":
+        raise NotProvided("it takes no token types")
+    inputs = subject.example(2, _length(subject), seed=54)
+    none = subject(**inputs, types=np.zeros_like(inputs["ids"]))["out"]
+    try:
+        some = subject(**inputs, types=np.ones_like(inputs["ids"]))["out"]
+    except Exception as error:
+        raise NotProvided("it has one token type only") from error
+    return true("another token type gives another answer", distance(none, some) > 0, got="the same answer").saying(
+        diagnosis="Token types change nothing: their embedding is not added.",
+        place=subject.line_of("type|segment") or subject.place(),
+    )
+
+
+@check("masked-language-model-loss-counts-masked-labels-only", roles=("masked_language_model",))
+def masked_loss(impl: Any, draw: Draw) -> Evidence:
+    """The loss that it returns is the mean over the labels that are given, without the ignored ones, and not shifted."""
+    subject = impl.build("masked_language_model", {})
+    if not subject.calling.labels:
+        raise NotProvided("it returns no loss")
+    inputs = subject.example(3, _length(subject), seed=55)
+    index = subject.ignored_label()
+    labels = np.full_like(inputs["ids"], -100 if index is None else index)
+    labels[:, 1], labels[0, 3] = inputs["ids"][:, 2], inputs["ids"][0, 0]
+    found = subject(**inputs, labels=labels)
+    if "loss" not in found or found["out"].ndim < 3:
+        raise NotProvided("it returns no loss beside its logits")
+    logits, loss = found["out"], float(found["loss"])
+    kept = labels != (-100 if index is None else index)
+    expected = float(cross_entropy(logits[kept], labels[kept]))
+    shifted = labels[:, 1:][kept[:, 1:]]
+    of_shift = float(cross_entropy(logits[:, :-1][kept[:, 1:]], shifted))
+    bound = 1e-5 * max(1.0, abs(expected)) + subject.noise
+    words = "labels are shifted as in a causal model" if abs(of_shift - loss) < bound else "other positions count, too"
+    if abs(expected * kept.sum() / kept.size - loss) < bound:
+        words = "ignored positions are counted in the mean"
+    return close("the loss", np.array(loss), np.array(expected), bound).saying(
+        diagnosis=f"The masked-language loss is not the mean over the masked words: {words}.",
+        place=subject.line_of("cross_entropy|CrossEntropyLoss") or subject.place(),
+        mend="F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)",
+    )
