@@ -93,10 +93,8 @@ def resolve(text: str, folders: Sequence[str] = ()) -> Any:
     found = _find(_load(spec, folders), spec)
     is_function = isinstance(found, FunctionType)
     if _is_torch_module(found) or (is_function and "torch.nn" in sys.modules):
-        adapter = _adapter(spec, "conformance.adapters.torch_module").TorchModuleImplementation
-        return _made(
-            spec, partial(adapter, found, spec.role or None), "write an adapter class with build(role, config) for it"
-        )
+        adapter = _adapter(spec, "conformance.adapters.whole.implementation").PointedImplementation
+        return _made(spec, partial(adapter, found, spec), "write an adapter class with build(role, config) for it")
     if is_function:
         raise SpecificationError(
             f"--impl {text}: {spec.name} is a function; write a class with build(role, config) around it"
