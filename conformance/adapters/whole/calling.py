@@ -15,16 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole import names
 from conformance.adapters.whole.masking import Mask, choices, real_tokens
+from conformance.adapters.whole.watching import Watching
 from conformance.runner import innermost_line
 
 B, T, TS = 2, 6, 7
 """Sizes of the first call: the batch, the length, and that of a source."""
+
+FIRST = 4
+"""The first word that is used: those before it often are padding, start, end, or unknown."""
 
 LENGTHS = (T, 8, 16, 32, 4)
 """Lengths that are tried, before those that the model's own tables suggest."""
@@ -154,7 +157,7 @@ def loss_in(result: Any) -> Tensor | None:
 # --- finding it out -------------------------------------------------------------------------------
 
 
-class _Lookups(TorchDispatchMode):
+class _Lookups(Watching):
     """Which tables were read by which indices."""
 
     def __init__(self) -> None:
@@ -361,13 +364,18 @@ class _Finder:
         )
 
 
+def other_words(ids: Tensor) -> Tensor:
+    """Other words in the place of those that `first_data` gives."""
+    return (ids - FIRST + 1) % 2 + FIRST
+
+
 def hides(module: nn.Module, calling: Calling) -> bool:
     """Whether the masks hide what they should: the future of a target, and tokens that are padding."""
     length = calling.main.length or T
     data = first_data(calling, length)
     main = calling.main.meaning
     changed = {**data, main: data[main].clone()}
-    changed[main][:, -1] = changed[main][:, -1] % 2 + 1
+    changed[main][:, -1] = other_words(changed[main][:, -1])
     keys = "padding" if not calling.two_sided else f"{main}_padding"
     if not any(mask.square for mask in calling.masks):
         if any(mask.own for mask in calling.masks):
@@ -420,7 +428,7 @@ def first_data(calling: Calling, length: int) -> dict[str, Tensor]:
         else:
             steps = TS if one.meaning == "src" and length == T else length
             kinds = 2 if one.meaning == "tgt" else 3  # so that each input is told by its tokens
-            data[one.meaning] = torch.arange(B * steps).reshape(B, steps) % kinds + 1
+            data[one.meaning] = torch.arange(B * steps).reshape(B, steps) % kinds + FIRST
     return data
 
 

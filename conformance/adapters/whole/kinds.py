@@ -18,7 +18,7 @@ from conformance.adapters.whole.calling import Calling
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
 
-_CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
+_CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
 _CAUSAL_CODE = r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 _TWO_WAY_CODE = r"\bmlm\b|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"

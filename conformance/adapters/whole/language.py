@@ -76,7 +76,7 @@ class LanguageProbes:
         best, before = float("inf"), float("nan")
         for rate in RATES:
             other = self.twin()
-            optimizer = torch.optim.SGD([p for p in other.module.parameters() if p.requires_grad], lr=rate)
+            parameters = [p for p in other.module.parameters() if p.requires_grad]
             given = other.tensors(inputs)
             for step in range(6):
                 with other.mode(False), torch.enable_grad():
@@ -84,12 +84,14 @@ class LanguageProbes:
                     loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).double(), given["ids"][:, 1:].flatten())
                 if step == 0:
                     before = float(loss)
-                optimizer.zero_grad()
                 if not loss.requires_grad:
                     return float(loss), float(loss)
-                loss.backward()
-                nn.utils.clip_grad_norm_(other.module.parameters(), 1.0)
-                optimizer.step()
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                norm = sum(float(g.square().sum()) for g in gradients if g is not None) ** 0.5
+                with torch.no_grad():
+                    for parameter, gradient in zip(parameters, gradients, strict=True):
+                        if gradient is not None:
+                            parameter.sub_(gradient, alpha=rate / max(norm, 1.0))
             best = min(best, float(loss))
         return before, best
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,8 +103,8 @@ def none(parameter: str) -> Mask:
 def own_masks(module: nn.Module, parameters: Sequence[str], meanings: Sequence[str]) -> tuple[Mask, ...]:
     """The parameters filled by the functions and methods of the user's file that make masks; () when some is left."""
     found: dict[str, Mask] = {}
-    for name, function in _makers(module):
-        returned = _returned_names(function)
+    makers = [(name, function, _returned_names(function)) for name, function in _makers(module)]
+    for name, function, returned in sorted(makers, key=lambda maker: -len(maker[2])):
         for parameter in parameters:
             if parameter in found:
                 continue
@@ -158,8 +159,9 @@ def _place(parameter: str, name: str, returned: list[str], parameters: Sequence[
             return lower.index(parameter.lower())
         alike = [i for i, part in enumerate(returned) if traits(part) == traits(parameter)]
         return alike[0] if alike else None
-    side, _ = traits(parameter)
-    said, _ = traits(name)
+    (side, padding), (said, _) = traits(parameter), traits(name)
+    if padding and re.search(r"causal|subsequent|square|look|future", name.lower()):
+        return None
     if side and said:
         return 0 if side == said else None
     single = len(parameters) == 1

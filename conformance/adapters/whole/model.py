@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, quiet_evaluation
+from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 LARGE = 50_000_000
 """Above so many parameters a model gets only the claims that need forward passes."""
+
+
+LONGEST = 256
+"""Lengths above this are not tried."""
 
 
 def moved(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -64,6 +69,8 @@ class WholeModel(Probes, LanguageProbes):
     kind: str
     facts: list[Fact]
     pad_id: int | None = None
+    known: dict[str, Any] = field(default_factory=dict)
+    """What was found out once and holds for every copy."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -77,14 +84,16 @@ class WholeModel(Probes, LanguageProbes):
     def dtype(self) -> np.dtype:
         return np.dtype(str(self.torch_dtype).removeprefix("torch.")) if self.torch_dtype != torch.bfloat16 else np.dtype("float32")
 
-    @cached_property
+    @property
     def noise(self) -> float:
         """How far two ways to compute the same may lie apart, relative to the largest output: float32's rounding where
         the model casts to it by itself, whatever its parameters are."""
-        narrow = _Narrow()
-        with quiet_evaluation(self.module), narrow:
-            self.run(self.example())
-        return 1e-9 if self.torch_dtype is torch.float64 and not narrow.seen else 5e-5
+        if "noise" not in self.known:
+            narrow = _Narrow()
+            with quiet_evaluation(self.module), narrow:
+                self.run(self.example())
+            self.known["noise"] = 1e-9 if self.torch_dtype is torch.float64 and not narrow.seen else 5e-5
+        return float(self.known["noise"])
 
     @property
     def positions(self) -> bool:
@@ -200,18 +209,26 @@ class WholeModel(Probes, LanguageProbes):
 
     def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
         """Another model made in the same way, from another seed. Raises NotProvided where none can be made."""
-        module = self.made.fresh(seed, **changes).to(self.torch_dtype).eval()
+        try:
+            module = self.made.fresh(seed, **changes).to(self.torch_dtype).eval()
+        except NotProvided:
+            raise
+        except Exception as error:
+            raise NotProvided(f"it cannot be made with {changes}: {type(error).__name__}: {error}") from error
         return replace(self, module=module)
 
-    @cached_property
+    @property
     def longest(self) -> int | None:
-        """The longest input that it takes up to 4,096 tokens; None when there is no such limit, or one length only."""
-        if not self.free_length:
-            return None
-        low, high = T, T
-        while high <= 4096 and self._takes(high):
+        """The longest input that it takes, up to LONGEST tokens; None when it takes those, or one length only."""
+        if "longest" not in self.known:
+            self.known["longest"] = self._longest() if self.free_length else None
+        return self.known["longest"]  # type: ignore[no-any-return]
+
+    def _longest(self) -> int | None:
+        low, high = T, 2 * T
+        while high <= LONGEST and self._takes(high):
             low, high = high, high * 2
-        if high > 4096:
+        if high > LONGEST:
             return None
         while high - low > 1:
             middle = (low + high) // 2
@@ -255,7 +272,7 @@ class WholeModel(Probes, LanguageProbes):
         return self.place()
 
 
-class _Narrow(TorchDispatchMode):
+class _Narrow(Watching):
     """Whether an operation gave numbers narrower than float64."""
 
     seen = False
@@ -356,7 +373,7 @@ def _hides_padding(module: nn.Module, calling: Calling, mask: Mask) -> bool:
 
     def moved(at: int) -> dict[str, torch.Tensor]:
         changed = {**padded, keys: data[keys].clone()}
-        changed[keys][:, at] = changed[keys][:, at] % 2 + 1
+        changed[keys][:, at] = other_words(changed[keys][:, at])
         return changed
 
     try:
@@ -375,7 +392,7 @@ def _is_causal(module: nn.Module, calling: Calling) -> bool:
     data = first_data(calling, calling.main.length or T)
     main = calling.main.meaning
     changed = {**data, main: data[main].clone()}
-    changed[main][:, -1] = changed[main][:, -1] % 2 + 1
+    changed[main][:, -1] = other_words(changed[main][:, -1])
     before, after = (calling(module, x).get("out") for x in (data, changed))
     if before is None or before.ndim < 3:
         return True
@@ -383,7 +400,8 @@ def _is_causal(module: nn.Module, calling: Calling) -> bool:
 
 
 def pad_of(subject: WholeModel) -> int | None:
-    """The token that the model itself says is padding: an attribute of it or its config, or of its table of tokens."""
+    """The token that the model says is padding: an attribute of it or its config, of its table of tokens, or a constant
+    of its file."""
     module = subject.module
     holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
     for holder in holders:
@@ -394,6 +412,9 @@ def pad_of(subject: WholeModel) -> int | None:
                 return int(value)
     vocab = subject.calling.inputs[0].vocab
     tables = (part for part in module.modules() if isinstance(part, nn.Embedding) and part.num_embeddings == vocab)
-    return next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)
+    of_tables = next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)
+    scope = vars(sys.modules.get(type(module).__module__, object())) if of_tables is None else {}
+    constants = (v for n, v in scope.items() if re.fullmatch(r"(\w+_)?pad(ding)?(_\w+)?", n.lower()) and type(v) is int)
+    return next((v for v in constants if 0 <= v < vocab), of_tables)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -102,9 +103,18 @@ class Probes:
             parents = [".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)]
             routed = any(experts.search(parent) for parent in parents)
             siblings_run = routed and any(experts.search(c) for c in called)
-            if siblings_run or name in others or re.search(r"mask_token|mask_emb", name):
+            apart = path.partition(".")[0]
+            elsewhere = apart not in called and self.is_used_elsewhere(apart)
+            if siblings_run or elsewhere or name in others or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         return excused
+
+    def is_used_elsewhere(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
+        """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies."""
+        module = sys.modules.get(type(self.module).__module__)
+        with suppress(OSError, TypeError):
+            return bool(name and re.search(rf"(?<!self)\.{name}\(", inspect.getsource(module)))  # type: ignore[arg-type]
+        return False
 
     def other_outputs_reach(self: WholeModel) -> set[str]:  # type: ignore[misc]
         """Parameters that some output beside the answer depends on: a pooler, a second head, an auxiliary loss."""
