@@ -167,10 +167,9 @@ class Answerer:
         envelope = {"number": question.number, "secret": question.secret}
         line = json.dumps({**envelope, name: value}, default=str)
         if len(line) > LONGEST:
-            sentence = (
-                f"the answer takes {len(line):,} bytes, and may take {LONGEST:,}: the implementation's messages, "
-            )
-            line = json.dumps({**envelope, "refused": f"{sentence}notes and names must be shorter"})
+            why = f"the answer takes {len(line):,} bytes, and may take {LONGEST:,}"
+            what = "what the implementation says of itself, or raises, must be shorter"
+            line = json.dumps({**envelope, "refused": f"{why}: {what}"})
         try:
             self._answers.write(line.encode() + b"\n")
             self._answers.flush()
