@@ -4,15 +4,16 @@ It is loaded into every pytest run of an installation, so it imports nothing hea
 only `--impl` and options that begin with `--claims`, and collects only this package's own folder.
 
 Exit codes are pytest's: 0 every claim that the implementation provides is kept, or is a known failure; 1 a claim is
-broken, vacuous, or unexpectedly kept; 4 an option or the implementation cannot be used; 5 nothing was tested; 6 no
-claim is broken, and the core of the implementation was not tested (--no-claims-strict: 0).
+broken, vacuous, or unexpectedly kept, or the results say something else than pytest reports; 4 an option or the
+implementation cannot be used; 5 nothing was tested; 6 no claim is broken, and the core of the implementation was not
+tested (--no-claims-strict: 0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -126,9 +127,8 @@ class _Listener:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        values: dict[str, Any] | None = getattr(report, "claim", None)
-        if values is not None and not _is_worker(self.config):
-            _session(self.config).add(values)
+        if report.nodeid.startswith(f"{PACKAGE.name}::") and not _is_worker(self.config):
+            _session(self.config).add(report)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ class ClaimsSession:
         except (CatalogueError, KnownFailuresError, SettingsError, SpecificationError) as error:
             raise pytest.UsageError(str(error)) from error
         self.results: dict[str, Result] = {}
+        self.outcomes: dict[str, str] = {}
+        """What pytest reports of each claim, by slug: passed, failed or skipped."""
 
     def _chosen(self, selection: str | None, since: str | None) -> list[Claim]:
         """The claims that were asked for, without those that came after version `since`. Raises CatalogueError."""
@@ -113,10 +116,36 @@ class ClaimsSession:
         """A claim's result in the light of what the claim is, and of the known failures."""
         return expect(judged(self.supervisor.result(claim), self.catalogue.claims[claim]), self.known)
 
-    def add(self, values: Mapping[str, Any]) -> None:
-        """Take in a result that pytest reports."""
-        result = Result.from_json(values)
-        self.results[result.claim] = result
+    def add(self, report: pytest.TestReport) -> None:
+        """Take in what pytest reports of an item of ours, and the result that comes with it."""
+        if report.when == "call" or not report.passed:  # that set-up and tear-down pass decides nothing
+            self.outcomes[report.nodeid.rpartition("::")[2]] = report.outcome
+        values: Mapping[str, Any] | None = getattr(report, "claim", None)
+        if values is not None:
+            result = Result.from_json(values)
+            self.results[result.claim] = result
+
+    def disagreement(self) -> str:
+        """One sentence when the results say something else than pytest reports; else nothing."""
+        ours = {claim: self._outcome(result) for claim, result in self.results.items()}
+        differing = [claim for claim in {**self.outcomes, **ours} if self.outcomes.get(claim) != ours.get(claim)]
+        if not differing:
+            return ""
+        first = differing[0]
+        return (
+            f"this run cannot be trusted: pytest counts {_counted(self.outcomes)}, and the results {_counted(ours)}; "
+            f"the first difference is {first}: {self.outcomes.get(first, 'no report')}, not "
+            f"{ours.get(first, 'a result')} (does another plugin change outcomes? -p no:NAME leaves one out)"
+        )
+
+    def _outcome(self, result: Result) -> str:
+        """What pytest must report of a result."""
+        if result.verdict is Verdict.PASS:
+            return "passed"
+        if result.verdict is Verdict.KNOWN_FAILURE:
+            return "failed" if self.config.option.runxfail else "skipped"
+        missing = result.verdict is Verdict.NOT_PROVIDED and not is_stale(result, self.known)
+        return "skipped" if missing else "failed"
 
     def report(self) -> Report:
         return Report(
@@ -132,6 +161,8 @@ class ClaimsSession:
 
     def finish(self, session: pytest.Session) -> None:
         """Write the report file; settle the exit status; keep pytest from repeating what the summary says."""
+        if self.disagreement() and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if not self.results:
             return
         report = self.report()
@@ -144,6 +175,8 @@ class ClaimsSession:
             option.tbstyle = "no" if option.tbstyle == "auto" else option.tbstyle
 
     def write_summary(self, terminal: pytest.TerminalReporter) -> None:
+        if disagreement := self.disagreement():
+            terminal.write_line(disagreement, red=True)
         if not self.results:
             return
         if self.config.option.tbstyle == "no" and self.config.option.reportchars == "fE":
@@ -169,6 +202,12 @@ class ClaimsSession:
     def _target(self) -> list[str]:
         path = os.path.relpath(PACKAGE, self.config.invocation_params.dir)
         return ["--pyargs", "conformance"] if self.config.option.pyargs or path.startswith("..") else [f"{path}/"]
+
+
+def _counted(outcomes: Mapping[str, str]) -> str:
+    """How many claims had each outcome: "3 passed, 1 failed"."""
+    numbers = Counter(outcomes.values())
+    return ", ".join(f"{numbers[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
 
 
 def _check_report_file(path: Path) -> None:

@@ -1,30 +1,31 @@
 """The parent of the processes that host an implementation: queues claims, limits time, survives what they do.
 
-A claim is one message there and one back. When a child hangs, crashes, is killed or runs out of memory, its claim gets
-the verdict ERROR, and a fresh child takes the rest. Children are started by `subprocess`, never forked.
+A claim is one question to a child (`conformance.dialogue`). When the child hangs, crashes, is killed, runs out of
+memory, or sends what is no answer to the question, the claim gets the verdict ERROR, and a fresh child takes the rest.
+Children are started by `subprocess`, never forked.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import re
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from conformance.adapters import SpecificationError, parse
-from conformance.verdict import Result, Verdict
+from conformance.dialogue import Asker, Refused, Unfit
+from conformance.verdict import JUDGED, Result, Verdict
+
+Value = TypeVar("Value")
 
 LOAD_SECONDS = 60.0
 """How much processor time importing and constructing an implementation may take."""
@@ -75,58 +76,55 @@ class _Child:
             env={**one_thread, **os.environ, "PYTHONHASHSEED": "0"},
             start_new_session=True,
         )
-        self.buffer = b""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._asker = Asker(self.process.stdin, self.process.stdout)
         try:
-            request = {"impl": impl, "folders": list(map(str, folders))}
-            started = self.ask(request, load_seconds, START_SECONDS)
+            values = {"impl": impl, "folders": list(map(str, folders))}
+            started = self.ask("load", values, texts("name", "kind"), load_seconds, START_SECONDS)
+            self.name, self.kind = started["name"], started["kind"] or None
+        except Refused as refusal:
+            self.close()
+            raise SpecificationError(str(refusal)) from refusal
         except _Died as death:
             self.close()
             raise SpecificationError(f"--impl {impl}: importing and constructing it {death}") from death
         except BaseException:
             self.close()
             raise
-        if "refused" in started:
-            self.close()
-            raise SpecificationError(started["refused"])
-        self.name: str = started["ready"]
-        self.kind: str | None = started["kind"]
 
-    def ask(self, message: dict[str, Any], seconds: float, grace: float | None = None) -> dict[str, Any]:
-        """Send a message and wait for its answer, which may take `seconds` of processor time, or ASLEEP times that by
-        the clock and `grace` (GRACE) for the child to end. Raises _Died."""
-        assert self.process.stdin is not None
-        message = {**message, "seconds": seconds, "clock": ASLEEP * seconds}
-        self.log.seek(0, os.SEEK_END)
-        start = self.log.tell()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
-        line = self._read_line(ASLEEP * seconds + (GRACE if grace is None else grace))
-        if line is None:
-            self._kill()
-            raise _Died(f"took longer than {ASLEEP * seconds:g} s", timed_out=True)
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        code = self.process.wait()
+    def ask(
+        self,
+        kind: str,
+        values: Mapping[str, Any],
+        read: Callable[[dict[str, Any]], Value],
+        seconds: float,
+        grace: float | None = None,
+    ) -> Value:
+        """Ask a question; the answer is what `read` makes of its values (see `Asker.ask`).
+
+        It may take `seconds` of processor time, or ASLEEP times that by the clock and `grace` (GRACE) for the child to
+        end. Raises Refused, and _Died when there is no answer, or none that fits.
+        """
+        start = self.log.seek(0, os.SEEK_END)
+        clock, grace = ASLEEP * seconds, GRACE if grace is None else grace
+        try:
+            return self._asker.ask(kind, values, read, seconds=seconds, clock=clock, grace=grace)
+        except Unfit as error:
+            raise _Died(str(error)) from error
+        except TimeoutError as error:
+            raise _Died(f"took longer than {clock:g} s", timed_out=True) from error
+        except EOFError as error:
+            raise self._death(start, seconds) from error
+
+    def _death(self, start: int, seconds: float) -> _Died:
+        """How the process ended that closed its pipe; `start` is where the question begins in its log."""
+        try:
+            code = self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            return _Died("closed the pipe of answers")
         self.log.seek(start)
-        raise _death(code, self.log.read().decode(errors="replace"), seconds)
-
-    def _read_line(self, seconds: float) -> bytes | None:
-        """The next line; empty when the pipe closed; None when time ran out."""
-        assert self.process.stdout is not None
-        descriptor, deadline = self.process.stdout.fileno(), time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            while b"\n" not in self.buffer:
-                if not selector.select(max(deadline - time.monotonic(), 0.0)):
-                    return None
-                block = os.read(descriptor, 1 << 16)
-                if not block:
-                    return b""
-                self.buffer += block
-        line, _, self.buffer = self.buffer.partition(b"\n")
-        return line
+        return _death(code, self.log.read().decode(errors="replace"), seconds)
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -140,6 +138,27 @@ class _Child:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+
+
+def texts(*names: str) -> Callable[[dict[str, Any]], dict[str, str]]:
+    """Reads an answer whose values are texts of these names, and nothing else."""
+
+    def read(answer: dict[str, Any]) -> dict[str, str]:
+        if set(answer) != set(names) or not all(isinstance(value, str) for value in answer.values()):
+            raise ValueError(f"it must hold the text {' and '.join(names)}, and nothing else")
+        return dict(answer)
+
+    return read
+
+
+def judgement(answer: dict[str, Any], claim: str) -> Result:
+    """The result that answers the question of a claim. Raises ValueError, with a sentence, when it is none."""
+    result = Result.from_json(answer)
+    if result.claim != claim:
+        raise ValueError(f"it is about the claim {result.claim!r:.80}")
+    if result.verdict not in JUDGED:
+        raise ValueError(f"a check cannot come to the verdict {result.verdict}")
+    return result
 
 
 def _death(code: int, log: str, seconds: float) -> _Died:
@@ -231,12 +250,11 @@ class Supervisor:
         """
         assert self._first is not None
         try:
-            answer = self._first.ask({"adapter": str(path.absolute())}, self.claim_seconds)
+            return self._first.ask("adapter", {"path": str(path.absolute())}, texts("source"), self.claim_seconds)["source"]
+        except Refused as refusal:
+            raise SpecificationError(str(refusal)) from refusal
         except _Died as death:
             raise SpecificationError(f"--claims-adapter-out: the implementation {death}") from death
-        if "refused" in answer:
-            raise SpecificationError(answer["refused"])
-        return str(answer["source"])
 
     def submit(self, claims: Iterable[str]) -> None:
         """Queue claims that are not queued yet, in this order."""
@@ -281,14 +299,14 @@ class Supervisor:
                 child = None
                 self._count(death)
                 future.set_result(Result(claim, Verdict.ERROR, message=f"the implementation {death}"))
-            except SpecificationError as error:
+            except (SpecificationError, Refused) as error:
                 future.set_result(Result(claim, Verdict.ERROR, message=str(error)))
             except BaseException as error:
                 future.set_exception(error)
 
     def _ask(self, child: _Child, claim: str) -> Result:
-        request = {"claim": claim, "budget": self.budget, "seed": self.seed}
-        return Result.from_json(child.ask(request, self.claim_seconds))
+        values = {"claim": claim, "budget": self.budget, "seed": self.seed}
+        return child.ask("claim", values, lambda answer: judgement(answer, claim), self.claim_seconds)
 
     def _count(self, death: _Died) -> None:
         with self._lock:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from conformance.catalogue import Catalogue, Claim
 
@@ -30,6 +30,9 @@ class Verdict(StrEnum):
 
 BROKEN = frozenset({Verdict.FAIL, Verdict.ERROR})
 """The verdicts of a claim that does not hold: they fold to a broken ancestor."""
+
+JUDGED = BROKEN | {Verdict.PASS, Verdict.NOTE, Verdict.NOT_PROVIDED, Verdict.VACUOUS}
+"""The verdicts that a check comes to. The others come of looking at several claims, or at the known failures."""
 
 
 HELD = frozenset({Verdict.PASS, Verdict.NOTE})
@@ -82,6 +85,15 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
+        """Raises ValueError, with a sentence, when the values are not those of a result."""
+        for name in ("claim", "verdict"):
+            if name not in values:
+                raise ValueError(f"it has no field {name!r}")
+        for name, value in values.items():
+            if name not in _FIELDS:
+                raise ValueError(f"it has the field {name!r:.80}, which no result has")
+            if not _FIELDS[name].holds(value):
+                raise ValueError(f"its field {name!r} is {value!r:.80}, not {_FIELDS[name].says}")
         return cls(**{**values, "verdict": Verdict(values["verdict"])})
 
 
@@ -90,6 +102,35 @@ def judged(result: Result, claim: Claim) -> Result:
     if claim.verdict == "convention" and result.verdict is Verdict.FAIL:
         return replace(result, verdict=Verdict.NOTE)
     return result
+
+
+class _Kind(NamedTuple):
+    """What the field of a result can be: in words, and as a test of its value in JSON."""
+
+    says: str
+    holds: Callable[[Any], bool]
+
+
+def _is_mapping_of(holds: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) and holds(item) for name, item in value.items())
+
+
+_TEXT = _Kind("a text", lambda value: isinstance(value, str))
+_NUMBER = _Kind("a number", lambda value: isinstance(value, (int, float)))
+_VALUES = _Kind("an object", lambda value: _is_mapping_of(lambda _: True, value))
+_TEXTS = _Kind("a list of texts", lambda value: isinstance(value, (list, tuple)) and all(map(_TEXT.holds, value)))
+_FIELDS = {field.name: _TEXT for field in fields(Result)} | {
+    "verdict": _Kind("a verdict", lambda value: value in tuple(Verdict)),
+    "error": _NUMBER,
+    "bound": _NUMBER,
+    "seconds": _NUMBER,
+    "examples": _Kind("a whole number", lambda value: isinstance(value, int)),
+    "example": _VALUES,
+    "attributes": _Kind("an object of objects", lambda value: _is_mapping_of(_VALUES.holds, value)),
+    "notes": _TEXTS,
+    "untested": _TEXTS,
+    "pictures": _VALUES,
+}
 
 
 def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +98,13 @@ class Raises(Correct):
         raise RuntimeError("out of <b>luck</b>")
 
 
+class RaisesAtLength(Correct):
+    """What it raises has a message of two million characters."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        raise RuntimeError("far too much " * 160_000)
+
+
 class Leaves(Correct):
     """It calls sys.exit."""
 
@@ -134,6 +144,60 @@ class Dies(Correct):
         if os.path.exists(os.environ["MINIATURE_GUARD"]):
             os.remove(os.environ["MINIATURE_GUARD"])
             os.kill(os.getpid(), signal.SIGKILL)
+        return super().build(role, config)
+
+
+class Forges(Correct):
+    """It writes a file's bytes into every pipe that it finds open, once, before it computes what is right."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        forged = Path(os.environ["MINIATURE_FORGED"])
+        if forged.exists():
+            data = forged.read_bytes()
+            forged.unlink()
+            write_into_pipes(data)
+        return super().build(role, config)
+
+
+def write_into_pipes(data: bytes) -> None:
+    for descriptor in range(3, 1024):
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                left = data
+                while left:
+                    left = left[os.write(descriptor, left) :]
+
+
+class Fumbles(Correct):
+    """It prints to the descriptors that a program has, and to the first ones that it may take for its own."""
+
+    class subject(Attention):
+        def __call__(self, **inputs: Any) -> Any:
+            for descriptor in range(1, 100):
+                with contextlib.suppress(OSError):
+                    os.write(descriptor, b"not an answer\n")
+            return super().__call__(**inputs)
+
+
+class Forks(Correct):
+    """It forks once. Its child writes into every pipe that it finds open, and goes on with the check as it does."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        if not hasattr(self, "child"):
+            self.child = 0
+            self.child = os.fork()
+            if self.child:
+                Path(os.environ["MINIATURE_CHILD"]).write_text(str(self.child))
+            else:
+                write_into_pipes(b"not an answer\n")
+        return super().build(role, config)
+
+
+class Closes(Correct):
+    """It closes every descriptor, as daemons do."""
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        os.closerange(3, 1024)
         return super().build(role, config)
 
 

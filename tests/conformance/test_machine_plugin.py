@@ -228,6 +228,9 @@ def test_known_failures_are_strict(claims, pytester):
     failing.assert_outcomes(xfailed=1)
     assert failing.ret == pytest.ExitCode.OK
     failing.stdout.fnmatch_lines(["0 of 1 claims kept: *1 KNOWN FAILURE*"])
+    told = claims("Unscaled", *options, "--runxfail")
+    told.assert_outcomes(failed=1)
+    assert "cannot be trusted" not in output(failing) + output(told)
     passing = claims("Correct", *options)
     passing.assert_outcomes(failed=1)
     passing.stdout.fnmatch_lines([f"UNEXPECTED PASS {SCALED}", "*remove the entry*"])
@@ -313,6 +316,40 @@ def test_under_xdist(pytester, miniature):
         return
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["0 of 2 claims kept: *1 FAIL*1 BLOCKED*", f"FAIL {SCALED}  (explains 1 more)"])
+    assert "cannot be trusted" not in output(result)
+
+
+LIES = {
+    "report.outcome = 'passed'": "0 passed, 1 failed, 0 skipped; the first difference is *: passed, not failed",
+    "report.outcome = 'passed'; del report.claim": "0 passed, 0 failed, 0 skipped; *: passed, not a result",
+    "report.outcome = 'passed'; report.claim = {'claim': 'x', 'verdict': 'PASS'}": "1 passed, 0 failed, 0 skipped; *: "
+    "passed, not a result",
+}
+
+
+@pytest.mark.parametrize(("lie", "processes"), [*((lie, 0) for lie in LIES), (list(LIES)[-1], 1)])
+def test_a_run_whose_counts_are_not_those_of_pytest_fails_in_a_sentence(pytester, lie, processes):
+    liar = f"""
+        import pytest
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_makereport(item):
+            report = yield
+            if report.when == "call":
+                {lie}
+            return report
+        """
+    pytester.makepyfile(liar=liar)
+    pytester.syspathinsert()
+    options = ("-p", "liar", "--impl", f"{MINIATURES}:Unscaled", "--claims", SCALED)
+    if processes:
+        pytest.importorskip("xdist")
+        options += ("-n", str(processes), "-p", "no:benchmark")
+    result = (pytester.runpytest_subprocess if processes else pytester.runpytest_inprocess)(*CONFORMANCE, *options)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = f"pytest counts 1 passed, 0 failed, 0 skipped, and the results {LIES[lie]} *"
+    result.stdout.fnmatch_lines([f"this run cannot be trusted: {said}"])
+    assert output(result).count("cannot be trusted") == 1
 
 
 def test_other_suites_are_left_alone(pytester):

@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import is_alive
 
 from conformance import supervisor as supervisor_module
 from conformance.adapters import SpecificationError
 from conformance.catalogue import load
-from conformance.supervisor import Supervisor
+from conformance.supervisor import Supervisor, judgement
 from conformance.verdict import Verdict
 
 MINIATURES = Path(__file__).parent / "miniatures.py"
@@ -27,6 +28,10 @@ def run(miniature, claims=(FIRST,), **options):
     with Supervisor(f"{MINIATURES}:{miniature}", **options) as supervisor:
         supervisor.submit(claims)
         return {claim: supervisor.result(claim) for claim in claims}
+
+
+def question():
+    return "claim", {"claim": FIRST, "budget": "default", "seed": 0}, lambda answer: judgement(answer, FIRST)
 
 
 def test_a_correct_implementation_passes():
@@ -68,10 +73,10 @@ def test_an_interrupted_process_has_not_used_its_time(monkeypatch):
     try:
         os.kill(child.process.pid, signal.SIGSTOP)
         threading.Timer(3.0, os.kill, (child.process.pid, signal.SIGCONT)).start()
-        answer = child.ask({"claim": FIRST, "budget": "default", "seed": 0}, 2.0)
+        result = child.ask(*question(), 2.0)
     finally:
         child.close()
-    assert answer["verdict"] == Verdict.PASS
+    assert result.verdict == Verdict.PASS
 
 
 def test_a_hang_that_cannot_be_interrupted_is_killed(monkeypatch):
@@ -81,7 +86,7 @@ def test_a_hang_that_cannot_be_interrupted_is_killed(monkeypatch):
     try:
         os.kill(child.process.pid, signal.SIGSTOP)  # not even its timer runs
         with pytest.raises(supervisor_module._Died, match=r"took longer than 0.8 s"):
-            child.ask({"claim": FIRST, "budget": "default", "seed": 0}, 0.2)
+            child.ask(*question(), 0.2)
     finally:
         child.close()
     assert child.process.returncode == -9
@@ -123,6 +128,8 @@ def test_closing_ends_every_process():
     [
         ("import time\ntime.sleep(60)", "importing and constructing it took longer than 4 s at File"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", r"killed its process \(SIGSEGV\)"),
+        ("import os\nos.write(201, b'loading\\n')", "it wrote a line into the pipe of answers that is not JSON"),
+        ("raise ValueError('long ' * 300_000)", "the answer takes 1,5.* bytes, and may take 1,048,576"),
         ("import os\nos._exit(7)", "ended its process with exit code 7"),
         ("raise ValueError('broken file')", "importing it raised ValueError: broken file at"),
         ("import sys\nsys.exit('no display')", "importing it raised SystemExit: no display"),
@@ -150,18 +157,9 @@ def test_a_child_ends_when_its_parent_is_killed():
         child = int(parent.stdout.readline())
         parent.kill()
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and _is_alive(child):
+    while time.monotonic() < deadline and is_alive(child):
         time.sleep(0.05)
-    assert not _is_alive(child)
-
-
-def _is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    assert not is_alive(child)
 
 
 def test_the_parent_imports_neither_numpy_nor_hypothesis_nor_torch():
