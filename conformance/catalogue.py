@@ -60,13 +60,13 @@ class Claim:
     verdict: str
     where: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    origin: str = "document"
-    source: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
     correction: str = ""
     why: str = ""
     merged_because: str = ""
     shared_because: str = ""
+    origin: str = "document"
+    source: tuple[str, ...] = ()
     since: str = "0.1.0"
     core_of: tuple[str, ...] = ()
 

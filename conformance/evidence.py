@@ -68,14 +68,12 @@ class Evidence:
         return float("inf") if self.error == 0 else self.bound / self.error
 
     def sides(self) -> tuple[str, str]:
-        """Expected and got as text: of large arrays, the worst element and where it stands."""
-        if "at" in self.details and np.size(self.expected) > FEW:
-            place = f"at {list(self.details['at'])} of shape {np.shape(self.expected)}"
-            return (
-                f"{shown(self.details['expected_there'])} {place}",
-                f"{shown(self.details['got_there'])}",
-            )
-        return shown(self.expected), shown(self.got)
+        """Expected and got as text, with digits enough to tell them apart: of large arrays, the worst element and where
+        it stands."""
+        if "at" not in self.details or np.size(self.expected) <= FEW:
+            return _told_apart(self.expected, self.got)
+        expected, got = _told_apart(self.details["expected_there"], self.details["got_there"])
+        return f"{expected} at {list(self.details['at'])} of shape {np.shape(self.expected)}", got
 
 
 Picture = list[list[float]]
@@ -93,18 +91,24 @@ def picture(matrix: Any) -> Picture:
     return [[float(f"{float(value):.4g}") for value in row] for row in array[:SIDE, :SIDE]]
 
 
-def shown(value: Any) -> str:
-    """A value as one short line: numbers with six digits, large arrays by their shape and range."""
+def _told_apart(first: Any, second: Any) -> tuple[str, str]:
+    """Both values as text, with the fewest digits that show that they differ, if they do."""
+    texts = [(shown(first, digits), shown(second, digits)) for digits in (6, 9, 12, 17)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+
+
+def shown(value: Any, digits: int = 6) -> str:
+    """A value as one short line: numbers with six digits or more, large arrays by their shape and range."""
     if isinstance(value, str):
         return value
     if isinstance(value, (float, np.floating)):
-        return f"{float(value):.6g}"
+        return f"{float(value):.{digits}g}"
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         if value.size <= FEW:
-            return " ".join(np.array2string(value, precision=6, separator=", ", max_line_width=10_000).split())
+            return " ".join(np.array2string(value, precision=digits, separator=", ", max_line_width=10_000).split())
         if value.dtype.kind == "b":
             return f"bool array of shape {value.shape}, {int(value.sum())} True"
-        return f"{value.dtype} array of shape {value.shape}, {value.min():.6g} to {value.max():.6g}"
+        return f"{value.dtype} array of shape {value.shape}, {value.min():.{digits}g} to {value.max():.{digits}g}"
     text = " ".join(repr(value).split())
     return text if len(text) <= 200 else f"{text[:197]}..."
 

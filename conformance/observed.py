@@ -2,7 +2,7 @@
 
 It completes configurations from the role table, hands a subject copies of its inputs (one that overwrites them
 cannot spoil what the check compares with), turns whatever an implementation leaves out into `NotProvided`, and
-notes the conventions (`attributes`) of each subject for the report.
+notes the conventions (`attributes`) and the code (`places`) of each subject for the report.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from conformance.places import code_of
 from conformance.protocol import ROLES, WHOLE_MODELS, Array, Arrays, NotProvided
 
 
 class Observed:
-    """An implementation seen through the protocol. `attributes` collects those of the subjects, by role."""
+    """An implementation seen through the protocol. `attributes` and `places` collect those of the subjects, by role."""
 
     def __init__(self, impl: Any) -> None:
         self.impl = impl
         self.name = str(getattr(impl, "name", type(impl).__name__))
         self.attributes: dict[str, dict[str, Any]] = {}
+        self.places: dict[str, str] = {}
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """A subject for `role`; `config` reaches the implementation complete. A whole model comes as it is: there is far
@@ -31,7 +33,10 @@ class Observed:
             raise NotProvided(f"{self.name} has no {role}")
         attributes = dict(getattr(subject, "attributes", None) or {})
         self.attributes.setdefault(role, {}).update(attributes)
-        return subject if role in WHOLE_MODELS else ObservedSubject(role, subject, attributes)
+        if role in WHOLE_MODELS:
+            return subject
+        self.places.setdefault(role, code_of(subject))
+        return ObservedSubject(role, subject, attributes)
 
 
 class ObservedSubject:

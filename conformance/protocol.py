@@ -38,6 +38,7 @@ class Refused(NotProvided):
 class Subject(Protocol):
     """One built component. `dtype` is what it computes in; `attributes` are probed conventions.
 
+    An optional `place`, "file.py:LINE in name", says where its code stands, if that is not its `__call__`.
     `__call__` takes the role's inputs by name and returns the role's outputs by name (``{"out": ...}``).
     A subject starts in evaluation mode. `vjp` returns the gradients of ``sum(out * cotangent)``: of the
     floating inputs by name and of the parameters by name.

@@ -11,11 +11,9 @@ import contextlib
 import random
 import sys
 import time
-import traceback
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -25,6 +23,7 @@ from conformance.check import Check
 from conformance.draw import Draw, Pinned, Seeded, Source
 from conformance.evidence import Evidence, shown
 from conformance.observed import Observed
+from conformance.places import innermost_line, with_source
 from conformance.protocol import NotProvided
 from conformance.settings import BUDGETS
 from conformance.verdict import BROKEN, Result, Verdict
@@ -74,13 +73,13 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
         result = Result(
             check.claim, Verdict.VACUOUS, message=f"no example met the precondition: {', '.join(never)}", example={}
         )
-    return Result.from_json(
-        {
-            **result.to_json(),
-            "examples": run.count,
-            "attributes": {role: dict(values) for role, values in run.impl.attributes.items()},
-            "seconds": time.perf_counter() - started,
-        }
+    return replace(
+        result,
+        place=result.place or (run.place if result.verdict is Verdict.FAIL else ""),
+        examples=run.count,
+        roles=check.roles,
+        attributes={role: dict(values) for role, values in run.impl.attributes.items()},
+        seconds=time.perf_counter() - started,
     )
 
 
@@ -114,7 +113,7 @@ class _Example:
             reason=self.evidence.reason,
             example=example,
             diagnosis=self.evidence.diagnosis,
-            place=self.evidence.place,
+            place=with_source(self.evidence.place),
             mend=self.evidence.mend,
             pictures=self.evidence.pictures if self.evidence.ok else self.evidence.pictured(),
         )
@@ -131,6 +130,11 @@ class _Run:
     bitten: dict[str, bool] = field(default_factory=dict)
     noted: _Example | None = None
     closest: _Example | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the code of the first component stands that the check is about."""
+        return next((self.impl.places[role] for role in self.check.roles if self.impl.places.get(role)), "")
 
     def example(self, source: Source) -> _Example:
         _seed_everything()
@@ -236,22 +240,6 @@ def _seed_everything() -> None:
     np.random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
-
-
-def innermost_line(error: BaseException) -> str:
-    """ "file:line in function: source" of the innermost frame outside libraries, or of the innermost frame."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return ""
-    libraries = ("<", "site-packages", "dist-packages", "lib/python")
-    own = [frame for frame in frames if not any(part in frame.filename for part in libraries)]
-    frame = (own or list(frames))[-1]
-    return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
-
-
-def _short(filename: str) -> str:
-    path = Path(filename)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
 
 
 def _plain(value: Any) -> Any:

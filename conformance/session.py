@@ -20,8 +20,9 @@ from conformance.adapters import SpecificationError
 from conformance.catalogue import Catalogue, CatalogueError, Claim, is_newer, load
 from conformance.known import KnownFailuresError, expect, is_stale, load_known
 from conformance.outcome import exit_code
-from conformance.report import Report, broken_lines, summary_lines, write_report
+from conformance.report import Report, write_report
 from conformance.settings import SettingsError, read_settings
+from conformance.summary import broken_lines, summary_lines
 from conformance.supervisor import Supervisor
 from conformance.verdict import HELD, Result, Verdict, judged
 
@@ -257,8 +258,7 @@ class ClaimItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if not isinstance(excinfo.value, ClaimBroken) or self.claim_result is None:
             return super().repr_failure(excinfo, style)
-        replay = self.parent.claims.replay(self.claim.slug)
-        return "\n".join(broken_lines(self.claim_result, self.claim, replay))
+        return "\n".join(broken_lines(self.parent.claims.report(), self.claim_result))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return PACKAGE, None, self.name

@@ -35,6 +35,15 @@ JUDGED = BROKEN | {Verdict.PASS, Verdict.NOTE, Verdict.NOT_PROVIDED, Verdict.VAC
 """The verdicts that a check comes to. The others come of looking at several claims, or at the known failures."""
 
 
+ORDER = (
+    *(Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.VACUOUS, Verdict.BLOCKED, Verdict.KNOWN_FAILURE),
+    *(Verdict.NOTE, Verdict.NOT_PROVIDED, Verdict.PASS),
+)
+"""The verdicts as reports list them: what needs attention first."""
+
+SHOWN_IN_FULL = ORDER[:4]
+"""The verdicts that fail a run by themselves."""
+
 HELD = frozenset({Verdict.PASS, Verdict.NOTE})
 """The verdicts that fail no run although the claim was tested."""
 
@@ -46,11 +55,11 @@ class Result:
     what, expected, got: the assertion that decided and its two sides, as text. error, bound, reason: how far apart
     and how far was allowed, and why; `margin` is bound / error. example: the named values of the deciding example,
     the smallest failing one if any failed. examples: how many ran. message: what happened, where there is no
-    evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, "file.py:LINE", or the
-    innermost line of an error. mend: the change that would mend it. pictures: small matrices by name. attributes:
-    conventions of the subjects, by role. notes: what the implementation said about itself for the first time, such as
-    what an adapter inferred; untested: what of it could not be tested. root: the claim whose failure explains this
-    one, when BLOCKED.
+    evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, as `conformance.places`
+    writes it. mend: the change that would mend it. pictures: small matrices by name. roles: the components that the
+    claim is about. attributes: conventions of those that were built, by role. notes: what the implementation said about
+    itself for the first time, such as what an adapter inferred; untested: what of it could not be tested. root: the
+    claim whose failure explains this one, when BLOCKED.
     """
 
     claim: str
@@ -69,6 +78,7 @@ class Result:
     mend: str = ""
     pictures: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     seconds: float = 0.0
+    roles: Sequence[str] = ()
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Sequence[str] = ()
     untested: Sequence[str] = ()

@@ -228,7 +228,7 @@ def _is_torch_module(value: Any) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
-    from conformance.runner import innermost_line
+    from conformance.places import innermost_line
 
     text = " ".join(str(error).split())
     place = innermost_line(error)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from conformance.places import line_of
 from conformance.protocol import ROLES, Array, Arrays
 
 View = Callable[[Tensor], Tensor]
@@ -108,6 +109,11 @@ class TorchSubject:
         with torch.no_grad():
             outputs = self.forward(**{k: to_tensor(v, self.torch_dtype) for k, v in inputs.items()})
         return {name: to_array(value) for name, value in outputs.items()}
+
+    @property
+    def place(self) -> str:
+        """Where the code of the module begins."""
+        return line_of(type(self.module).forward)
 
     @property
     def training(self) -> bool:

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _title(path: Path, report: Mapping[str, Any]) -> str:
-    return f"{report['implementation']} ({path}, {report['counts']['PASS']} of {report['total']} kept)"
+    return f"{report['implementation']} ({path}, {report['counts']['PASS']} of {report['about']} kept)"
 
 
 def _lines(change: Change) -> str:
@@ -60,7 +60,9 @@ def _lines(change: Change) -> str:
     if change.is_worse and change.is_broken:
         statement = textwrap.shorten(claim["says"], 160, placeholder=" ...")
         seen = f"expected {claim['expected']}, got {claim['got']}" if claim["what"] else claim["message"]
-        lines += [f"    claim     {statement} [{claim['cited'][0]}]", f"    seen      {seen}"]
+        lines += [f"    wrong     {claim['diagnosis']}"] if claim["diagnosis"] else []
+        lines += [f"    at        {claim['place']}"] if claim["place"] else []
+        lines += [f"    seen      {seen}", f"    claim     {statement} [{claim['cited'][0]}]"]
         lines.append(f"    replay    {claim['replay']}")
     return "\n".join(lines)
 

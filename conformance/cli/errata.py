@@ -61,7 +61,8 @@ def verdict_of(claim: Claim, verification: Callable[[], Evidence]) -> tuple[bool
     if "written" in evidence.details:
         seen = f"written {shown(evidence.details['written'])}, actual {shown(evidence.details['actual'])}"
         lines += _wrapped("seen", seen)
-    lines += _wrapped("witness", f"{evidence.what}: expected {expected}, got {got}")
+    sides = f"{got}, as expected" if evidence.ok and expected == got else f"expected {expected}, got {got}"
+    lines += _wrapped("witness", f"{evidence.what}: {sides}")
     return evidence.ok, lines
 
 

@@ -12,13 +12,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from conformance.verdict import BROKEN, Verdict
+from conformance.verdict import BROKEN, ORDER, Verdict
 
 Json = Mapping[str, Any]
 
 _FOLDER = Path(__file__).parent
-ORDER = ("FAIL", "ERROR", "UNEXPECTED PASS", "VACUOUS", "BLOCKED", "KNOWN FAILURE", "NOTE", "NOT PROVIDED", "PASS")
-"""The verdicts as the page lists them: what needs attention first."""
 ABSENT = "-"
 """Stands for the verdict of an implementation that was not asked about a claim."""
 

@@ -60,3 +60,22 @@ def test_what_is_no_small_matrix_is_not_pictured(shape):
 
 def test_a_note_is_no_failure():
     assert (note("window", 4).ok, note("window", 4).is_note, note("window", 4).got) == (True, True, 4)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "told"),
+    [
+        (-2.6111243, -2.611124, ("-2.611124", "-2.6111243")),
+        (np.array([1.0, 2.00000001]), np.array([1.0, 2.0]), ("[1., 2.]", "[1. , 2.00000001]")),
+        (2.5, 2.5, ("2.5", "2.5")),
+    ],
+)
+def test_the_two_sides_have_digits_enough_to_tell_them_apart(got, expected, told):
+    assert Evidence(True, "x", expected, got).sides() == told
+
+
+def test_the_worst_of_many_elements_has_digits_enough_too():
+    expected = np.ones((4, 4))
+    got = expected.copy()
+    got[1, 2] += 1e-8
+    assert close("x", got, expected, 1e-6).sides() == ("1 at [1, 2] of shape (4, 4)", "1.00000001")

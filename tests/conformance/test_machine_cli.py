@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -40,6 +41,13 @@ def test_errata_prints_statement_correction_and_witness(capsys):
     assert "  correct  " in out
     assert "  witness  " in out
     assert "1 claims verified, 1 of them errata, 0 failed" in out
+
+
+def test_no_witness_expects_what_looks_like_what_it_got(capsys):
+    assert main(["errata", "arithmetic,printed_numbers", "--all"]) == 0
+    witnesses = re.findall(r"  witness  .*?(?=\n\n)", capsys.readouterr().out, re.DOTALL)
+    assert len(witnesses) > 20
+    assert not [w for w in witnesses if re.search(r"expected (.+), got \1$", " ".join(w.split()))]
 
 
 @pytest.mark.parametrize("verification", [lambda: same("one", 1, 2), lambda: 1 / 0])

@@ -1,0 +1,67 @@
+"""Lines of the user's code: where an error came from, where a component's code stands, what a line says.
+
+A place is text that begins with "path/to/file.py:LINE" and may go on with the function and the line's source. Paths in
+the current folder are relative to it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import traceback
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+_LIBRARIES = ("<", "site-packages", "dist-packages", "lib/python")
+_OWN = str(Path(__file__).parent)
+_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?!\d)")
+
+
+def innermost_line(error: BaseException) -> str:
+    """ "file:line in function: source" of the innermost frame outside libraries, or of the innermost frame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    frame = (own or list(frames))[-1]
+    return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+
+
+def code_of(subject: Any) -> str:
+    """Where the code of a subject begins: what it says itself as `place`, else its class's __call__ ("file:line in
+    Class.__call__"). Empty when that is in a library or in this package."""
+    said = getattr(subject, "place", None)
+    return said if isinstance(said, str) else line_of(type(subject).__call__)
+
+
+def line_of(function: Any) -> str:
+    """ "file:line in name" of a Python function; empty for one in a library, in this package, or not in Python."""
+    if not isinstance(function, FunctionType):
+        return ""
+    code = function.__code__
+    if _is_library(code.co_filename) or code.co_filename.startswith(_OWN):
+        return ""
+    return f"{_short(code.co_filename)}:{code.co_firstlineno} in {code.co_qualname}"
+
+
+def with_source(place: str) -> str:
+    """ "model.py:12" with what that line says: "model.py:12: scores = q @ k.T". Any other place unchanged."""
+    match = _PLACE.fullmatch(place)
+    line = linecache.getline(match["file"], int(match["line"])).strip() if match else ""
+    return f"{place}: {line}" if line else place
+
+
+def file_and_line(place: str) -> tuple[str, int] | None:
+    """The file and the line that a place begins with; None when it names none."""
+    match = _PLACE.match(place)
+    return (match["file"], int(match["line"])) if match else None
+
+
+def _is_library(filename: str) -> bool:
+    return any(part in filename for part in _LIBRARIES)
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
