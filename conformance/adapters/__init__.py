@@ -7,6 +7,9 @@
     path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
     package.module:Class      the same, importable
     ...:function              a function that makes an nn.Module from sizes (make_model(...))
+    ...:Class(Config(n=2))    an expression in the module's names
+    ...:model                 an instance that the module holds
+    path/to/file.py           all of a file, or of the package in a folder
     ...:Class@role            an nn.Module in a role that its names do not tell (multi_head_attention, ...)
 
 An adapter module is imported only when its implementation is asked for, so that nothing else of this project gets
@@ -15,9 +18,11 @@ into the process of a user's code.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,29 +60,51 @@ class Specification:
 
 def parse(text: str) -> Specification:
     """Split a specification without importing anything. Raises SpecificationError."""
-    target, _, name = text.rpartition(":") if ":" in text else (text, "", "")
+    target, colon, name = text.partition(":")
     if target in BUILT_IN:
         modes = MINIGRAD_MODES if target == "minigrad" else ()
-        if ":" in text and name not in modes:
+        if colon and name not in modes:
             offered = ", ".join([target, *(f"{target}:{mode}" for mode in modes)])
             raise SpecificationError(f"--impl {text}: {target} has no mode {name!r}; choose one of {offered}")
         return Specification(text, target, name)
-    if text.endswith(".py"):
-        target, name = text, ""
-    if target.endswith(".py"):
+    if file := re.match(r"(.*?\.py)(?::(.*))?$", text, re.DOTALL):
+        target, name = file[1], file[2] or ""
+    is_file = target.endswith(".py") or (not colon and Path(target).expanduser().joinpath("__init__.py").is_file())
+    name, role = _with_role(name)
+    if name and not _is_one_expression(name):
+        raise SpecificationError(
+            f'--impl {text}: {name} is no name and no expression; write it as in "{target}:Class(n_layer=2)"'
+        )
+    if is_file:
         path = Path(target).expanduser()
+        path = path / "__init__.py" if path.is_dir() else path
         if not path.is_file():
             raise SpecificationError(f"--impl {text}: there is no file {path}; give path/to/file.py:Class")
-        if not name:
-            raise SpecificationError(f"--impl {text}: say which class of the file to test, as {text}:Class")
-        name, _, role = name.partition("@")
         return Specification(text, str(path.resolve()), name, is_file=True, role=role)
-    name, _, role = name.partition("@")
     if not name or not all(part.isidentifier() for part in target.split(".")):
         raise SpecificationError(
             f"--impl {text}: give one of {', '.join(BUILT_IN)}, or path/to/file.py:Class, or package.module:Class"
         )
     return Specification(text, target, name, role=role)
+
+
+def _with_role(name: str) -> tuple[str, str]:
+    """ "Class@role" apart; a matrix product in an expression is no role."""
+    before, _, role = name.rpartition("@")
+    return (before, role) if before and (role.isidentifier() or not role) else (name, "")
+
+
+def _is_one_expression(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
+        return False
+    return True
+
+
+def is_expression(name: str) -> bool:
+    """Whether the name in a specification is more than a (dotted) name."""
+    return not all(part.isidentifier() for part in name.split("."))
 
 
 def resolve(text: str, folders: Sequence[str] = ()) -> Any:
@@ -167,17 +194,34 @@ def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
             raise SpecificationError(
                 f"--impl {spec.text}: there is no module {error.name}; run from the folder that holds it, or install it"
             ) from error
+        if isinstance(error, OSError) and error.filename is not None:
+            raise SpecificationError(
+                f"--impl {spec.text}: importing it opens the file {error.filename}, which failed ({error.strerror}) at "
+                f"{_place(error)}; put the file there, or move the lines that read it into a function or under "
+                "if __name__ == '__main__'"
+            ) from error
         raise SpecificationError(f"--impl {spec.text}: importing it raised {_sentence(error)}") from error
+
+
+ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "requirements.txt")
+
+
+def repository_root(path: Path) -> Path | None:
+    """The nearest folder around a file that looks like the root of a repository; None where there is none."""
+    return next((folder for folder in path.resolve().parents if any((folder / m).exists() for m in ROOT_MARKS)), None)
 
 
 def _load_file(path: Path) -> ModuleType:
     """Import a file as Python would from its own folder; a file inside packages, as the package's module."""
-    root, parts = path.parent, [path.stem]
+    root, parts = path.parent, [path.stem] if path.stem != "__init__" else []
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
-    with _first_on_path(root, path.parent):  # the root first: models/models.py must not hide its package
-        if len(parts) > 1 and parts[0] not in sys.modules:
+    repository = repository_root(path)
+    # The package's root first: models/models.py must not hide its package.
+    with _first_on_path(root, path.parent, *([repository] if repository else [])):
+        package = getattr(sys.modules.get(parts[0]), "__path__", None)
+        if path.parent != root and (parts[0] not in sys.modules or str(root / parts[0]) in (package or ())):
             return importlib.import_module(".".join(parts))
         name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"subject_{path.stem}"
         module_spec = importlib.util.spec_from_file_location(name, path)
@@ -207,6 +251,14 @@ def _first_on_path(*folders: Path) -> Iterator[None]:
 
 
 def _find(module: ModuleType, spec: Specification) -> Any:
+    """What the name of the specification is in the module; what its expression gives there."""
+    if not spec.name:
+        raise SpecificationError(f"--impl {spec.text}: say which class of the file to test, as {spec.target}:Class")
+    if is_expression(spec.name):
+        try:
+            return eval(spec.name, dict(vars(module)))
+        except Exception as error:
+            raise SpecificationError(f"--impl {spec.text}: {spec.name} raised {_sentence(error)}") from error
     found: Any = module
     for part in spec.name.split("."):
         found = getattr(found, part, None)
@@ -228,8 +280,12 @@ def _is_torch_module(value: Any) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    place = _place(error)
+    return f"{type(error).__name__}{': ' + text if text else ''}{f' at {place}' if place else ''}"
+
+
+def _place(error: BaseException) -> str:
     from conformance.places import innermost_line
 
-    text = " ".join(str(error).split())
-    place = innermost_line(error)
-    return f"{type(error).__name__}{': ' + text if text else ''}{f' at {place}' if place else ''}"
+    return innermost_line(error)

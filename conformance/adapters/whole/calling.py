@@ -21,7 +21,7 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole import names
 from conformance.adapters.whole.masking import Mask, choices, real_tokens
 from conformance.adapters.whole.watching import Watching
-from conformance.runner import innermost_line
+from conformance.places import innermost_line
 
 B, T, TS = 2, 6, 7
 """Sizes of the first call: the batch, the length, and that of a source."""

@@ -1,0 +1,356 @@
+"""From what the user pointed at (a class, a function, an expression, an instance) to fresh modules of it.
+
+A class or function is called in the first of these ways that gives an nn.Module:
+
+1. without arguments, where all its parameters have defaults;
+2. as the user's own files call it (`usage`), their arguments read as syntax (`evaluate`);
+3. with the settings of a config file next to it;
+4. by the names of its parameters, with small sizes (`sizes`), a config or a part for whatever names one.
+
+A model of more than `MAX_PARAMETERS` is made again at smaller sizes, where its options say which those are.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from conformance.adapters import Specification, is_expression
+from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.whole.evaluate import Evaluator, Options
+from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning, small
+from conformance.adapters.whole.syntax import Source
+from conformance.adapters.whole.usage import Surroundings, Usage
+from conformance.protocol import NotProvided
+from conformance.places import innermost_line
+
+MAX_SECONDS = 2.0
+"""A constructor that takes longer is called with smaller sizes."""
+_TRIALS = 24
+"""So many combinations of small numbers are tried for parameters whose names say nothing."""
+_NUMBERS = (32, 4, 2, 8)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A way to have fresh modules of what the user pointed at.
+
+    name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
+    """
+
+    name: str
+    cls: type[nn.Module]
+    facts: list[Fact]
+    _make: Callable[[Sizing], nn.Module] = field(repr=False)
+    _sizing: Sizing | None = field(default=None, repr=False)
+
+    def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
+        """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
+
+        changes: options by meaning (``dropout=0.0, max_len=16, n_layers=3``). Raises NotProvided where the constructor
+        has no such option.
+        """
+        sizing = self._sizing or Sizing()
+        sizing = Sizing(changes, sizing.head_width, sizing.known)
+        torch.manual_seed(seed)
+        module = self._make(sizing)
+        missing = sorted(changes.keys() - sizing.changed)
+        if missing:
+            raise NotProvided(f"{self.name}'s constructor has no option for {', '.join(missing)}")
+        return module
+
+
+def made_of(found: Any, spec: Specification) -> Made:
+    """How to make modules of `found`: a class, a function, an instance, or what the expression of `spec` gave.
+
+    Raises Unresolved: one sentence that contains the line to write.
+    """
+    if isinstance(found, nn.Module):
+        return _of_expression(found, spec) if is_expression(spec.name) else _of_instance(found, spec.name)
+    if not isinstance(found, FunctionType) and not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise Unresolved(f"{spec.name} is no nn.Module but {_kind(found)}: name a class, a function or a module")
+    around = Surroundings(sys.modules[found.__module__])
+    if isinstance(found, FunctionType) and not _makes_module(found, around):
+        raise Unresolved(
+            f"{found.__name__} is a function, and nothing in it says that it returns an nn.Module that it makes, so it "
+            f"is not run: annotate what it returns (-> nn.Module), or call it yourself, as in "
+            f'--impl "{_line(found, spec)}"'
+        )
+    failures: list[Exception] = []
+    for evidence, make in _ways(found, around, strict_first=True):
+        try:
+            return _fitted(found.__name__, evidence, make)
+        except Exception as error:
+            failures.append(error)
+    raise Unresolved(_refusal(found, spec, failures))
+
+
+def _makes_module(function: FunctionType, around: Surroundings) -> bool:
+    """Whether a function says that it returns a module, by its annotation or its syntax: others may do anything."""
+    told = function.__annotations__.get("return")
+    told = vars(sys.modules[function.__module__]).get(told, told) if isinstance(told, str) else told
+    if (isinstance(told, type) and issubclass(told, nn.Module)) or str(told) in ("nn.Module", "torch.nn.Module"):
+        return True
+    inside = around.scope_of(function)
+    return inside is not None and Evaluator(around, Sizing(), _as_part).makes_module(inside)
+
+
+def subjects_in(module: ModuleType) -> list[str]:
+    """The names of the public nn.Module classes, functions and modules (instances) that a module defines, in its
+    order; of a package, also those that it takes from inside."""
+
+    def is_own(value: Any) -> bool:
+        where = str(getattr(value, "__module__", ""))
+        return where == module.__name__ or (hasattr(module, "__path__") and where.startswith(f"{module.__name__}."))
+
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, nn.Module)
+            or (isinstance(value, FunctionType) and is_own(value))
+            or (isinstance(value, type) and issubclass(value, nn.Module) and is_own(value))
+        )
+    ]
+
+
+# --- instances and expressions --------------------------------------------------------------------
+
+
+def _of_instance(module: nn.Module, name: str) -> Made:
+    def make(sizing: Sizing) -> nn.Module:
+        return copy.deepcopy(module)
+
+    return Made(name, type(module), [Fact("constructor", "a copy of it", f"{name} is an instance")], make)
+
+
+def _of_expression(found: nn.Module, spec: Specification) -> Made:
+    around = Surroundings(_module_of(spec, found))
+    source = Source(around.path, spec.name, around.module)
+    tree = ast.parse(spec.name, mode="eval").body
+
+    def make(sizing: Sizing) -> Any:
+        return Evaluator(around, sizing, _as_part).value(tree, source.top)
+
+    fact = Fact("constructor", spec.name, "the expression")
+    try:
+        return _fitted(type(found).__name__, fact, make)
+    except Unknown:  # more than the evaluator reads: Python evaluates it, without options
+        return Made(
+            type(found).__name__, type(found), [fact], lambda sizing: eval(spec.name, dict(vars(around.module)))
+        )
+
+
+def _module_of(spec: Specification, found: nn.Module) -> ModuleType:
+    """The module that the specification's expression is evaluated in."""
+    if not spec.is_file:
+        return sys.modules[spec.target]
+    files = [m for m in list(sys.modules.values()) if str(getattr(m, "__file__", None)) == spec.target]
+    return files[-1] if files else sys.modules[type(found).__module__]
+
+
+# --- the ladder -----------------------------------------------------------------------------------
+
+_Way = tuple[Fact, Callable[[Sizing], Any]]
+
+
+def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Iterator[_Way]:
+    """The ways to call a class or function, the best first."""
+    name = made_by.__name__
+    required = _required(made_by)
+
+    def calling(words: dict[str, Any]) -> Callable[[Sizing], Any]:
+        return lambda sizing: Evaluator(around, sizing, _as_part).call(made_by, [], words)
+
+    def as_in(usage: Usage, strict: bool) -> Callable[[Sizing], Any]:
+        return lambda sizing: Evaluator(around, sizing, _as_part, strict).construct(made_by, usage.call, usage.scope)
+
+    if not required:
+        yield Fact("constructor", f"{name}()", "zero-argument constructor"), calling({})
+        return
+    for strict in (True, False) if strict_first else (False,):
+        for usage in around.usages(made_by):
+            evidence = str(usage) if strict else f"{usage}; what it does not tell is small"
+            yield Fact("constructor", f"as in {usage.place}", evidence), as_in(usage, strict)
+    for file, words in _from_settings(made_by, required, around):
+        yield Fact("constructor", f"{name}({', '.join(words)})", f"the settings in {file}"), calling(words)
+    yield Fact("constructor", f"{name}(...)", "small sizes by the names of its parameters"), calling({})
+    for words in _trials(required):
+        shown = ", ".join(f"{key}={value}" for key, value in words.items())
+        yield Fact("constructor", f"{name}({shown}, ...)", "small numbers by trial"), calling(words)
+
+
+def _from_settings(
+    made_by: Any, required: list[inspect.Parameter], around: Surroundings
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The arguments that config files hold: every required parameter by name, or the whole as the config."""
+    accepted = inspect.signature(made_by).parameters
+    for file, section in around.settings:
+        if all(parameter.name in section for parameter in required):
+            yield file, {key: value for key, value in section.items() if key in accepted}
+        elif len(required) == 1 and required[0].name.lower() in CONFIGS and len(section) > 1:
+            yield file, {required[0].name: Options(section)}
+
+
+def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
+    """Small numbers for the parameters whose names say nothing; a config without a class holds every name."""
+    configs = [p.name for p in required if p.name.lower() in CONFIGS]
+    if configs:
+        yield {configs[0]: Guessed()}
+        return
+    unknown = [p.name for p in required if meaning(p.name) is None and p.annotation in (p.empty, int, "int")]
+    if 0 < len(unknown) <= 3:
+        for numbers in itertools.islice(itertools.product(_NUMBERS, repeat=len(unknown)), _TRIALS):
+            yield dict(zip(unknown, numbers, strict=True))
+
+
+class Guessed(Options):
+    """A config that has every name that says what it means, with a small value."""
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            self[name] = small(name)
+        except Unknown:
+            raise KeyError(name) from None
+        return self[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self or (default is None and meaning(name)) else default
+
+
+def _required(made_by: Any) -> list[inspect.Parameter]:
+    parameters = inspect.signature(made_by).parameters.values()
+    return [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _as_part(cls: Any, evaluator: Evaluator) -> Any:
+    """An instance of a class that another constructor needs, by the same ladder. Raises Unknown."""
+    if not issubclass(cls, nn.Module):  # a config: its defaults first
+        return evaluator.construct(cls)
+    around = Surroundings(sys.modules[cls.__module__])
+    with evaluator.once(cls):
+        for _, make in _ways(cls, around):
+            try:
+                return make(evaluator.sizing)
+            except _TooLarge:
+                raise
+            except Exception:
+                continue
+    raise Unknown(cls.__name__)
+
+
+# --- small enough ---------------------------------------------------------------------------------
+
+
+class _TooLarge(BaseException):
+    """The module under construction has too many parameters, or takes too long: no `except Exception` may hide it."""
+
+
+def _fitted(name: str, fact: Fact, way: Callable[[Sizing], Any]) -> Made:
+    """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
+
+    def make(sizing: Sizing) -> nn.Module:
+        return _module(name, way(sizing))
+
+    sizing = Sizing()
+    try:
+        return Made(name, type(_limited(make, sizing)), [fact], make)
+    except _TooLarge as error:
+        reason = str(error)
+    seen = sizing.seen
+    for head_width in HEAD_WIDTHS:
+        for _ in range(3):  # sizes that come after the limit are seen only once what came before is small
+            sizing = Sizing(None, head_width, seen)
+            try:
+                module = _limited(make, sizing)
+            except (Exception, _TooLarge):
+                more = {what: seen.get(what, set()) | sizing.seen.get(what, set()) for what in seen | sizing.seen}
+                if more == seen:
+                    break
+                seen = more
+                continue
+            shown = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in sizing.scaled.items())
+            return Made(name, type(module), [fact, Fact("sizes", shown, reason)], make, sizing)
+    module = make(Sizing())
+    unscaled = Fact("sizes", f"as they are, {_count(module):,} parameters", "no smaller ones that it accepts")
+    return Made(name, type(module), [fact, unscaled], make)
+
+
+def _module(name: str, made: Any) -> nn.Module:
+    """The module that a constructor gave, alone or first in a tuple."""
+    if isinstance(made, tuple) and made and isinstance(made[0], nn.Module):
+        made = made[0]
+    if not isinstance(made, nn.Module):
+        raise TypeError(f"{name} returns {_kind(made)}, which is no nn.Module")
+    return made
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if not nn.parameter.is_lazy(p))
+
+
+def _limited(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> nn.Module:
+    """What `make` gives. Raises _TooLarge as soon as it has too many parameters or takes too long."""
+    counted: dict[int, nn.Parameter] = {}
+    start = time.monotonic()
+
+    def check(parameters: int) -> None:
+        if parameters > MAX_PARAMETERS:
+            raise _TooLarge(f"it would have more than {MAX_PARAMETERS:,} parameters")
+        if time.monotonic() - start > MAX_SECONDS:
+            raise _TooLarge(f"its constructor would take more than {MAX_SECONDS:g} s")
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not nn.parameter.is_lazy(parameter):
+            counted[id(parameter)] = parameter  # kept, so that no other gets its id
+            check(sum(p.numel() for p in counted.values()))
+
+    hook = nn.modules.module.register_module_parameter_registration_hook(count)
+    try:
+        made = make(sizing)
+    finally:
+        hook.remove()
+    check(_count(made))  # copies of a layer register nothing
+    return made
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def _kind(found: Any) -> str:
+    return f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+
+
+def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
+    """Why nothing could be made, and the line to write."""
+    name = found.__name__
+    told = [error for error in failures if not isinstance(error, Unknown)]
+    unknown = [p.name for p in _required(found) if meaning(p.name) is None]
+    if told:
+        reason = f"{name} could not be made: {type(told[-1]).__name__}: {' '.join(str(told[-1]).split())}"
+        place = innermost_line(told[-1])
+        reason += f" at {place}" if place else ""
+    else:
+        reason = f"nothing shows what {', '.join(unknown) or 'its arguments'} of {name} should be"
+    return f'{reason}; write its arguments out, as in --impl "{_line(found, spec)}"'
+
+
+def _line(found: Any, spec: Specification) -> str:
+    """What to write after --impl: a call with every argument that is required."""
+    arguments = ", ".join(f"{p.name}=..." for p in _required(found))
+    where = Path(spec.target).name if spec.is_file else spec.target
+    return f"{where}:{found.__name__}({arguments})"

@@ -1,0 +1,180 @@
+"""Sizes of a model by the names that people give them: what a name means, a small value for it, and how the sizes of a
+large model are scaled down together.
+
+The exact names are those of `inference.construct`; a name that is not among them is read by its parts
+(``encoder_hid_dim``, ``nlayers_dec``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from conformance.adapters.inference.construct import OPTIONS
+
+MAX_PARAMETERS = 3_000_000
+"""A model with more is made at smaller sizes."""
+MAX_VOCAB, MAX_LENGTH, MAX_LAYERS = 211, 64, 2
+"""What sizes that are scaled down are at most: tokens, positions, layers."""
+HEAD_WIDTHS = (8, 4, 2)
+"""Widths of one head that scaling aims at, in this order, until the model is small enough."""
+
+WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
+_VOCABS = ("vocab", "src_vocab", "tgt_vocab")
+
+_PARTS: tuple[tuple[str, str], ...] = (
+    (r"drop", "dropout"),
+    (r"mult|ratio|expan|factor|multiple", "multiplier"),
+    (r"(^|_)eps|epsilon", "eps"),
+    (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
+    (r"(^|_)(types?|segments?|token_types?)_", "types"),
+    (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),
+    (r"(src|source|enc).*(vocab|voc|tokens?)|(vocab|voc).*(src|source)", "src_vocab"),
+    (r"(tgt|trg|target|dec).*(vocab|voc|tokens?)|(vocab|voc).*(tgt|trg|target)", "tgt_vocab"),
+    (r"voc|^n?_?tokens?$|num_tokens|n_tokens|^v$|char", "vocab"),
+    (r"kv_?heads|key_value_heads|query_groups|kv_?groups", "n_kv_heads"),
+    (r"head.*(dim|size|width)|(dim|size|width|d)_?(per_)?head|^d_?[qkv]$|^d_?(key|value|query)$", "d_k"),
+    (r"head", "n_heads"),
+    (r"img|image|height|^hw$", "image"),
+    (r"patch", "patch"),
+    (r"^(in|num|n|img|image)?_?(channels?|chans)$|in_chan", "channels"),
+    (r"class|label|categor", "classes"),
+    (r"expert", "experts"),
+    (r"top_?k|active", "top_k"),
+    (r"kernel", "kernel"),
+    (r"len|positions|ctx|context|block_size|window|max_seq|seq_?size|^t$|max_pos", "max_len"),
+    (r"layers?$|^n_?layers?|blocks?$|depth|^n$|stacks?$", "n_layers"),
+    (r"ffn?|^pf_|mlp|feed_?forward|inner|intermediate|nhid|filter", "d_ff"),
+    (r"dim|hid|emb|width|model|units|feature|ninp|size|channel|^d$|^c$|^e$|d_", "d_model"),
+    (r"p(rob)?$|rate$", "dropout"),
+    (r"theta|base|freq", "base"),
+    (r"scale|temperature|alpha|gamma|std|gain|beta", "scale"),
+    (r"activation|^act", "activation"),
+    (r"device", "device"),
+    (r"dtype", "dtype"),
+)
+
+SMALL: dict[str, Any] = {
+    **{"d_model": 32, "n_heads": 4, "n_kv_heads": 2, "d_ff": 64, "d_k": 8, "d_v": 8, "max_len": 32, "n_layers": 2},
+    **{"vocab": 37, "src_vocab": 37, "tgt_vocab": 41, "dropout": 0.1, "multiplier": 2, "eps": 1e-5, "id": 0},
+    **{"types": 2, "flag": True, "image": 32, "patch": 8, "channels": 3, "classes": 5, "experts": 4, "top_k": 2},
+    **{"kernel": 3, "base": 10000.0, "scale": 1.0, "activation": "relu", "bias": True, "norm_first": True},
+    **{"pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
+    **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False},
+}
+"""Meaning -> what a constructor gets that needs it where nothing shows a value."""
+
+_ORDINAL = re.compile(r"(^|_)(idx|id|index|pad|bos|eos|sos|unk|cls|sep|mask)(_(token|idx|id|index))*$")
+
+
+class Unknown(Exception):
+    """Syntax does not tell this value."""
+
+
+def meaning(name: str) -> str | None:
+    """What a size or option is, by its name; None where the name says nothing."""
+    lower = name.lower()
+    for option, names in OPTIONS.items():
+        if lower in names and not (option == "d_model" and lower in OPTIONS["d_ff"][:8]):
+            return option
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return next((option for pattern, option in _PARTS if re.search(pattern, snake)), None)
+
+
+def small(name: str, annotation: Any = inspect.Parameter.empty) -> Any:
+    """A small value for what `name` means. Raises Unknown."""
+    what = meaning(name)
+    value = SMALL.get(what) if what else None
+    if annotation in (bool, "bool") and not isinstance(value, bool):
+        return False
+    if value is None:
+        raise Unknown(name)
+    if annotation in (int, "int") and not isinstance(value, int):
+        return 2
+    return value
+
+
+class Sized(int):
+    """A size that has been scaled, or is computed from one: it is not scaled again."""
+
+
+class Sizing:
+    """Values by their names, on the way into constructors: `changes` by meaning are put in, and with a `head_width`
+    sizes are scaled down together, by what `seen` of an earlier attempt holds. What passes is noted in `seen`, what
+    was put in, in `changed`, and what was scaled, in `scaled`.
+    """
+
+    def __init__(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        head_width: int = 0,
+        seen: Mapping[str, set[int]] | None = None,
+    ) -> None:
+        self.changes = dict(changes or {})
+        self.head_width = head_width
+        self.known = seen or {}
+        self.seen: dict[str, set[int]] = {}
+        self.changed: set[str] = set()
+        self.scaled: dict[str, tuple[int, int]] = {}
+        self._ids: dict[int, int] = {}
+        self._factor = _width_factor(self.known, head_width) if head_width else 1
+
+    def of(self, name: str, value: Any) -> Any:
+        """The value that goes in under this name."""
+        option = meaning(name)
+        if option in self.changes and (value is None or isinstance(value, (int, float))):
+            self.changed.add(str(option))
+            changed = self.changes[str(option)]
+            return Sized(changed) if type(changed) is int else changed
+        if type(value) is not int or option is None:
+            return value
+        self.seen.setdefault(option, set()).add(value)
+        if not self.head_width:
+            return value
+        small = self._scaled(name, option, value)
+        if small != value:
+            self.scaled[name] = (value, small)
+            return Sized(small)
+        return value
+
+    def _scaled(self, name: str, option: str, value: int) -> int:
+        if option in WIDTHS:
+            return max(value // self._factor, 1)
+        if option in _VOCABS:
+            return min(value, MAX_VOCAB)
+        if option == "max_len":
+            return min(value, MAX_LENGTH)
+        if option == "n_layers":
+            return min(value, MAX_LAYERS)
+        if value >= MAX_VOCAB and _ORDINAL.search(name.lower()):  # a token's number must stay in the vocabulary
+            return self._ids.setdefault(value, MAX_VOCAB - 1 - len(self._ids))
+        return value
+
+
+def _width_factor(seen: Mapping[str, set[int]], head_width: int) -> int:
+    """By what all widths are divided: the largest number that divides the widths of the heads and leaves each at least
+    `head_width`; without heads, that leaves the widths at least four times that."""
+    heads = seen.get("n_heads") or {1}
+    least = head_width if "n_heads" in seen else 4 * head_width
+    of_heads = [width // h for width in seen.get("d_model", ()) for h in heads if width % h == 0]
+    of_heads += [width for option in ("d_k", "d_v") for width in seen.get(option, ())]
+    common = math.gcd(*of_heads) if of_heads else 1
+    fitting = [f for f in range(1, common + 1) if common % f == 0 and min(of_heads, default=0) // f >= least]
+    even = [f for f in fitting if not any(width // f % 2 for width in of_heads)]
+    return max(even or fitting or [1])
+
+
+def plain(value: Any) -> Any:
+    """The value without our marks, as it goes into the user's code."""
+    if isinstance(value, Sized):
+        return int(value)
+    if type(value) in (list, tuple, set):
+        return type(value)(plain(item) for item in value)
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return value

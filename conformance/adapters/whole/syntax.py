@@ -1,0 +1,240 @@
+"""Python files read as syntax: their scopes, what binds each name, and every call. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MAX_BYTES = 400_000
+"""A larger file is no source that a person wrote."""
+
+
+@dataclass(eq=False)
+class Binding:
+    """What gives a name its value: `kind` is "value", "item" (an element of `node`), "unpack" (element `index`),
+    "import", "def", "parameter" (`node` is its default, if any) or "unknown"."""
+
+    kind: str
+    line: int
+    node: Any = None
+    index: int = 0
+    module: str = ""
+    name: str = ""
+
+
+@dataclass(eq=False)
+class Change:
+    """``base.key = value`` (or ``base[key] = value``, with `is_item`)."""
+
+    line: int
+    base: str
+    key: Any
+    value: ast.expr
+    is_item: bool
+
+
+@dataclass(eq=False)
+class Scope:
+    """A file, a class body or a function."""
+
+    source: Source
+    node: ast.AST
+    parent: Scope | None
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+
+    @property
+    def is_class(self) -> bool:
+        return isinstance(self.node, ast.ClassDef)
+
+    @property
+    def function(self) -> ast.FunctionDef | None:
+        return self.node if isinstance(self.node, ast.FunctionDef) else None
+
+    def binding(self, name: str, line: int | None, without: Sequence[Any] = ()) -> Binding | None:
+        """The binding of a name that counts at a line: the last one before it, else the first; without a line, the
+        last. Those in `without` are passed over: the value of one cannot use itself."""
+        found = [binding for binding in self.bindings.get(name, []) if binding not in without]
+        before = [binding for binding in found if line is None or binding.line <= line]
+        return before[-1] if before else found[0] if found else None
+
+    def returned(self) -> Iterator[ast.expr]:
+        """What the function returns, the last first: earlier returns are for special cases."""
+        own = [node for node in _own_statements(self.node) if isinstance(node, ast.Return) and node.value is not None]
+        yield from (node.value for node in reversed(own) if node.value is not None)
+
+
+@dataclass(eq=False)
+class Source:
+    """A text of Python. `module`: the imported module that it is the source of, where it is one."""
+
+    path: Path
+    text: str
+    module: ModuleType | None = None
+    line_offset: int = 0
+
+    @cached_property
+    def _walked(self) -> _Walk:
+        walk = _Walk(self)
+        try:
+            tree = ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError):
+            tree = ast.Module([], [])
+        walk.start(tree)
+        return walk
+
+    @property
+    def top(self) -> Scope:
+        return self._walked.top
+
+    @property
+    def calls(self) -> list[tuple[ast.Call, Scope]]:
+        """Every call, with the scope that it stands in."""
+        return self._walked.calls
+
+    def scope_of(self, node: ast.AST) -> Scope:
+        """The scope inside a class or function of this source."""
+        return self._walked.scopes[node]
+
+    def defined_at(self, line: int) -> Scope | None:
+        """The scope of the function whose definition (or first decorator) is at a line."""
+        for node, scope in self._walked.scopes.items():
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                if line in (first, node.lineno):
+                    return scope
+        return None
+
+    def place(self, node: ast.expr) -> str:
+        """ "file.py:12"."""
+        return f"{self.path.name}:{node.lineno + self.line_offset}"
+
+
+def read(path: Path, module: ModuleType | None = None) -> Source | None:
+    """The file as a source; None where it cannot be read or is no source of a person."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        return Source(path, path.read_text(encoding="utf-8", errors="replace"), module)
+    except OSError:
+        return None
+
+
+class _Walk(ast.NodeVisitor):
+    """Fills the scopes of a source."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.calls: list[tuple[ast.Call, Scope]] = []
+        self.scopes: dict[ast.AST, Scope] = {}
+
+    def start(self, tree: ast.Module) -> None:
+        self.top = self.scope = Scope(self.source, tree, None)
+        for statement in tree.body:
+            self.visit(statement)
+
+    def _bind(self, bound: str, kind: str, line: int, node: Any = None, **more: Any) -> None:
+        self.scope.bindings.setdefault(bound, []).append(Binding(kind, line, node, **more))
+
+    def _assign(self, target: ast.expr, kind: str, node: Any) -> None:
+        if isinstance(target, ast.Name):
+            self._bind(target.id, kind, target.lineno, node)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for index, element in enumerate(target.elts):
+                if isinstance(element, ast.Name):
+                    kind_of_element = "unpack" if kind == "value" else "unknown"
+                    self._bind(element.id, kind_of_element, element.lineno, node, index=index)
+        elif kind == "value" and isinstance(target, ast.Attribute):
+            self._change(target, target.attr, node, False)
+        elif kind == "value" and isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            self._change(target, target.slice.value, node, True)
+
+    def _change(self, target: ast.Attribute | ast.Subscript, key: Any, node: ast.expr, is_item: bool) -> None:
+        change = Change(target.lineno, ast.unparse(target.value), key, node, is_item)
+        self.scope.changes.append(change)
+
+    def _inside(self, node: ast.AST, body: list[Any], arguments: ast.arguments | None = None) -> None:
+        outer, self.scope = self.scope, Scope(self.source, node, self.scope)
+        self.scopes[node] = self.scope
+        if arguments is not None:
+            positional = [*arguments.posonlyargs, *arguments.args]
+            defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+            given = [*zip(positional, defaults, strict=True)]
+            given += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            for argument, default in given:
+                self._bind(argument.arg, "parameter", 0, default)
+            for rest, empty in ((arguments.vararg, ast.Tuple([], ast.Load())), (arguments.kwarg, ast.Dict([], []))):
+                if rest is not None:
+                    self._bind(rest.arg, "value", 0, empty)
+        for statement in body:
+            self.visit(statement)
+        self.scope = outer
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._bind(node.name, "def", node.lineno, node)
+        for outside in [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]:
+            self.visit(outside)
+        self._inside(node, node.body, node.args)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._inside(node, [node.body], node.args)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._bind(node.name, "def", node.lineno, node)
+        self._inside(node, node.body)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        for target in node.targets:
+            self._assign(target, "value", node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+            self._assign(node.target, "value", node.value)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.visit(node.value)
+        self._assign(node.target, "value", node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._assign(node.target, "unknown", None)
+
+    def visit_For(self, node: ast.For) -> None:
+        self._assign(node.target, "item", node.iter)
+        self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        self._assign(node.target, "item", node.iter)
+        self.generic_visit(node)
+
+    def visit_withitem(self, node: ast.withitem) -> None:
+        if node.optional_vars is not None:
+            self._assign(node.optional_vars, "unknown", None)
+        self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            module = alias.name if alias.asname else alias.name.partition(".")[0]
+            self._bind(alias.asname or module, "import", node.lineno, module=module)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            self._bind(alias.asname or alias.name, "import", node.lineno, module=node.module or "", name=alias.name)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.calls.append((node, self.scope))
+        self.generic_visit(node)
+
+
+def _own_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, in order, without those of functions and classes inside."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            yield from _own_statements(child)

@@ -1,0 +1,182 @@
+"""What the user's own files show: calls of a class or function in its file, the files around it, its repository's
+tests and programs, its README's blocks of Python, and the settings in its config files. All of it is read as syntax.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from conformance.adapters import repository_root
+from conformance.adapters.whole.syntax import Scope, Source, read
+
+MAX_FILES = 400
+"""So many files of a repository are looked at, the nearest first."""
+_PASSED_OVER = re.compile(r"^(\.|__pycache__$|node_modules$|build$|dist$|venv$|env$|site-packages$)|\.egg-info$")
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?:python|py|python3|pycon)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.I
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One call in the user's files, where it stands, and in which scope."""
+
+    call: ast.Call
+    scope: Scope
+
+    @property
+    def place(self) -> str:
+        return self.scope.source.place(self.call)
+
+    def __str__(self) -> str:
+        text = " ".join(ast.unparse(self.call).split())
+        return f"{self.place} {text if len(text) < 90 else text[:87] + '...'}"
+
+
+class Surroundings:
+    """The files around an imported module of the user's."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.path = Path(module.__file__ or ".").resolve()
+        self.root = repository_root(self.path) or self.path.parent
+
+    @cached_property
+    def own(self) -> Source:
+        return read(self.path, self.module) or Source(self.path, "", self.module)
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """Every source, the nearest first: the file, its folder, the repository, the blocks of README files."""
+        found = [self.own]
+        paths = [path for path in self._files(".py") if path != self.path]
+        paths.sort(key=lambda path: (path.parent != self.path.parent, len(path.parts), str(path)))
+        found += [source for path in paths if (source := read(path, self._imported.get(path))) is not None]
+        for folder in dict.fromkeys((self.path.parent, self.root)):
+            for path in sorted(folder.glob("[Rr][Ee][Aa][Dd][Mm][Ee]*.*")):
+                found += _blocks(path)
+        return found
+
+    def usages(self, made_by: Any) -> list[Usage]:
+        """The calls of a class or function, in the order of `sources`."""
+        return self._usages(made_by.__name__, made_by.__module__ == self.module.__name__)
+
+    def _usages(self, name: str, is_here: bool) -> list[Usage]:
+        return [
+            Usage(call, scope)
+            for source in self.sources
+            if name in source.text and (not is_here or source is self.own or not _defines(source, name))
+            for call, scope in source.calls
+            if _called(call) == name
+        ]
+
+    def usages_of_scope(self, scope: Scope) -> list[Usage]:
+        """The calls of a function, or of the class whose method it is, by its syntax."""
+        node = scope.parent.node if scope.parent is not None and scope.parent.is_class else scope.node
+        name = getattr(node, "name", "")
+        own = [Usage(call, inner) for call, inner in scope.source.calls if _called(call) == name]
+        return own or (self._usages(name, True) if name and scope.source is self.own else [])
+
+    def source_of(self, module: ModuleType) -> Source | None:
+        """The source of an imported module of the user's; None for what is installed."""
+        path = Path(getattr(module, "__file__", None) or "/").resolve()
+        return next((source for source in self.sources if source.path == path), None)
+
+    def scope_of(self, function: Any) -> Scope | None:
+        """The scope of a function of the user's."""
+        path = Path(function.__code__.co_filename).resolve()
+        source = next((source for source in self.sources if source.path == path), None)
+        return source.defined_at(function.__code__.co_firstlineno) if source else None
+
+    def module_file(self, name: str, source: Source) -> Source | None:
+        """The source that ``import name`` would find from a source, by its file name."""
+        tail = name.replace(".", os.sep)
+        places = [folder / f"{tail}.py" for folder in (source.path.parent, self.path.parent, self.root)]
+        places += [place.with_suffix("") / "__init__.py" for place in places]
+        return next((other for place in places for other in self.sources if other.path == place), None)
+
+    def is_users(self, value: Any) -> bool:
+        """Whether a class or function is the user's own, not an installed library's."""
+        name = getattr(value, "__module__", "") or ""
+        if name == self.module.__name__ or name.partition(".")[0] == self.module.__name__.partition(".")[0]:
+            return True
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        return "site-packages" not in file and Path(file).resolve().is_relative_to(self.root) if file else False
+
+    @cached_property
+    def settings(self) -> list[tuple[str, dict[str, Any]]]:
+        """The mappings in the JSON and YAML files next to the file and in the repository's config folders, each with
+        the name of its file; sections of a file before the whole."""
+        folders = [self.path.parent, self.root]
+        folders += [folder / name for folder in (*folders,) for name in ("config", "configs", "conf")]
+        paths = [path for folder in dict.fromkeys(folders) if folder.is_dir() for path in sorted(folder.iterdir())]
+        paths = [path for path in paths if path.suffix in (".json", ".yaml", ".yml")][:40]
+        return [(path.name, section) for path in paths for section in _sections(_parsed(path))]
+
+    @cached_property
+    def _imported(self) -> dict[Path, ModuleType]:
+        modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+        return {Path(str(module.__file__)).resolve(): module for module in modules}
+
+    def _files(self, ending: str) -> list[Path]:
+        """The repository's files, its upper folders first; the file's own folder always."""
+        found = sorted(self.path.parent.glob(f"*{ending}"))
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = sorted(name for name in folders if not _PASSED_OVER.search(name))
+            found += [Path(folder) / name for name in sorted(names) if name.endswith(ending)]
+            if len(found) > MAX_FILES:
+                break
+        return list(dict.fromkeys(path.resolve() for path in found))[:MAX_FILES]
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _defines(source: Source, name: str) -> bool:
+    binding = source.top.binding(name, None)
+    return binding is not None and binding.kind == "def"
+
+
+def _blocks(path: Path) -> Iterator[Source]:
+    """The Python blocks of a README, each a source of its own."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for block in _FENCE.finditer(text):
+        lines = [re.sub(r"^(>>>|\.\.\.) ?", "", line) for line in block[1].splitlines()]
+        yield Source(path, "\n".join(lines), None, text.count("\n", 0, block.start(1)))
+
+
+def _parsed(path: Path) -> Any:
+    """What a JSON or YAML file holds; None where it cannot be read (YAML needs PyYAML)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            return json.loads(text)
+        import yaml  # type: ignore[import-untyped, unused-ignore]
+
+        return yaml.safe_load(text)
+    except Exception:
+        return None
+
+
+def _sections(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        for inner in value.values():
+            yield from _sections(inner)
+        yield value
