@@ -1,10 +1,10 @@
 """A running model as the subject: any nn.Module, tested as it is, at its own sizes, by what it does.
 
-    making      from what the user pointed at (a class, a function, an expression, an instance) to modules
-    usage       what the user's own files show about how a class is constructed and called, read as syntax
-    calling     how forward is called, and which of its results is the answer
-    kinds       what a model is meant to be, from evidence of intent
-    model       the model behind the protocol: numpy in and out
-    record      one observed run: which module and which operation got what and gave what, from which line
-    attention, norms, stream    what the record says about the parts that every Transformer has
+making      from what the user pointed at (a class, a function, an expression, an instance) to modules
+usage       what the user's own files show about how a class is constructed and called, read as syntax
+calling     how forward is called, and which of its results is the answer
+kinds       what a model is meant to be, from evidence of intent
+model       the model behind the protocol: numpy in and out
+record      one observed run: which module and which operation got what and gave what, from which line
+attention, norms, stream    what the record says about the parts that every Transformer has
 """
