@@ -99,8 +99,8 @@ class Op:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """One call of a module. args, kwargs, result: lists and dicts with a `Value` for each tensor; a dataclass is the dict
-    of its fields. ops: the numbers of the operations inside. parent: the number of the call around, or -1."""
+    """One call of a module. args, kwargs, result: lists and dicts with a `Value` for each tensor; a dataclass is the
+    dict of its fields. ops: the numbers of the operations inside. parent: the number of the call around, or -1."""
 
     number: int
     path: str
@@ -183,6 +183,15 @@ class Record:
             self._computed = {value.number for value in self.after(roots)}
         return value.number in self._computed
 
+    @property
+    def outcomes(self) -> set[Value]:
+        """What left the model: what `run` and the outermost calls gave."""
+        return {
+            value
+            for tree in (self.result, *(c.result for c in self.calls if c.parent < 0))
+            for value in values_in(tree)
+        }
+
     def call_of(self, op: Op) -> Call | None:
         """The innermost module call around an operation."""
         return self.calls[op.call] if op.call >= 0 else None
@@ -194,7 +203,7 @@ class Record:
             call = self.calls[call.parent] if call.parent >= 0 else None
 
     def replay(self, targets: Sequence[Value], given: Mapping[Value, Tensor]) -> list[Tensor]:
-        """What the targets would have been, had the values `given` had these numbers. Only what lies between runs again."""
+        """What the targets would be if the values `given` had these numbers. Only what lies between runs again."""
         needed = self.before(targets, min((value.number for value in given), default=0))
         now = dict(given)
         ops = sorted({value.op for value in needed if value.op >= 0 and value not in given})
