@@ -1,0 +1,98 @@
+"""What the record of a run can say is wrong: the shape of a finding, and the table of the claims that findings break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from conformance.adapters.whole.record import Place
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or odd.
+
+    claim: a slug of `FINDINGS`. sentence: what is wrong, in words. place: the line of the user's program. expected, got:
+    numbers or words. mend: what to write instead. certain: any author would call it a mistake; else it is a note. paths:
+    the modules in which it was seen.
+    """
+
+    claim: str
+    sentence: str
+    place: Place | None
+    expected: Any
+    got: Any
+    mend: str
+    certain: bool = True
+    paths: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.claim not in FINDINGS:
+            raise ValueError(f"there is no claim {self.claim!r} in the table of findings")
+
+
+def once(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding for each claim and line: the layers of a model share their code, and so their mistakes."""
+    found: dict[tuple[str, Place | None, bool], Finding] = {}
+    for finding in findings:
+        key = (finding.claim, finding.place, finding.certain)
+        before = found.get(key)
+        paths = dict.fromkeys([*(before.paths if before else ()), *finding.paths])
+        found[key] = replace(before or finding, paths=tuple(paths))
+    return list(found.values())
+
+
+_VASWANI = "Vaswani et al. 2017, Attention Is All You Need"
+
+FINDINGS: dict[str, str] = {
+    # attention
+    "attention-softmax-runs-over-the-keys": (
+        f"The weights of one query over all keys sum to one: the softmax runs along the keys ({_VASWANI}, section 3.2.1)."
+    ),
+    "attention-scale-is-one-over-sqrt-d-head": (
+        f"Scores are divided by the square root of the length of a query vector ({_VASWANI}, section 3.2.1)."
+    ),
+    "attention-sums-values-over-the-keys": (
+        f"The output of a query is the sum of the values, weighted by its weights over the keys ({_VASWANI}, section 3.2.1)."
+    ),
+    "attention-key-and-value-are-of-one-token": (
+        f"A key and the value that its weight multiplies come from the same token ({_VASWANI}, section 3.2)."
+    ),
+    "attention-projects-query-key-and-value-apart": (
+        f"Queries, keys and values have a projection each ({_VASWANI}, section 3.2.2)."
+    ),
+    "attention-heads-have-their-own-projections": (
+        f"Every head has its own projections of queries, keys and values ({_VASWANI}, section 3.2.2)."
+    ),
+    "attention-heads-keep-tokens-apart": (
+        f"A query, key or value vector is computed from one token, and a head has one of each token ({_VASWANI}, 3.2.2)."
+    ),
+    "attention-stays-in-its-batch-row": (
+        "A query meets the keys, and the mask, of its own row of the batch (torch.nn.MultiheadAttention, documentation)."
+    ),
+    "attention-merges-heads-of-one-token": (
+        f"The output projection reads the concatenated heads of one token ({_VASWANI}, section 3.2.2)."
+    ),
+    "attention-masks-before-the-softmax": (
+        f"A mask hides keys in the input of the softmax, so the weights still sum to one ({_VASWANI}, section 3.2.3)."
+    ),
+    "attention-mask-hides-completely": (
+        f"A hidden key has weight zero: its score is minus infinity, or so low that nothing is left ({_VASWANI}, 3.2.3)."
+    ),
+    "attention-uses-every-mask": (
+        "A mask that is applied to the scores reaches the softmax, also where there is a second mask "
+        "(torch.nn.functional.multi_head_attention_forward merges both)."
+    ),
+    "attention-causal-mask-keeps-the-diagonal": (
+        f"Position i attends to all positions up to and including i ({_VASWANI}, section 3.2.3)."
+    ),
+    "attention-groups-are-interleaved": (
+        "Of H query heads and G key heads, query head i uses key head i // (H / G) (Ainslie et al. 2023, GQA, section 2.2; "
+        "torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
+    ),
+    "dropout-only-in-training": "Dropout changes nothing in evaluation (torch.nn.Dropout, documentation).",
+    "attention-layers-are-alike": (
+        f"The attention of one layer is computed as in its sibling layers ({_VASWANI}, section 3.1: identical layers)."
+    ),
+}
