@@ -138,6 +138,7 @@ _FIELDS = {field.name: _TEXT for field in fields(Result)} | {
     "example": _VALUES,
     "attributes": _Kind("an object of objects", lambda value: _is_mapping_of(_VALUES.holds, value)),
     "notes": _TEXTS,
+    "roles": _TEXTS,
     "untested": _TEXTS,
     "pictures": _VALUES,
 }
