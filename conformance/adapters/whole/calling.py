@@ -210,6 +210,10 @@ class _Parameter:
     default: Any
 
 
+class NotTwoSided(TypeError):
+    """The second input is none that the model reads as a sequence: labels, perhaps."""
+
+
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
@@ -297,41 +301,41 @@ class _Finder:
         return None
 
     def run(self, calling: Calling, length: int) -> Calling | None:
-        data = first_data(calling, length)
-        with _Lookups() as lookups:
-            result = self.module(**calling.arguments(data))
-        inputs = []
-        for one in calling.inputs:
-            vocab = lookups.vocab_of(data[one.meaning]) if one.vocab == 0 and one.meaning != "x" else one.vocab
-            inputs.append(replace(one, vocab=vocab))
-        if calling.two_sided and not all(one.vocab for one in inputs):
-            return None  # the second is none that it reads as a sequence: labels, perhaps
-        fixed_length = length not in (0, T) or None
-        if fixed_length:
-            inputs = [replace(one, length=length) for one in inputs]
-        calling = replace(calling, inputs=tuple(inputs))
-        return self.with_answer(calling, data, result)
-
-    def with_answer(self, calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:
-        """The calling with the axis of the batch and the layout of the answer: that in which rows stay apart, else
-        the batch first."""
+        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of the orders that run,
+        that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs."""
         mixed: Calling | None = None
+        failure: Exception | None = None
         can_turn = calling.main.meaning != "x" or calling.main.shape[:1] == (None,)
         for batch_first in (True, False) if can_turn else (True,):
             candidate = replace(calling, batch_first=batch_first)
+            data = first_data(calling, length)
             try:
-                with torch.no_grad():
+                with _Lookups() as lookups:
                     result = self.module(**candidate.arguments(data))
+                laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
+                if laid is None:
+                    continue
+                if self.rows_apart(laid, data):
+                    return self.said(laid)
             except Exception as error:
-                self.errors.append(error)
+                failure = failure or error
                 continue
-            laid = _layout(candidate, data, result)
-            if laid is None:
-                continue
-            if self.rows_apart(laid, data):
-                return self.said(laid)
             mixed = mixed or laid
+        if mixed is None and failure is not None:
+            raise failure
         return self.said(mixed) if mixed is not None else None
+
+    def with_vocabularies(
+        self, calling: Calling, data: Mapping[str, Tensor], lookups: _Lookups, length: int
+    ) -> Calling:
+        """The calling with what its tables say. Raises NotTwoSided when the second input is read through none."""
+        inputs = []
+        for one in calling.inputs:
+            vocab = lookups.vocab_of(data[one.meaning]) if one.meaning != "x" else 0
+            inputs.append(replace(one, vocab=vocab, length=length if length not in (0, T) else None))
+        if calling.two_sided and not all(one.vocab for one in inputs):
+            raise NotTwoSided
+        return replace(calling, inputs=tuple(inputs))
 
     def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
         """Whether a change of the first sentence leaves the second's answer as it was."""
