@@ -2,8 +2,8 @@
 
     for core in attentions(record): ...
 
-A core is found by its dataflow, in whatever layout and by whatever names it was written: a product of two computed values
-reaches, element by element, a softmax, whose result reaches a product with a third computed value.
+A core is found by its dataflow, in whatever layout and by whatever names it was written: a product of two computed
+values reaches, element by element, a softmax, whose result reaches a product with a third computed value.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Softmax:
 class Side:
     """Query, key or value of a core: vectors (N, T, d) and, where they come from projections, their tokens and columns.
 
-    tokens, columns: (N, T, d) int64, UNKNOWN where a vector comes from elsewhere. factor: the constant that multiplies the
-    vectors after their projection.
+    tokens, columns: (N, T, d) int64, UNKNOWN where a vector comes from elsewhere. factor: the constant that multiplies
+    the vectors after their projection.
     """
 
     value: Value
@@ -75,10 +75,10 @@ class Side:
 class AttentionCore:
     """One attention as it ran. N below is batch times heads, in the order of the product.
 
-    query (B, H, Tq, d), key (B, H, Tk, d), value (B, H, Tk, dv), weights (B, H, Tq, Tk) before dropout, out (B, H, Tq, dv):
-    as recorded. scale: the constant between the projected vectors and the scores; None where it is no constant. bias
-    (B, H, Tq, Tk): the scores of a zero product, -inf where hidden. hidden: bool, the keys that the mask hides. axis: what
-    the softmax runs along, "keys", "queries" or "heads or batch"; contracted: what the weights meet the values along.
+    query (B, H, Tq, d), key (B, H, Tk, d): without the scale. value (B, H, Tk, dv), weights (B, H, Tq, Tk) before
+    dropout, out (B, H, Tq, dv). scale: the constant between the projected vectors and the scores; None where it is no
+    constant. bias (B, H, Tq, Tk): the scores of a zero product, -inf where hidden. hidden (B, H, Tq, Tk): bool. axis:
+    what the softmax runs along, "keys", "queries" or "heads or batch"; contracted: what the weights and values share.
     """
 
     record: Record
@@ -128,7 +128,7 @@ class AttentionCore:
 
     @property
     def bias(self) -> Tensor:
-        return torch.where(self.zero <= HIDES, -torch.inf, self.zero)[self.order]
+        return torch.where(self.hidden, -torch.inf, self.zero[self.order])
 
     @property
     def hidden(self) -> Tensor:
@@ -184,12 +184,10 @@ def softmaxes(record: Record) -> Iterator[Softmax]:
             total = _summed(record, op.inputs[1])
             if total is None or op.inputs[0] not in total.inputs:
                 continue
-            exp = record.producer(op.inputs[0])
-            while exp is not None and base_name(exp) != "exp" and pointwise(exp) and exp.inputs:
-                exp = record.producer(exp.inputs[0])  # a mask may stand between exp and sum
+            exp = _exp_behind(record, op.inputs[0])
             axes = total.args[1] if len(total.args) > 1 else total.kwargs.get("dim", ())
             axes = [axes] if isinstance(axes, int) else axes
-            if exp is not None and base_name(exp) == "exp" and axes is not None and len(axes) == 1:
+            if exp is not None and axes is not None and len(axes) == 1:
                 yield Softmax(op, _unshifted(record, exp.inputs[0]), op.outputs[0], int(axes[0]))
 
 
@@ -198,6 +196,17 @@ def _summed(record: Record, value: Value) -> Op | None:
     while op is not None and op.name != "sum" and (moves(op) or pointwise(op)) and op.inputs:
         op = record.producer(op.inputs[0])
     return op if op is not None and op.name == "sum" else None
+
+
+def _exp_behind(record: Record, value: Value) -> Op | None:
+    """The exp that reaches `value` element by element: a mask may stand between it and the sum."""
+    stack = [value]
+    while stack:
+        op = record.producer(stack.pop())
+        if op is not None and base_name(op) == "exp":
+            return op
+        stack.extend(carriers(op) if op is not None else ())
+    return None
 
 
 def _unshifted(record: Record, value: Value) -> Value:

@@ -1,10 +1,13 @@
-"""What the record of a run can say is wrong: the shape of a finding, and the table of the claims that findings break."""
+"""What a recorded run can show to be wrong: the shape of a finding, and the claims that findings break."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
+
+from torch import Tensor
 
 from conformance.adapters.whole.record import Place
 
@@ -13,9 +16,9 @@ from conformance.adapters.whole.record import Place
 class Finding:
     """One thing that is wrong, or odd.
 
-    claim: a slug of `FINDINGS`. sentence: what is wrong, in words. place: the line of the user's program. expected, got:
-    numbers or words. mend: what to write instead. certain: any author would call it a mistake; else it is a note. paths:
-    the modules in which it was seen.
+    claim: a slug of `FINDINGS`. sentence: what is wrong, in words. place: the line of the user's program. expected,
+    got: numbers or words. mend: what to write instead. certain: any author would call it a mistake; else it is a note.
+    paths: the modules in which it was seen.
     """
 
     claim: str
@@ -43,18 +46,27 @@ def once(findings: Iterable[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-_VASWANI = "Vaswani et al. 2017, Attention Is All You Need"
+def numbers(values: Tensor) -> str:
+    """The range of some numbers in words."""
+    values = values[~values.isnan()]
+    if not values.numel():
+        return "no numbers"
+    low, high = float(values.min()), float(values.max())
+    return f"{low:.4g}" if math.isclose(low, high, rel_tol=1e-4) else f"{low:.4g} to {high:.4g}"
+
+
+_VASWANI = "Attention Is All You Need, 2017"
 
 FINDINGS: dict[str, str] = {
     # attention
     "attention-softmax-runs-over-the-keys": (
-        f"The weights of one query over all keys sum to one: the softmax runs along the keys ({_VASWANI}, section 3.2.1)."
+        f"The weights of one query sum to one: the softmax runs along the keys ({_VASWANI}, section 3.2.1)."
     ),
     "attention-scale-is-one-over-sqrt-d-head": (
         f"Scores are divided by the square root of the length of a query vector ({_VASWANI}, section 3.2.1)."
     ),
     "attention-sums-values-over-the-keys": (
-        f"The output of a query is the sum of the values, weighted by its weights over the keys ({_VASWANI}, section 3.2.1)."
+        f"The output of a query is the sum of the values, weighted over the keys ({_VASWANI}, section 3.2.1)."
     ),
     "attention-key-and-value-are-of-one-token": (
         f"A key and the value that its weight multiplies come from the same token ({_VASWANI}, section 3.2)."
@@ -66,10 +78,10 @@ FINDINGS: dict[str, str] = {
         f"Every head has its own projections of queries, keys and values ({_VASWANI}, section 3.2.2)."
     ),
     "attention-heads-keep-tokens-apart": (
-        f"A query, key or value vector is computed from one token, and a head has one of each token ({_VASWANI}, 3.2.2)."
+        f"A vector is computed from one token, and a head has one vector of each token ({_VASWANI}, 3.2.2)."
     ),
     "attention-stays-in-its-batch-row": (
-        "A query meets the keys, and the mask, of its own row of the batch (torch.nn.MultiheadAttention, documentation)."
+        "A query meets the keys and the mask of its own row of the batch (torch.nn.MultiheadAttention, documentation)."
     ),
     "attention-merges-heads-of-one-token": (
         f"The output projection reads the concatenated heads of one token ({_VASWANI}, section 3.2.2)."
@@ -78,7 +90,7 @@ FINDINGS: dict[str, str] = {
         f"A mask hides keys in the input of the softmax, so the weights still sum to one ({_VASWANI}, section 3.2.3)."
     ),
     "attention-mask-hides-completely": (
-        f"A hidden key has weight zero: its score is minus infinity, or so low that nothing is left ({_VASWANI}, 3.2.3)."
+        f"A hidden key has weight zero: its score is minus infinity, or as good as that ({_VASWANI}, 3.2.3)."
     ),
     "attention-uses-every-mask": (
         "A mask that is applied to the scores reaches the softmax, also where there is a second mask "
@@ -88,8 +100,8 @@ FINDINGS: dict[str, str] = {
         f"Position i attends to all positions up to and including i ({_VASWANI}, section 3.2.3)."
     ),
     "attention-groups-are-interleaved": (
-        "Of H query heads and G key heads, query head i uses key head i // (H / G) (Ainslie et al. 2023, GQA, section 2.2; "
-        "torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
+        "Of H query heads and G key heads, query head i uses key head i // (H / G) (Ainslie et al. 2023, GQA, "
+        "section 2.2; torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
     ),
     "dropout-only-in-training": "Dropout changes nothing in evaluation (torch.nn.Dropout, documentation).",
     "attention-layers-are-alike": (

@@ -120,7 +120,7 @@ def numbered(value: Value) -> Tensor:
 
 def sources(record: Record, value: Value, stop: Callable[[Op], bool] = lambda op: False) -> list[Value]:
     """Where the elements of `value` come from: back through moves and element-wise operations to all else (products,
-    norms by hand, inputs), in the order in which they were made. Values that are no function of the input are left out."""
+    norms by hand, inputs), in the order in which they were made. What does not depend on the input is left out."""
     found: dict[int, Value] = {}
     seen: set[Value] = set()
     stack = [value]

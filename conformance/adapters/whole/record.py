@@ -352,6 +352,8 @@ class _Recorder(TorchDispatchMode):
         if name in _PARTS:
             with self:
                 return _PARTS[name](*args, **kwargs)
+        if name in ("detach", "alias"):  # the same numbers in the same memory
+            return function(*args, **kwargs)
         known_args, known_kwargs = tree_map_only(Tensor, self.value, (args, kwargs))
         inputs = () if name in SHAPES_ONLY else tuple(values_in((known_args, known_kwargs)))
         changed = _changed(function, args, kwargs)

@@ -17,7 +17,7 @@ class Einsum(nn.Module):
         self.dense = nn.Linear(width, width)
 
     def forward(self, x, keep):
-        B, T, C = x.shape
+        B, T, _ = x.shape
         q, k, v = (f(x).reshape(B, T, self.heads, -1) for f in (self.query, self.key, self.value))
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
         scores = scores + (1.0 - keep[:, None, None, :].float()) * -10000.0

@@ -1,0 +1,138 @@
+"""Is the scale of an attention core the formula's? If not: which mistake is it, or which design."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from conformance.adapters.whole.attention import AttentionCore
+from conformance.adapters.whole.attention_masks import between, drops
+from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.flow import base_name
+from conformance.adapters.whole.record import Op, Value
+
+
+def scale(core: AttentionCore) -> Iterator[Finding]:
+    got, width = core.scale, core.width
+    if got is None:
+        return
+    expected = 1 / math.sqrt(width)
+    ops = [op for part in core.factors for op in part.ops]
+    after = _constant_after(core)
+    if after is not None and not math.isclose(after[0], 1.0, rel_tol=1e-3):
+        number, op = after
+        yield Finding(
+            "attention-scale-is-one-over-sqrt-d-head",
+            f"The weights are multiplied by {number:.6g} after the softmax: they no longer sum to one.",
+            op.place,
+            "scaled scores, then the softmax",
+            f"the softmax, then a factor of {number:.6g}",
+            f"Scale the scores by 1 / sqrt({width}) before the softmax.",
+            paths=(core.path,),
+        )
+        return
+    if math.isclose(got, expected, rel_tol=1e-4):
+        return
+    name, certain = _wrong_scale(core, got)
+    if not certain and _scale_is_named(core, got):
+        sentence = f"The scores are scaled by {got:.6g} ({name}), as the code or its configuration says."
+    else:
+        sentence, certain = f"The scores are scaled by {got:.6g} ({name}), not by 1 / sqrt({width}).", True
+    yield Finding(
+        "attention-scale-is-one-over-sqrt-d-head",
+        sentence,
+        ops[-1].place if ops else core.scores_place,
+        expected,
+        got,
+        f"Divide the scores once by sqrt({width}), the square root of the length of one head's query.",
+        certain,
+        (core.path,),
+    )
+
+
+def _wrong_scale(core: AttentionCore, got: float) -> tuple[str, bool]:
+    """A name for a scale that is not the formula's, and whether no design uses it."""
+    width, heads = core.width, core.order.shape[1]
+    times = sum(
+        math.isclose(abs(math.log(part)), math.log(width) / 2, rel_tol=1e-3)
+        for part in (_constant(op) for item in core.factors for op in item.ops)
+        if part and part > 0
+    )
+    names = {
+        1.0: ("no scale", False),
+        math.sqrt(width): ("times sqrt(d) instead of divided by it", True),
+        float(width): ("times d instead of divided by sqrt(d)", True),
+        1 / width: ("1 / sqrt(d) twice", True) if times >= 2 else ("1 / d", False),
+        width**-0.25: ("the fourth root of d, on one side only", True),
+    }
+    for projection in core.sides["query"].projections:
+        model = projection.base.shape[-1]
+        names.setdefault(1 / math.sqrt(model), ("1 / sqrt(d_model), the width of all heads together", True))
+        names.setdefault(1 / model, ("1 / d_model", False))
+    names.setdefault(1 / math.sqrt(width * heads), ("1 / sqrt(d_model), the width of all heads together", True))
+    names.setdefault(1 / math.sqrt(core.raw.shape[-1]), ("1 / sqrt(number of keys)", True))
+    names.setdefault(1 / math.sqrt(heads), ("1 / sqrt(number of heads)", True))
+    for value, (name, certain) in names.items():
+        if math.isclose(got, value, rel_tol=1e-4):
+            return name, certain
+    return "a constant of its own", False
+
+
+def _constant(op: Op) -> float | None:
+    for argument in op.args[:2]:
+        if isinstance(argument, int | float):
+            return float(argument)
+        if isinstance(argument, Value) and argument.data.numel() == 1:
+            return float(argument.data)
+    return None
+
+
+def _scale_is_named(core: AttentionCore, got: float) -> bool:
+    """Does a class, an option or a comment say that the scale is meant to be as it is?"""
+    close = [got, 1 / got, got**-2, got**2] if got > 0 else [got]
+    for call in core.record.around(core.call):
+        module = call.module
+        if re.search(r"T5|GPTNeo|Pix2Struct", type(module).__name__):
+            return True
+        for holder in (module, getattr(module, "config", None), getattr(module, "args", None)):
+            for name, value in vars(holder).items() if hasattr(holder, "__dict__") else ():
+                if not re.search(r"scal|query_pre_attn|mup|temperature", name, re.I):
+                    continue
+                if (value is False or value is None) and math.isclose(got, 1.0):
+                    return True
+                if isinstance(value, int | float) and any(math.isclose(value, one, rel_tol=1e-4) for one in close):
+                    return True
+        if re.search(r"\b(no|without|un|not)[ -]?scal|\bmuP\b|μP|mu-?transfer", _text(module), re.I):
+            return True
+    return math.isclose(got, 1.0) and _learned_bias(core)
+
+
+def _learned_bias(core: AttentionCore) -> bool:
+    """T5 leaves the scale out where it adds a table of relative positions."""
+    between = core.record.before([core.softmax.given]) - core.record.before([core.raw])
+    return any(value.kind == "parameter" for value in between)
+
+
+def _text(module: nn.Module) -> str:
+    try:
+        return inspect.getsource(type(module))
+    except (OSError, TypeError):
+        return ""
+
+
+def _constant_after(core: AttentionCore) -> tuple[float, Op] | None:
+    """A constant that multiplies the weights between softmax and values, outside of dropout."""
+    ops = between(core)
+    if any(drops(core.record, op) for op in ops):
+        return None
+    [ones] = core.record.replay([core.used], {core.softmax.gave: torch.ones_like(core.softmax.gave.data)})
+    numbers = ones.double().reshape(-1)
+    multiplying = [op for op in ops if base_name(op) in ("mul", "div")]
+    if len(numbers) and multiplying and bool((numbers - numbers[0]).abs().max() < 1e-6):
+        return float(numbers[0]), multiplying[-1]
+    return None
