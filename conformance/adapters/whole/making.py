@@ -30,8 +30,9 @@ from torch import nn
 from conformance.adapters import Specification, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.whole.evaluate import Evaluator, Options
-from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning, small
+from conformance.adapters.whole.configs import Guessed, Options
+from conformance.adapters.whole.constructing import Evaluator
+from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage
 from conformance.protocol import NotProvided
@@ -144,7 +145,7 @@ def _of_expression(found: nn.Module, spec: Specification) -> Made:
     tree = ast.parse(spec.name, mode="eval").body
 
     def make(sizing: Sizing) -> Any:
-        return Evaluator(around, sizing, _as_part).value(tree, source.top)
+        return Evaluator(around, sizing, _as_part, runs=True).value(tree, source.top)
 
     fact = Fact("constructor", spec.name, "the expression")
     try:
@@ -216,20 +217,6 @@ def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
     if 0 < len(unknown) <= 3:
         for numbers in itertools.islice(itertools.product(_NUMBERS, repeat=len(unknown)), _TRIALS):
             yield dict(zip(unknown, numbers, strict=True))
-
-
-class Guessed(Options):
-    """A config that has every name that says what it means, with a small value."""
-
-    def __missing__(self, name: str) -> Any:
-        try:
-            self[name] = small(name)
-        except Unknown:
-            raise KeyError(name) from None
-        return self[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self or (default is None and meaning(name)) else default
 
 
 def _required(made_by: Any) -> list[inspect.Parameter]:
