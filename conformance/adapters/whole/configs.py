@@ -25,9 +25,10 @@ class Options(dict):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self[name]
+            value = self[name]
         except KeyError:
             raise AttributeError(name) from None
+        return Options(value) if type(value) is dict else value
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -82,12 +83,17 @@ def class_named_like(name: str, module: ModuleType) -> type | None:
     return classes.get(wanted)
 
 
-def resized(config: Any, sizing: Sizing) -> Any:
-    """The config with its fields as `sizing` gives them; a copy where any changes, and anything else as it is."""
-    if not is_config(config):
+def resized(config: Any, sizing: Sizing, depth: int = 3) -> Any:
+    """The config with its fields, and those of configs inside, as `sizing` gives them; a copy where any changes, and
+    anything else as it is."""
+    if not is_config(config) or depth == 0:
         return config
     held = dict(config) if isinstance(config, Mapping) else _fields(config)
-    changed = {key: plain(sizing.of(key, value)) for key, value in held.items() if isinstance(key, str)}
+    changed = {
+        key: resized(value, sizing, depth - 1) if is_config(value) else plain(sizing.of(key, value))
+        for key, value in held.items()
+        if isinstance(key, str)
+    }
     changed = {key: value for key, value in changed.items() if value is not held[key] and value != held[key]}
     if not changed:
         return config

@@ -25,11 +25,20 @@ from conformance.adapters.whole.evaluate import BUILTINS, Names, Written
 from conformance.adapters.whole.sizes import Sized, Unknown, plain
 from conformance.adapters.whole.syntax import Scope, Source
 
+_MAX_SHOWN = 50
 _STAYS = ("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requires_grad_", "apply")
 """Methods of a module that return the module."""
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile")
 _TENSORS = (torch.tensor, torch.zeros, torch.ones, torch.arange, torch.eye, torch.full, torch.randn, torch.rand)
 _PURE = (copy.deepcopy, copy.copy, functools.partial, *_TENSORS)
+
+
+def _shown(name: str, bound: inspect.BoundArguments) -> str:
+    value = bound.arguments[name]
+    if isinstance(value, (int, float, str, list, tuple, dict, type(None))) and len(repr(value)) < _MAX_SHOWN:
+        return f"{name}={value!r}"
+    called = value.__name__ if isinstance(value, type) else f"{type(value).__name__}(...)"
+    return f"{name}={called}"
 
 
 class _Later:
@@ -40,7 +49,9 @@ class _Later:
 
 
 class Constructions(Names):
-    """Constructs with the arguments that syntax shows."""
+    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it."""
+
+    shown = ""
 
     def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
         """Call a class or function with what a call in the user's files shows, or without arguments.
@@ -77,6 +88,8 @@ class Constructions(Names):
                     bound.arguments[name] = plain(sized)
         # the signature's own order: what was added stands behind what was given
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
+        shown = ", ".join(_shown(name, bound) for name in bound.arguments)
+        self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
         made = made_by(*bound.args, **bound.kwargs)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
         return self._passed(made) if bound.arguments and self.sizing.head_width else self.sized(made)

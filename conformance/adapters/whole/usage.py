@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,6 +41,12 @@ class Usage:
     def __str__(self) -> str:
         text = " ".join(ast.unparse(self.call).split())
         return f"{self.place} {text if len(text) < 90 else text[:87] + '...'}"
+
+
+@lru_cache(maxsize=4)
+def surroundings(module: ModuleType) -> Surroundings:
+    """The files around a module, read once for all that is made of it."""
+    return Surroundings(module)
 
 
 class Surroundings:

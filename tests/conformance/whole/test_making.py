@@ -1,78 +1,16 @@
-"""From what the user points at to fresh modules: constructor styles of the field, and what is refused, in one sentence.
-
-Every subject is a file of its own, written for the test, and imported under a name of its own.
-"""
+"""How a class is constructed: styles of the field, each a file of its own with calls, configs and names."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from made_subjects import CONFIG, GPT, NET, evidence  # noqa: E402
 from torch import nn  # noqa: E402
-
-from conformance.adapters import SpecificationError, _find, _load, parse  # noqa: E402
-from conformance.adapters.inference.facts import Unresolved  # noqa: E402
-from conformance.adapters.whole.making import Made, made_of, subjects_in  # noqa: E402
-from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
-
-HEAD = "import copy\nimport torch\nfrom dataclasses import dataclass\nfrom torch import nn\n"
-NET = """
-class Net(nn.Module):
-    def __init__(self, ninp, nhid):
-        super().__init__()
-        self.fc = nn.Linear(ninp, nhid)
-"""
-"""A class whose sizes only its calls tell."""
-
-GPT = """
-class GPT(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        self.blocks = nn.ModuleList(nn.Linear(config.n_embd, config.n_embd) for _ in range(config.n_layer))
-        self.drop = nn.Dropout(config.dropout)
-"""
-CONFIG = """
-@dataclass
-class GPTConfig:
-    block_size: int = 16
-    vocab_size: int = 30
-    n_layer: int = 3
-    n_head: int = 2
-    n_embd: int = 8
-    dropout: float = 0.1
-"""
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Iterator[Callable[..., Made]]:
-    """made("GPT", "class GPT...", {"train.py": "..."}): what is made of a name (or expression) of model.py."""
-    modules, path = dict(sys.modules), list(sys.path)
-
-    def make(name: str, text: str, files: dict[str, str] | None = None, file: str = "model.py") -> Made:
-        for other, content in {**(files or {}), file: HEAD + dedent(text)}.items():
-            (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / other).write_text(dedent(content))
-        spec = parse(f"{tmp_path / file}:{name}")
-        return made_of(_find(_load(spec, ()), spec), spec)
-
-    yield make
-    for added in sys.modules.keys() - modules.keys():
-        if str(getattr(sys.modules[added], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[added]
-    sys.path[:] = path
-
-
-def evidence(made: Made) -> str:
-    return "\n".join(map(str, made.facts))
-
 
 # --- calls in the user's own file -----------------------------------------------------------------
 
@@ -377,290 +315,66 @@ def test_numbers_without_a_name_are_found_by_trial(made):
     assert "by trial" in evidence(net)
 
 
-# --- fresh ----------------------------------------------------------------------------------------
+# --- odd styles -----------------------------------------------------------------------------------
 
 
-def test_fresh_modules_differ_by_their_seed_only(made):
-    net = made("Net", NET + "def run():\n    Net(6, 12)")
-    first, again, other = net.fresh(1), net.fresh(1), net.fresh(2)
-    assert torch.equal(first.fc.weight, again.fc.weight)
-    assert not torch.equal(first.fc.weight, other.fc.weight)
-    assert first is not again
-
-
-@pytest.mark.parametrize("call", ["GPT(GPTConfig())", "GPT(GPTConfig(n_layer=3, dropout=0.1))"])
-def test_options_change_by_their_meaning(made, call):
-    model = made("GPT", GPT + CONFIG + f"def run():\n    {call}")
-    changed = model.fresh(dropout=0.0, n_layers=5, max_len=9)
-    assert (changed.drop.p, len(changed.blocks), changed.config.block_size) == (0.0, 5, 9)
-    assert len(model.fresh().blocks) == 3
-    assert sys.modules["model"].GPTConfig().n_layer == 3
-
-
-def test_a_default_changes_by_its_meaning(made):
-    text = "class Net(nn.Module):\n    def __init__(self, p=0.1):\n        super().__init__()\n        self.p = p\n"
-    assert made("Net", text).fresh(dropout=0.0).p == 0.0
-    text = GPT.replace("config)", "config=None)").replace(
-        "self.config =", "config = config or GPTConfig()\n        self.c ="
-    )
-    with pytest.raises(NotProvided, match=r"GPT's constructor has no option for dropout"):
-        made("GPT", text + CONFIG).fresh(dropout=0.0)
-
-
-def test_an_option_that_a_constructor_has_not_is_not_provided(made):
-    net = made("Net", NET + "def run():\n    Net(6, 12)")
-    with pytest.raises(NotProvided, match=r"Net's constructor has no option for dropout, max_len"):
-        net.fresh(max_len=3, dropout=0.0)
-
-
-# --- large models ---------------------------------------------------------------------------------
-
-LARGE = """
-class Attention(nn.Module):
-    def __init__(self, cfg):
-        super().__init__()
-        assert cfg.hidden_size % cfg.num_heads == 0
-        self.head_dim = cfg.hidden_size // cfg.num_heads
-        self.qkv = nn.Linear(cfg.hidden_size, 3 * cfg.hidden_size)
-
-class Large(nn.Module):
-    def __init__(self, cfg):
-        super().__init__()
-        self.wte = nn.Embedding(cfg.vocab_size, cfg.hidden_size, padding_idx=cfg.pad_token_id)
-        self.wpe = nn.Embedding(cfg.max_position_embeddings, cfg.hidden_size)
-        self.layers = nn.ModuleList(Attention(cfg) for _ in range(cfg.num_layers))
-        self.up = nn.Linear(cfg.hidden_size, cfg.intermediate_size)
-
-@dataclass
-class LargeConfig:
-    vocab_size: int = 50257
-    hidden_size: int = 768
-    intermediate_size: int = 3072
-    num_heads: int = 12
-    num_layers: int = 12
-    max_position_embeddings: int = 1024
-    pad_token_id: int = 50256
-"""
-
-
-@pytest.mark.parametrize("call", ["", "def run():\n    Large(LargeConfig(num_layers=24, hidden_size=1536))"])
-def test_a_large_model_is_made_smaller_with_its_heads_kept(made, call):
-    large = made("Large", LARGE + call)
-    model = large.fresh()
-    assert sum(p.numel() for p in model.parameters()) <= MAX_PARAMETERS
-    assert model.wte.num_embeddings == 211
-    assert model.wpe.num_embeddings == 64
-    assert len(model.layers) == 2
-    assert model.layers[0].head_dim >= 2
-    assert model.wte.embedding_dim % 12 == 0
-    assert "num_layers" in evidence(large)
-    assert "50257 -> 211" in evidence(large)
-    assert len(large.fresh(n_layers=4).layers) == 4
-
-
-def test_a_large_model_by_its_defaults_is_made_smaller(made):
+def test_keywords_without_names_are_told_by_a_call(made):
     text = """
-    class Large(nn.Module):
-        def __init__(self, vocab_size=32000, dim=1024, n_layers=8, n_heads=8, ffn_dim=4096):
+    class Net(nn.Module):
+        def __init__(self, **kwargs):
             super().__init__()
-            self.table = nn.Embedding(vocab_size, dim)
-            self.layers = nn.ModuleList(nn.MultiheadAttention(dim, n_heads) for _ in range(n_layers))
-            self.up = nn.Linear(dim, ffn_dim)
+            self.fc = nn.Linear(kwargs["a"], kwargs["b"])
     """
-    model = made("Large", text).fresh()
-    assert model.table.weight.shape == (211, 64)
-    assert model.up.out_features == 256
-
-
-def test_a_large_model_whose_parts_are_handed_in_is_made_smaller(made):
-    text = """
-    class Layer(nn.Module):
-        def __init__(self, size, attn):
-            super().__init__()
-            self.attn, self.norm = attn, nn.LayerNorm(size)
-
-    class Large(nn.Module):
-        def __init__(self, layer, table):
-            super().__init__()
-            self.layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(6)])
-            self.table = table
-
-    def make_model(V=30000, d_model=512, h=8):
-        attn = nn.MultiheadAttention(d_model, h)
-        return Large(Layer(d_model, attn), nn.Embedding(V, d_model))
-    """
-    for name in ("Large", "make_model"):
-        model = made(name, text).fresh()
-        assert model.table.num_embeddings == 211
-        assert model.table.embedding_dim == model.layers[0].norm.normalized_shape[0] == 64
-
-
-def test_a_large_model_without_sizes_is_left_as_it_is(made):
-    text = "class Large(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-    large = made("Large", text + "        self.fc = nn.Linear(2000, 2000)")
-    assert large.fresh().fc.in_features == 2000
-    assert "as they are, 4,002,000 parameters" in evidence(large)
-
-
-# --- expressions, instances, functions ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("expression", "layers"),
-    [
-        ("GPT(GPTConfig(n_layer=1))", 1),
-        ("make(n_layer=2)", 2),
-        ("GPT(config=GPTConfig(**dict(n_layer=4)))", 4),
-        ("(lambda: GPT(GPTConfig(n_layer=5)))()", 5),
-    ],
-)
-def test_an_expression_is_evaluated_in_the_file(made, expression, layers):
-    text = GPT + CONFIG + "def make(**kw):\n    print('made')\n    return GPT(GPTConfig(**kw))"
-    model = made(expression, text)
-    assert len(model.fresh().blocks) == layers
-    assert model.cls.__name__ == "GPT"
-    assert torch.equal(model.fresh(3).wte.weight, model.fresh(3).wte.weight)
-
-
-def test_an_expression_has_the_options_of_its_calls(made):
-    model = made("GPT(GPTConfig(n_layer=1))", GPT + CONFIG)
-    assert model.fresh(dropout=0.0).drop.p == 0.0
-
-
-def test_an_instance_is_copied(made):
-    net = made("model", NET + "model = Net(6, 12)\n")
-    held = sys.modules["model"].model
-    assert torch.equal(net.fresh().fc.weight, held.fc.weight)
-    assert net.fresh() is not held
-    assert net.cls is type(held)
-    with pytest.raises(NotProvided, match="model's constructor has no option for dropout"):
-        net.fresh(dropout=0.0)
-
-
-FACTORIES = {
-    "annotated": "def make(size: int = 6) -> nn.Module:\n    return {0: Net}[0](size, 12)",
-    "a name": "def make(size=6):\n    net = Net(size, 12)\n    return net",
-    "to a device": "def make(size=6):\n    return Net(size, 12).to('cpu').eval()",
-    "through another": "def inner(size):\n    return Net(size, 12)\n\ndef make(size=6):\n    return inner(size)",
-    "with its sizes": "def make(size=6):\n    net = Net(size, 12)\n    return net, 12",
-}
-
-
-@pytest.mark.parametrize("text", FACTORIES.values(), ids=FACTORIES)
-def test_a_function_that_makes_a_module_is_called(made, text):
-    make = made("make", NET + text)
-    assert make.fresh().fc.weight.shape == (12, 6)
-    assert (make.name, make.cls.__name__) == ("make", "Net")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def test_net():\n    raise SystemExit('run')",
-        "def main(width=6):\n    model = Net(width, 12)\n    model.fc.weight.sum().backward()\n    return model",
-        "def sizes(n=3):\n    raise SystemExit('run')\n    return n, n",
-        "def load(path='x'):\n    raise SystemExit('run')\n    return torch.load(path)",
-    ],
-)
-def test_a_function_that_may_do_anything_is_not_run(made, text):
-    name = text.split("(")[0].removeprefix("def ")
-    with pytest.raises(Unresolved, match=rf'{name} is a function, .* not run: annotate .* --impl "model.py:{name}\('):
-        made(name, NET + text)
-
-
-# --- what is refused ------------------------------------------------------------------------------
-
-
-def refusal(made: Callable[..., Made], name: str, text: str) -> str:
-    with pytest.raises(SpecificationError) as caught:
-        made(name, text)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_what_nothing_tells_is_asked_for_by_the_line_to_write(made):
-    text = "class Odd(nn.Module):\n    def __init__(self, widget: str, qux: list):\n        super().__init__()\n"
-    sentence = refusal(made, "Odd", text)
-    assert "nothing shows what widget, qux of Odd should be" in sentence
-    assert '--impl "model.py:Odd(widget=..., qux=...)"' in sentence
-
-
-def test_a_constructor_that_raises_is_quoted_with_its_line(made):
-    text = "class Odd(nn.Module):\n    def __init__(self, d_model):\n        raise ValueError('no licence')\n"
-    sentence = refusal(made, "Odd", text)
-    assert "ValueError: no licence" in sentence
-    assert "model.py:7" in sentence
-    assert '"model.py:Odd(d_model=...)"' in sentence
-
-
-def test_what_is_no_module_is_refused(made):
-    assert "is no nn.Module but the class Plain" in refusal(made, "Plain", "class Plain:\n    pass\n")
-    assert "is no nn.Module but a int" in refusal(made, "sum([1])", "")
-    assert "returns a int" in refusal(made, "f", "def f(n=1) -> nn.Module:\n    return n\n")
-
-
-def test_an_expression_that_raises_or_cannot_be_read_is_refused(made):
-    assert "GPT(3) raised NameError" in refusal(made, "GPT(3)", "")
-    assert "is no name and no expression" in refusal(made, "GPT(3", "")
-
-
-def test_a_file_that_reads_data_when_it_is_imported_is_told_so(made):
-    sentence = refusal(made, "Net", "text = open('no_such_input.txt').read()\n" + NET)
-    assert "importing it opens the file no_such_input.txt" in sentence
-    assert "model.py:5" in sentence
-    assert "if __name__ == '__main__'" in sentence
-
-
-# --- finding --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("{file}:GPT(GPTConfig(n_layer=2))", ("GPT(GPTConfig(n_layer=2))", "")),
-        ("{file}:make('a:b')", ("make('a:b')", "")),
-        ("{file}:GPT@decoder_lm", ("GPT", "decoder_lm")),
-        ("{file}:f(a @ b)", ("f(a @ b)", "")),
-        ("{file}", ("", "")),
-        ("package.module:f(x={{1: 2}})", ("f(x={1: 2})", "")),
-    ],
-)
-def test_expressions_parse_after_the_colon(tmp_path, text, parts):
-    file = tmp_path / "model.py"
-    file.write_text("raise SystemError")
-    spec = parse(text.format(file=file))
-    assert (spec.name, spec.role) == parts
-
-
-def test_a_package_is_pointed_at_by_its_folder(tmp_path, made):
-    made("Net", NET + "def run():\n    Net(6, 12)", {"__init__.py": "from .model import Net\n"})
-    spec = parse(str(tmp_path))
-    module = _load(spec, ())
-    assert subjects_in(module) == ["Net"]
-
-
-def test_the_root_of_the_repository_is_on_the_path_behind_the_file_s_folder(made):
-    files = {
-        "requirements.txt": "",
-        "shared_sizes.py": "WIDTH = 6",
-        "sizes.py": "WIDTH = 7",
-        "src/nets/sizes.py": "WIDTH = 6",
-    }
-    text = "import shared_sizes\nimport sizes\n" + NET + "def run():\n    Net(sizes.WIDTH, 2 * shared_sizes.WIDTH)"
-    net = made("Net", text, files, file="src/nets/model.py")
+    net = made("Net", text, {"train.py": "from model import Net\nNet(a=6, **{'b': 12})"})
     assert net.fresh().fc.weight.shape == (12, 6)
 
 
-def test_the_subjects_of_a_file_are_its_public_classes_functions_and_instances_in_order(made):
+def test_a_method_of_a_part_an_enumeration_and_an_activation_are_found(made):
     text = """
-    from torch.nn import Linear
-    class Second(nn.Module): pass
-    class First(nn.Module): pass
-    class _Hidden(nn.Module): pass
-    class Config: pass
-    def make() -> nn.Module: return First()
-    model = Second()
-    number = 3
+    import enum
+    from typing import Callable
+
+    class Kind(enum.Enum):
+        PRE = 1
+        POST = 2
+
+    class Net(nn.Module):
+        def __init__(self, kind: Kind, act_layer: type[nn.Module], activation: Callable, d_model: int | None):
+            super().__init__()
+            self.given = (kind, act_layer(), activation(torch.ones(2)), d_model)
     """
-    made("First", text)
-    assert subjects_in(sys.modules["model"]) == ["Second", "First", "make", "model"]
+    kind, layer, result, width = made("Net", text).fresh().given
+    assert kind.name == "PRE"
+    assert isinstance(layer, nn.Module)
+    assert result.shape == (2,)
+    assert isinstance(width, int)
+
+
+def test_settings_with_sections_serve_as_a_config(made):
+    text = """
+    class Net(nn.Module):
+        def __init__(self, cfg):
+            super().__init__()
+            self.fc = nn.Linear(cfg.model.ninp, cfg.model.width)
+    """
+    files = {"config.json": '{"lr": 0.1, "model": {"ninp": 6, "width": 12}}'}
+    net = made("Net", text, files)
+    assert net.fresh().fc.weight.shape == (12, 6)
+    assert "the settings in config.json" in evidence(net)
+
+
+def test_a_config_that_holds_itself_is_no_trap(made):
+    text = GPT + CONFIG + "def run():\n    c = GPTConfig()\n    c.me = c\n    GPT(c)"
+    assert len(made("GPT", text).fresh(dropout=0.0).blocks) == 3
+
+
+def test_a_name_made_from_itself_is_no_trap(made):
+    net = made("Net", NET + "def run(width):\n    width = width + 1\n    run(width)\n    Net(width, 12)")
+    assert net.fresh().fc.out_features == 12
+
+
+def test_a_file_that_is_no_python_and_a_readme_that_is_no_text_tell_nothing(made):
+    net = made(
+        "Net", NET + "def run():\n    Net(6, 12)", {"old.py": "print 'Net(1, 2)'", "README.md": "```\nNet(\n```"}
+    )
+    assert net.fresh().fc.weight.shape == (12, 6)
