@@ -18,6 +18,7 @@ import inspect
 import itertools
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -38,7 +39,6 @@ from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
 from conformance.protocol import NotProvided, Refused
-from conformance.runner import innermost_line
 
 MAX_SECONDS = 2.0
 """A constructor that takes longer is called with smaller sizes."""
@@ -344,13 +344,21 @@ def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
     name = found.__name__
     told = [error for error in failures if not isinstance(error, Unknown)]
     unknown = [p.name for p in _required(found) if meaning(p.name) is None]
-    if told:
-        reason = f"{name} could not be made: {type(told[-1]).__name__}: {' '.join(str(told[-1]).split())}"
-        place = innermost_line(told[-1])
-        reason += f" at {place}" if place else ""
+    if told:  # the first: it stands nearest to how the user calls it
+        reason = f"{name} could not be made: {type(told[0]).__name__}: {' '.join(str(told[0]).split())}"
+        reason += _place(told[0])
     else:
         reason = f"nothing shows what {', '.join(unknown) or 'its arguments'} of {name} should be"
     return f'{reason}; write its arguments out, as in --impl "{_line(found, spec)}"'
+
+
+def _place(error: Exception) -> str:
+    """ " at file:line: source" of the innermost line of the user's own, where there is one."""
+    ours = str(Path(__file__).parents[2])
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if f.filename[0] != "<" and not f.filename.startswith(ours)]
+    theirs = [f for f in theirs if "site-packages" not in f.filename]
+    return f" at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
 
 
 def _line(found: Any, spec: Specification) -> str:

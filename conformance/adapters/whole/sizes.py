@@ -131,9 +131,9 @@ class Sizing:
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name."""
         option = meaning(name)
-        if option in self.changes and (value is None or isinstance(value, (int, float))):
+        changed = self.changes.get(option or "")
+        if changed is not None and (value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))):
             self.changed.add(str(option))
-            changed = self.changes[str(option)]
             return Sized(changed) if type(changed) is int else changed
         if type(value) is not int or option is None:
             return value

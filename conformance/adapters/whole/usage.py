@@ -78,10 +78,11 @@ class Surroundings:
         return self._usages(made_by.__name__, made_by.__module__ == self.module.__name__)
 
     def _usages(self, name: str, is_here: bool) -> list[Usage]:
+        called = re.compile(rf"\b{re.escape(name)}\s*\(")
         return [
             Usage(call, scope)
             for source in self.sources
-            if name in source.text and (not is_here or source is self.own or not _defines(source, name))
+            if called.search(source.text) and (not is_here or source is self.own or not _defines(source, name))
             for call, scope in source.calls
             if _called(call) == name
         ]

@@ -222,3 +222,13 @@ def test_user_globals_are_left_alone(made):
     with pytest.raises(NotProvided):
         net.fresh(dropout=0.0)
     assert sys.modules["model"].DROPOUT == 0.3
+
+
+def test_a_switch_is_no_size(made):
+    text = """
+    class Net(nn.Module):
+        def __init__(self, use_positions=True, max_len=8):
+            super().__init__()
+            self.given = (use_positions, max_len)
+    """
+    assert made("Net", text).fresh(max_len=5).given == (True, 5)
