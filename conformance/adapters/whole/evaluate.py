@@ -1,56 +1,37 @@
 """A small evaluator of expressions in the user's files: what the arguments of a call would be, without running it.
 
-It knows literals, arithmetic, names and attributes that one can follow to such values, argparse's defaults, and
-configs. It constructs nothing but modules and configs, and calls no function of the user's: what one returns is read
-from its syntax.
+It knows literals, arithmetic, and the names and attributes that one can follow to such values. What a call gives is
+told by `construct`.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import builtins
 import copy
-import functools
 import inspect
 import operator
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import is_dataclass
-from enum import Enum
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-import torch
 from torch import nn
 
-from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.configs import class_named_like, is_config, may_construct, resized, with_value
 from conformance.adapters.whole.sizes import Sized, Sizing, Unknown, plain, small
 from conformance.adapters.whole.syntax import Binding, Scope, Source
 from conformance.adapters.whole.usage import Surroundings
 
 MAX_DEPTH = 60
 """Expressions that lead on more often are given up."""
+_MAX_REPEATS, _MAX_POWER = 10_000, 64
+"""What evaluates to more is no size of a model."""
 
-_BUILTINS = {
-    "True",
-    "False",
-    "None",
-    "int",
-    "float",
-    "str",
-    "bool",
-    "dict",
-    "list",
-    "tuple",
-    "set",
-    "len",
-    "max",
-    "min",
-}
-_BUILTINS |= {"range", "sum", "abs", "round", "sorted", "zip", "enumerate", "pow", "divmod"}
+BUILTINS: tuple[Any, ...] = (
+    *(int, float, str, bool, dict, list, tuple, set, range, len, max, min, sum, abs, round, sorted, zip, enumerate),
+)
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
     **{ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos},
@@ -58,50 +39,34 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     **{ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
     **{ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b, ast.BitOr: operator.or_},
 }
-_STAYS = ("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requires_grad_", "apply")
-"""Methods of a module that return the module."""
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile")
-_CONFIG_NAME = re.compile(r"config|cfg|conf$|args|param|option|setting|namespace|edict|attrdict|dotdict|^CN$", re.I)
-_TENSORS = (torch.tensor, torch.zeros, torch.ones, torch.arange, torch.eye, torch.full, torch.randn, torch.rand)
-_PURE = (copy.deepcopy, copy.copy, functools.partial, *_TENSORS)
 
 
-class Options(dict):
-    """Settings as attributes and as items, as the config objects of many files are."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Options:
-        return Options(copy.deepcopy(dict(self), memo))
-
-
-class Evaluator:
-    """Evaluates for one construction: equal names give the same object, sizes pass through `sizing`.
+class Expressions:
+    """Evaluates for one construction; sizes pass through `sizing` under their names.
 
     make: makes an instance of a class that is needed as a part (`making`'s ladder).
     strict: what syntax does not tell is Unknown, and never guessed by its name.
+    runs: the expression is the user's own, to be run as it is written; else functions are read, not run.
     """
 
     def __init__(
-        self, around: Surroundings, sizing: Sizing, make: Callable[[Any, Evaluator], Any], strict: bool = False
+        self,
+        around: Surroundings,
+        sizing: Sizing,
+        make: Callable[[Any, Any], Any],
+        strict: bool = False,
+        runs: bool = False,
     ) -> None:
         self.around = around
         self.sizing = sizing
         self.strict = strict
+        self.runs = runs
         self._make = make
+        self._sized: dict[int, Any] = {}  # the configs whose fields have passed through `sizing`, by their id
         self._frames: list[tuple[Scope, dict[str, Any]]] = []
         self._known: dict[Any, Any] = {}
         self._active: list[Any] = []
         self._depth = 0
-
-    # --- expressions ------------------------------------------------------------------------------
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         """What an expression gives in a scope. Raises Unknown."""
@@ -159,13 +124,29 @@ class Evaluator:
             raise Unknown(name)
         return self.sizing.of(name, small(name, annotation))
 
+    def sized(self, config: Any) -> Any:
+        """The config with its fields through `sizing`, once only."""
+        return config if id(config) in self._sized else self._passed(resized(config, self.sizing))
+
+    def _passed(self, config: Any) -> Any:
+        """The config, remembered as one whose fields have passed through `sizing`."""
+        if is_config(config):
+            self._sized[id(config)] = config
+        return config
+
+    def _field(self, holder: Any, name: Any, value: Any) -> Any:
+        """A field of a config or a module, through `sizing` unless the whole has passed already."""
+        if id(holder) in self._sized or isinstance(holder, nn.Module):
+            return Sized(value) if type(value) is int else value
+        return self.sizing.of(name, value) if isinstance(name, str) else value
+
     def _UnaryOp(self, node: ast.UnaryOp, scope: Scope) -> Any:
         return self._apply(node.op, self.value(node.operand, scope))
 
     def _BinOp(self, node: ast.BinOp, scope: Scope) -> Any:
         if isinstance(node.op, ast.Pow):
             base, power = self.value(node.left, scope), self.value(node.right, scope)
-            if abs(power) > 64:
+            if abs(power) > _MAX_POWER:
                 raise Unknown(ast.unparse(node))
             return base**power
         return self._apply(node.op, self.value(node.left, scope), self.value(node.right, scope))
@@ -173,6 +154,9 @@ class Evaluator:
     def _apply(self, operation: ast.AST, *operands: Any) -> Any:
         if type(operation) not in _OPERATORS:
             raise Unknown(type(operation).__name__)
+        repeats = isinstance(operation, ast.Mult) and any(isinstance(value, (str, list, tuple)) for value in operands)
+        if repeats and any(isinstance(value, int) and value > _MAX_REPEATS for value in operands):
+            raise Unknown("a long sequence")
         result = _OPERATORS[type(operation)](*operands)
         return Sized(result) if type(result) is int and any(type(value) is Sized for value in operands) else result
 
@@ -198,8 +182,8 @@ class Evaluator:
             return self.value(node.orelse, scope)
 
     def _Subscript(self, node: ast.Subscript, scope: Scope) -> Any:
-        holder = self.value(node.value, scope)
-        return holder[self.value(node.slice, scope)]
+        holder, key = self.value(node.value, scope), self.value(node.slice, scope)
+        return self._field(holder, key, holder[key])
 
     def _NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> Any:
         return self.value(node.value, scope)
@@ -210,7 +194,20 @@ class Evaluator:
 
     _GeneratorExp = _ListComp
 
-    # --- names ------------------------------------------------------------------------------------
+    @contextmanager
+    def once(self, what: Any) -> Iterator[None]:
+        """Raises Unknown where `what` is already being evaluated."""
+        if any(what is active for active in self._active):
+            raise Unknown("a name that is made from itself")
+        self._active.append(what)
+        try:
+            yield
+        finally:
+            self._active.pop()
+
+
+class Names(Expressions):
+    """What names and attributes stand for; equal ones give the same object."""
 
     def _Name(self, node: ast.Name, scope: Scope) -> Any:
         name, inner = node.id, scope
@@ -229,8 +226,9 @@ class Evaluator:
         for module in (source.module, self.around.module):
             if module is not None and name in vars(module):
                 return _constant(vars(module)[name])
-        if name in _BUILTINS:
-            return getattr(builtins, name)
+        builtin = getattr(builtins, name, None)
+        if builtin in BUILTINS:
+            return builtin
         raise Unknown(name)
 
     def _bound(self, name: str, binding: Binding, scope: Scope) -> Any:
@@ -243,17 +241,6 @@ class Evaluator:
                 found = self._of_binding(name, binding, scope)
             self._known[key] = self.sizing.of(name, found) if len(name) > 1 else found
         return self._known[key]
-
-    @contextmanager
-    def once(self, what: Any) -> Iterator[None]:
-        """Raises Unknown where `what` is already being evaluated."""
-        if any(what is active for active in self._active):
-            raise Unknown("a name that is made from itself")
-        self._active.append(what)
-        try:
-            yield
-        finally:
-            self._active.pop()
 
     def _of_binding(self, name: str, binding: Binding, scope: Scope) -> Any:
         if binding.kind == "value":
@@ -275,18 +262,17 @@ class Evaluator:
         """A config with what is set on it between its making and the line."""
         if isinstance(found, nn.Module) or binding.kind != "value":
             return found
-        after = [
-            c for c in scope.changes if c.base == name and c.line > binding.line and (line is None or c.line < line)
-        ]
+        until = sys.maxsize if line is None else line
+        after = [c for c in scope.changes if c.base == name and binding.line < c.line < until]
         if not after:
             return found
         key = (id(binding), len(self._frames), len(after))
         if key not in self._known:
-            found = copy.copy(found)
+            found = copy.copy(self.sized(found))
             for change in after:
                 value = self._named(change.key, change.value, scope)
-                found = _with(found, change.key, plain(value), change.is_item)
-            self._known[key] = found
+                found = with_value(found, change.key, plain(value), change.is_item)
+            self._known[key] = self._passed(found)
         return self._known[key]
 
     def _parameter(self, name: str, binding: Binding, scope: Scope) -> Any:
@@ -321,7 +307,7 @@ class Evaluator:
         """Something that a parameter needs and no call shows: a config, a module, or a small size. Raises Unknown."""
         if isinstance(annotation, str):
             annotation = vars(self.around.module).get(annotation, inspect.Parameter.empty)
-        if inspect.isclass(annotation) and self.around.is_users(annotation) and _may_construct(annotation):
+        if inspect.isclass(annotation) and self.around.is_users(annotation) and may_construct(annotation):
             return self._make(annotation, self)
         found = class_named_like(name, self.around.module)
         if found is not None:
@@ -334,19 +320,22 @@ class Evaluator:
             name = next((n for n, bs in source.top.bindings.items() if binding in bs), binding.name or binding.module)
             if name in held:
                 return _constant(held[name])
-        imported = _imported(binding.module)
-        if binding.name:
-            if imported is not None and hasattr(imported, binding.name):
-                return _constant(getattr(imported, binding.name))
-            held_here = vars(self.around.module).get(binding.name)
-            if isinstance(held_here, (type, FunctionType)):
-                return held_here
-        elif imported is not None:
-            return imported
-        file = self.around.module_file(binding.module, source) if binding.module else None
-        if file is not None:
-            return self._member(file, binding.name) if binding.name else file
+        module = self._module(binding.module, source)
+        if not binding.name and module is not None:
+            return module
+        if isinstance(module, ModuleType) and hasattr(module, binding.name):
+            return _constant(getattr(module, binding.name))
+        held_here = vars(self.around.module).get(binding.name)
+        if isinstance(held_here, (type, FunctionType)):
+            return held_here
+        if isinstance(module, Source):
+            return self._member(module, binding.name)
         raise Unknown(binding.name or binding.module)
+
+    def _module(self, name: str, source: Source) -> ModuleType | Source | None:
+        """What an import finds: a file of the user's, as the module that it is or as syntax; else what is imported."""
+        file = self.around.module_file(name, source) if name else None
+        return (file.module or file) if file is not None else sys.modules.get(name)
 
     def _member(self, source: Source, name: str) -> Any:
         """A name of another file, by its syntax."""
@@ -363,7 +352,7 @@ class Evaluator:
                 raise Unknown(ast.unparse(node))
             return self._Name(ast.Name(node.attr, lineno=sys.maxsize), holder.scope)
         found = getattr(holder, node.attr)
-        return self.sizing.of(node.attr, found) if not isinstance(holder, ModuleType) else _constant(found)
+        return _constant(found) if isinstance(holder, ModuleType) else self._field(holder, node.attr, found)
 
     def _of_self(self, name: str, scope: Scope) -> Any:
         """An attribute of the object whose class the scope is in, as its constructor sets it."""
@@ -381,240 +370,6 @@ class Evaluator:
                         return self.sizing.of(name, self.value(change.value, init))
         return self._Name(ast.Name(name, lineno=sys.maxsize), at)
 
-    # --- calls ------------------------------------------------------------------------------------
-
-    def _Call(self, node: ast.Call, scope: Scope) -> Any:
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("parse_args", "parse_known_args"):
-                parsed = self._parsed_arguments(scope.source)
-                return parsed if node.func.attr == "parse_args" else (parsed, [])
-            if node.func.attr in _STAYS:
-                held = self.value(node.func.value, scope)
-                if isinstance(held, nn.Module):
-                    return held
-            if node.func.attr in _WRAPPERS and node.args:
-                return self.value(node.args[0], scope)
-        function = self.value(node.func, scope)
-        if function is torch.device:
-            return torch.device("cpu")
-        if isinstance(function, Written):
-            return self._written(function.scope, node, scope)
-        if inspect.isroutine(function) and function in _PURE:
-            return self._plain_call(function, node, scope)
-        if isinstance(function, (FunctionType, MethodType)):
-            inside = self.around.scope_of(function.__func__ if isinstance(function, MethodType) else function)
-            if inside is None:
-                raise Unknown(ast.unparse(node))
-            return self._written(inside, node, scope, function)
-        if isinstance(function, type) and _may_construct(function):
-            return self.construct(function, node, scope)
-        allowed = function in _PURE or (getattr(function, "__module__", "") in ("builtins", "math"))
-        if not allowed:
-            raise Unknown(ast.unparse(node))
-        return self._plain_call(function, node, scope)
-
-    def _plain_call(self, function: Callable[..., Any], node: ast.Call, scope: Scope) -> Any:
-        arguments = self._elements(node.args, scope)
-        keywords: dict[str, Any] = {}
-        for word in node.keywords:
-            if word.arg is None:
-                keywords |= self.value(word.value, scope)
-            else:
-                keywords[word.arg] = self._named(word.arg, word.value, scope)
-        if function not in (dict, list, tuple, max, min, sum, abs, int):
-            return function(*plain(arguments), **plain(keywords))
-        found = function(*arguments, **keywords)
-        sized = any(type(value) is Sized for value in arguments)
-        return Sized(found) if sized and type(found) is int else found
-
-    def _written(self, inside: Scope, node: ast.Call, scope: Scope, function: Any = None) -> Any:
-        """What a call of a class or function gives that is read from its syntax."""
-        if inside.is_class:
-            return self._written_config(inside, node, scope)
-        definition = inside.function
-        if definition is None:
-            raise Unknown(ast.unparse(node))
-        bound: dict[str, Any] = {}
-        names = [argument.arg for argument in [*definition.args.posonlyargs, *definition.args.args]]
-        if inspect.ismethod(function):
-            bound[names.pop(0)] = function.__self__
-        given = dict(zip(names, node.args, strict=False)) | {word.arg: word.value for word in node.keywords if word.arg}
-        for name, argument in given.items():
-            bound[name] = self._named(name, argument, scope)
-        with self.once(inside):
-            self._frames.append((inside, bound))
-            try:
-                for returned in inside.returned():
-                    try:
-                        return self.value(returned, inside)
-                    except Unknown:
-                        continue
-            finally:
-                self._frames.pop()
-        raise Unknown(ast.unparse(node))
-
-    def _written_config(self, inside: Scope, node: ast.Call, scope: Scope) -> Any:
-        """An instance of a class that is only written: its fields, what the call gives, what its constructor sets."""
-        held = Options()
-        fields = [n for n, found in inside.bindings.items() if n[0] != "_" and found[0].kind == "value"]
-        for name in fields:
-            held[name] = self._Name(ast.Name(name, lineno=sys.maxsize), inside)
-        statements = [s.target for s in getattr(inside.node, "body", []) if isinstance(s, ast.AnnAssign)]
-        annotated = [target.id for target in statements if isinstance(target, ast.Name)]
-        given = dict(zip(annotated, node.args, strict=False)) | {w.arg: w.value for w in node.keywords if w.arg}
-        held |= {name: self._named(name, argument, scope) for name, argument in given.items()}
-        binding = inside.binding("__init__", None)
-        if binding is not None:
-            init = inside.source.scope_of(binding.node)
-            names = [argument.arg for argument in binding.node.args.args[1:]]
-            placed = dict(zip(names, node.args, strict=False)) | {w.arg: w.value for w in node.keywords if w.arg}
-            self._frames.append((init, {name: self._named(name, a, scope) for name, a in placed.items()}))
-            try:
-                held |= {c.key: self._named(c.key, c.value, init) for c in init.changes if c.base == "self"}
-            finally:
-                self._frames.pop()
-        return Options(plain(dict(held)))
-
-    def _parsed_arguments(self, source: Source) -> argparse.Namespace:
-        """The defaults of every ``add_argument`` of the file."""
-        found = argparse.Namespace()
-        for call, scope in source.calls:
-            if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"):
-                continue
-            flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            words = {word.arg: word.value for word in call.keywords}
-            long = [flag for flag in flags if flag.startswith("--")] or flags
-            name = (
-                ast.literal_eval(words["dest"]) if "dest" in words else (long or [""])[0].lstrip("-").replace("-", "_")
-            )
-            action = words.get("action")
-            try:
-                if "default" in words:
-                    value = self._named(name, words["default"], scope)
-                elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
-                    value = action.value == "store_false"
-                else:
-                    value = self._guess(name) if "type" in words or "required" in words else None
-            except Unknown:
-                value = None
-            setattr(found, name, plain(self.sizing.of(name, value)))
-        return found
-
-    def makes_module(self, inside: Scope) -> bool:
-        """Whether a function returns a module that it makes (alone or first), by its syntax, and does not train it."""
-        calls = [node.func for node in ast.walk(inside.node) if isinstance(node, ast.Call)]
-        if any(isinstance(function, ast.Attribute) and function.attr in ("backward", "step") for function in calls):
-            return False
-        return any(self._is_module(returned, inside) for returned in inside.returned())
-
-    def _is_module(self, node: ast.expr, scope: Scope) -> bool:
-        if isinstance(node, ast.Tuple) and node.elts:
-            return self._is_module(node.elts[0], scope)
-        if isinstance(node, ast.Name):
-            binding = scope.binding(node.id, node.lineno)
-            return binding is not None and binding.kind == "value" and self._is_module(binding.node, scope)
-        if not isinstance(node, ast.Call):
-            return False
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _STAYS:
-            return self._is_module(node.func.value, scope)
-        try:
-            made_by = self.value(node.func, scope)
-        except Unknown:
-            return False
-        if isinstance(made_by, FunctionType):
-            further = self.around.scope_of(made_by)
-            return further is not None and further is not scope and self.makes_module(further)
-        return isinstance(made_by, type) and issubclass(made_by, nn.Module)
-
-    # --- constructions ----------------------------------------------------------------------------
-
-    def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
-        """Call a class or function with what a call in the user's files shows, or without arguments.
-
-        Raises Unknown for an argument that nothing tells; whatever the constructor raises passes through.
-        """
-        given: list[Any] = []
-        words: dict[str, Any] = {}
-        if call is not None:
-            assert scope is not None
-            for node in call.args:
-                given += self.value(node.value, scope) if isinstance(node, ast.Starred) else [_Later(node, scope)]
-            for word in call.keywords:
-                words |= {word.arg: _Later(word.value, scope)} if word.arg else self.value(word.value, scope)
-        return self.call(made_by, given, words)
-
-    def call(self, made_by: Callable[..., Any], given: list[Any], words: Mapping[str, Any]) -> Any:
-        """Call with values (or expressions), each under its parameter's name; defaults are sized, too."""
-        try:
-            signature = inspect.signature(made_by)
-        except (TypeError, ValueError):
-            return made_by(*(self._settled("", v) for v in given), **{k: self._settled(k, v) for k, v in words.items()})
-        try:
-            bound = signature.bind_partial(*given, **words)
-        except TypeError as error:
-            raise Unknown(str(error)) from error
-        for name, parameter in signature.parameters.items():
-            if name in bound.arguments:
-                self._settle(bound, parameter)
-            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                if parameter.default is parameter.empty:
-                    bound.arguments[name] = plain(self.part(name, parameter.annotation))
-                elif (sized := self.resized(name, parameter.default)) is not parameter.default:
-                    bound.arguments[name] = plain(sized)
-        # the signature's own order: what was added stands behind what was given
-        bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
-        made = made_by(*bound.args, **bound.kwargs)
-        return made if isinstance(made, nn.Module) else self._resized_fields(made)
-
-    def _settle(self, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
-        name, value = parameter.name, bound.arguments[parameter.name]
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            bound.arguments[name] = tuple(self._settled("", item) for item in value)
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            bound.arguments[name] = {key: self._settled(key, item) for key, item in value.items()}
-        else:
-            try:
-                bound.arguments[name] = self._settled(name, value)
-            except Unknown:
-                if parameter.default is parameter.empty:
-                    bound.arguments[name] = plain(self.part(name, parameter.annotation))
-                else:
-                    del bound.arguments[name]
-
-    def _settled(self, name: str, value: Any) -> Any:
-        if isinstance(value, _Later):
-            value = self.value(value.node, value.scope)
-        if isinstance(value, Written | Source):
-            raise Unknown(name)
-        return plain(self.resized(name, value) if name else value)
-
-    def resized(self, name: str, value: Any) -> Any:
-        """A value under its name; a config with its fields resized, which is a copy where any changes."""
-        sized = self.sizing.of(name, value)
-        return self._resized_fields(sized) if sized is value and name.lower() in CONFIGS else sized
-
-    def _resized_fields(self, config: Any) -> Any:
-        if not is_config(config):
-            return config
-        held = dict(config) if isinstance(config, Mapping) else _fields(config)
-        changed = {key: plain(self.sizing.of(key, value)) for key, value in held.items() if isinstance(key, str)}
-        changed = {key: value for key, value in changed.items() if value is not held[key] and value != held[key]}
-        if not changed:
-            return config
-        if isinstance(config, type):
-            return type(config.__name__, (config,), changed)
-        config = copy.copy(config)
-        for key, value in changed.items():
-            config = _with(config, key, value, isinstance(config, Mapping))
-        return config
-
-
-class _Later:
-    """An argument that is evaluated when it is known which parameter takes it."""
-
-    def __init__(self, node: ast.expr, scope: Scope) -> None:
-        self.node, self.scope = node, scope
-
 
 class Written:
     """A class or function that is known by its syntax only."""
@@ -623,49 +378,9 @@ class Written:
         self.scope = scope
 
 
-def is_config(value: Any) -> bool:
-    """Whether it is an object (or a class) that holds settings."""
-    if isinstance(value, (nn.Module, torch.Tensor, str, int, float, Enum)) or value is None:
-        return False
-    if isinstance(value, (Mapping, SimpleNamespace, argparse.Namespace)) or is_dataclass(value):
-        return True
-    cls = value if isinstance(value, type) else type(value)
-    return not issubclass(cls, nn.Module) and _is_config_class(cls)
-
-
-def _is_config_class(cls: type) -> bool:
-    """Whether constructing it only stores values: a class that says so by its kind or its name."""
-    kinds = (dict, SimpleNamespace, argparse.Namespace, Enum)
-    stores = is_dataclass(cls) or issubclass(cls, kinds) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-    return stores or hasattr(cls, "model_fields") or bool(_CONFIG_NAME.search(cls.__name__))
-
-
-def _may_construct(cls: type) -> bool:
-    return issubclass(cls, nn.Module) or (cls.__module__ != "builtins" and _is_config_class(cls))
-
-
-def class_named_like(name: str, module: ModuleType) -> type | None:
-    """The class of a module that a parameter's name tells: `decoder_layer` DecoderLayer, `config` its only config."""
-    wanted = name.lower().replace("_", "")
-    classes = {n.lower(): c for n, c in vars(module).items() if isinstance(c, type) and _may_construct(c)}
-    classes = {n: c for n, c in classes.items() if c.__module__ not in ("torch.nn", "types", "argparse")}
-    if name.lower() in CONFIGS:
-        configs = [c for c in dict.fromkeys(classes.values()) if not issubclass(c, nn.Module)]
-        return configs[0] if len(configs) == 1 else None
-    return classes.get(wanted)
-
-
 def _constant(value: Any) -> Any:
     """A value of an imported module, as a copy where it could be changed."""
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, SimpleNamespace)) else value
-
-
-def _imported(name: str) -> ModuleType | None:
-    module = sys.modules.get(name)
-    if module is None and name:
-        alike = [n for n in sys.modules if n.endswith(f".{name}") and "site-packages" not in str(sys.modules[n])]
-        module = sys.modules[alike[0]] if len(alike) == 1 else None
-    return module
 
 
 def _argument(call: ast.Call, node: ast.FunctionDef, name: str, is_method: bool) -> ast.expr | None:
@@ -676,26 +391,3 @@ def _argument(call: ast.Call, node: ast.FunctionDef, name: str, is_method: bool)
         return words[name]
     placed = dict(zip(names, call.args, strict=False))
     return placed.get(name) if not any(isinstance(a, ast.Starred) for a in call.args) else None
-
-
-def _fields(config: Any) -> dict[str, Any]:
-    """The fields of a config object, with those of its class."""
-    if isinstance(config, tuple):
-        return dict(config._asdict())  # type: ignore[attr-defined]
-    classes = config.__mro__ if isinstance(config, type) else type(config).__mro__
-    held: dict[str, Any] = {}
-    for cls in reversed(classes[:-1]):
-        held |= {k: v for k, v in vars(cls).items() if not k.startswith("_") and isinstance(v, (int, float))}
-    return held if isinstance(config, type) else held | dict(getattr(config, "__dict__", {}))
-
-
-def _with(holder: Any, key: Any, value: Any, is_item: bool) -> Any:
-    if is_item:
-        holder[key] = value
-    elif isinstance(holder, tuple):
-        return holder._replace(**{key: value})  # type: ignore[attr-defined]
-    elif is_dataclass(holder):
-        object.__setattr__(holder, key, value)
-    else:
-        setattr(holder, key, value)
-    return holder

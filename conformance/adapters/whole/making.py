@@ -18,8 +18,11 @@ import inspect
 import itertools
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -30,12 +33,12 @@ from torch import nn
 from conformance.adapters import Specification, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.whole.evaluate import Evaluator, Options
-from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning, small
+from conformance.adapters.whole.configs import Guessed, Options
+from conformance.adapters.whole.constructing import Evaluator
+from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
-from conformance.adapters.whole.usage import Surroundings, Usage
-from conformance.protocol import NotProvided
-from conformance.places import innermost_line
+from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
+from conformance.protocol import NotProvided, Refused
 
 MAX_SECONDS = 2.0
 """A constructor that takes longer is called with smaller sizes."""
@@ -55,18 +58,23 @@ class Made:
     cls: type[nn.Module]
     facts: list[Fact]
     _make: Callable[[Sizing], nn.Module] = field(repr=False)
-    _sizing: Sizing | None = field(default=None, repr=False)
+    _sizing: Sizing = field(default_factory=Sizing, repr=False)
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
         """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
 
         changes: options by meaning (``dropout=0.0, max_len=16, n_layers=3``). Raises NotProvided where the constructor
-        has no such option.
+        has no such option, Refused where it raises for these values.
         """
-        sizing = self._sizing or Sizing()
-        sizing = Sizing(changes, sizing.head_width, sizing.known)
+        sizing = Sizing(changes, self._sizing.head_width, self._sizing.known)
         torch.manual_seed(seed)
-        module = self._make(sizing)
+        try:
+            module = self._make(sizing)
+        except Exception as error:
+            if not changes:
+                raise
+            shown = ", ".join(f"{name}={value}" for name, value in changes.items())
+            raise Refused(f"{self.name} with {shown} raises {type(error).__name__}: {error}") from error
         missing = sorted(changes.keys() - sizing.changed)
         if missing:
             raise NotProvided(f"{self.name}'s constructor has no option for {', '.join(missing)}")
@@ -82,7 +90,7 @@ def made_of(found: Any, spec: Specification) -> Made:
         return _of_expression(found, spec) if is_expression(spec.name) else _of_instance(found, spec.name)
     if not isinstance(found, FunctionType) and not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise Unresolved(f"{spec.name} is no nn.Module but {_kind(found)}: name a class, a function or a module")
-    around = Surroundings(sys.modules[found.__module__])
+    around = surroundings(sys.modules[found.__module__])
     if isinstance(found, FunctionType) and not _makes_module(found, around):
         raise Unresolved(
             f"{found.__name__} is a function, and nothing in it says that it returns an nn.Module that it makes, so it "
@@ -90,9 +98,11 @@ def made_of(found: Any, spec: Specification) -> Made:
             f'--impl "{_line(found, spec)}"'
         )
     failures: list[Exception] = []
-    for evidence, make in _ways(found, around, strict_first=True):
+    for way in _ways(found, around, strict_first=True):
         try:
-            return _fitted(found.__name__, evidence, make)
+            return _fitted(
+                found.__name__, way.evidence, way.make, partial(Evaluator, around, make=_as_part, strict=way.strict)
+            )
         except Exception as error:
             failures.append(error)
     raise Unresolved(_refusal(found, spec, failures))
@@ -132,27 +142,24 @@ def subjects_in(module: ModuleType) -> list[str]:
 
 
 def _of_instance(module: nn.Module, name: str) -> Made:
-    def make(sizing: Sizing) -> nn.Module:
-        return copy.deepcopy(module)
-
-    return Made(name, type(module), [Fact("constructor", "a copy of it", f"{name} is an instance")], make)
+    fact = Fact("constructor", "a copy of it", f"{name} is an instance")
+    return Made(name, type(module), [fact], lambda sizing: copy.deepcopy(module))
 
 
 def _of_expression(found: nn.Module, spec: Specification) -> Made:
-    around = Surroundings(_module_of(spec, found))
+    around = surroundings(_module_of(spec, found))
     source = Source(around.path, spec.name, around.module)
     tree = ast.parse(spec.name, mode="eval").body
+    name = type(found).__name__
 
-    def make(sizing: Sizing) -> Any:
-        return Evaluator(around, sizing, _as_part).value(tree, source.top)
+    def make(evaluator: Evaluator) -> Any:
+        return evaluator.value(tree, source.top)
 
-    fact = Fact("constructor", spec.name, "the expression")
     try:
-        return _fitted(type(found).__name__, fact, make)
+        return _fitted(name, "the expression", make, partial(Evaluator, around, make=_as_part, runs=True))
     except Unknown:  # more than the evaluator reads: Python evaluates it, without options
-        return Made(
-            type(found).__name__, type(found), [fact], lambda sizing: eval(spec.name, dict(vars(around.module)))
-        )
+        fact = Fact("constructor", spec.name, "the expression, which has no options that can be set")
+        return Made(name, type(found), [fact], lambda sizing: eval(spec.name, dict(vars(around.module))))
 
 
 def _module_of(spec: Specification, found: nn.Module) -> ModuleType:
@@ -165,45 +172,43 @@ def _module_of(spec: Specification, found: nn.Module) -> ModuleType:
 
 # --- the ladder -----------------------------------------------------------------------------------
 
-_Way = tuple[Fact, Callable[[Sizing], Any]]
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to call a class or function. strict: nothing that syntax does not tell is guessed."""
+
+    evidence: str
+    make: Callable[[Evaluator], Any]
+    strict: bool = False
 
 
 def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Iterator[_Way]:
     """The ways to call a class or function, the best first."""
-    name = made_by.__name__
     required = _required(made_by)
 
-    def calling(words: dict[str, Any]) -> Callable[[Sizing], Any]:
-        return lambda sizing: Evaluator(around, sizing, _as_part).call(made_by, [], words)
+    def with_words(words: dict[str, Any]) -> Callable[[Evaluator], Any]:
+        return lambda evaluator: evaluator.call(made_by, [], words)
 
-    def as_in(usage: Usage, strict: bool) -> Callable[[Sizing], Any]:
-        return lambda sizing: Evaluator(around, sizing, _as_part, strict).construct(made_by, usage.call, usage.scope)
+    def as_in(usage: Usage) -> Callable[[Evaluator], Any]:
+        return lambda evaluator: evaluator.construct(made_by, usage.call, usage.scope)
 
     if not required:
-        yield Fact("constructor", f"{name}()", "zero-argument constructor"), calling({})
-        return
+        yield _Way("zero-argument constructor", with_words({}))
     for strict in (True, False) if strict_first else (False,):
         for usage in around.usages(made_by):
-            evidence = str(usage) if strict else f"{usage}; what it does not tell is small"
-            yield Fact("constructor", f"as in {usage.place}", evidence), as_in(usage, strict)
-    for file, words in _from_settings(made_by, required, around):
-        yield Fact("constructor", f"{name}({', '.join(words)})", f"the settings in {file}"), calling(words)
-    yield Fact("constructor", f"{name}(...)", "small sizes by the names of its parameters"), calling({})
-    for words in _trials(required):
-        shown = ", ".join(f"{key}={value}" for key, value in words.items())
-        yield Fact("constructor", f"{name}({shown}, ...)", "small numbers by trial"), calling(words)
-
-
-def _from_settings(
-    made_by: Any, required: list[inspect.Parameter], around: Surroundings
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The arguments that config files hold: every required parameter by name, or the whole as the config."""
+            yield _Way(str(usage) if strict else f"{usage}; what it does not tell is small", as_in(usage), strict)
     accepted = inspect.signature(made_by).parameters
     for file, section in around.settings:
-        if all(parameter.name in section for parameter in required):
-            yield file, {key: value for key, value in section.items() if key in accepted}
-        elif len(required) == 1 and required[0].name.lower() in CONFIGS and len(section) > 1:
-            yield file, {required[0].name: Options(section)}
+        if required and all(parameter.name in section for parameter in required):
+            words = {key: value for key, value in section.items() if key in accepted}
+            yield _Way(f"the settings in {file}", with_words(words))
+    if required:
+        yield _Way("small sizes by the names of its parameters", with_words({}))
+    configs = [parameter.name for parameter in required if parameter.name.lower() in CONFIGS]
+    for file, section in around.settings if configs else ():
+        yield _Way(f"the settings in {file}", with_words({configs[0]: Options(section)}))
+    for words in _trials(required):
+        yield _Way("small numbers by trial", with_words(words))
 
 
 def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
@@ -218,20 +223,6 @@ def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
             yield dict(zip(unknown, numbers, strict=True))
 
 
-class Guessed(Options):
-    """A config that has every name that says what it means, with a small value."""
-
-    def __missing__(self, name: str) -> Any:
-        try:
-            self[name] = small(name)
-        except Unknown:
-            raise KeyError(name) from None
-        return self[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self or (default is None and meaning(name)) else default
-
-
 def _required(made_by: Any) -> list[inspect.Parameter]:
     parameters = inspect.signature(made_by).parameters.values()
     return [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -239,13 +230,15 @@ def _required(made_by: Any) -> list[inspect.Parameter]:
 
 def _as_part(cls: Any, evaluator: Evaluator) -> Any:
     """An instance of a class that another constructor needs, by the same ladder. Raises Unknown."""
+    if issubclass(cls, Enum):
+        return next(iter(cls))
     if not issubclass(cls, nn.Module):  # a config: its defaults first
         return evaluator.construct(cls)
-    around = Surroundings(sys.modules[cls.__module__])
+    around = surroundings(sys.modules[cls.__module__])
     with evaluator.once(cls):
-        for _, make in _ways(cls, around):
+        for way in _ways(cls, around):
             try:
-                return make(evaluator.sizing)
+                return way.make(Evaluator(around, evaluator.sizing, _as_part))
             except _TooLarge:
                 raise
             except Exception:
@@ -260,34 +253,45 @@ class _TooLarge(BaseException):
     """The module under construction has too many parameters, or takes too long: no `except Exception` may hide it."""
 
 
-def _fitted(name: str, fact: Fact, way: Callable[[Sizing], Any]) -> Made:
+def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator: Callable[..., Evaluator]) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
+    shown = ""
 
     def make(sizing: Sizing) -> nn.Module:
-        return _module(name, way(sizing))
+        nonlocal shown
+        evaluates = evaluator(sizing=sizing)
+        module = _module(name, way(evaluates))
+        shown = shown or evaluates.shown
+        return module
 
     sizing = Sizing()
     try:
-        return Made(name, type(_limited(make, sizing)), [fact], make)
+        module, sizes = _limited(make, sizing), []
     except _TooLarge as error:
-        reason = str(error)
+        module, sizing = _scaled(make, sizing)
+        if sizing.scaled:
+            scaled = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in sizing.scaled.items())
+            sizes = [Fact("sizes", scaled, str(error))]
+        else:
+            sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
+    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing)
+
+
+def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Module, Sizing]:
+    """The module at sizes at which it is small enough, and these; where there are none, at its own."""
     seen = sizing.seen
     for head_width in HEAD_WIDTHS:
         for _ in range(3):  # sizes that come after the limit are seen only once what came before is small
             sizing = Sizing(None, head_width, seen)
             try:
-                module = _limited(make, sizing)
+                return _limited(make, sizing), sizing
             except (Exception, _TooLarge):
                 more = {what: seen.get(what, set()) | sizing.seen.get(what, set()) for what in seen | sizing.seen}
-                if more == seen:
-                    break
-                seen = more
-                continue
-            shown = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in sizing.scaled.items())
-            return Made(name, type(module), [fact, Fact("sizes", shown, reason)], make, sizing)
-    module = make(Sizing())
-    unscaled = Fact("sizes", f"as they are, {_count(module):,} parameters", "no smaller ones that it accepts")
-    return Made(name, type(module), [fact, unscaled], make)
+            if more == seen:
+                break
+            seen = more
+    sizing = Sizing()
+    return make(sizing), sizing
 
 
 def _module(name: str, made: Any) -> nn.Module:
@@ -340,13 +344,21 @@ def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
     name = found.__name__
     told = [error for error in failures if not isinstance(error, Unknown)]
     unknown = [p.name for p in _required(found) if meaning(p.name) is None]
-    if told:
-        reason = f"{name} could not be made: {type(told[-1]).__name__}: {' '.join(str(told[-1]).split())}"
-        place = innermost_line(told[-1])
-        reason += f" at {place}" if place else ""
+    if told:  # the first: it stands nearest to how the user calls it
+        reason = f"{name} could not be made: {type(told[0]).__name__}: {' '.join(str(told[0]).split())}"
+        reason += _place(told[0])
     else:
         reason = f"nothing shows what {', '.join(unknown) or 'its arguments'} of {name} should be"
     return f'{reason}; write its arguments out, as in --impl "{_line(found, spec)}"'
+
+
+def _place(error: Exception) -> str:
+    """ " at file:line: source" of the innermost line of the user's own, where there is one."""
+    ours = str(Path(__file__).parents[2])
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if f.filename[0] != "<" and not f.filename.startswith(ours)]
+    theirs = [f for f in theirs if "site-packages" not in f.filename]
+    return f" at {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
 
 
 def _line(found: Any, spec: Specification) -> str:

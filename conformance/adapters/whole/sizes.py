@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from conformance.adapters.inference.construct import OPTIONS
 
@@ -29,6 +30,8 @@ _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
 
 _PARTS: tuple[tuple[str, str], ...] = (
     (r"drop", "dropout"),
+    (r"activation|^act(_|$)", "activation"),
+    (r"^norm_(layer|class|cls)$", "norm"),
     (r"mult|ratio|expan|factor|multiple", "multiplier"),
     (r"(^|_)eps|epsilon", "eps"),
     (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
@@ -48,13 +51,12 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"top_?k|active", "top_k"),
     (r"kernel", "kernel"),
     (r"len|positions|ctx|context|block_size|window|max_seq|seq_?size|^t$|max_pos", "max_len"),
-    (r"layers?$|^n_?layers?|blocks?$|depth|^n$|stacks?$", "n_layers"),
+    (r"^(n|num|nb|number).*(layer|block)|layers$|blocks$|depth|^n$|stacks$", "n_layers"),
     (r"ffn?|^pf_|mlp|feed_?forward|inner|intermediate|nhid|filter", "d_ff"),
     (r"dim|hid|emb|width|model|units|feature|ninp|size|channel|^d$|^c$|^e$|d_", "d_model"),
     (r"p(rob)?$|rate$", "dropout"),
     (r"theta|base|freq", "base"),
     (r"scale|temperature|alpha|gamma|std|gain|beta", "scale"),
-    (r"activation|^act", "activation"),
     (r"device", "device"),
     (r"dtype", "dtype"),
 )
@@ -65,7 +67,7 @@ SMALL: dict[str, Any] = {
     **{"types": 2, "flag": True, "image": 32, "patch": 8, "channels": 3, "classes": 5, "experts": 4, "top_k": 2},
     **{"kernel": 3, "base": 10000.0, "scale": 1.0, "activation": "relu", "bias": True, "norm_first": True},
     **{"pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
-    **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False},
+    **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False, "norm": nn.LayerNorm},
 }
 """Meaning -> what a constructor gets that needs it where nothing shows a value."""
 
@@ -90,6 +92,8 @@ def small(name: str, annotation: Any = inspect.Parameter.empty) -> Any:
     """A small value for what `name` means. Raises Unknown."""
     what = meaning(name)
     value = SMALL.get(what) if what else None
+    if what == "activation" and re.search(r"Module|Callable", str(annotation)):
+        return nn.ReLU() if "ype[" not in str(annotation) else nn.ReLU
     if annotation in (bool, "bool") and not isinstance(value, bool):
         return False
     if value is None:
@@ -127,14 +131,14 @@ class Sizing:
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name."""
         option = meaning(name)
-        if option in self.changes and (value is None or isinstance(value, (int, float))):
+        changed = self.changes.get(option or "")
+        if changed is not None and (value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))):
             self.changed.add(str(option))
-            changed = self.changes[str(option)]
             return Sized(changed) if type(changed) is int else changed
         if type(value) is not int or option is None:
             return value
         self.seen.setdefault(option, set()).add(value)
-        if not self.head_width:
+        if not self.head_width or value <= 0:
             return value
         small = self._scaled(name, option, value)
         if small != value:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,6 +43,12 @@ class Usage:
         return f"{self.place} {text if len(text) < 90 else text[:87] + '...'}"
 
 
+@lru_cache(maxsize=4)
+def surroundings(module: ModuleType) -> Surroundings:
+    """The files around a module, read once for all that is made of it."""
+    return Surroundings(module)
+
+
 class Surroundings:
     """The files around an imported module of the user's."""
 
@@ -72,10 +78,11 @@ class Surroundings:
         return self._usages(made_by.__name__, made_by.__module__ == self.module.__name__)
 
     def _usages(self, name: str, is_here: bool) -> list[Usage]:
+        called = re.compile(rf"\b{re.escape(name)}\s*\(")
         return [
             Usage(call, scope)
             for source in self.sources
-            if name in source.text and (not is_here or source is self.own or not _defines(source, name))
+            if called.search(source.text) and (not is_here or source is self.own or not _defines(source, name))
             for call, scope in source.calls
             if _called(call) == name
         ]

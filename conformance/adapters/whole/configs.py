@@ -1,0 +1,129 @@
+"""Config objects: which classes only hold settings, and their fields under other values."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.sizes import Sizing, Unknown, meaning, plain, small
+
+_CONFIG_NAME = re.compile(r"config|cfg|conf$|args|param|option|setting|namespace|edict|attrdict|dotdict|^CN$", re.I)
+
+
+class Options(dict):
+    """Settings as attributes and as items, as the config objects of many files are."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+        return Options(value) if type(value) is dict else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Options:
+        return Options(copy.deepcopy(dict(self), memo))
+
+
+class Guessed(Options):
+    """A config that has every name that says what it means, with a small value."""
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            self[name] = small(name)
+        except Unknown:
+            raise KeyError(name) from None
+        return self[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self or (default is None and meaning(name)) else default
+
+
+def is_config(value: Any) -> bool:
+    """Whether it is an object (or a class) that holds settings."""
+    if isinstance(value, (nn.Module, torch.Tensor, str, int, float, Enum)) or value is None:
+        return False
+    if isinstance(value, (Mapping, SimpleNamespace, argparse.Namespace)) or is_dataclass(value):
+        return True
+    cls = value if isinstance(value, type) else type(value)
+    return not issubclass(cls, nn.Module) and _is_config_class(cls)
+
+
+def _is_config_class(cls: type) -> bool:
+    """Whether constructing it only stores values: a class that says so by its kind or its name."""
+    kinds = (dict, SimpleNamespace, argparse.Namespace, Enum)
+    stores = is_dataclass(cls) or issubclass(cls, kinds) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    return stores or hasattr(cls, "model_fields") or bool(_CONFIG_NAME.search(cls.__name__))
+
+
+def may_construct(cls: type) -> bool:
+    return issubclass(cls, nn.Module) or (cls.__module__ != "builtins" and _is_config_class(cls))
+
+
+def class_named_like(name: str, module: ModuleType) -> type | None:
+    """The class of a module that a parameter's name tells: `decoder_layer` DecoderLayer, `config` its only config."""
+    wanted = name.lower().replace("_", "")
+    classes = {n.lower(): c for n, c in vars(module).items() if isinstance(c, type) and may_construct(c)}
+    classes = {n: c for n, c in classes.items() if c.__module__ not in ("torch.nn", "types", "argparse")}
+    if name.lower() in CONFIGS:
+        configs = [c for c in dict.fromkeys(classes.values()) if not issubclass(c, nn.Module)]
+        return configs[0] if len(configs) == 1 else None
+    return classes.get(wanted)
+
+
+def resized(config: Any, sizing: Sizing, depth: int = 3) -> Any:
+    """The config with its fields, and those of configs inside, as `sizing` gives them; a copy where any changes, and
+    anything else as it is."""
+    if not is_config(config) or depth == 0:
+        return config
+    held = dict(config) if isinstance(config, Mapping) else _fields(config)
+    changed = {
+        key: resized(value, sizing, depth - 1) if is_config(value) else plain(sizing.of(key, value))
+        for key, value in held.items()
+        if isinstance(key, str)
+    }
+    changed = {key: value for key, value in changed.items() if value is not held[key] and value != held[key]}
+    if not changed:
+        return config
+    if isinstance(config, type):
+        return type(config.__name__, (config,), changed)
+    config = copy.copy(config)
+    for key, value in changed.items():
+        config = with_value(config, key, value, isinstance(config, Mapping))
+    return config
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    """The fields of a config object, with those of its class."""
+    if isinstance(config, tuple):
+        return dict(config._asdict())  # type: ignore[attr-defined]
+    classes = config.__mro__ if isinstance(config, type) else type(config).__mro__
+    held: dict[str, Any] = {}
+    for cls in reversed(classes[:-1]):
+        held |= {k: v for k, v in vars(cls).items() if not k.startswith("_") and isinstance(v, (int, float))}
+    return held if isinstance(config, type) else held | dict(getattr(config, "__dict__", {}))
+
+
+def with_value(holder: Any, key: Any, value: Any, is_item: bool) -> Any:
+    """The config with one field (or item) set, in place where that can be."""
+    if is_item:
+        holder[key] = value
+    elif isinstance(holder, tuple):
+        return holder._replace(**{key: value})  # type: ignore[attr-defined]
+    elif is_dataclass(holder):
+        object.__setattr__(holder, key, value)
+    else:
+        setattr(holder, key, value)
+    return holder

@@ -1,0 +1,270 @@
+"""What calls in the user's files give, and calls of constructors with the arguments that such a call shows.
+
+Nothing is constructed but modules and configs, and no function of the user's is run: what one returns is read from its
+syntax, and so are the defaults that argparse would give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.configs import Options, may_construct
+from conformance.adapters.whole.evaluate import BUILTINS, Names, Written
+from conformance.adapters.whole.sizes import Sized, Unknown, plain
+from conformance.adapters.whole.syntax import Scope, Source
+
+_MAX_SHOWN = 50
+_STAYS = ("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requires_grad_", "apply")
+"""Methods of a module that return the module."""
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile")
+_TENSORS = (torch.tensor, torch.zeros, torch.ones, torch.arange, torch.eye, torch.full, torch.randn, torch.rand)
+_PURE = (copy.deepcopy, copy.copy, functools.partial, *_TENSORS)
+
+
+def _shown(name: str, bound: inspect.BoundArguments) -> str:
+    value = bound.arguments[name]
+    if isinstance(value, (int, float, str, list, tuple, dict, type(None))) and len(repr(value)) < _MAX_SHOWN:
+        return f"{name}={value!r}"
+    called = value.__name__ if isinstance(value, type) else f"{type(value).__name__}(...)"
+    return f"{name}={called}"
+
+
+class _Later:
+    """An argument that is evaluated when it is known which parameter takes it."""
+
+    def __init__(self, node: ast.expr, scope: Scope) -> None:
+        self.node, self.scope = node, scope
+
+
+class Constructions(Names):
+    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it."""
+
+    shown = ""
+
+    def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
+        """Call a class or function with what a call in the user's files shows, or without arguments.
+
+        Raises Unknown for an argument that nothing tells; whatever the constructor raises passes through.
+        """
+        given: list[Any] = []
+        words: dict[str, Any] = {}
+        if call is not None:
+            assert scope is not None
+            for node in call.args:
+                given += self.value(node.value, scope) if isinstance(node, ast.Starred) else [_Later(node, scope)]
+            for word in call.keywords:
+                words |= {word.arg: _Later(word.value, scope)} if word.arg else self.value(word.value, scope)
+        return self.call(made_by, given, words)
+
+    def call(self, made_by: Callable[..., Any], given: list[Any], words: Mapping[str, Any]) -> Any:
+        """Call with values (or expressions), each under its parameter's name; defaults are sized, too."""
+        try:
+            signature = inspect.signature(made_by)
+        except (TypeError, ValueError):
+            return made_by(*(self._settled("", v) for v in given), **{k: self._settled(k, v) for k, v in words.items()})
+        try:
+            bound = signature.bind_partial(*given, **words)
+        except TypeError as error:
+            raise Unknown(str(error)) from error
+        for name, parameter in signature.parameters.items():
+            if name in bound.arguments:
+                self._settle(bound, parameter)
+            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                if parameter.default is parameter.empty:
+                    bound.arguments[name] = plain(self.part(name, parameter.annotation))
+                elif (sized := self.resized(name, parameter.default)) is not parameter.default:
+                    bound.arguments[name] = plain(sized)
+        # the signature's own order: what was added stands behind what was given
+        bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
+        shown = ", ".join(_shown(name, bound) for name in bound.arguments)
+        self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
+        made = made_by(*bound.args, **bound.kwargs)
+        # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
+        return self._passed(made) if bound.arguments and self.sizing.head_width else self.sized(made)
+
+    def _settle(self, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
+        name, value = parameter.name, bound.arguments[parameter.name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            bound.arguments[name] = tuple(self._settled("", item) for item in value)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            bound.arguments[name] = {key: self._settled(key, item) for key, item in value.items()}
+        else:
+            try:
+                bound.arguments[name] = self._settled(name, value)
+            except Unknown:
+                if parameter.default is parameter.empty:
+                    bound.arguments[name] = plain(self.part(name, parameter.annotation))
+                else:
+                    del bound.arguments[name]
+
+    def _settled(self, name: str, value: Any) -> Any:
+        if isinstance(value, _Later):
+            value = self.value(value.node, value.scope)
+        if isinstance(value, Written | Source):
+            raise Unknown(name)
+        return plain(self.resized(name, value) if name else value)
+
+    def resized(self, name: str, value: Any) -> Any:
+        """A value under its name; a config with its fields resized, which is a copy where any changes."""
+        sized = self.sizing.of(name, value)
+        return self.sized(sized) if sized is value and name.lower() in CONFIGS else sized
+
+
+class Evaluator(Constructions):
+    """The whole evaluator: also what a call gives, by its syntax."""
+
+    def _Call(self, node: ast.Call, scope: Scope) -> Any:
+        if isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("parse_args", "parse_known_args"):
+                parsed = self._parsed_arguments(scope.source)
+                return parsed if node.func.attr == "parse_args" else (parsed, [])
+            if node.func.attr in _STAYS:
+                held = self.value(node.func.value, scope)
+                if isinstance(held, nn.Module):
+                    return held
+            if node.func.attr in _WRAPPERS and node.args:
+                return self.value(node.args[0], scope)
+        function = self.value(node.func, scope)
+        if function is torch.device:
+            return torch.device("cpu")
+        if self.runs and callable(function):
+            return self.construct(function, node, scope)
+        if isinstance(function, Written):
+            return self._written(function.scope, node, scope)
+        if inspect.isroutine(function) and function in _PURE:
+            return self._plain_call(function, node, scope)
+        if isinstance(function, (FunctionType, MethodType)):
+            inside = self.around.scope_of(function.__func__ if isinstance(function, MethodType) else function)
+            if inside is None:
+                raise Unknown(ast.unparse(node))
+            return self._written(inside, node, scope, function)
+        if isinstance(function, type) and may_construct(function):
+            return self.construct(function, node, scope)
+        if function not in (*_PURE, *BUILTINS) and getattr(function, "__module__", "") != "math":
+            raise Unknown(ast.unparse(node))
+        return self._plain_call(function, node, scope)
+
+    def _plain_call(self, function: Callable[..., Any], node: ast.Call, scope: Scope) -> Any:
+        arguments = self._elements(node.args, scope)
+        keywords: dict[str, Any] = {}
+        for word in node.keywords:
+            if word.arg is None:
+                keywords |= self.value(word.value, scope)
+            else:
+                keywords[word.arg] = self._named(word.arg, word.value, scope)
+        if function not in (dict, list, tuple, max, min, sum, abs, int):
+            return function(*plain(arguments), **plain(keywords))
+        found = function(*arguments, **keywords)
+        sized = any(type(value) is Sized for value in arguments)
+        return Sized(found) if sized and type(found) is int else found
+
+    def _written(self, inside: Scope, node: ast.Call, scope: Scope, function: Any = None) -> Any:
+        """What a call of a class or function gives that is read from its syntax."""
+        if inside.is_class:
+            return self._written_config(inside, node, scope)
+        definition = inside.function
+        if definition is None:
+            raise Unknown(ast.unparse(node))
+        bound: dict[str, Any] = {}
+        names = [argument.arg for argument in [*definition.args.posonlyargs, *definition.args.args]]
+        if inspect.ismethod(function):
+            bound[names.pop(0)] = function.__self__
+        given = dict(zip(names, node.args, strict=False)) | {word.arg: word.value for word in node.keywords if word.arg}
+        for name, argument in given.items():
+            bound[name] = self._named(name, argument, scope)
+        with self.once(inside):
+            self._frames.append((inside, bound))
+            try:
+                for returned in inside.returned():
+                    try:
+                        return self.value(returned, inside)
+                    except Unknown:
+                        continue
+            finally:
+                self._frames.pop()
+        raise Unknown(ast.unparse(node))
+
+    def _written_config(self, inside: Scope, node: ast.Call, scope: Scope) -> Any:
+        """An instance of a class that is only written: its fields, what the call gives, what its constructor sets."""
+        held = Options()
+        fields = [n for n, found in inside.bindings.items() if n[0] != "_" and found[0].kind == "value"]
+        for name in fields:
+            held[name] = self._Name(ast.Name(name, lineno=sys.maxsize), inside)
+        statements = [s.target for s in getattr(inside.node, "body", []) if isinstance(s, ast.AnnAssign)]
+        annotated = [target.id for target in statements if isinstance(target, ast.Name)]
+        given = dict(zip(annotated, node.args, strict=False)) | {w.arg: w.value for w in node.keywords if w.arg}
+        held |= {name: self._named(name, argument, scope) for name, argument in given.items()}
+        binding = inside.binding("__init__", None)
+        if binding is not None:
+            init = inside.source.scope_of(binding.node)
+            names = [argument.arg for argument in binding.node.args.args[1:]]
+            placed = dict(zip(names, node.args, strict=False)) | {w.arg: w.value for w in node.keywords if w.arg}
+            self._frames.append((init, {name: self._named(name, a, scope) for name, a in placed.items()}))
+            try:
+                held |= {c.key: self._named(c.key, c.value, init) for c in init.changes if c.base == "self"}
+            finally:
+                self._frames.pop()
+        return self._passed(Options(plain(dict(held))))
+
+    def _parsed_arguments(self, source: Source) -> argparse.Namespace:
+        """The defaults of every ``add_argument`` of the file."""
+        found = argparse.Namespace()
+        for call, scope in source.calls:
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"):
+                continue
+            flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            words = {word.arg: word.value for word in call.keywords}
+            long = [flag for flag in flags if flag.startswith("--")] or flags
+            name = (
+                ast.literal_eval(words["dest"]) if "dest" in words else (long or [""])[0].lstrip("-").replace("-", "_")
+            )
+            action = words.get("action")
+            try:
+                if "default" in words:
+                    value = self._named(name, words["default"], scope)
+                elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
+                    value = action.value == "store_false"
+                else:
+                    value = self._guess(name) if "type" in words or "required" in words else None
+            except Unknown:
+                value = None
+            setattr(found, name, plain(self.sizing.of(name, value)))
+        return self._passed(found)
+
+    def makes_module(self, inside: Scope) -> bool:
+        """Whether a function returns a module that it makes (alone or first), by its syntax, and does not train it."""
+        calls = [node.func for node in ast.walk(inside.node) if isinstance(node, ast.Call)]
+        if any(isinstance(function, ast.Attribute) and function.attr in ("backward", "step") for function in calls):
+            return False
+        return any(self._is_module(returned, inside) for returned in inside.returned())
+
+    def _is_module(self, node: ast.expr, scope: Scope) -> bool:
+        if isinstance(node, ast.Tuple) and node.elts:
+            return self._is_module(node.elts[0], scope)
+        if isinstance(node, ast.Name):
+            binding = scope.binding(node.id, node.lineno)
+            return binding is not None and binding.kind == "value" and self._is_module(binding.node, scope)
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _STAYS:
+            return self._is_module(node.func.value, scope)
+        try:
+            made_by = self.value(node.func, scope)
+        except Unknown:
+            return False
+        if isinstance(made_by, FunctionType):
+            further = self.around.scope_of(made_by)
+            return further is not None and further is not scope and self.makes_module(further)
+        return isinstance(made_by, type) and issubclass(made_by, nn.Module)

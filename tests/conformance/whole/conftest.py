@@ -1,0 +1,36 @@
+"""Subjects that are written as files of their own, and forgotten after each test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """made("GPT", "class GPT...", {"train.py": "..."}): what is made of a name (or expression) of model.py."""
+    pytest.importorskip("torch")
+    from made_subjects import HEAD
+
+    from conformance.adapters import _find, _load, parse
+    from conformance.adapters.whole.making import made_of
+
+    modules, path = dict(sys.modules), list(sys.path)
+
+    def make(name: str, text: str, files: dict[str, str] | None = None, file: str = "model.py") -> Any:
+        for other, content in {**(files or {}), file: HEAD + dedent(text)}.items():
+            (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / other).write_text(dedent(content))
+        spec = parse(f"{tmp_path / file}:{name}")
+        return made_of(_find(_load(spec, ()), spec), spec)
+
+    yield make
+    for added in sys.modules.keys() - modules.keys():
+        if str(getattr(sys.modules[added], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[added]
+    sys.path[:] = path

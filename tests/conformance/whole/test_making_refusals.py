@@ -1,0 +1,118 @@
+"""What nothing can be made of, and how a specification finds what it names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from made_subjects import NET  # noqa: E402
+
+from conformance.adapters import SpecificationError, _load, parse  # noqa: E402
+from conformance.adapters.whole.making import Made, subjects_in  # noqa: E402
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def refusal(made: Callable[..., Made], name: str, text: str) -> str:
+    with pytest.raises(SpecificationError) as caught:
+        made(name, text)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_nothing_tells_is_asked_for_by_the_line_to_write(made):
+    text = "class Odd(nn.Module):\n    def __init__(self, widget: str, qux: list):\n        super().__init__()\n"
+    sentence = refusal(made, "Odd", text)
+    assert "nothing shows what widget, qux of Odd should be" in sentence
+    assert '--impl "model.py:Odd(widget=..., qux=...)"' in sentence
+
+
+def test_a_constructor_that_raises_is_quoted_with_its_line(made):
+    text = "class Odd(nn.Module):\n    def __init__(self, d_model):\n        raise ValueError('no licence')\n"
+    sentence = refusal(made, "Odd", text)
+    assert "ValueError: no licence" in sentence
+    assert "model.py:7" in sentence
+    assert '"model.py:Odd(d_model=...)"' in sentence
+
+
+def test_the_user_s_line_is_told_where_a_guess_fails_in_it(made):
+    text = "class Odd(nn.Module):\n    def __init__(self, cfg):\n        self.x = cfg['qux']\n"
+    sentence = refusal(made, "Odd", text)
+    assert "KeyError: 'qux'" in sentence
+    assert "model.py:7: self.x = cfg['qux']" in sentence
+
+
+def test_what_is_no_module_is_refused(made):
+    assert "is no nn.Module but the class Plain" in refusal(made, "Plain", "class Plain:\n    pass\n")
+    assert "is no nn.Module but a int" in refusal(made, "sum([1])", "")
+    assert "returns a int" in refusal(made, "f", "def f(n=1) -> nn.Module:\n    return n\n")
+
+
+def test_an_expression_that_raises_or_cannot_be_read_is_refused(made):
+    assert "GPT(3) raised NameError" in refusal(made, "GPT(3)", "")
+    assert "is no name and no expression" in refusal(made, "GPT(3", "")
+
+
+def test_a_file_that_reads_data_when_it_is_imported_is_told_so(made):
+    sentence = refusal(made, "Net", "text = open('no_such_input.txt').read()\n" + NET)
+    assert "importing it opens the file no_such_input.txt" in sentence
+    assert "model.py:5" in sentence
+    assert "if __name__ == '__main__'" in sentence
+
+
+# --- finding --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("{file}:GPT(GPTConfig(n_layer=2))", ("GPT(GPTConfig(n_layer=2))", "")),
+        ("{file}:make('a:b')", ("make('a:b')", "")),
+        ("{file}:GPT@decoder_lm", ("GPT", "decoder_lm")),
+        ("{file}:f(a @ b)", ("f(a @ b)", "")),
+        ("{file}", ("", "")),
+        ("package.module:f(x={{1: 2}})", ("f(x={1: 2})", "")),
+    ],
+)
+def test_expressions_parse_after_the_colon(tmp_path, text, parts):
+    file = tmp_path / "model.py"
+    file.write_text("raise SystemError")
+    spec = parse(text.format(file=file))
+    assert (spec.name, spec.role) == parts
+
+
+def test_a_package_is_pointed_at_by_its_folder(tmp_path, made):
+    made("Net", NET + "def run():\n    Net(6, 12)", {"__init__.py": "from .model import Net\n"})
+    spec = parse(str(tmp_path))
+    module = _load(spec, ())
+    assert subjects_in(module) == ["Net"]
+
+
+def test_the_root_of_the_repository_is_on_the_path_behind_the_file_s_folder(made):
+    files = {
+        "requirements.txt": "",
+        "shared_sizes.py": "WIDTH = 6",
+        "sizes.py": "WIDTH = 7",
+        "src/nets/sizes.py": "WIDTH = 6",
+    }
+    text = "import shared_sizes\nimport sizes\n" + NET + "def run():\n    Net(sizes.WIDTH, 2 * shared_sizes.WIDTH)"
+    net = made("Net", text, files, file="src/nets/model.py")
+    assert net.fresh().fc.weight.shape == (12, 6)
+
+
+def test_the_subjects_of_a_file_are_its_public_classes_functions_and_instances_in_order(made):
+    text = """
+    from torch.nn import Linear
+    class Second(nn.Module): pass
+    class First(nn.Module): pass
+    class _Hidden(nn.Module): pass
+    class Config: pass
+    def make() -> nn.Module: return First()
+    model = Second()
+    number = 3
+    """
+    made("First", text)
+    assert subjects_in(sys.modules["model"]) == ["Second", "First", "make", "model"]
