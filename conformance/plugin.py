@@ -64,7 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--claims-known",
         metavar="FILE",
         default=None,
-        help="TOML file of known failures ([[known]] tables with claim and reason); strict: an entry that passes fails",
+        help="TOML file of known failures ([[known]] tables with claim, subject, reason and expires); strict: an entry "
+        "that passes, or that has expired, fails",
     )
     group.addoption(
         "--claims-strict",

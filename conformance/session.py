@@ -53,7 +53,7 @@ class ClaimsSession:
                     f"--claims {selection} selects only claims about the documents; see `conformance errata`"
                 )
             known = option.claims_known or settings.known
-            self.known = load_known(Path(known), self.catalogue) if known else {}
+            self.known = load_known(Path(known), self.catalogue, self.impl) if known else {}
             self.supervisor = Supervisor(
                 self.impl,
                 budget=self.budget,
@@ -210,7 +210,7 @@ class ClaimItem(pytest.Item):
         result = self.claim_result = session.run(self.claim.slug)
         self.user_properties.append(("verdict", result.verdict.value))
         if result.verdict is Verdict.KNOWN_FAILURE:
-            pytest.xfail(f"KNOWN FAILURE: {session.known[self.claim.slug]}")
+            pytest.xfail(f"KNOWN FAILURE: {session.known[self.claim.slug].reason}")
         if result.verdict is Verdict.NOT_PROVIDED and not is_stale(result, session.known):
             pytest.skip(f"NOT PROVIDED: {result.message}")
         if result.verdict not in HELD:
