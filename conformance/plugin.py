@@ -83,7 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--claims-report",
         metavar="FILE",
         default=None,
-        help="write the results to FILE.html (one self-contained page) or FILE.json",
+        help="write the results to FILE.html (one self-contained page), FILE.json or FILE.sarif (for code scanning)",
     )
     group.addoption(
         "--claims-adapter-out",

@@ -261,7 +261,7 @@ def test_an_expired_entry_excuses_nothing(claims, pytester):
         (("--claims", "no-such-claim"), "there is no claim, topic, document or row 'no-such-claim'"),
         (("--claims", SCALED[:-1]), f"did you mean {SCALED}"),
         (("--claims-known", "/no/such.toml"), "cannot be read: No such file or directory"),
-        (("--claims-report", "report.pdf"), "the name must end in .html or .json"),
+        (("--claims-report", "report.pdf"), "the name must end in .html, .json, .sarif"),
         (("--claims-report", "/no/such/report.json"), "there is no folder /no/such"),
         (("--claims", "history"), "selects only claims about the documents"),
         (("--impl", "/no/such.py:Class"), "there is no file /no/such.py"),
@@ -301,6 +301,17 @@ def test_the_html_report_is_one_escaped_page(claims, pytester):
     assert "out of &lt;b&gt;luck&lt;/b&gt;" in page
     assert "<b>" not in page
     assert "http" not in page
+
+
+def test_sarif_and_github_name_the_users_line(claims, pytester, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = claims("Unscaled", "--claims", SCALED, "--claims-report", "report.sarif")
+    result.stdout.fnmatch_lines([f"::error file=*miniatures.py,line=*,title={SCALED}::Not kept: *"])
+    (run,) = json.loads((pytester.path / "report.sarif").read_text())["runs"]
+    (location,) = run["results"][0]["locations"]
+    assert location["physicalLocation"]["artifactLocation"]["uri"].endswith("miniatures.py")
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert "::error" not in output(claims("Unscaled", "--claims", SCALED))
 
 
 def test_junit_holds_the_verdict(claims, pytester):
