@@ -65,7 +65,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--claims-known",
         metavar="FILE",
         default=None,
-        help="TOML file of known failures ([[known]] tables with claim and reason); strict: an entry that passes fails",
+        help="TOML file of known failures ([[known]] tables with claim, subject, reason and expires); strict: an entry "
+        "that passes, or that has expired, fails",
     )
     group.addoption(
         "--claims-strict",
@@ -83,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--claims-report",
         metavar="FILE",
         default=None,
-        help="write the results to FILE.html (one self-contained page) or FILE.json",
+        help="write the results to FILE.html (one self-contained page), FILE.json or FILE.sarif (for code scanning)",
     )
     group.addoption(
         "--claims-adapter-out",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.annotations import to_sarif
 from conformance.catalogue import Catalogue, Claim
 from conformance.outcome import untested_core
 from conformance.page import to_html
@@ -103,10 +104,20 @@ def most_specific_first(claims: Sequence[str]) -> list[str]:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write `path`: JSON or HTML by its suffix."""
-    values = to_json(report)
-    text = json.dumps(values, indent=1, ensure_ascii=False) if path.suffix == ".json" else to_html([values])
-    path.write_text(text + "\n", encoding="utf-8")
+    """Write `path` in the form that its suffix names, one of FORMS."""
+    path.write_text(FORMS[path.suffix](to_json(report)) + "\n", encoding="utf-8")
+
+
+def _text(values: Any) -> str:
+    return json.dumps(values, indent=1, ensure_ascii=False)
+
+
+FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
+    ".html": lambda values: to_html([values]),
+    ".json": _text,
+    ".sarif": lambda values: _text(to_sarif(values)),
+}
+"""Suffix -> a report as JSON values in that form."""
 
 
 def read_report(path: Path) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from conformance.adapters import SpecificationError
+from conformance.annotations import github_commands
 from conformance.catalogue import Catalogue, CatalogueError, Claim, is_newer, load
 from conformance.known import KnownFailuresError, expect, is_stale, load_known
 from conformance.outcome import exit_code
-from conformance.report import Report, write_report
+from conformance.report import FORMS, Report, to_json, write_report
 from conformance.settings import SettingsError, read_settings
 from conformance.summary import broken_lines, summary_lines
 from conformance.supervisor import Supervisor
@@ -54,7 +55,7 @@ class ClaimsSession:
                     f"--claims {selection} selects only claims about the documents; see `conformance errata`"
                 )
             known = option.claims_known or settings.known
-            self.known = load_known(Path(known), self.catalogue) if known else {}
+            self.known = load_known(Path(known), self.catalogue, self.impl) if known else {}
             self.supervisor = Supervisor(
                 self.impl,
                 budget=self.budget,
@@ -186,9 +187,13 @@ class ClaimsSession:
         bad = ("NOT TESTED:", Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.VACUOUS)
         colours = {Verdict.PASS.value: "green", Verdict.NOTE.value: "yellow", **dict.fromkeys(bad, "red")}
         height = max(shutil.get_terminal_size(fallback=(80, 45)).lines - 6, 18)  # pytest's own lines stand around it
-        for line in summary_lines(self.report(), height):
+        report = self.report()
+        for line in summary_lines(report, height):
             colour = next((colours[word] for word in colours if line.startswith(word + " ")), None)
             terminal.write_line(line, **({colour: True} if colour else {}))
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in github_commands(to_json(report)):
+                terminal.write_line(line)
 
     def replay(self, claim: str) -> str:
         """The command that runs a claim again in the same way."""
@@ -212,8 +217,8 @@ def _counted(outcomes: Mapping[str, str]) -> str:
 
 
 def _check_report_file(path: Path) -> None:
-    if path.suffix not in (".html", ".json"):
-        raise pytest.UsageError(f"--claims-report {path}: the name must end in .html or .json")
+    if path.suffix not in FORMS:
+        raise pytest.UsageError(f"--claims-report {path}: the name must end in {', '.join(FORMS)}")
     if not path.absolute().parent.is_dir():
         raise pytest.UsageError(f"--claims-report {path}: there is no folder {path.absolute().parent}")
 
@@ -249,7 +254,7 @@ class ClaimItem(pytest.Item):
         result = self.claim_result = session.run(self.claim.slug)
         self.user_properties.append(("verdict", result.verdict.value))
         if result.verdict is Verdict.KNOWN_FAILURE:
-            pytest.xfail(f"KNOWN FAILURE: {session.known[self.claim.slug]}")
+            pytest.xfail(f"KNOWN FAILURE: {session.known[self.claim.slug].reason}")
         if result.verdict is Verdict.NOT_PROVIDED and not is_stale(result, session.known):
             pytest.skip(f"NOT PROVIDED: {result.message}")
         if result.verdict not in HELD:

@@ -1,7 +1,7 @@
 """The summary on the terminal: what was not tested, what is wrong, notes, counts (`summary_lines`).
 
-A failure is told in the order in which it is mended: what is wrong in words, the line of the user's code, what was
-expected beside what came, the change that would mend it; then the claim, its source, and the command that replays it.
+A failure is told in the order in which it is mended: what is wrong in words, the line of the user's code, the change
+that would mend it, what was expected beside what came; then the claim, its source, and the command that replays it.
 The page (`conformance.page`) keeps the same order.
 """
 
@@ -56,10 +56,10 @@ def broken_lines(report: Report, result: Result, explains: int = 0) -> list[str]
     fields = [
         ("message", result.message),
         ("at", result.place),
+        ("mend", result.mend),
         ("expected", f"{result.what}: {result.expected}" if result.what else ""),
         ("got", f"{result.got}{_distance(result)}" if result.what else ""),
         *(("", line) for line in heat_maps(result.pictures)),
-        ("mend", result.mend),
         ("example", ", ".join(f"{name}={value}" for name, value in result.example.items())),
         ("claim", f"{claim.slug}: {_statement(claim, 200)}" if result.diagnosis else _statement(claim, 200)),
         ("source", _sources(report.catalogue.cited(claim))),

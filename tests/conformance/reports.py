@@ -33,13 +33,18 @@ FAILED = Result(
 )
 
 
-def report(implementation: str, verdicts: Mapping[str, Verdict | Result]) -> dict[str, Any]:
-    """A report in JSON: claims by slug with their verdict, or their whole result."""
+def a_report(implementation: str, verdicts: Mapping[str, Verdict | Result]) -> Report:
+    """A report on claims by slug with their verdict, or their whole result."""
     results = {slug: v if isinstance(v, Result) else Result(slug, v) for slug, v in verdicts.items()}
     chosen = CATALOGUE.select("attention,positions")
-    return to_json(
-        Report(implementation, None, "default", 0, results, CATALOGUE, chosen, lambda claim: f"pytest --claims {claim}")
+    return Report(
+        implementation, None, "default", 0, results, CATALOGUE, chosen, lambda claim: f"pytest --claims {claim}"
     )
+
+
+def report(implementation: str, verdicts: Mapping[str, Verdict | Result]) -> dict[str, Any]:
+    """The same in JSON."""
+    return to_json(a_report(implementation, verdicts))
 
 
 def broken(implementation: str = "broken") -> dict[str, Any]:

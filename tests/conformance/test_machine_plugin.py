@@ -19,6 +19,13 @@ pytest_plugins = ["pytester"]
 MINIATURES = Path(__file__).parent / "miniatures.py"
 SCALED = "attention-is-scaled-by-sqrt-d-k"
 BLOCKED = next(claim.slug for claim in load().tested() if SCALED in claim.depends and claim.topic == "attention")
+KNOWN = f"""
+[[known]]
+claim = "{SCALED}"
+subject = "*miniatures.py:*"
+reason = "on purpose"
+expires = 9999-01-01
+"""
 CONFORMANCE = ("-p", "no:cacheprovider", "--pyargs", "conformance")
 
 
@@ -129,7 +136,7 @@ def test_otherwise_than_a_convention_passes_and_is_noted(claims, change, pyteste
 def test_a_note_that_is_listed_as_a_known_failure_is_stale(claims, change, pytester):
     change(SCALED, verdict="convention")
     known = pytester.path / "known.toml"
-    known.write_text(f'[[known]]\nclaim = "{SCALED}"\nreason = "on purpose"\n')
+    known.write_text(KNOWN)
     result = claims("Unscaled", "--claims", SCALED, "--claims-known", str(known))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*and it is NOTE: remove the entry*"])
@@ -228,7 +235,7 @@ def test_the_summary_of_many_failures_fits_a_screen(claims):
 
 def test_known_failures_are_strict(claims, pytester):
     known = pytester.path / "known.toml"
-    known.write_text(f'[[known]]\nclaim = "{SCALED}"\nreason = "on purpose"\n')
+    known.write_text(KNOWN)
     options = ("--claims", SCALED, "--claims-known", str(known))
     failing = claims("Unscaled", *options)
     failing.assert_outcomes(xfailed=1)
@@ -243,13 +250,21 @@ def test_known_failures_are_strict(claims, pytester):
     claims("Nothing", *options).assert_outcomes(failed=1)
 
 
+def test_an_expired_entry_excuses_nothing(claims, pytester):
+    known = pytester.path / "known.toml"
+    known.write_text(KNOWN.replace("9999", "2020"))
+    result = claims("Unscaled", "--claims", SCALED, "--claims-known", str(known))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"FAIL {SCALED}", "    message *expired on 2020-01-01: mend it, or renew it"])
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (("--claims", "no-such-claim"), "there is no claim, topic, document or row 'no-such-claim'"),
         (("--claims", SCALED[:-1]), f"did you mean {SCALED}"),
         (("--claims-known", "/no/such.toml"), "cannot be read: No such file or directory"),
-        (("--claims-report", "report.pdf"), "the name must end in .html or .json"),
+        (("--claims-report", "report.pdf"), "the name must end in .html, .json, .sarif"),
         (("--claims-report", "/no/such/report.json"), "there is no folder /no/such"),
         (("--claims", "history"), "selects only claims about the documents"),
         (("--impl", "/no/such.py:Class"), "there is no file /no/such.py"),
@@ -289,6 +304,17 @@ def test_the_html_report_is_one_escaped_page(claims, pytester):
     assert "out of &lt;b&gt;luck&lt;/b&gt;" in page
     assert "<b>" not in page
     assert "http" not in page
+
+
+def test_sarif_and_github_name_the_users_line(claims, pytester, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = claims("Unscaled", "--claims", SCALED, "--claims-report", "report.sarif")
+    result.stdout.fnmatch_lines([f"::error file=*miniatures.py,line=*,title={SCALED}::Not kept: *"])
+    (run,) = json.loads((pytester.path / "report.sarif").read_text())["runs"]
+    (location,) = run["results"][0]["locations"]
+    assert location["physicalLocation"]["artifactLocation"]["uri"].endswith("miniatures.py")
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert "::error" not in output(claims("Unscaled", "--claims", SCALED))
 
 
 def test_junit_holds_the_verdict(claims, pytester):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from dataclasses import replace
 
 import pytest
 
 from conformance.catalogue import Catalogue, Claim
-from conformance.known import KnownFailuresError, expect, is_stale, load_known
+from conformance.known import Known, KnownFailuresError, expect, is_stale, load_known
 from conformance.verdict import Result, Verdict, counts, fold, judged
+
+
+def entry(**changes):
+    """An entry of a known-failures file, some of its fields changed; an empty one is left out."""
+    fields = {"claim": '"root"', "subject": '"mine:Attention"', "reason": '"on purpose"', "expires": "2027-06-30"}
+    return "[[known]]\n" + "".join(f"{name} = {value}\n" for name, value in {**fields, **changes}.items() if value)
 
 
 def a_claim(slug, *depends):
@@ -67,6 +74,9 @@ def test_counts_hold_every_verdict():
     assert sum(numbers.values()) == numbers[Verdict.PASS] == 2
 
 
+KNOWN = Known("leaf", "mine:*", "it is so", datetime.date(9999, 1, 1))
+
+
 @pytest.mark.parametrize(
     ("verdict", "becomes", "stale"),
     [
@@ -79,7 +89,7 @@ def test_counts_hold_every_verdict():
     ],
 )
 def test_known_failures_are_strict(verdict, becomes, stale):
-    known = {"leaf": "it is so"}
+    known = {"leaf": KNOWN}
     result = expect(Result("leaf", verdict), known)
     assert (result.verdict, is_stale(result, known)) == (becomes, stale)
     assert ("remove the entry" in result.message) == stale
@@ -92,27 +102,47 @@ def test_known_failures_are_strict(verdict, becomes, stale):
     [
         ("[[known]\n", "is not valid TOML"),
         ("known = 3\n", r"must hold \[\[known\]\] tables"),
-        ('[[known]]\nclaim = "root"\nreason = "x"\n[more]\n', r"must hold \[\[known\]\] tables"),
-        ('[[known]]\nclaim = "root"\n', "entry 1 must have a claim and a reason"),
-        ('[[known]]\nclaim = "root"\nreason = " "\n', "entry 1 must have a claim and a reason"),
-        ('[[known]]\nclaim = "root"\nreason = "x"\nwhen = "y"\n', "entry 1 must have a claim and a reason"),
-        ('[[known]]\nclaim = "rot"\nreason = "x"\n', "entry 1 names 'rot', which is no claim"),
-        ('[[known]]\nclaim = "root"\nreason = "x"\n' * 2, "lists 'root' twice"),
+        (entry() + "[more]\n", r"must hold \[\[known\]\] tables"),
+        (entry(reason=""), "entry 1 must have claim, subject, reason, expires, and nothing else"),
+        (entry(when='"y"'), "entry 1 must have claim, subject, reason, expires, and nothing else"),
+        (entry(reason='" "'), "entry 1: reason must be a text that is not empty, not ' '"),
+        (entry(subject="3"), "entry 1: subject must be a text that is not empty, not 3"),
+        (entry(expires='"2027-06-30"'), "entry 1: expires must be a date without quotes, such as 2027-06-30"),
+        (entry(expires="2027-06-30T10:00:00"), "entry 1: expires must be a date without quotes"),
+        (entry(claim='"rot"'), "entry 1 names 'rot', which is no claim"),
+        (entry() * 2, "entry 2 lists 'root' twice for mine:Attention"),
+        (entry() + entry(subject='"mine:Att*"'), "entry 2 lists 'root' twice for mine:Attention"),
     ],
 )
 def test_a_malformed_file_is_refused_with_one_sentence(tmp_path, text, complaint):
     path = tmp_path / "known.toml"
     path.write_text(text)
     with pytest.raises(KnownFailuresError, match=complaint):
-        load_known(path, CHAIN)
+        load_known(path, CHAIN, "mine:Attention")
 
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(KnownFailuresError, match="cannot be read: No such file"):
-        load_known(tmp_path / "none.toml", CHAIN)
+        load_known(tmp_path / "none.toml", CHAIN, "mine:Attention")
 
 
-def test_a_file_is_read(tmp_path):
+def test_a_file_is_read_for_one_implementation(tmp_path):
     path = tmp_path / "known.toml"
-    path.write_text('[[known]]\nclaim = "root"\nreason = "on purpose"\n')
-    assert load_known(path, CHAIN) == {"root": "on purpose"}
+    path.write_text(entry() + entry(subject='"other:*"', reason='"theirs"'))
+    mine = Known("root", "mine:Attention", "on purpose", datetime.date(2027, 6, 30))
+    assert load_known(path, CHAIN, "mine:Attention") == {"root": mine}
+    assert load_known(path, CHAIN, "other:GPT")["root"].reason == "theirs"
+    assert load_known(path, CHAIN, "third") == {}
+
+
+def test_an_entry_counts_until_its_last_day():
+    broken, known = Result("leaf", Verdict.FAIL), {"leaf": replace(KNOWN, expires=datetime.date(2027, 6, 30))}
+    assert expect(broken, known, datetime.date(2027, 6, 30)).verdict is Verdict.KNOWN_FAILURE
+    late = expect(broken, known, datetime.date(2027, 7, 1))
+    assert late.verdict is Verdict.FAIL
+    assert late.message == (
+        "its entry in the known-failures file (it is so) expired on 2027-06-30: mend it, or renew it"
+    )
+    assert not is_stale(late, known)
+    raised = expect(replace(broken, verdict=Verdict.ERROR, message="KeyError: 'x'"), known, datetime.date(2027, 7, 1))
+    assert raised.message.startswith("KeyError: 'x'; its entry ")

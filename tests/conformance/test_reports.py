@@ -9,12 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from reports import BLOCKED, FAILED, HOSTILE, POSITIONS, SCALED, broken, kept, report
+from reports import BLOCKED, CATALOGUE, FAILED, HOSTILE, POSITIONS, SCALED, a_report, broken, kept, report
 
 import conformance
 from conformance.cli import main
 from conformance.comparison import changes
 from conformance.page import to_html
+from conformance.page.pictures import pictures_of
+from conformance.report import to_json
+from conformance.summary import summary_lines
 from conformance.verdict import ORDER, Result, Verdict
 
 SCHEMA = json.loads((Path(conformance.__file__).parent / "schemas" / "report.schema.json").read_text())
@@ -159,6 +162,10 @@ def test_hostile_names_and_messages_stay_text():
         Verdict.ERROR,
         message=HOSTILE,
         place=HOSTILE,
+        diagnosis=HOSTILE,
+        mend=HOSTILE,
+        pictures={HOSTILE: [[1.0]]},
+        untested=[HOSTILE],
         what=HOSTILE,
         expected=HOSTILE,
         got=HOSTILE,
@@ -167,7 +174,7 @@ def test_hostile_names_and_messages_stay_text():
         error=2.0,
         example={HOSTILE: HOSTILE},
         attributes={"attention": {HOSTILE: HOSTILE}},
-        notes=[HOSTILE],
+        notes=[f"! {HOSTILE}"],
     )
     page = to_html([report(HOSTILE, {SCALED: spoiled})])
     elements = Elements(page).found
@@ -179,6 +186,84 @@ def test_hostile_names_and_messages_stay_text():
 
 def test_every_verdict_has_its_place_in_the_order():
     assert sorted(ORDER) == sorted(Verdict)
+
+
+def test_the_page_begins_a_failure_with_what_is_wrong():
+    text = to_html([broken()])
+    claim = text[text.index(f'id="{SCALED}"') :]
+    order = [
+        FAILED.diagnosis, "model.py:12", FAILED.mend, "<dt>expected</dt>", "<dt>got</dt>", "<figure>", "d_k=4",
+        "Chapter 2: Transformer architecture (document 000), 2.2.3", f"pytest --claims {SCALED}",
+    ]  # fmt: skip
+    found = [claim.index(part) for part in order]
+    assert found == sorted(found)
+
+
+def test_heat_maps_mark_where_two_matrices_differ_most_and_what_is_no_number():
+    page = pictures_of({"expected": [[1.0, 0.0], [0.5, 0.5]], "got": [["nan", 0.0], [0.25, 1.5]]})
+    assert page.count('<td class="worst" style="--v: 0.333" title="0.5">0.5</td>') == 1
+    assert page.count('<td class="worst" style="--v: 1.000" title="1.5">1.5</td>') == 1
+    assert page.count('class="worst"') == 2
+    assert '<td title="nan">nan</td>' in page
+    large = pictures_of({"got": [[float(i + j) for j in range(9)] for i in range(9)]})
+    assert large.count("<td ") == 81
+    assert 'title="16"></td>' in large
+    assert pictures_of({}) == pictures_of({"got": [["nan"]]}) == ""
+
+
+def test_what_was_not_tested_stands_at_the_head_and_doubts_stand_open():
+    said = replace(
+        FAILED, untested=["generate() raised ValueError"], notes=["Attention", "! looks like: no scale", "  x: 1"]
+    )
+    page = to_html([report("mine", {SCALED: said})])
+    head = page[page.index("<header>") : page.index("</header>")]
+    assert "<strong>Not tested:</strong> generate() raised ValueError" in head
+    opened = re.sub(r"<details>.*?</details>", "", head, flags=re.DOTALL)
+    assert "Attention: looks like: no scale" in opened
+    assert "x: 1" not in opened
+    assert "x: 1" in head
+
+
+def test_counts_are_of_the_claims_about_what_the_implementation_has():
+    missing = Result(POSITIONS, Verdict.NOT_PROVIDED, roles=("sinusoidal_positions",))
+    optional = Result(BLOCKED, Verdict.NOT_PROVIDED, roles=("attention",))
+    made = report(
+        "mine",
+        {
+            SCALED: replace(FAILED, roles=("attention",), attributes={"attention": {}}),
+            BLOCKED: optional,
+            POSITIONS: missing,
+        },
+    )
+    assert (made["total"], made["about"]) == (3, 2)
+    assert "<strong>0 of 2 claims kept</strong> (budget default): 1 FAIL, 1 NOT PROVIDED; 1 claims" in to_html([made])
+
+
+def test_terminal_and_page_show_failures_in_the_same_order():
+    claims = [
+        claim.slug for claim in CATALOGUE.select("attention,masks,softmax") if claim.is_tested and not claim.depends
+    ][:6]
+    verdicts = [Verdict.ERROR, Verdict.FAIL, Verdict.NOTE, Verdict.FAIL, Verdict.VACUOUS, Verdict.FAIL]
+    made = a_report("mine", dict(zip(claims, verdicts, strict=True)))
+    lines = "\n".join(summary_lines(made, 200))
+    page = to_html([to_json(made)])
+    broken_claims = [slug for slug, v in zip(claims, verdicts, strict=True) if v is not Verdict.NOTE]
+    by_line = sorted(broken_claims, key=lambda slug: re.search(rf"^[A-Z]+ {slug}$", lines, re.MULTILINE).start())
+    assert by_line == sorted(broken_claims, key=lambda slug: page.index(f'id="{slug}"'))
+    assert [dict(zip(claims, verdicts, strict=True))[slug] for slug in by_line] == sorted(
+        (v for v in verdicts if v is not Verdict.NOTE), key=ORDER.index
+    )
+
+
+def test_the_terminal_tells_a_failure_in_the_order_in_which_it_is_mended():
+    made = a_report("mine", {SCALED: replace(FAILED, untested=["generate() raised ValueError"])})
+    lines = summary_lines(made, 60)
+    assert lines[0] == "NOT TESTED: generate() raised ValueError"
+    assert lines[1] == f"FAIL {FAILED.diagnosis}"
+    assert [line[4:12].strip() for line in lines[2:-1]] == [
+        "at", "mend", "expected", "got", "", "", "", "", "example", "claim", "source", "replay",
+    ]  # fmt: skip
+    assert f"    claim     {SCALED}: Scores are divided by" in lines[-4]
 
 
 def test_the_page_shows_claims_that_only_one_implementation_was_asked_about():

@@ -166,7 +166,18 @@ def test_text_can_be_read_in_light_and_dark(page, scheme):
     browser = page(broken())
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    for selector in ("body", "code", "dt", "summary .verdict", ".chip small", ".correction", "label"):
+    for selector in (
+        "body",
+        "code",
+        "dt",
+        "summary .verdict",
+        ".chip small",
+        ".correction",
+        "label",
+        ".heats td",
+        ".scale",
+        ".wrong",
+    ):
         text, ground = (_luminance(browser, selector, name) for name in ("color", "background-color"))
         assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 4.5, selector
 
@@ -177,8 +188,9 @@ def _luminance(browser, selector, name):
       let node = document.querySelector(arguments[0]);
       let value = getComputedStyle(node)[arguments[1]];
       while (value === "rgba(0, 0, 0, 0)") { node = node.parentElement; value = getComputedStyle(node)[arguments[1]]; }
-      return value.match(/[\\d.]+/g).map(Number);
+      return [value.startsWith("color(") ? 1 : 255, ...value.match(/[\\d.]+/g).map(Number)];
     """
-    channels = [c / 255 for c in browser.execute_script(script, selector, name)[:3]]
+    full, *numbers = browser.execute_script(script, selector, name)
+    channels = [c / full for c in numbers[:3]]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
