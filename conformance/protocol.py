@@ -485,6 +485,7 @@ ROLES: dict[str, Role] = {
             shapes.decoder_lm,
         ),
         # whole models as they run, by behaviour: `conformance.adapters.whole.model` says what their subjects offer
+        Role("module", "Any module as it runs, a whole model or a part.", {}, {"**inputs": "its example()"}),
         Role("model", "Any whole model, at its own sizes and with its own parameters.", {}, {"**inputs": "its example()"}),
         Role(
             "language_model",
@@ -525,6 +526,7 @@ ROLES: dict[str, Role] = {
 }
 
 WHOLE_MODELS = (
+    "module",
     "model",
     "language_model",
     "masked_language_model",

@@ -7,6 +7,7 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 from __future__ import annotations
 
 import inspect
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -281,8 +282,12 @@ class _Finder:
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
         if len(sides) == 1:
+            also = [p.name for p in rest if p.required and p.name not in fixed and p.meaning != "mask"]
             for shape in number_shapes(self.module):
-                yield Calling((Input("x", names_[0], shape=shape),), **common)
+                others = {name: _alike(name) for name in also}
+                numbers = {**common, "fixed": {**fixed, **others}}
+                for masks in choices(self.module, required_masks, ("x",)):
+                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
 
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
@@ -419,6 +424,17 @@ def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping
     if name == roles["labels"]:
         return lambda inputs: inputs.get("labels", shape_of(inputs))
     return makers.get(meaning)
+
+
+def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """Other numbers of the shape of the main input: keys and values beside queries."""
+    seed = zlib.crc32(name.encode()) % 1000
+
+    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+        x = inputs["x"]
+        return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
+
+    return make
 
 
 def first_data(calling: Calling, length: int) -> dict[str, Tensor]:

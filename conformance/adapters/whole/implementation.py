@@ -46,9 +46,10 @@ class PointedImplementation:
                 self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
             except Exception as error:
                 reasons.append(" ".join(str(error).split()))
+        self.running = self.whole
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
-        if self.whole is None and self.parts is None:
+        if self.running is None and self.parts is None:
             raise whole_error or Unresolved(reasons[-1] if reasons else f"{self.name} plays no role")
         if self.whole is not None and not self.whole.kind:
             self.untested.append(f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}")
@@ -72,6 +73,8 @@ class PointedImplementation:
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """A subject: of a whole model a copy, whose experiments leave the others alone. Raises NotProvided."""
+        if role == "module" and self.running is not None:
+            return self.running.twin()
         if role in WHOLE_MODELS:
             if self.whole is None or role not in ("model", self.whole.kind):
                 raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")

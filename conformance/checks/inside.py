@@ -1,0 +1,44 @@
+"""Checks of what stands inside a running module, whatever it is written with: one recorded run shows all of them.
+
+The claims are those of the topic "inside"; their slugs begin with the family that they speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from conformance.catalogue import load
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, note, true
+from conformance.protocol import NotProvided
+
+FAMILIES = {"attention": "attention", "norm": "norm", "feed-forward": "feed-forward network", "stream": "stream of blocks"}
+"""The first words of a slug -> what a run must have for the claim to speak of it."""
+
+
+def no_finding(slug: str, family: str) -> Callable[[Any, Draw], Evidence]:
+    """The check that a recorded run breaks a claim nowhere."""
+
+    def run(impl: Any, draw: Draw) -> Evidence:
+        inside = impl.build("module", {}).inside()
+        if family not in inside.seen:
+            raise NotProvided(f"its run shows no {FAMILIES[family]}")
+        found = sorted((f for f in inside.findings if f.claim == slug), key=lambda f: not f.certain)
+        if not found:
+            return true("the recorded run keeps it everywhere", True)
+        first = found[0]
+        if not first.certain:
+            return note(first.sentence, str(first.got))
+        return true("the recorded run keeps it", False, expected=str(first.expected), got=str(first.got)).saying(
+            diagnosis=first.sentence, place=str(first.place or ""), mend=first.mend
+        )
+
+    return run
+
+
+for _claim in load().claims.values():
+    if _claim.topic == "inside":
+        _family = next(name for name in FAMILIES if _claim.slug.startswith(name))
+        check(_claim.slug, roles=("module",))(no_finding(_claim.slug, _family))
