@@ -4,6 +4,7 @@ Names propose and numbers decide: constructors, calls and parameters are read by
 and what they propose is confirmed by running the module against the documents' formulas.
 
     facts       what was found, with its evidence; `Unresolved` when nothing can be guessed
+    names       what names mean: the tables of names.toml
     construct   options by the names of constructor parameters, and config objects
     calls       inputs by the names of forward's parameters; outputs by their shapes
     masks       which mask convention and shapes a module takes, by probing

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,8 @@ class Resolution:
         if "n_heads" in values and self.role != "self_attention":
             values["d_k"] = values["d_model"] // values["n_heads"]
         values["d_k"] = values["d_v"] = values.get("d_k", values.get("d_model"))
+        if "d_ff" in values:
+            values["d_ff"] = ceil(values["d_ff"] / self.conventions.narrowed)
         if "padding_idx" in values:
             values["pad_id"] = values["padding_idx"]
         values["d_out"] = values["d_k"] if self.role == "self_attention" else values.get("d_model")
@@ -263,15 +266,29 @@ class Resolution:
         if self.role == "self_attention" and "d_k" not in known:
             settings["d_k"] = settings["d_model"]
         if "d_ff" in settings:
-            sizes = {n for kernel in p.kernels(self.make(settings)) for n in kernel.tensor.shape}
-            if settings["d_ff"] not in sizes:
-                settings["d_ff"] = max(sizes, default=settings["d_ff"])
+            self._probe_inner_width(settings)
         if "activation" in known and "activation" in settings:
             try:
                 self.make({**settings, "activation": "gelu"})
             except Unresolved:
                 self.constructor.names.pop("activation", None)
         return settings
+
+    def _probe_inner_width(self, settings: dict[str, Any]) -> None:
+        """How wide the feed-forward network comes out: LLaMA's is two thirds of its option, others have none."""
+
+        def widths(d_ff: int) -> set[int]:
+            made = self.make({**settings, "d_ff": d_ff})
+            return {n for kernel in p.kernels(made) for n in kernel.tensor.shape} - {settings["d_model"]}
+
+        grown = widths(96) - widths(48)
+        if grown and min(grown) < 96:
+            narrowed = min(grown) / 96
+            self.conventions = replace(self.conventions, narrowed=narrowed)
+            self.say("d_ff", f"{narrowed:.3g} of the option", f"an option of 96 gives {min(grown)} hidden units")
+        found = widths(settings["d_ff"])
+        if settings["d_ff"] not in found:
+            settings["d_ff"] = max(found, default=settings["d_ff"])
 
     # --- deciding by numbers ----------------------------------------------------------------------
 

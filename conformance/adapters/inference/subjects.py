@@ -28,7 +28,7 @@ class Conventions:
     encoding multiplies its input by (1), or None when it returns the codes alone; rooted: that is sqrt(d_model), at any
     width. heads_axis: rotary input is (B, H, T, d) when 1, (B, T, H, d) when 2; rotation: the name of the
     function, in the class's file, that rotates by the cosines and sines which the module returns, or None when the
-    module rotates.
+    module rotates. narrowed: the share of its option for d_ff that a network is wide.
     """
 
     call: Call
@@ -43,6 +43,7 @@ class Conventions:
     rooted: bool = False
     heads_axis: int = 1
     rotation: str | None = None
+    narrowed: float = 1.0
 
     def with_layout(self, layout: Layout, bare: bool = False, residual: bool = False) -> Conventions:
         return replace(self, layout=layout, bare=bare, residual=residual)

@@ -1,0 +1,119 @@
+"""Correct parts in everyday style: the names that people give to sizes, and norms by other names."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from torch_subjects import correct, merge, split
+
+
+@correct
+class NetworkByAbbreviations(nn.Module):
+    role = "feed_forward"
+
+    def __init__(self, hid_dim, pf_dim, dropout_probability):
+        super().__init__()
+        self.fc_1, self.fc_2 = nn.Linear(hid_dim, pf_dim), nn.Linear(pf_dim, hid_dim)
+        self.drop = nn.Dropout(dropout_probability)
+
+    def forward(self, x):
+        return self.fc_2(self.drop(torch.relu(self.fc_1(x))))
+
+
+@correct
+class NetworkByFactor(nn.Module):
+    """Its hidden width is a multiple of the other."""
+
+    role = "feed_forward"
+
+    def __init__(self, embed_size, forward_expansion):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(embed_size, forward_expansion * embed_size),
+            nn.ReLU(),
+            nn.Linear(forward_expansion * embed_size, embed_size),
+        )
+
+    def forward(self, x):
+        return self.net(x)
+
+
+@correct
+class GatedInTwoThirds(nn.Module):
+    """Takes two thirds of the hidden width that it is asked for, rounded up to a multiple."""
+
+    role = "swiglu"
+
+    def __init__(self, dim: int, hidden_dim: int, multiple_of: int):
+        super().__init__()
+        hidden_dim = int(2 * hidden_dim / 3)
+        hidden_dim = multiple_of * ((hidden_dim + multiple_of - 1) // multiple_of)
+        self.w1, self.w3 = (nn.Linear(dim, hidden_dim, bias=False) for _ in range(2))
+        self.w2 = nn.Linear(hidden_dim, dim, bias=False)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+@correct
+class LayerNormalization(nn.Module):
+    role = "layer_norm"
+
+    def __init__(self, ninp, layer_norm_epsilon=1e-5):
+        super().__init__()
+        self.alpha, self.bias = nn.Parameter(torch.ones(ninp)), nn.Parameter(torch.zeros(ninp))
+        self.eps = layer_norm_epsilon
+
+    def forward(self, x):
+        deviation = (x.var(-1, keepdim=True, unbiased=False) + self.eps).sqrt()
+        return self.alpha * (x - x.mean(-1, keepdim=True)) / deviation + self.bias
+
+
+@correct
+class LayerNorm(nn.Module):
+    """One vector, and a LayerNorm for all that: it has no bias."""
+
+    role = "layer_norm"
+
+    def __init__(self, ndim, eps=1e-5):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(ndim)), eps
+
+    def forward(self, x):
+        return F.layer_norm(x, self.weight.shape, self.weight, None, self.eps)
+
+
+@correct
+class Centred(LayerNorm):
+    """Nothing but what it does says which norm it is."""
+
+
+class Projections(nn.Module):
+    def __init__(self, nhid, nhead, src_seq_len):
+        super().__init__()
+        self.heads, self.limit = nhead, src_seq_len
+        self.q, self.k, self.v, self.o = (nn.Linear(nhid, nhid) for _ in range(4))
+
+    def forward(self, x, mask=None):
+        q, k, v = (split(f(x), self.heads) for f in (self.q, self.k, self.v))
+        return self.o(merge(F.scaled_dot_product_attention(q, k, v, mask)))
+
+
+@correct
+class NormalizedLayer(nn.Module):
+    """Its norms are called normalisations, its sizes by abbreviations."""
+
+    role = "encoder_layer"
+
+    def __init__(self, ninp, nhead, feed_forward_hidden, dropout_probability, src_pad_idx):
+        super().__init__()
+        self.attention = Projections(ninp, nhead, 16)
+        self.norm1, self.norm2 = LayerNormalization(ninp), LayerNormalization(ninp)
+        self.network = NetworkByAbbreviations(ninp, feed_forward_hidden, dropout_probability)
+        self.dropout = nn.Dropout(dropout_probability)
+
+    def forward(self, x, mask=None):
+        x = self.norm1(x + self.dropout(self.attention(x, mask)))
+        return self.norm2(x + self.dropout(self.network(x)))
