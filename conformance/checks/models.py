@@ -8,14 +8,13 @@ import numpy as np
 
 from conformance.check import check
 from conformance.checks.positions import pairings
-from conformance.checks.subjects import loaded, offered
+from conformance.checks.subjects import POISON, loaded, offered
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.protocol import ROLES, Array, Arrays, NotProvided, Subject
 from conformance.reference.models import DecoderLM, EncoderDecoder
 from conformance.reference.positions import sinusoid
 
-HUGE = 1e4
 """What stands in the row of the pad where padding must be hidden."""
 
 
@@ -158,7 +157,7 @@ def source_padding(impl: Any, draw: Draw) -> Evidence:
     holed[0, 0] = pad
     unpadded, holed_out = subject(src=src, tgt=tgt)["out"], subject(src=holed, tgt=tgt)["out"]
     table = p["src_embedding.weight"].copy()
-    table[pad] = HUGE
+    table[pad] = POISON
     subject.load({**p, "src_embedding.weight": table})
     bound = model_bound(subject, config, unpadded)
     return all_of(
@@ -175,7 +174,7 @@ def target_padding(impl: Any, draw: Draw) -> Evidence:
     tgt = np.concatenate([tgt[:, :1], np.full((len(tgt), 1), config["pad_id"]), tgt[:, 1:]], axis=1)
     expected = subject(src=src, tgt=tgt)["out"]
     table = p["tgt_embedding.weight"].copy()
-    table[config["pad_id"]] = HUGE
+    table[config["pad_id"]] = POISON
     subject.load({**p, "tgt_embedding.weight": table})
     real = tgt != config["pad_id"]
     got = subject(src=src, tgt=tgt)["out"]

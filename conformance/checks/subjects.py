@@ -15,6 +15,10 @@ from conformance.protocol import ROLES, Array, Arrays, NotProvided, Subject
 DIFFERENCES = 1e-6
 """Absolute error allowed to gradients of size about one: the numpy reference takes them by central differences."""
 
+POISON = 100.0
+"""What hidden positions hold. A leak of one part in ten million still shows, and the scores of hidden keys stay below
+10000: what a mask of zeros and -10000 hides, as BERT's does, is hidden."""
+
 
 def loaded(impl: Any, draw: Draw, role: str, **config: Any) -> tuple[Any, Arrays]:
     """A subject of `role` with random parameters, and those parameters.

@@ -95,6 +95,13 @@ def test_a_mask_that_contradicts_what_its_file_makes_is_doubtful(cls):
     assert ("but what subsequent_mask of its file makes marks the others" in fact.evidence) == fact.doubtful
 
 
+def test_a_mask_that_hides_what_it_should_show_is_called_turned_around():
+    implementation = TorchModuleImplementation(WRONG["TenThousandBelowTurnedAround"])
+    (fact,) = [fact for fact in implementation.inference if fact.subject == "mask attention_mask"]
+    assert fact.doubtful
+    assert fact.evidence.startswith("turned around")
+
+
 def test_a_positional_encoding_is_used_as_the_attention_of_its_file():
     """Codes along axis 0 fit (T, B, d); but the attention in this file takes (B, T, d)."""
     here = type("Encoding", (SequenceFirstPositions,), {"__module__": CORRECT["SeparateProjections"].__module__})

@@ -476,9 +476,7 @@ class Resolution:
     def _channels(self, probe: Probe, parameters: Sequence[str], keys: tuple[str, ...]) -> tuple[Channel, ...]:
         found = tuple(probes.channels(probe, list(parameters), self.settings.get("n_heads", 1), keys))
         for channel in found:
-            hides = (
-                "a hidden key changes nothing" if channel.leak < 1e-3 else f"a hidden key leaks ({channel.leak:.2g})"
-            )
+            hides = channel.hides()
             means = f"{channel.encoding}; {', '.join(channel.shapes)}"
             opposite = opposite_in(vars(sys.modules[self.cls.__module__]), channel.encoding)
             if opposite:

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torch_subjects import correct, merge, split
+from torch_subjects import correct, merge, split, wrong
+from torch_subjects.attention import FusedPerHead
 
 
 @correct
@@ -117,3 +118,28 @@ class NormalizedLayer(nn.Module):
     def forward(self, x, mask=None):
         x = self.norm1(x + self.dropout(self.attention(x, mask)))
         return self.norm2(x + self.dropout(self.network(x)))
+
+
+@correct
+class TenThousandBelow(FusedPerHead):
+    """Hidden keys lose 10000 of their score, as BERT's do."""
+
+    def forward(self, hidden_states, attention_mask=None):
+        q, k, v = self.query_key_value(hidden_states).unflatten(-1, (self.heads, -1)).transpose(1, 2).chunk(3, -1)
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        if attention_mask is not None:
+            scores = scores + self.added(attention_mask)[:, None, None, :]
+        return self.dense(merge(scores.softmax(-1) @ v))
+
+    def added(self, mask):
+        return (1.0 - mask) * -10000.0
+
+
+@wrong
+class TenThousandBelowTurnedAround(TenThousandBelow):
+    """The mask lowers the scores of the words, not those of the padding."""
+
+    breaks = ("padding-does-not-change-real-words",)
+
+    def added(self, mask):
+        return mask * -10000.0

@@ -1,0 +1,53 @@
+"""Correct code that is not as the documents' code is: no check blames it for what is a matter of choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import conformance.checks  # noqa: F401 (registers them)
+from conformance.adapters.reference import REFERENCE, ReferenceImplementation
+from conformance.catalogue import load
+from conformance.check import CHECKS
+from conformance.runner import run_check
+from conformance.verdict import Verdict
+
+
+def verdict(claim: str, subject: type[Any]) -> Verdict:
+    """The verdict on the reference with one of its subjects replaced."""
+    return run_check(CHECKS[claim], ReferenceImplementation({subject.role: subject}), "quick").verdict
+
+
+class SlowCodes(REFERENCE["sinusoidal_positions"]):  # type: ignore[misc]
+    """Neighbouring codes differ by 0.07 at most."""
+
+    def __call__(self, *, x: np.ndarray) -> dict[str, np.ndarray]:
+        angles = 0.07 * np.arange(x.shape[1])[:, None] / 2.0 ** np.arange(x.shape[2] // 2)
+        return {"out": x + np.concatenate([np.sin(angles), np.cos(angles)], -1)}
+
+
+@pytest.mark.parametrize("claim", ["positions-run-along-the-sequence", "sinusoid-positions-are-distinct"])
+def test_codes_may_turn_slowly(claim: str) -> None:
+    assert verdict(claim, SlowCodes) is Verdict.PASS
+    assert verdict("sinusoid-formula", SlowCodes) is Verdict.FAIL
+
+
+CONVENTIONS = [
+    "decoder-lm-has-no-bias-and-no-cross-attention",
+    "head-shares-the-embedding",
+    "source-and-target-embed-separately",
+    "embeddings-are-scaled-by-sqrt-d-model",
+    "vectors-keep-their-default-start",
+    "linear-weights-start-normal-0-02",
+    "matrices-start-xavier-uniform",
+    "pad-row-starts-at-zero",
+    "fresh-attention-is-nearly-uniform",
+    "a-key-head-serves-its-group-only",
+]
+
+
+@pytest.mark.parametrize("slug", CONVENTIONS)
+def test_initialisation_and_design_are_conventions(slug: str) -> None:
+    assert load().claims[slug].verdict == "convention"
