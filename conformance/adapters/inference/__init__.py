@@ -14,5 +14,6 @@ and what they propose is confirmed by running the module against the documents' 
     subjects    the role's subject around the module
     parts       the components of a whole model, constructed through it
     positions, models   what is found out about those
+    fit         the layout by numbers; known mistakes where none fits
     resolve     the whole inference of one class
 """

@@ -160,7 +160,15 @@ def _needs(unknown: list[str]) -> str:
 
 
 def _parameters(cls: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(cls).parameters.values())
+    """Its parameters; where it hands any keywords on to its base class, that one's too."""
+    parameters = dict(inspect.signature(cls).parameters)
+    for base in cls.__mro__[1:] if isinstance(cls, type) else ():
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            break
+        if base is not nn.Module and "__init__" in vars(base):
+            of_base = {name: p for name, p in inspect.signature(base).parameters.items() if name not in parameters}
+            parameters = {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD} | of_base
+    return list(parameters.values())
 
 
 def _supplied(values: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torch import nn
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
 from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
 from conformance.adapters.torch_subject import to_array
 from conformance.reference.positions import sinusoid
@@ -44,7 +45,7 @@ def resolve_positions(found: Resolution, module: nn.Module) -> None:
         if along[1] == 0.0 < along[0]:
             _sequence_first(found)
     if found.role == "learned_positions":
-        found.fit(p.table_layouts(module, found.settings), {"x": to_array(noise(B, TQ, d))})
+        fit(found, p.table_layouts(module, found.settings), {"x": to_array(noise(B, TQ, d))})
         return
     codes = found.subject(found.settings, found.conventions)(x=np.zeros((1, TQ, d)))["out"][0]
     errors = {

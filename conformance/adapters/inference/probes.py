@@ -50,10 +50,12 @@ def difference(
     mask: np.ndarray | None = None,
     scale: float = 1.0,
     formula: type[ReferenceSubject] | None = None,
+    got: np.ndarray | None = None,
 ) -> float:
     """How far a subject is from the role's formula with the same parameters; infinite when it does not run.
 
     scale: the formula's scores are multiplied by it (through its query projection). formula: another one, of a mutant.
+    got: what the subject gives for these inputs, if it is known.
     """
     masked = inputs if mask is None else {**inputs, "mask": mask}
     try:
@@ -61,7 +63,8 @@ def difference(
         reference.attributes = {**reference.attributes, **subject.attributes}
         weights = subject.weights()
         reference.load({k: v * scale if "q_proj" in k else v for k, v in weights.items()} if scale != 1.0 else weights)
-        got, expected = subject(**masked)["out"], reference(**masked)["out"]
+        got = subject(**masked)["out"] if got is None else got
+        expected = reference(**masked)["out"]
     except Exception:
         return float("inf")
     if got.shape != expected.shape:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from math import ceil
 from typing import Any
 
@@ -20,11 +19,12 @@ from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
+from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.masks import Channel, opposite_in
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
-from conformance.adapters.inference.probes import FITS, NORM_EPS, SIZES, TQ, B, Probe, noise
+from conformance.adapters.inference.probes import SIZES, TQ, B, Probe, noise
 from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
 from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
@@ -63,24 +63,6 @@ MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "cached_decoder_lm": CachedLanguageModel,
     "encoder_decoder": EncoderDecoder,
 }
-
-_ACTIVATIONS = {"activation": ("relu", "gelu", "gelu_tanh", "silu")}
-VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "feed_forward": _ACTIVATIONS,
-    "encoder_layer": _ACTIVATIONS,
-    "decoder_layer": _ACTIVATIONS,
-    "layer_norm": {"eps": NORM_EPS},
-    "rms_norm": {"eps": (1e-6, 1e-5, 1e-8, 1e-12)},
-    "rope": {"pairing": ("interleaved", "half")},
-    "decoder_lm": {"rope": ("interleaved", "half", None)},
-    "cached_decoder_lm": {"rope": ("interleaved", "half", None)},
-    "encoder_decoder": {"pad_id": (0, 1)},
-}
-"""Options that a class may have fixed: the values that are tried."""
-
-
-Trial = tuple[str, p.Layout, dict[str, bool], dict[str, Any]]
-"""A label, a layout, what is taken out of the module, and the values of variants."""
 
 
 class Resolution:
@@ -292,88 +274,6 @@ class Resolution:
 
     # --- deciding by numbers ----------------------------------------------------------------------
 
-    def fit(
-        self,
-        layouts: Iterable[tuple[str, p.Layout]],
-        inputs: Arrays,
-        mask: Array | None = None,
-        has_norm: bool = False,
-    ) -> bool:
-        """Adopt the first layout with which the module equals the role's formula; else the first one, and say so."""
-        variants = {k: v for k, v in VARIANTS.get(self.role, {}).items() if k not in self.fixed}
-        inside: dict[str, dict[str, bool]] = {"": {}}
-        if has_norm:
-            inside[", its norm taken out"] = {"bare": True}
-            inside[", its residual and norm taken out"] = {"bare": True, "residual": True}
-        trials = [
-            (label + said, layout, without, chosen)
-            for (label, layout), (said, without) in product(layouts, inside.items())
-            for chosen in (dict(zip(variants, values, strict=True)) for values in product(*variants.values()))
-        ]
-        if not trials:
-            names = sorted({name.rsplit(".", 1)[0] for name in ROLES[self.role].params(self.settings)})
-            raise Unresolved(
-                f"the parameters of {self.cls.__name__} cannot be told apart by name and shape: write a subclass that "
-                f"names its layers {', '.join(names)}, or a class with build(role, config)"
-            )
-        errors = []
-        for trial in trials:
-            errors.append(self._error(trial, inputs, mask))
-            if errors[-1] < FITS:
-                break
-        self.runs = bool(np.isfinite(min(errors))) or self._gives_nan(trials[0], inputs, mask)
-        best = int(np.argmin(errors))
-        self.fits = fits = errors[best] < FITS
-        if not fits:
-            best = min((i for i, trial in enumerate(trials) if trial[1] is trials[0][1]), key=lambda i: errors[i])
-        label, layout, without, chosen = trials[best]
-        self.conventions = self.conventions.with_layout(layout, **without)
-        found = f"equals the formula to {errors[best]:.0e} with random parameters"
-        evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
-        self.say("layout", label, evidence, doubtful=not fits)
-        if not fits:
-            self._report_mistakes(inputs, mask)
-        if not fits:  # no variant is excused: the claims about each of them apply, and fail
-            for option in variants:
-                self.fixed.pop(option, None)
-            if not self.fixed.get("norm_first"):  # growth proves pre-norm; its absence proves nothing here
-                self.fixed.pop("norm_first", None)
-            return False
-        for option, value in chosen.items():
-            if option not in ROLES[self.role].config:
-                self.attributes[option] = value
-            elif option not in self.constructor.known or self.constructor.config_parameter is not None:
-                self.fixed[option] = value
-            else:
-                continue
-            self.say(option, value, evidence)
-        return True
-
-    def _error(self, trial: Trial, inputs: Arrays, mask: Array | None) -> float:
-        _, layout, without, chosen = trial
-        settings = {**self.settings, **{k: v for k, v in chosen.items() if k in self.settings}}
-        if "bias" in settings:
-            whole = ROLES[self.role].params({**settings, "bias": True})
-            settings["bias"] = all(name in layout for name in whole)
-        conventions = self.conventions.with_layout(layout, **without)
-        try:
-            subject = self.subject(settings, conventions, chosen, random=True)
-        except NotProvided:
-            return float("inf")
-        return probes.difference(subject, inputs, settings, mask)
-
-    def _gives_nan(self, trial: Trial, inputs: Arrays, mask: Array | None) -> bool:
-        """Whether it runs, and what comes out is no number."""
-        try:
-            subject = self.subject(self.settings, self.conventions.with_layout(trial[1], **trial[2]), random=True)
-            out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
-        except Exception:
-            return False
-        if np.isfinite(out).all():
-            return False
-        self.say("output", "NaN", "of random inputs, no key hidden", doubtful=True)
-        return True
-
     def probe_eps(self, module: nn.Module) -> None:
         """The eps of the norms inside, where they have one in common."""
         eps = {probes.eps_of(norm, SIZES["d_model"]) for _, norm in norms_in(module)} - {None}
@@ -392,9 +292,7 @@ class Resolution:
         mask = causal_mask(TQ)[None, None] if causal else None
         has_norm = any(is_norm(child) for child in module.modules())
         layouts = list(p.attention_layouts(module, self.settings, output=self.role != "self_attention"))
-        fits = self.fit(layouts, inputs, mask, has_norm)
-        if not fits:
-            self._report_scale(inputs, mask)
+        fit(self, layouts, inputs, mask, has_norm)
         self._probe_dropout(inputs, mask)
         if self.conventions.bare:
             _without_norms(module)
@@ -424,37 +322,6 @@ class Resolution:
         key = tensors.get("key", tensors.get("memory", tensors["query"]))
         given = {"query": tensors["query"], "key": key, "value": tensors.get("value", key)}
         return {name: to_array(tensor) for name, tensor in given.items()}
-
-    def _report_scale(self, inputs: Arrays, mask: Array | None) -> None:
-        """Say so when the module would equal the formula with another scale of the scores."""
-        settings = {**self.settings, "bias": all(n in self.conventions.layout for n in self._all_names())}
-        try:
-            subject = self.subject(settings, self.conventions, random=True)
-        except NotProvided:
-            return
-        d_head = self.settings.get("d_k", self.settings["d_model"] // self.settings.get("n_heads", 1))
-        for scale, name in (
-            (1.0, "none"),
-            (self.settings["d_model"] ** -0.5, "1/sqrt(d_model)"),
-            (1 / d_head, "1/d_k"),
-        ):
-            if probes.difference(subject, inputs, settings, mask, scale * d_head**0.5) < FITS:
-                self.say("scale of the scores", name, "equals the formula with this scale", doubtful=True)
-
-    def _report_mistakes(self, inputs: Arrays, mask: Array | None) -> None:
-        """Say so when the module computes what a mutant of the role does: its docstring is the mistake."""
-        from conformance.mutants import MUTANTS  # only where something is wrong
-
-        settings = {**self.settings, **self._bias()}
-        try:
-            subject = self.subject(settings, self.conventions, random=True)
-        except NotProvided:
-            return
-        for mutant in MUTANTS.values():
-            if mutant.role == self.role:
-                error = probes.difference(subject, inputs, settings, mask, formula=mutant.cls)
-                if error < FITS:
-                    self.say("looks like", mutant.defect, f"equals this mistake to {error:.0e}", doubtful=True)
 
     def _probe_causal(self, probe: Probe) -> bool:
         """Whether it hides the future by itself; one that sees the next position only is meant to.
@@ -508,10 +375,11 @@ class Resolution:
         return {"bias": all(name in self.conventions.layout for name in self._all_names())}
 
     def _resolve_cached(self, module: nn.Module) -> None:
-        """Checked one token at a time, where no mask is needed."""
+        """Checked one token at a time, where no mask is needed; a mistake must show with a prompt as well."""
         self._resolve_inputs(module)
-        inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
-        self.fit(p.attention_layouts(module, self.settings), inputs)
+        steps = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
+        prompted = {**steps, "chunks": (TQ - 2, 1, 1)}
+        fit(self, p.attention_layouts(module, self.settings), steps, also=[prompted])
 
     # --- networks and norms -----------------------------------------------------------------------
 
@@ -524,7 +392,7 @@ class Resolution:
         }
         inside = any(is_norm(child) for child in module.modules() if child is not module)
         inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])) * (0.01 if self.role.endswith("norm") else 1.0)}
-        self.fit(layouts[self.role], inputs, has_norm=inside)
+        fit(self, layouts[self.role], inputs, has_norm=inside)
         self._probe_dropout(inputs)
 
     def _probe_dropout(self, inputs: Arrays, mask: Array | None = None) -> None:
@@ -539,7 +407,7 @@ class Resolution:
             self.say("dropout", "on the output", "in training, numbers of the output are dropped")
 
     def _resolve_embedding(self, module: nn.Module) -> None:
-        self.fit([("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
+        fit(self, [("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
 
     # --- layers -----------------------------------------------------------------------------------
 
@@ -560,7 +428,10 @@ class Resolution:
             inputs["memory"] = to_array(probe.inputs()["memory"])
         causal = self._probe_causal(probe)
         self.probe_eps(module)
-        self.fit(layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
+        fit(self, layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
+        if not self.fits and not self.fixed.get("norm_first") and not self._gives_normalised():
+            self.fixed.pop("norm_first", None)  # neither place is proven: both formulas apply, and fail
+
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
         if not decoder:
             cross = []
@@ -571,6 +442,13 @@ class Resolution:
         self.conventions = replace(self.conventions, channels=found)
         if cross:
             self.conventions = replace(self.conventions, memory_channels=self._channels(probe, cross, ("memory",)))
+
+    def _gives_normalised(self) -> bool:
+        """Whether what a fresh layer gives has mean 0 and variance 1, as after a norm of its own."""
+        fresh = self._probe(self.make(self.settings))
+        out = fresh.run(fresh.inputs())
+        spread = (out.var(-1, unbiased=False) - 1.0).abs().max()
+        return bool(out.mean(-1).abs().max() < 1e-3 and spread < 1e-2)
 
 
 def _scaled(probe: Probe, factor: float) -> dict[str, torch.Tensor]:
