@@ -272,19 +272,23 @@ def vector_start(impl: Any, draw: Draw) -> Evidence:
 
 @check("model-drops-in-training-only", roles=("encoder_decoder",), examples=1)
 def model_dropout(impl: Any, draw: Draw) -> Evidence:
-    """In training two passes differ; evaluation is the formula, before and after."""
-    subject, p, config = build_seq2seq(impl, draw, dropout=0.4)
+    """In training two passes differ; in evaluation all passes give the same, before and after training."""
+    subject, _, config = build_seq2seq(impl, draw, dropout=0.4)
     src, tgt = pair(draw, config)
-    expected = EncoderDecoder(config["n_heads"], pad_id=config["pad_id"]).logits(p, src, tgt)
-    before = subject(src=src, tgt=tgt)["out"]
+
+    def passes() -> list[Array]:
+        return [subject(src=src, tgt=tgt)["out"] for _ in range(2)]
+
+    before = passes()
     subject.train(True)
-    first, second = (subject(src=src, tgt=tgt)["out"] for _ in range(2))
+    first, second = passes()
     subject.train(False)
-    bound = model_bound(subject, config, expected)
+    after = passes()
+    bound = model_bound(subject, config, before[0])
     return all_of(
-        close("logits in evaluation", before, expected, bound),
+        close("logits in evaluation", before[1], before[0], bound),
         true("two passes in training differ", np.abs(first - second).max() > 1e-3),
-        close("logits in evaluation again", subject(src=src, tgt=tgt)["out"], expected, bound),
+        close("logits in evaluation again", np.stack(after), np.stack([before[0]] * 2), bound),
     )
 
 

@@ -34,6 +34,18 @@ def test_codes_may_turn_slowly(claim: str) -> None:
     assert verdict("sinusoid-formula", SlowCodes) is Verdict.FAIL
 
 
+class Louder(REFERENCE["encoder_decoder"]):  # type: ignore[misc]
+    """Another model: its logits are twice as large."""
+
+    def __call__(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        return {"out": 2.0 * super().__call__(**inputs)["out"]}
+
+
+def test_a_model_of_another_formula_still_drops_in_training_only() -> None:
+    assert verdict("model-drops-in-training-only", Louder) is Verdict.PASS
+    assert verdict("encoder-decoder-formula", Louder) is Verdict.FAIL
+
+
 CONVENTIONS = [
     "decoder-lm-has-no-bias-and-no-cross-attention",
     "head-shares-the-embedding",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.inference.names import ALWAYS, CONFIGS, KEPT, OPTIONS, SUPPLIED, assigned, meanings
+from conformance.adapters.inference.names import ALWAYS, CONFIGS, KEPT, OPTIONS, SUPPLIED, assigned, meanings, words_of
 
 
 class Constructor:
@@ -36,6 +37,7 @@ class Constructor:
         self.config_parameter: str | None = None
         self.config_constructor: Constructor | None = None
         self.read: set[str] = set()
+        self.lists: set[str] = set()
         unknown: list[str] = []
         parameters = [p for p in _parameters(cls) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         required = [p for p in parameters if p.default is p.empty]
@@ -46,6 +48,10 @@ class Constructor:
                 inspect.isclass(parameter.default) or isinstance(parameter.default, nn.Module)
             ):
                 continue  # it takes a module, not a name: its default is kept
+            if "shape" in words_of(parameter.name) or re.match(
+                r"(typing\.)?(list|tuple)", f"{parameter.annotation}", re.I
+            ):
+                self.lists.add(parameter.name)
             if option is not None:
                 self.names.setdefault(option, []).append(parameter.name)
                 if parameter.default is parameter.empty:
@@ -109,7 +115,9 @@ class Constructor:
         return own | (self.config_constructor.known if self.config_constructor else self.read or set(OPTIONS))
 
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: values[option] for option, names in self.names.items() if option in values for name in names}
+        """Values by the names of parameters; a shape, and what is annotated as a list, is a list of one size."""
+        given = {name: values[option] for option, names in self.names.items() if option in values for name in names}
+        return {name: [value] if name in self.lists else value for name, value in given.items()}
 
     def make(self, values: Mapping[str, Any]) -> Any:
         """The object, from option values; whatever has no parameter is left out.

@@ -42,8 +42,9 @@ from conformance.adapters.inference.subjects import (
     TransformerLayer,
 )
 from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
-from conformance.protocol import ROLES, Array, Arrays, NotProvided
+from conformance.protocol import ROLES, Array, Arrays, NotProvided, Refused
 from conformance.reference.attention import causal_mask
+from conformance.runner import innermost_line
 
 MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "multi_head_attention": Attention,
@@ -71,8 +72,9 @@ class Resolution:
     Raises Unresolved, with what to write, when nothing can be guessed.
 
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
-    class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides. runs: whether
-    it could be run in its role at all; fits: whether it equals the role's formula.
+    class has decided (activation, norm_first, eps, pairing); `why`: in words, where that is not plain. attributes: what
+    subjects report besides. runs: whether it could be run in its role at all; fits: whether it equals the role's
+    formula.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Resolution:
         self.facts: list[Fact] = []
         self.fixed: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
+        self.why: dict[str, str] = {}
         self.runs = self.fits = True
         self.role = role or ""
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else ""))
@@ -124,7 +127,7 @@ class Resolution:
             return
         module = self.make(self.settings)
         if "dropout" in self.settings and self.constructor.is_shared and not _may_drop(module):
-            self.fixed["dropout"] = 0.0
+            self.fixed["dropout"], self.why["dropout"] = 0.0, "has nothing that drops"
             self.say("dropout", "none", "the option is another part's: nothing in it drops")
         probes.randomise(module)
         resolvers: dict[type[ModuleSubject], Callable[[nn.Module], None]] = {
@@ -181,9 +184,10 @@ class Resolution:
             if v is not None and (k not in self.fixed or self.constructor.config_parameter)
         }
         module: nn.Module = self.constructor.make(keep)
-        for child in module.modules():
-            if isinstance(child, nn.Dropout):  # a model may leave a part at its own default
-                child.p = values["dropout"]
+        if "dropout" not in self.constructor.known or isinstance(self.constructor, PartOf):
+            for child in module.modules():
+                if isinstance(child, nn.Dropout):  # the model may leave a part at its own default
+                    child.p = values["dropout"]
         return module.eval()
 
     def build(self, config: Mapping[str, Any]) -> TorchSubject:
@@ -191,7 +195,8 @@ class Resolution:
         settings = ROLES[self.role].settings(config)
         for option, value in self.fixed.items():
             if settings.get(option, value) != value:
-                raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
+                why = self.why.get(option, f"has {option} {value!r}, and no option for {settings[option]!r}")
+                raise NotProvided(f"{self.cls.__name__} {why}")
         if "d_k" in self.constructor.known and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
         for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
@@ -200,12 +205,13 @@ class Resolution:
                 raise NotProvided(f"{self.cls.__name__}'s constructor has no option for {option}")
         try:
             subject = self.subject(settings, self.conventions)
-        except Unresolved as error:
-            if isinstance(self.constructor, PartOf):  # other parts of the model refuse these sizes
+        except (Unresolved, ValueError, AssertionError) as error:
+            if isinstance(self.constructor, PartOf) and isinstance(error, Unresolved):  # perhaps it is another part
                 raise NotProvided(
                     f"{self.constructor.whole.cls.__name__} cannot be built in this size: {error}"
                 ) from error
-            raise
+            said = str(error) or f"{type(error).__name__} at {innermost_line(error)}"
+            raise Refused(f"{self.cls.__name__} refuses these sizes: {said}") from error
         if self.role == "sinusoidal_positions" and "max_len" not in self.constructor.known:
             try:
                 subject(x=np.zeros((1, settings["max_len"], settings["d_model"])))
@@ -403,7 +409,7 @@ class Resolution:
         subject.train()
         out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
         if (np.abs(out) < 1e-6).mean() > 0.2:
-            self.fixed["dropout"] = 0.0
+            self.fixed["dropout"], self.why["dropout"] = 0.0, "drops its output, where the role drops inside"
             self.say("dropout", "on the output", "in training, numbers of the output are dropped")
 
     def _resolve_embedding(self, module: nn.Module) -> None:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from torch_subjects import correct, merge, split, wrong
-from torch_subjects.attention import FusedPerHead
+from torch_subjects.attention import FusedPerHead, SeparateProjections
 
 
 @correct
@@ -143,3 +143,39 @@ class TenThousandBelowTurnedAround(TenThousandBelow):
 
     def added(self, mask):
         return mask * -10000.0
+
+
+@correct
+class NormOfAShape(nn.Module):
+    """Takes the sizes of the axes that it normalises."""
+
+    role = "layer_norm"
+
+    def __init__(self, parameters_shape, eps=1e-5):
+        super().__init__()
+        self.axes, self.eps = [-1 - i for i in range(len(parameters_shape))], eps
+        self.gamma = nn.Parameter(torch.ones(parameters_shape))
+        self.beta = nn.Parameter(torch.zeros(parameters_shape))
+
+    def forward(self, inputs):
+        centred = inputs - inputs.mean(self.axes, keepdim=True)
+        return self.gamma * centred / ((centred**2).mean(self.axes, keepdim=True) + self.eps).sqrt() + self.beta
+
+
+@correct
+class MultiplesOfEight(SeparateProjections):
+    """Refuses other widths by an assertion without words."""
+
+    def __init__(self, d_model, num_heads, dropout=0.1):
+        assert d_model % 8 == 0
+        super().__init__(d_model, num_heads, dropout)
+
+
+@wrong
+class DropsATenth(SeparateProjections):
+    """Drops a tenth of its weights, whatever it is told."""
+
+    breaks = ("multi-head-dropout-thins-the-weights",)
+
+    def __init__(self, d_model, num_heads, dropout=0.1):
+        super().__init__(d_model, num_heads, 0.1)
