@@ -12,6 +12,7 @@ import torch_subjects.families  # noqa: E402, F401
 from torch import nn  # noqa: E402
 from torch_subjects import CORRECT, WRONG, split  # noqa: E402
 
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.inference.resolve import Resolution  # noqa: E402
 
 
@@ -154,3 +155,24 @@ def test_a_post_norm_layer_that_equals_no_formula_stays_a_post_norm_layer() -> N
     found = Resolution(OtherActivation)
     assert not found.fits
     assert found.fixed["norm_first"] is False
+
+
+class NeedsAnEvenLength(CORRECT["SeparateProjections"]):  # type: ignore[misc]
+    def forward(self, query, key, value, mask=None):
+        assert key.shape[1] % 8 == 0, "lengths are multiples of 8"
+        return super().forward(query, key, value, mask)
+
+
+def test_what_cannot_be_run_in_its_role_is_unresolved_and_no_error_of_every_claim() -> None:
+    with pytest.raises(Unresolved, match="lengths are multiples of 8"):
+        Resolution(NeedsAnEvenLength)
+
+
+class TurnsPairsOfWords(nn.Module):
+    def forward(self, x):
+        raise ValueError("5 dimensions expected")
+
+
+def test_a_rotation_that_takes_no_known_layout_says_why() -> None:
+    with pytest.raises(Unresolved, match="5 dimensions expected"):
+        Resolution(TurnsPairsOfWords, "rope")

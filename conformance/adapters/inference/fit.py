@@ -13,12 +13,13 @@ from torch.nn import functional as F
 
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
-from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.inference.facts import CannotRun, Unresolved
 from conformance.adapters.inference.probes import FITS, NORM_EPS
-from conformance.adapters.inference.roles import norms_in
+from conformance.adapters.inference.roles import MODELS, norms_in
 from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
+from conformance.runner import innermost_line
 
 if TYPE_CHECKING:
     from conformance.adapters.inference.resolve import Resolution
@@ -74,6 +75,12 @@ def fit(
         if errors[-1] < FITS:
             break
     found.runs = bool(np.isfinite(min(errors))) or _gives_nan(found, trials[0], inputs, mask)
+    refusal = "" if found.runs or found.role in MODELS else _refusal(found, trials[0], inputs, mask)
+    if refusal:
+        raise CannotRun(
+            f"{found.cls.__name__} cannot be run as {found.role}: {refusal}; name its role as "
+            f"file.py:{found.cls.__name__}@role, or write a class with build(role, config)"
+        )
     best = int(np.argmin(errors))
     found.fits = errors[best] < FITS
     if not found.fits:
@@ -207,6 +214,20 @@ def _misfits(found: Resolution, trial: Trial) -> str:
     wanted = ROLES[found.role].params(_settings_of(found, trial))
     misfits = subject.misfits if isinstance(subject, ModuleSubject) else {}
     return ", ".join(f"{name} has {size} numbers of {prod(wanted[name])}" for name, size in misfits.items())
+
+
+def _refusal(found: Resolution, trial: Trial, inputs: Arrays, mask: Array | None) -> str:
+    """What it raises in its role; empty where it runs, or where numbers are missing."""
+    subject = _subject_of(found, trial)
+    if subject is None or (isinstance(subject, ModuleSubject) and subject.misfits):
+        return ""
+    try:
+        subject(**inputs, **({} if mask is None else {"mask": mask}))
+    except Exception as error:
+        return (
+            f"{type(error).__name__}: {error}" if str(error) else f"{type(error).__name__} at {innermost_line(error)}"
+        )
+    return ""
 
 
 def _gives_nan(found: Resolution, trial: Trial, inputs: Arrays, mask: Array | None) -> bool:

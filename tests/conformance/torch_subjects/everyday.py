@@ -179,3 +179,40 @@ class DropsATenth(SeparateProjections):
 
     def __init__(self, d_model, num_heads, dropout=0.1):
         super().__init__(d_model, num_heads, 0.1)
+
+
+@correct
+class RotaryWordsFirst(nn.Module):
+    """(B, T, H, d), pairs (0, 1), (2, 3), ...; refuses more words than its table has."""
+
+    role = "rope"
+
+    def __init__(self, dim, max_seq_len=128, base=10000.0):
+        super().__init__()
+        angles = torch.outer(torch.arange(max_seq_len), base ** -(torch.arange(0, dim, 2) / dim))
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
+
+    def forward(self, x):
+        b, t, heads, d = x.shape
+        assert t <= len(self.turns)
+        pairs = torch.view_as_complex(x.reshape(b, t, heads, d // 2, 2))
+        return torch.view_as_real(pairs * self.turns[:t, None]).flatten(3)
+
+
+@correct
+class RotaryWithoutHeads(RotaryWordsFirst):
+    """(B, T, d): one head at a time."""
+
+    def forward(self, x):
+        b, t, d = x.shape
+        return super().forward(x.reshape(b, t, 1, d)).reshape(b, t, d)
+
+
+@wrong
+class RotaryWordsFirstTooFast(RotaryWordsFirst):
+    """Turns by half the exponent."""
+
+    breaks = ("rope-rotates-pairs-by-position-times-frequency",)
+
+    def __init__(self, dim, max_seq_len=128, base=10000.0):
+        super().__init__(dim, max_seq_len, base**0.5)
