@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.subjects import of_those_provided
 from conformance.differences import ERROR
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
@@ -167,13 +169,17 @@ def matrix_product(impl: Any, draw: Draw) -> Evidence:
     x, w = draw.normal("X", (rows, n_in)), draw.normal("W", (n_in, n_out))
     delta = draw.normal("delta", (rows, n_out))
     program = (step("Y", "matmul", "X", "W"),)
-    parts = [gradients_agree(impl, program, {"X": x, "W": w}, delta, {"X": delta @ w.T, "W": x.T @ delta})]
     batch = draw.choice("batch", (((2, 3), (3,)), ((2,), ()), ((2, 1), (3,))), ((2, 3), (3,)))
     matrices = ((*batch[0], rows, n_in), (*batch[1], n_in, n_out))
-    for left, right in (matrices, ((n_in,), (2, n_in, n_out)), ((2, rows, n_in), (n_in,))):
+
+    def product(left: tuple[int, ...], right: tuple[int, ...]) -> Evidence:
         inputs = {"X": draw.normal("left", left), "W": draw.normal("right", right)}
-        parts.append(gradients_agree(impl, program, inputs, draw.normal("g", evaluate(program, inputs).shape)))
-    return all_of(*parts)
+        return gradients_agree(impl, program, inputs, draw.normal("g", evaluate(program, inputs).shape))
+
+    single = partial(gradients_agree, impl, program, {"X": x, "W": w}, delta, {"X": delta @ w.T, "W": x.T @ delta})
+    shapes = (matrices, ((n_in,), (2, n_in, n_out)), ((2, rows, n_in), (n_in,)))
+    many = ((f"{left} @ {right}", partial(product, left, right)) for left, right in shapes)
+    return of_those_provided(draw, [("a product of two matrices", single), *many])
 
 
 @check("an-activation-derivative-enters-delta-once", roles=("autograd",), needs=("autograd.vjp",), examples=4)
@@ -181,11 +187,12 @@ def delta_once(impl: Any, draw: Draw) -> Evidence:
     """With A = act(X W), dL/dW = X^T (dL/dA * act'(Y)); with Y itself as output, delta is dL/dY alone."""
     x, w, g = draw.normal("X", (2, 3)), draw.normal("W", (3, 4)), draw.normal("g", (2, 4))
     bare = (step("Y", "matmul", "X", "W"),)
-    parts = [gradients_agree(impl, bare, {"X": x, "W": w}, g, {"W": x.T @ g})]
+    inputs = {"X": x, "W": w}
+    parts = {"matmul": partial(gradients_agree, impl, bare, inputs, g, {"W": x.T @ g})}
     for op in ("sigmoid", "tanh", "relu"):
         delta = g * f.derivative(op, x @ w)
-        parts.append(gradients_agree(impl, (*bare, step("A", op, "Y")), {"X": x, "W": w}, g, {"W": x.T @ delta}))
-    return all_of(*parts)
+        parts[op] = partial(gradients_agree, impl, (*bare, step("A", op, "Y")), inputs, g, {"W": x.T @ delta})
+    return of_those_provided(draw, parts.items())
 
 
 # --- broadcasting -------------------------------------------------------------------------------------
@@ -197,11 +204,11 @@ def broadcast(impl: Any, draw: Draw) -> Evidence:
     small = draw.choice("shape", ((4,), (1, 4), (3, 1), (2, 1, 4), (1, 1, 1), ()), (3, 1))
     inputs = {"x": draw.normal("x", (2, 3, 4)), "b": draw.uniform("b", small, 0.5, 1.5)}
     cotangent = draw.normal("cotangent", (2, 3, 4))
-    binary = [
-        gradients_agree(impl, (step("y", op, "x", "b"),), inputs, cotangent) for op in ("add", "sub", "mul", "div")
-    ]
+    programs = {op: (step("y", op, "x", "b"),) for op in ("add", "sub", "mul", "div")}
+    parts = {op: partial(gradients_agree, impl, program, inputs, cotangent) for op, program in programs.items()}
     expand = (step("y", "expand", "b", size=(2, 3, 4)),)
-    return all_of(*binary, gradients_agree(impl, expand, {"b": inputs["b"]}, cotangent))
+    parts["expand"] = partial(gradients_agree, impl, expand, {"b": inputs["b"]}, cotangent)
+    return of_those_provided(draw, parts.items())
 
 
 # --- activations --------------------------------------------------------------------------------------
@@ -234,11 +241,13 @@ def saturation(impl: Any, draw: Draw) -> Evidence:
     x, g = np.array([-5000.0, 0.5, 5000.0]) + draw.int("shift", -50, 50, 0), np.array([0.5, 0.25, 2.0])
     wanted = {op: g * f.derivative(op, x) for op in ("sigmoid", "tanh", "relu", "silu", "gelu")}
     wanted |= {"softmax": f.softmax_gradient(x, g), "log_softmax": f.log_softmax_gradient(x, g)}
-    parts = []
-    for op, want in wanted.items():
+
+    def limits(op: str) -> Evidence:
         program = (step("y", op, "x", dim=-1) if "softmax" in op else step("y", op, "x"),)
-        parts += [value_agrees(impl, program, {"x": x}), gradients_agree(impl, program, {"x": x}, g, {"x": want})]
-    return all_of(*parts)
+        value = value_agrees(impl, program, {"x": x})
+        return all_of(value, gradients_agree(impl, program, {"x": x}, g, {"x": wanted[op]}))
+
+    return of_those_provided(draw, ((op, partial(limits, op)) for op in wanted))
 
 
 @check("activations-act-element-by-element", roles=("autograd",), needs=("autograd.vjp",), examples=3)
@@ -246,14 +255,17 @@ def elementwise(impl: Any, draw: Draw) -> Evidence:
     """The Jacobian of an activation is diagonal: output i answers to input i alone."""
     n = draw.int("n", 2, 6, 5)
     x = draw.normal("x", (n,))
-    parts = []
-    for op in ("relu", "sigmoid", "tanh", "gelu", "silu"):
+
+    def diagonal(op: str) -> Evidence:
         subject = impl.build("autograd", {"program": (step("y", op, "x"),)})
         jacobian = np.stack([subject.vjp({"x": x}, row)[0]["x"] for row in np.eye(n)])
         bound = tolerance(subject.dtype, 1, 2.0)
-        parts.append(same(f"off-diagonal of {op}'s Jacobian", jacobian * (1.0 - np.eye(n)), np.zeros((n, n))))
-        parts.append(close(f"diagonal of {op}'s Jacobian", np.diag(jacobian), f.derivative(op, x), bound))
-    return all_of(*parts)
+        return all_of(
+            same(f"off-diagonal of {op}'s Jacobian", jacobian * (1.0 - np.eye(n)), np.zeros((n, n))),
+            close(f"diagonal of {op}'s Jacobian", np.diag(jacobian), f.derivative(op, x), bound),
+        )
+
+    return of_those_provided(draw, ((op, partial(diagonal, op)) for op in ("relu", "sigmoid", "tanh", "gelu", "silu")))
 
 
 @check("an-activation-is-not-linear", roles=("autograd",), examples=3)
@@ -261,12 +273,13 @@ def not_linear(impl: Any, draw: Draw) -> Evidence:
     """An activation fails additivity: act(x + y) differs from act(x) + act(y)."""
     x = draw.float("x", 0.5, 3.0, 1.0)
     one, other = np.array([x]), np.array([-2 * x])
-    parts = []
-    for op in ("relu", "sigmoid", "tanh"):
+
+    def bent(op: str) -> Evidence:
         subject = impl.build("autograd", {"program": (step("y", op, "x"),)})
         gap = abs(subject(x=one + other)["out"] - subject(x=one)["out"] - subject(x=other)["out"]).item()
-        parts.append(true(f"|{op}(x + y) - {op}(x) - {op}(y)| > 0.03", gap > 0.03, got=gap, expected="> 0.03"))
-    return all_of(*parts)
+        return true(f"|{op}(x + y) - {op}(x) - {op}(y)| > 0.03", gap > 0.03, got=gap, expected="> 0.03")
+
+    return of_those_provided(draw, ((op, partial(bent, op)) for op in ("relu", "sigmoid", "tanh")))
 
 
 @check("a-bare-matrix-product-is-linear", roles=("autograd",))
@@ -380,8 +393,9 @@ SHAPES = {"x": (2, 3, 4), "column": (3, 1), "matrix": (4, 2), "row": (4,), "row2
 @check("every-op-has-the-gradient-of-its-value", roles=("autograd",), needs=("autograd.vjp",), examples=2)
 def every_op(impl: Any, draw: Draw) -> Evidence:
     """Each op of the program language has its value, and the gradient that central differences of it show."""
-    parts = []
-    for name, program in CASES.items():
+
+    def one_op(name: str) -> Evidence:
+        program = CASES[name]
         inputs = {"index": np.array([2, 0, 2, 1, 2])}
         inputs |= {"condition": draw.mask(f"{name}.condition", (3, 4)), "mask": draw.mask(f"{name}.mask", (2, 1, 4))}
         for key, shape in SHAPES.items():
@@ -391,11 +405,12 @@ def every_op(impl: Any, draw: Draw) -> Evidence:
             inputs[key] = draw.rng(f"{name}.{key}").permutation(count).reshape(shape) * 0.1 + 0.05 + low
         inputs = {key: inputs[key] for key in free_names(program)}
         cotangent = draw.normal(f"{name}.cotangent", evaluate(program, inputs).shape)
-        parts += [value_agrees(impl, program, inputs), gradients_agree(impl, program, inputs, cotangent)]
-        if not (parts[-1].ok and parts[-2].ok):
+        found = all_of(value_agrees(impl, program, inputs), gradients_agree(impl, program, inputs, cotangent))
+        if not found.ok:
             draw.values["op"] = name
-            break
-    return all_of(*parts)
+        return found
+
+    return of_those_provided(draw, ((name, partial(one_op, name)) for name in CASES))
 
 
 # --- depth and shortcuts ------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.masks import POISON, interior_padding
+from conformance.checks.masks import interior_padding
 from conformance.checks.self_attention import layer_bound
-from conformance.checks.subjects import loaded, offered, usual_mask
+from conformance.checks.subjects import POISON, loaded, offered, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same
 from conformance.protocol import Array, Arrays

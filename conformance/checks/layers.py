@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.subjects import DIFFERENCES, loaded, offered, usual_mask
+from conformance.checks.subjects import DIFFERENCES, POISON, loaded, offered, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import Array, Arrays, Subject
 from conformance.reference.attention import causal_mask
 from conformance.reference.layers import Layers, part
 
-HUGE = 1e4
 """What stands where a mask hides it: far above any bound, and far below where float32 loses the rest."""
 
 
@@ -38,7 +37,7 @@ def tokens(draw: Draw, width: int, name: str = "x", low: int = 2, pin: int = 5) 
 
 def huge_from(x: Array, cut: int) -> Array:
     """`x` with huge tokens from the place `cut` on."""
-    return np.concatenate([x[:, :cut], HUGE * (1.0 + np.abs(x[:, cut:]))], axis=1)
+    return np.concatenate([x[:, :cut], POISON * (1.0 + np.abs(x[:, cut:]))], axis=1)
 
 
 def formulas(config: dict[str, Any], subject: Subject) -> Layers:
@@ -286,7 +285,7 @@ def only_attention_mixes(impl: Any, draw: Draw) -> Evidence:
     x = tokens(draw, config["d_model"])
     t = x.shape[1]
     at = draw.int("position", 0, t - 1, 1)
-    poisoned = HUGE * (1.0 + np.abs(x))
+    poisoned = POISON * (1.0 + np.abs(x))
     poisoned[:, at] = x[:, at]
     got = subject(x=poisoned, mask=np.eye(t, dtype=bool)[None, None])["out"][:, at]
     alone = subject(x=x[:, at : at + 1], mask=np.ones((1, 1, 1, 1), bool))["out"][:, 0]
@@ -378,7 +377,7 @@ def cross_attention_mask(impl: Any, draw: Draw) -> Evidence:
     inputs = _decoder_inputs(draw, config["d_model"])
     hidden = ~inputs["memory_mask"][:, 0, 0]
     draw.bites(hidden.any(), "a source token is hidden")
-    poisoned = np.where(hidden[..., None], HUGE, inputs["memory"])
+    poisoned = np.where(hidden[..., None], POISON, inputs["memory"])
     got, expected = subject(**{**inputs, "memory": poisoned})["out"], subject(**inputs)["out"]
     return close("output with huge hidden source tokens", got, expected, layer_bound(subject, config, expected))
 

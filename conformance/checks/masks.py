@@ -8,12 +8,11 @@ import numpy as np
 
 from conformance.check import check
 from conformance.checks.attention import attention_bound, draw_attention, one_head, weights_of
+from conformance.checks.subjects import POISON
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import Array
 from conformance.reference import attention as f
-
-POISON = 1e4  # what hidden positions hold: a leak of one part in a thousand million still shows
 
 
 def draw_mask(draw: Draw, query: Array, key: Array) -> Array:

@@ -10,9 +10,9 @@ import numpy as np
 
 from conformance.check import check
 from conformance.checks.attention import score_differences
-from conformance.checks.masks import POISON, interior_padding
+from conformance.checks.masks import interior_padding
 from conformance.checks.self_attention import layer_bound
-from conformance.checks.subjects import loaded, usual_mask
+from conformance.checks.subjects import POISON, loaded, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.protocol import ROLES, Array, Arrays, NotProvided

@@ -121,9 +121,10 @@ def sinusoid_wavelengths(impl: Any, draw: Draw) -> Evidence:
 @check("sinusoid-positions-are-distinct", roles=("sinusoidal_positions",))
 def sinusoid_distinct(impl: Any, draw: Draw) -> Evidence:
     """Any two positions have different codes."""
-    _, table = codes(impl, even(draw, low=4))
+    subject, table = codes(impl, even(draw, low=4))
     distance = np.linalg.norm(table[:, None] - table[None], axis=-1) + 10.0 * np.eye(FAR)
-    return true("smallest distance of two codes > 0.5", distance.min() > 0.5, got=float(distance.min()))
+    least = 2 * angle_bound(subject)
+    return true(f"smallest distance of two codes > {least:.1g}", distance.min() > least, got=float(distance.min()))
 
 
 @check("sinusoid-is-computed-not-learned", roles=("sinusoidal_positions",))
@@ -202,7 +203,7 @@ def positions_along_sequence(impl: Any, draw: Draw) -> Evidence:
     steps = np.abs(np.diff(got[0], axis=0)).max(-1)
     return all_of(
         same("the codes of each sample, [b, t]", got, np.broadcast_to(got[:1], got.shape)),
-        true("neighbouring positions have different codes", steps.min() > 0.1, got=steps.tolist()),
+        true("neighbouring positions have different codes", steps.min() > 2 * angle_bound(subject), got=steps.tolist()),
     )
 
 

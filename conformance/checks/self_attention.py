@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.check import check
 from conformance.checks.attention import score_differences
-from conformance.checks.subjects import loaded, offered, usual_mask
+from conformance.checks.subjects import POISON, loaded, offered, usual_mask
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import Array, Arrays
@@ -241,7 +241,7 @@ def self_attention_mask(impl: Any, draw: Draw) -> Evidence:
     mask = np.ones((2, 1, t, t), bool)
     mask[1, ..., real:] = False
     poisoned = x.copy()
-    poisoned[1, real:] = 1e4
+    poisoned[1, real:] = POISON
     subject, p = loaded(impl, draw, "self_attention", d_model=6, d_k=4)
     got = subject(x=poisoned, mask=mask)["out"]
     bound = layer_bound(subject, p, x, x, x)

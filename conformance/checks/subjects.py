@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from conformance.draw import Draw
-from conformance.evidence import tolerance
+from conformance.evidence import Evidence, all_of, tolerance
 from conformance.protocol import ROLES, Array, Arrays, NotProvided, Subject
 
 DIFFERENCES = 1e-6
 """Absolute error allowed to gradients of size about one: the numpy reference takes them by central differences."""
+
+POISON = 100.0
+"""What hidden positions hold. A leak of one part in ten million still shows, and the scores of hidden keys stay below
+10000: what a mask of zeros and -10000 hides, as BERT's does, is hidden."""
 
 
 def loaded(impl: Any, draw: Draw, role: str, **config: Any) -> tuple[Any, Arrays]:
@@ -46,6 +50,27 @@ def offered(impl: Any, role: str, config: Mapping[str, Any], **alternatives: tup
         else:
             return candidate
     raise reason
+
+
+def of_those_provided(draw: Draw, parts: Iterable[tuple[str, Callable[[], Evidence]]]) -> Evidence:
+    """All parts together, but for those that the implementation does not provide: the example names these.
+
+    Raises NotProvided when it provides none. Parts after a failure are not run.
+    """
+    evidence: list[Evidence] = []
+    missing: dict[str, NotProvided] = {}
+    for name, part in parts:
+        try:
+            evidence.append(part())
+        except NotProvided as error:
+            missing[name] = error
+        if evidence and not evidence[-1].ok:
+            break
+    if not evidence:
+        raise next(iter(missing.values()))
+    if missing:
+        draw.values["not provided"] = ", ".join(missing)
+    return all_of(*evidence)
 
 
 def usual_mask(attend: Callable[[Array], Any], x: Array) -> Array | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.subjects import of_those_provided
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
 from conformance.reference import training as f
@@ -206,17 +208,27 @@ def padding_left_out(impl: Any, draw: Draw) -> Evidence:
     targets[-1], targets[0] = pad, (pad + 1) % vocab
     logits = draw.normal("logits", (n, vocab))
     logits[targets == pad] *= 1e4
-    config = {"ignore_index": pad, "label_smoothing": draw.choice("eps", (0.0, 0.1), 0.1)}
+    eps = draw.choice("eps", (0.0, 0.1), 0.1)
     draw.bites((targets == pad).any(), "some label is padding")
     kept = targets != pad
-    each = f.cross_entropy(logits[kept], targets[kept], **{**config, "reduction": "none"})
-    losses = np.zeros(n)
-    losses[kept] = each
-    parts = []
-    for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", losses)):
-        subject, got = cross_entropy(impl, logits, targets, **config, reduction=reduction)
-        parts.append(close(f"{reduction} over kept labels", got, expected, tolerance(subject.dtype, n * vocab, 4.0)))
-    return all_of(*parts)
+
+    def over_kept(reduction: str, **smoothing: Any) -> Evidence:
+        each = f.cross_entropy(logits[kept], targets[kept], **smoothing, reduction="none")
+        losses = np.zeros(n)
+        losses[kept] = each
+        expected = {"mean": each.mean(), "sum": each.sum(), "none": losses}[reduction]
+        config = {"ignore_index": pad, "reduction": reduction, **smoothing}
+        subject, got = cross_entropy(impl, logits, targets, **config)
+        return close(f"{reduction} over kept labels", got, expected, tolerance(subject.dtype, n * vocab, 4.0))
+
+    smoothed = [{"label_smoothing": eps, "smoothing_over": over} for over in ("all", "others")] if eps else []
+    return of_those_provided(
+        draw,
+        (
+            (f"{reduction} {smoothing or ''}".strip(), partial(over_kept, reduction, **smoothing))
+            for smoothing, reduction in product([{}, *smoothed], ("mean", "sum", "none"))
+        ),
+    )
 
 
 @check("a-position-is-scored-by-its-own-logits", roles=("cross_entropy",))

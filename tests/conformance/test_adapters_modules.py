@@ -77,22 +77,18 @@ def test_a_wrong_module_breaks_the_claims_that_it_is_wrong_about(name):
         assert run_check(CHECKS[claim], implementation, "quick").verdict is Verdict.FAIL, claim
 
 
-@pytest.mark.parametrize("name", ["Unscaled", "MixedPositions", "KeysFromTheQueryProjection", "GatedByGELU"])
-def test_a_wrong_module_is_mapped_by_names_and_the_report_says_that_nothing_fits(name):
-    assert "no standard layout fits" in TorchModuleImplementation(WRONG[name]).describe()
-
-
-@pytest.mark.parametrize(("name", "scale"), [("Unscaled", "none"), ("ScaledByModelWidth", "1/sqrt(d_model)")])
-def test_another_scale_of_the_scores_is_named(name, scale):
-    found = {fact.subject: fact.value for fact in TorchModuleImplementation(WRONG[name]).inference}
-    assert found["scale of the scores"] == scale
-
-
 @pytest.mark.parametrize("cls", [mask_makers.Opposite, mask_makers.OppositeByNumber, mask_makers.Agreeing])
 def test_a_mask_that_contradicts_what_its_file_makes_is_doubtful(cls):
     (fact,) = [fact for fact in TorchModuleImplementation(cls).inference if fact.subject.startswith("mask ")]
     assert fact.value.startswith("bool, True = hidden") == fact.doubtful == (cls is not mask_makers.Agreeing)
     assert ("but what subsequent_mask of its file makes marks the others" in fact.evidence) == fact.doubtful
+
+
+def test_a_mask_that_hides_what_it_should_show_is_called_turned_around():
+    implementation = TorchModuleImplementation(WRONG["TenThousandBelowTurnedAround"])
+    (fact,) = [fact for fact in implementation.inference if fact.subject == "mask attention_mask"]
+    assert fact.doubtful
+    assert fact.evidence.startswith("turned around")
 
 
 def test_a_positional_encoding_is_used_as_the_attention_of_its_file():

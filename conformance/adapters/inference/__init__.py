@@ -4,6 +4,7 @@ Names propose and numbers decide: constructors, calls and parameters are read by
 and what they propose is confirmed by running the module against the documents' formulas.
 
     facts       what was found, with its evidence; `Unresolved` when nothing can be guessed
+    names       what names mean: the tables of names.toml
     construct   options by the names of constructor parameters, and config objects
     calls       inputs by the names of forward's parameters; outputs by their shapes
     masks       which mask convention and shapes a module takes, by probing
@@ -13,5 +14,6 @@ and what they propose is confirmed by running the module against the documents' 
     subjects    the role's subject around the module
     parts       the components of a whole model, constructed through it
     positions, models   what is found out about those
+    fit         the layout by numbers; known mistakes where none fits
     resolve     the whole inference of one class
 """

@@ -11,43 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
-
-INPUTS: dict[str, tuple[str, ...]] = {
-    "key": ("key", "k", "keys", "k_in", "xk"),
-    "value": ("value", "v", "values", "v_in", "xv"),
-    "memory": (
-        *("context", "y", "memory", "encoder_hidden_states", "key_value_states", "encoder_output", "enc_output", "kv"),
-        *("x_kv", "encoder_out", "mem", "enc_out", "encoder_outputs", "cross", "enc", "source", "src_output", "xkv"),
-    ),
-    "cache": (*("cache", "kv_cache", "past_key_value", "past_key_values", "layer_past", "past_kv", "past", "kvcache"),),
-    "offset": ("offset", "start_pos", "position", "start", "input_pos", "pos", "seq_offset", "position_offset"),
-    "query": (
-        *("query", "q", "queries", "x", "hidden_states", "hidden", "input", "inputs", "tgt", "src", "trg", "inp", "h"),
-        *("decoder_hidden", "embeddings", "hidden_state", "target", "x_q", "xq", "embed", "emb", "token_embedding"),
-        *("dec", "seq", "tokens", "tensor", "q_in"),
-    ),
-}
-"""The protocol's input -> its names in forward, in the order in which meanings are tried."""
-
-_IDS = ("input_ids", "ids", "idx", "tokens", "token_ids", "x", "input", "inputs", "inp", "prompt")
-_LANGUAGE_MODEL = {"cache": INPUTS["cache"], "offset": INPUTS["offset"], "ids": _IDS}
-MODEL_INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "decoder_lm": _LANGUAGE_MODEL,
-    "cached_decoder_lm": _LANGUAGE_MODEL,
-    "encoder_decoder": {
-        "tgt": ("tgt", "trg", "target", "targets", "decoder_input_ids", "dec_input", "decoder_input", "tgt_ids", "y"),
-        "src": ("src", "source", "enc_input", "encoder_input", "src_ids", *_IDS),
-    },
-}
-"""The same for the roles of whole models."""
-
-_POSITIONS = ("position_ids", "positions", "pos_ids")
-"""The names of a parameter without which rotary positions cannot be had: (B, T) integers."""
+from conformance.adapters.inference.names import INPUTS, MODEL_INPUTS, POSITIONS, WEIGHT_FLAGS
 
 _MAIN = {"decoder_lm": ("ids",), "cached_decoder_lm": ("ids",), "encoder_decoder": ("src", "tgt")}
 """Role of a whole model -> the inputs that it cannot do without, in the order in which unknown names mean them."""
-
-WEIGHT_FLAGS = ("need_weights", "return_weights", "return_attention", "output_attentions", "return_attn", "need_attn")
 
 
 class Call:
@@ -83,7 +50,7 @@ class Call:
                 self.constants[name] = role == "cached_decoder_lm"
             elif lower == "position_embeddings":  # the cosines and sines of no rotation
                 self.constants[name] = (torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
-            elif required and lower in _POSITIONS:
+            elif required and lower in POSITIONS:
                 self.names["positions"] = name
             elif required and lower in ("cos", "sin", "freqs_cos", "freqs_sin"):
                 self.constants[name] = torch.full((1, 1, 1), float("cos" in lower))

@@ -8,109 +8,18 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
+import torch
 from torch import nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
-
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "d_model": (
-        *("d_model", "embed_dim", "hidden_size", "hidden_dim", "dim", "dim_model", "model_dimension", "model_dim"),
-        *("n_embd", "n_embed", "size", "hidden", "d_in", "emb", "emb_dim", "embed_size", "embedding_dim", "emb_size"),
-        *("embedding_size", "features", "normalized_shape", "d", "width", "in_features", "input_dim", "num_hiddens"),
-        *("d_embed", "dimension", "channels", "ndim", "num_features", "feature_dim", "model_size"),
-        *("embedding_dimension", "n_feat", "input_size", "idim", "nout"),
-    ),
-    "n_heads": (
-        *("n_heads", "num_heads", "n_head", "nhead", "heads", "h", "num_head", "number_of_heads", "attn_heads"),
-        *("num_attention_heads", "nheads", "head_num", "head_count", "encoder_attention_heads"),
-        *("decoder_attention_heads", "attention_heads"),
-    ),
-    "n_kv_heads": (
-        *("n_kv_heads", "num_kv_heads", "n_query_groups", "num_key_value_heads", "kv_heads", "n_kv_head"),
-        *("num_query_groups", "num_kv_groups"),
-    ),
-    "d_ff": (
-        *("d_ff", "dim_feedforward", "ffn_hidden", "d_inner", "intermediate_size", "ff_dim", "ffn_dim", "mlp_dim"),
-        *("dff", "inner_dim", "feedforward_dim", "hidden_features", "ff_size", "d_hid", "filter_size"),
-        *("ffn_num_hiddens", "feed_forward_dim", "d_hidden", "intermediate_dim", "hidden_dim", "hidden_size"),
-        *("hidden", "feedforward_size", "d_ffn", "hidden_units", "encoder_ffn_dim", "decoder_ffn_dim", "n_inner"),
-    ),
-    "dropout": (
-        *("dropout", "drop_prob", "p", "attn_pdrop", "resid_pdrop", "dropout_p", "dropout_rate", "drop"),
-        *("attn_dropout", "proj_drop", "attn_drop", "p_drop", "dropout_prob", "ffn_dropout", "attention_dropout"),
-        *("hidden_dropout", "resid_dropout", "residual_dropout", "attention_probs_dropout_prob"),
-        *("hidden_dropout_prob", "drop_rate"),
-    ),
-    "d_k": ("d_k", "head_dim", "dim_head", "key_dim", "d_head", "head_size", "d_key", "dim_k", "d_kv"),
-    "d_v": ("d_v", "value_dim", "d_value", "dim_v"),
-    "max_len": (
-        *("max_len", "max_seq_len", "max_length", "block_size", "context_length", "max_position_embeddings"),
-        *("maxlen", "n_positions", "n_ctx", "max_sequence_length", "seq_length", "context_size", "seq_len"),
-        *("num_positions", "ctx_len", "sequence_length", "max_position", "max_positions"),
-    ),
-    "bias": (
-        *("bias", "qkv_bias", "use_bias", "with_bias", "out_bias", "attention_bias", "add_bias", "proj_bias"),
-        *("mlp_bias", "out_proj_bias"),
-    ),
-    "eps": ("eps", "epsilon", "layer_norm_eps", "norm_eps", "rms_norm_eps", "variance_epsilon", "layer_norm_epsilon"),
-    "base": ("base", "theta", "rope_theta", "rope_base", "freq_base"),
-    "norm_first": ("norm_first", "pre_norm", "prenorm", "normalize_before", "is_pre_norm", "pre_ln"),
-    "activation": ("activation", "act", "hidden_act", "activation_function"),
-    "src_vocab": (
-        *("src_vocab_size", "src_vocab", "source_vocab_size", "n_src_vocab", "enc_voc_size", "input_vocab_size"),
-        *("source_vocab", "encoder_vocab_size"),
-    ),
-    "tgt_vocab": (
-        *("tgt_vocab_size", "tgt_vocab", "target_vocab_size", "trg_vocab_size", "n_tgt_vocab", "n_trg_vocab"),
-        *("dec_voc_size", "target_vocab", "decoder_vocab_size", "trg_vocab", "output_vocab_size"),
-    ),
-    "pad_id": (
-        *("pad_id", "pad_idx", "padding_idx", "pad_token_id", "pad_token", "pad_index", "src_pad_idx", "trg_pad_idx"),
-        *("tgt_pad_idx",),
-    ),
-    "tied": ("tie_word_embeddings", "tied", "tie_weights", "weight_tying", "tie_embeddings", "tied_embeddings"),
-    "vocab": (
-        *("vocab_size", "vocab", "n_vocab", "num_tokens", "n_tokens", "num_embeddings"),
-        *("vocab_size_or_config_json_file", "ntoken"),
-    ),
-    "n_layers": (
-        *("n_layers", "num_layers", "n_layer", "num_hidden_layers", "layers", "depth", "num_blocks", "n_blocks"),
-        *("nlayers", "num_decoder_layers", "num_encoder_layers", "encoder_layers", "decoder_layers", "n"),
-    ),
-    "batch_first": ("batch_first",),
-    "causal": ("causal", "is_causal", "masked"),
-    "layer_idx": ("layer_idx", "layer_id", "layer_index"),
-    "d_out": ("d_out", "out_dim", "output_dim", "dim_out"),
-    "device": ("device",),
-    "parallel": ("parallel_residual", "use_parallel_residual"),
-}
-"""The protocol's options (and a few of constructors only) -> their names in constructors."""
-
-FIXED = {"batch_first": True, "layer_idx": 0, "device": "cpu", "parallel": False}
-_CONFIG = {"eps": 1e-5, "activation": "relu", "n_layers": 2, "vocab": 11, "bias": True, "causal": False}
-"""What a constructor is given that needs it, and a bare config object has, besides the options that are asked for."""
-
-CONFIGS = (
-    "config",
-    "cfg",
-    "args",
-    "conf",
-    "configuration",
-    "params",
-    "hparams",
-    "model_args",
-    "model_config",
-    "opt",
-    "opts",
-)
-NEUTRAL = ("dtype", "kdim", "vdim", "name")
-"""Parameters that keep their default."""
+from conformance.adapters.inference.names import ALWAYS, CONFIGS, KEPT, OPTIONS, SUPPLIED, assigned, meanings, words_of
 
 
 class Constructor:
@@ -128,26 +37,31 @@ class Constructor:
         self.config_parameter: str | None = None
         self.config_constructor: Constructor | None = None
         self.read: set[str] = set()
+        self.lists: set[str] = set()
         unknown: list[str] = []
         parameters = [p for p in _parameters(cls) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         required = [p for p in parameters if p.default is p.empty]
+        meant = assigned(parameter.name for parameter in parameters)
         for parameter in parameters:
-            option = self._meaning(parameter.name)
+            option = meant.get(parameter.name)
             if option == "activation" and (
                 inspect.isclass(parameter.default) or isinstance(parameter.default, nn.Module)
             ):
                 continue  # it takes a module, not a name: its default is kept
+            if "shape" in words_of(parameter.name) or re.match(
+                r"(typing\.)?(list|tuple)", f"{parameter.annotation}", re.I
+            ):
+                self.lists.add(parameter.name)
             if option is not None:
                 self.names.setdefault(option, []).append(parameter.name)
                 if parameter.default is parameter.empty:
                     self.required.add(option)
-            elif parameter.name not in NEUTRAL and parameter.default is parameter.empty:
+            elif parameter.name not in KEPT and parameter.default is parameter.empty:
                 unknown.append(parameter.name)
         self.scope: dict[str, Any] = vars(sys.modules.get(cls.__module__, SimpleNamespace()))
         self.constants: dict[str, list[str]] = {}
-        for name in sorted(_constants_read(cls, self.scope)):
-            option = self._meaning(name)
-            if option is not None and (isinstance(self.scope[name], (int, float)) or option == "device"):
+        for name, option in assigned(sorted(_constants_read(cls, self.scope))).items():
+            if option not in self.names and (isinstance(self.scope[name], (int, float)) or option == "device"):
                 self.constants.setdefault(option, []).append(name)
         config = next((name for name in unknown if name in CONFIGS), None)
         if config is not None:
@@ -167,13 +81,6 @@ class Constructor:
                 f"{cls.__name__} is a function that {_needs(unknown)}: write one around it that makes an nn.Module "
                 "from d_model, n_heads, ... by these names, or a class with build(role, config)"
             )
-
-    def _meaning(self, name: str) -> str | None:
-        lower = name.lower()
-        for option, names in OPTIONS.items():
-            if lower in names and (option not in self.names or lower not in OPTIONS["d_ff"]):
-                return option
-        return None
 
     def _config_class(self, name: str) -> Constructor | None:
         """The class of the config parameter, if it can be constructed by the same names: its annotation, or the config
@@ -208,20 +115,21 @@ class Constructor:
         return own | (self.config_constructor.known if self.config_constructor else self.read or set(OPTIONS))
 
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: values[option] for option, names in self.names.items() if option in values for name in names}
+        """Values by the names of parameters; a shape, and what is annotated as a list, is a list of one size."""
+        given = {name: values[option] for option, names in self.names.items() if option in values for name in names}
+        return {name: [value] if name in self.lists else value for name, value in given.items()}
 
     def make(self, values: Mapping[str, Any]) -> Any:
         """The object, from option values; whatever has no parameter is left out.
 
         Raises Unresolved when the constructor raises; its refusals of the values (ValueError, assertion) pass through.
         """
-        values = {**FIXED, **{option: _CONFIG[option] for option in self.required & set(_CONFIG)}, **values}
+        values = {**ALWAYS, **values}
+        arguments = self.arguments({**_supplied(values, self.required | {"ff_ratio"}), **values})
         if self.config_parameter is not None:
             values = {"n_heads": 1, **values}  # a config checks the widths of heads even for parts without any
-        arguments = self.arguments(values)
-        if self.config_parameter is not None:
             config = self.config_constructor
-            given = config.make(values) if config else _Config(_CONFIG | values, self.read.add)
+            given = config.make(values) if config else _Config({**values, **_supplied(values, OPTIONS)}, self.read.add)
             arguments[self.config_parameter] = given
         constants = {
             name: values[option] for option, names in self.constants.items() if option in values for name in names
@@ -260,32 +168,56 @@ def _needs(unknown: list[str]) -> str:
 
 
 def _parameters(cls: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(cls).parameters.values())
+    """Its parameters; where it hands any keywords on to its base class, that one's too."""
+    parameters = dict(inspect.signature(cls).parameters)
+    for base in cls.__mro__[1:] if isinstance(cls, type) else ():
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            break
+        if base is not nn.Module and "__init__" in vars(base):
+            of_base = {name: p for name, p in inspect.signature(base).parameters.items() if name not in parameters}
+            parameters = {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD} | of_base
+    return list(parameters.values())
+
+
+def _supplied(values: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """Values of the options of `wanted` that `values` leaves out; sizes that go with those that it has."""
+    width, heads = values.get("d_model", SUPPLIED["d_model"]), values.get("n_heads", 1)
+    inner = values.get("d_ff", 2 * width)
+    derived = {"d_ff": inner, "ff_ratio": max(2, -(-inner // width)), "d_out": width, "n_kv_heads": heads}
+    derived |= dict.fromkeys(("d_k", "d_v"), width // heads)
+    vocab = values.get("vocab", SUPPLIED["vocab"])
+    derived |= {"src_vocab": vocab, "tgt_vocab": vocab, "dtype": torch.get_default_dtype()}
+    return {name: value for name, value in {**SUPPLIED, **derived}.items() if name in wanted and name not in values}
 
 
 class _Config:
-    """A config that has the options under every name, as attributes and as the keys of a dict; the first option that
-    has a name wins. `read` is told each option that is read."""
+    """A config that has the options under every name, as attributes and as the keys of a dict. `read` is told each
+    option that is read."""
 
     def __init__(self, values: Mapping[str, Any], read: Callable[[str], None]) -> None:
-        self._options = {name: option for option in reversed([*values]) for name in OPTIONS.get(option, ())}
         self._values, self._read = values, read
 
+    def _option(self, name: str) -> str | None:
+        return next((option for option in meanings(name) if option in self._values), None)
+
     def __getitem__(self, name: str) -> Any:
-        option = self._options[name]
+        option = self._option(name)
+        if option is None:
+            raise KeyError(f"the config has no {name}")
         self._read(option)
         return self._values[option]
 
     def __getattr__(self, name: str) -> Any:
-        if name[0] == "_" or name not in self._options:
+        if name[0] == "_" or self._option(name) is None:
             raise AttributeError(f"the config has no {name}")
         return self[name]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._options
+        return self._option(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self._options else default
+        option = self._option(name)
+        return default if option is None else self[name]
 
     def __repr__(self) -> str:
         return "<the options under every name>"

@@ -85,6 +85,14 @@ class Channel:
     shapes: tuple[str, ...]
     leak: float
 
+    def hides(self) -> str:
+        """How far it hides, in words."""
+        if self.leak < 1e-3:
+            return "a hidden key changes nothing"
+        if self.leak > 1e3:
+            return "turned around: the keys that it shows change nothing, those that it hides do"
+        return f"a hidden key leaks ({self.leak:.2g})"
+
     def encode(self, mask: Tensor) -> Tensor | None:
         """A bool mask (B, H, Tq, Tk) in the parameter's convention; None when no shape that it takes can say it."""
         for shape in self.shapes:

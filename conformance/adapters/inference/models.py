@@ -11,6 +11,7 @@ from torch import nn
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference.calls import Call, output_of
 from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.parts import VOCABULARY
 from conformance.adapters.inference.probes import TK, TQ, B, randomise
 from conformance.adapters.inference.stacks import decoder_lm_layouts, encoder_decoder_layouts
@@ -32,7 +33,7 @@ def resolve_language_model(found: Resolution, module: nn.Module) -> None:
     found.probe_eps(module)
     ids = np.random.default_rng(1).integers(0, found.settings["vocab"], (B, TQ))
     inputs: dict[str, Any] = {"ids": ids, "chunks": _chunks(found, layouts, ids)} if cached else {"ids": ids}
-    fits = found.fit(layouts, inputs)
+    fits = fit(found, layouts, inputs)
     if not fits and found.conventions.call.masks and _sees_the_future(found, inputs):
         raise _masked_by_its_caller(found)
     if fits and found.fixed.get("rope") and not cached:
@@ -77,7 +78,7 @@ def resolve_encoder_decoder(found: Resolution, module: nn.Module) -> None:
     sides = {"src": (found.settings["src_vocab"], TK), "tgt": (found.settings["tgt_vocab"], TQ)}
     ids = {name: rng.integers(2, vocab, (B, length)) for name, (vocab, length) in sides.items()}
     ids["src"][0, -2:] = ids["tgt"][1, -1:] = found.settings["pad_id"]
-    if not found.fit(encoder_decoder_layouts(module, found.settings), ids) and found.conventions.call.masks:
+    if not fit(found, encoder_decoder_layouts(module, found.settings), ids) and found.conventions.call.masks:
         raise _masked_by_its_caller(found)
 
 

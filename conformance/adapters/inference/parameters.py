@@ -304,13 +304,14 @@ def swiglu_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[str, L
 
 
 def norm_layouts(module: nn.Module, bias: bool) -> Iterator[tuple[str, Layout]]:
-    """One vector, or two: weight (gamma, scale, a) and bias (beta, shift, b). An RMSNorm may store weight - 1."""
+    """One vector, or two: weight (gamma, scale, a) and bias (beta, shift, b), which a LayerNorm may do without. The
+    weight may be stored less 1."""
     names = [name for name, tensor in module.named_parameters() if tensor.ndim >= 1]
     shifts = [name for name in names if re.search(r"bias|beta|shift|offset|^b(_\d+)?$", name.rsplit(".", 1)[-1])]
     scales = [name for name in names if name not in shifts]
-    if len(scales) != 1 or len(shifts) != bias:
+    if len(scales) != 1 or len(shifts) > bias:
         return
-    layout = {"weight": Place((scales[0],)), **({"bias": Place((shifts[0],))} if bias else {})}
+    layout = {"weight": Place((scales[0],)), **({"bias": Place((shifts[0],))} if shifts else {})}
     yield "weight", layout
     yield "weight stored minus one", {**layout, "weight": Place((scales[0],), offset=1.0)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import replace
-from itertools import product
 from math import isfinite
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from torch import nn
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
 from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
 from conformance.adapters.torch_subject import to_array
 from conformance.reference.positions import sinusoid
@@ -44,7 +44,7 @@ def resolve_positions(found: Resolution, module: nn.Module) -> None:
         if along[1] == 0.0 < along[0]:
             _sequence_first(found)
     if found.role == "learned_positions":
-        found.fit(p.table_layouts(module, found.settings), {"x": to_array(noise(B, TQ, d))})
+        fit(found, p.table_layouts(module, found.settings), {"x": to_array(noise(B, TQ, d))})
         return
     codes = found.subject(found.settings, found.conventions)(x=np.zeros((1, TQ, d)))["out"][0]
     errors = {
@@ -81,24 +81,50 @@ def resolve_rope(found: Resolution) -> None:
     found.settings = {"base": 10000.0, "pairing": "interleaved"}
     if "positions" in found.conventions.call.names:
         found.conventions = replace(found.conventions, rotation=_rotation_of(found.cls))
-    best: tuple[float, int, str] | None = None
-    for axis, pairing in product((1, 2), ("interleaved", "half")):
-        trial = replace(found.conventions, heads_axis=axis)
-        settings = {**found.settings, "pairing": pairing}
-        error = probes.difference(found.subject(settings, trial), {"x": x}, settings)
-        if best is None or error < best[0]:
-            best = (error, axis, pairing)
-    assert best is not None
-    error, axis, pairing = best
-    evidence = f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
+    axis, refusal = _axis_of_heads(found)
     found.conventions = replace(found.conventions, heads_axis=axis)
+    settings = {pairing: {**found.settings, "pairing": pairing} for pairing in ("interleaved", "half")}
+    errors = {
+        pairing: probes.difference(found.subject(given, found.conventions), {"x": x}, given)
+        for pairing, given in settings.items()
+    }
+    pairing = min(errors, key=lambda name: errors[name])
+    error = errors[pairing]
+    evidence = f"equals the formula to {error:.0e}" if error < FITS else f"no standard form fits (error {error:.2g})"
     found.runs, found.fits = isfinite(error), error < FITS
+    if not found.runs:
+        raise Unresolved(
+            f"{found.cls.__name__} turns neither (B, H, T, d) nor (B, T, H, d) nor (B, T, d): {refusal}; write a "
+            "subclass whose forward takes x and returns it rotated"
+        )
     if found.fits:
         found.fixed["pairing"] = pairing
     if "base" not in found.constructor.known:
         found.fixed["base"] = 10000.0
-    found.say("layout of inputs", "(B, H, T, d)" if axis == 1 else "(B, T, H, d)", evidence)
+    found.say("layout of inputs", LAYOUTS[axis], "what it gives for equal vectors varies along T only")
     found.say("pairing", pairing, evidence, doubtful=not found.fits)
+
+
+LAYOUTS = {1: "(B, H, T, d)", 2: "(B, T, H, d)", 0: "(B, T, d)"}
+"""How rotary positions are handed their input, by the axis of heads; 0 where they are part of the batch."""
+
+
+def _axis_of_heads(found: Resolution) -> tuple[int, str]:
+    """The axis of heads: the layout in which equal vectors come out different along T and nowhere else; else the first
+    that runs. And why the last one does not run."""
+    same, running, refusal = np.ones((B, 2, TQ, 8)), [], "it leaves every vector as it was"
+    for axis in LAYOUTS:
+        trial = replace(found.conventions, heads_axis=axis)
+        try:
+            out = found.subject({**found.settings}, trial)(x=same)["out"]
+        except Exception as error:
+            refusal = f"{type(error).__name__}: {error}"
+            continue
+        running.append(axis)
+        elsewhere = max(np.ptp(out, axis=other).max() for other in (0, 1))
+        if elsewhere < 1e-6 < np.ptp(out, axis=2).max():
+            return axis, refusal
+    return next(iter(running), 1), refusal
 
 
 def _rotation_of(cls: type[nn.Module]) -> str:

@@ -6,6 +6,7 @@ Sizes differ pairwise, so that no axis can pass for another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import log
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,12 @@ def difference(
     mask: np.ndarray | None = None,
     scale: float = 1.0,
     formula: type[ReferenceSubject] | None = None,
+    got: np.ndarray | None = None,
 ) -> float:
     """How far a subject is from the role's formula with the same parameters; infinite when it does not run.
 
     scale: the formula's scores are multiplied by it (through its query projection). formula: another one, of a mutant.
+    got: what the subject gives for these inputs, if it is known.
     """
     masked = inputs if mask is None else {**inputs, "mask": mask}
     try:
@@ -61,7 +64,8 @@ def difference(
         reference.attributes = {**reference.attributes, **subject.attributes}
         weights = subject.weights()
         reference.load({k: v * scale if "q_proj" in k else v for k, v in weights.items()} if scale != 1.0 else weights)
-        got, expected = subject(**masked)["out"], reference(**masked)["out"]
+        got = subject(**masked)["out"] if got is None else got
+        expected = reference(**masked)["out"]
     except Exception:
         return float("inf")
     if got.shape != expected.shape:
@@ -117,16 +121,20 @@ class Probe:
 
 
 def eps_of(norm: nn.Module, width: int) -> float | None:
-    """The eps of a LayerNorm or RMSNorm, by how much it shrinks small inputs; None where it does not normalise."""
-    x = noise(4, width) * 1e-3
+    """The eps under the root of a LayerNorm or RMSNorm, by how much it shrinks small inputs; None where there is none:
+    it does not normalise, or another number comes out for inputs of another size, as of an eps beside the root."""
+    x = noise(4, width)
     x = x - x.mean(-1, keepdim=True)
+    found = []
     with torch.no_grad():
-        shift, small, large = (norm(y) for y in (torch.zeros_like(x), x, 1e6 * x))
-    shrunk = float(((small - shift) / (large - shift)).square().mean())
-    if not 0.0 < shrunk < 1.01:
+        shift, large = norm(torch.zeros_like(x)), norm(1e3 * x)
+        for size in 10.0 ** -np.arange(1, 8):
+            shrunk = float(((norm(size * x) - shift) / (large - shift)).square().mean())
+            if 0.01 < shrunk < 0.95:
+                found.append(size**2 * float(x.square().mean()) * (1.0 / shrunk - 1.0))
+    if not found or max(found) > 2 * min(found):
         return None
-    found = float(x.square().mean()) * (1.0 / shrunk - 1.0)
-    return min(NORM_EPS, key=lambda eps: abs(eps - found))
+    return min(NORM_EPS, key=lambda eps: abs(log(eps / found[0])))
 
 
 def batch_axis(probe: Probe) -> tuple[bool, str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,12 @@ from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
+from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.masks import Channel, opposite_in
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
-from conformance.adapters.inference.probes import FITS, NORM_EPS, SIZES, TQ, B, Probe, noise
+from conformance.adapters.inference.probes import SIZES, TQ, B, Probe, noise
 from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
 from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
@@ -41,8 +42,9 @@ from conformance.adapters.inference.subjects import (
     TransformerLayer,
 )
 from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
-from conformance.protocol import ROLES, Array, Arrays, NotProvided
+from conformance.protocol import ROLES, Array, Arrays, NotProvided, Refused
 from conformance.reference.attention import causal_mask
+from conformance.runner import innermost_line
 
 MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "multi_head_attention": Attention,
@@ -63,24 +65,6 @@ MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "encoder_decoder": EncoderDecoder,
 }
 
-_ACTIVATIONS = {"activation": ("relu", "gelu", "gelu_tanh", "silu")}
-VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "feed_forward": _ACTIVATIONS,
-    "encoder_layer": _ACTIVATIONS,
-    "decoder_layer": _ACTIVATIONS,
-    "layer_norm": {"eps": NORM_EPS},
-    "rms_norm": {"eps": (1e-6, 1e-5, 1e-8, 1e-12)},
-    "rope": {"pairing": ("interleaved", "half")},
-    "decoder_lm": {"rope": ("interleaved", "half", None)},
-    "cached_decoder_lm": {"rope": ("interleaved", "half", None)},
-    "encoder_decoder": {"pad_id": (0, 1)},
-}
-"""Options that a class may have fixed: the values that are tried."""
-
-
-Trial = tuple[str, p.Layout, dict[str, bool], dict[str, Any]]
-"""A label, a layout, what is taken out of the module, and the values of variants."""
-
 
 class Resolution:
     """What was inferred of a class, or of the class that a function makes.
@@ -88,8 +72,9 @@ class Resolution:
     Raises Unresolved, with what to write, when nothing can be guessed.
 
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
-    class has decided (activation, norm_first, eps, pairing). attributes: what subjects report besides. runs: whether
-    it could be run in its role at all; fits: whether it equals the role's formula.
+    class has decided (activation, norm_first, eps, pairing); `why`: in words, where that is not plain. attributes: what
+    subjects report besides. runs: whether it could be run in its role at all; fits: whether it equals the role's
+    formula.
     """
 
     def __init__(
@@ -105,6 +90,7 @@ class Resolution:
         self.facts: list[Fact] = []
         self.fixed: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
+        self.why: dict[str, str] = {}
         self.runs = self.fits = True
         self.role = role or ""
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else ""))
@@ -141,7 +127,7 @@ class Resolution:
             return
         module = self.make(self.settings)
         if "dropout" in self.settings and self.constructor.is_shared and not _may_drop(module):
-            self.fixed["dropout"] = 0.0
+            self.fixed["dropout"], self.why["dropout"] = 0.0, "has nothing that drops"
             self.say("dropout", "none", "the option is another part's: nothing in it drops")
         probes.randomise(module)
         resolvers: dict[type[ModuleSubject], Callable[[nn.Module], None]] = {
@@ -187,6 +173,8 @@ class Resolution:
         if "n_heads" in values and self.role != "self_attention":
             values["d_k"] = values["d_model"] // values["n_heads"]
         values["d_k"] = values["d_v"] = values.get("d_k", values.get("d_model"))
+        if "d_ff" in values:
+            values["d_ff"] = ceil(values["d_ff"] / self.conventions.narrowed)
         if "padding_idx" in values:
             values["pad_id"] = values["padding_idx"]
         values["d_out"] = values["d_k"] if self.role == "self_attention" else values.get("d_model")
@@ -196,9 +184,10 @@ class Resolution:
             if v is not None and (k not in self.fixed or self.constructor.config_parameter)
         }
         module: nn.Module = self.constructor.make(keep)
-        for child in module.modules():
-            if isinstance(child, nn.Dropout):  # a model may leave a part at its own default
-                child.p = values["dropout"]
+        if "dropout" not in self.constructor.known or isinstance(self.constructor, PartOf):
+            for child in module.modules():
+                if isinstance(child, nn.Dropout):  # the model may leave a part at its own default
+                    child.p = values["dropout"]
         return module.eval()
 
     def build(self, config: Mapping[str, Any]) -> TorchSubject:
@@ -206,7 +195,8 @@ class Resolution:
         settings = ROLES[self.role].settings(config)
         for option, value in self.fixed.items():
             if settings.get(option, value) != value:
-                raise NotProvided(f"{self.cls.__name__} has {option} {value!r}, and no option for {settings[option]!r}")
+                why = self.why.get(option, f"has {option} {value!r}, and no option for {settings[option]!r}")
+                raise NotProvided(f"{self.cls.__name__} {why}")
         if "d_k" in self.constructor.known and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
         for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
@@ -215,12 +205,13 @@ class Resolution:
                 raise NotProvided(f"{self.cls.__name__}'s constructor has no option for {option}")
         try:
             subject = self.subject(settings, self.conventions)
-        except Unresolved as error:
-            if isinstance(self.constructor, PartOf):  # other parts of the model refuse these sizes
+        except (Unresolved, ValueError, AssertionError) as error:
+            if isinstance(self.constructor, PartOf) and isinstance(error, Unresolved):  # perhaps it is another part
                 raise NotProvided(
                     f"{self.constructor.whole.cls.__name__} cannot be built in this size: {error}"
                 ) from error
-            raise
+            said = str(error) or f"{type(error).__name__} at {innermost_line(error)}"
+            raise Refused(f"{self.cls.__name__} refuses these sizes: {said}") from error
         if self.role == "sinusoidal_positions" and "max_len" not in self.constructor.known:
             try:
                 subject(x=np.zeros((1, settings["max_len"], settings["d_model"])))
@@ -263,9 +254,7 @@ class Resolution:
         if self.role == "self_attention" and "d_k" not in known:
             settings["d_k"] = settings["d_model"]
         if "d_ff" in settings:
-            sizes = {n for kernel in p.kernels(self.make(settings)) for n in kernel.tensor.shape}
-            if settings["d_ff"] not in sizes:
-                settings["d_ff"] = max(sizes, default=settings["d_ff"])
+            self._probe_inner_width(settings)
         if "activation" in known and "activation" in settings:
             try:
                 self.make({**settings, "activation": "gelu"})
@@ -273,89 +262,23 @@ class Resolution:
                 self.constructor.names.pop("activation", None)
         return settings
 
+    def _probe_inner_width(self, settings: dict[str, Any]) -> None:
+        """How wide the feed-forward network comes out: LLaMA's is two thirds of its option, others have none."""
+
+        def widths(d_ff: int) -> set[int]:
+            made = self.make({**settings, "d_ff": d_ff})
+            return {n for kernel in p.kernels(made) for n in kernel.tensor.shape} - {settings["d_model"]}
+
+        grown = widths(96) - widths(48)
+        if grown and min(grown) < 96:
+            narrowed = min(grown) / 96
+            self.conventions = replace(self.conventions, narrowed=narrowed)
+            self.say("d_ff", f"{narrowed:.3g} of the option", f"an option of 96 gives {min(grown)} hidden units")
+        found = widths(settings["d_ff"])
+        if settings["d_ff"] not in found:
+            settings["d_ff"] = max(found, default=settings["d_ff"])
+
     # --- deciding by numbers ----------------------------------------------------------------------
-
-    def fit(
-        self,
-        layouts: Iterable[tuple[str, p.Layout]],
-        inputs: Arrays,
-        mask: Array | None = None,
-        has_norm: bool = False,
-    ) -> bool:
-        """Adopt the first layout with which the module equals the role's formula; else the first one, and say so."""
-        variants = {k: v for k, v in VARIANTS.get(self.role, {}).items() if k not in self.fixed}
-        inside: dict[str, dict[str, bool]] = {"": {}}
-        if has_norm:
-            inside[", its norm taken out"] = {"bare": True}
-            inside[", its residual and norm taken out"] = {"bare": True, "residual": True}
-        trials = [
-            (label + said, layout, without, chosen)
-            for (label, layout), (said, without) in product(layouts, inside.items())
-            for chosen in (dict(zip(variants, values, strict=True)) for values in product(*variants.values()))
-        ]
-        if not trials:
-            names = sorted({name.rsplit(".", 1)[0] for name in ROLES[self.role].params(self.settings)})
-            raise Unresolved(
-                f"the parameters of {self.cls.__name__} cannot be told apart by name and shape: write a subclass that "
-                f"names its layers {', '.join(names)}, or a class with build(role, config)"
-            )
-        errors = []
-        for trial in trials:
-            errors.append(self._error(trial, inputs, mask))
-            if errors[-1] < FITS:
-                break
-        self.runs = bool(np.isfinite(min(errors))) or self._gives_nan(trials[0], inputs, mask)
-        best = int(np.argmin(errors))
-        self.fits = fits = errors[best] < FITS
-        if not fits:
-            best = min((i for i, trial in enumerate(trials) if trial[1] is trials[0][1]), key=lambda i: errors[i])
-        label, layout, without, chosen = trials[best]
-        self.conventions = self.conventions.with_layout(layout, **without)
-        found = f"equals the formula to {errors[best]:.0e} with random parameters"
-        evidence = found if fits else f"by names alone: no standard layout fits (error {errors[best]:.2g})"
-        self.say("layout", label, evidence, doubtful=not fits)
-        if not fits:
-            self._report_mistakes(inputs, mask)
-        if not fits:  # no variant is excused: the claims about each of them apply, and fail
-            for option in variants:
-                self.fixed.pop(option, None)
-            if not self.fixed.get("norm_first"):  # growth proves pre-norm; its absence proves nothing here
-                self.fixed.pop("norm_first", None)
-            return False
-        for option, value in chosen.items():
-            if option not in ROLES[self.role].config:
-                self.attributes[option] = value
-            elif option not in self.constructor.known or self.constructor.config_parameter is not None:
-                self.fixed[option] = value
-            else:
-                continue
-            self.say(option, value, evidence)
-        return True
-
-    def _error(self, trial: Trial, inputs: Arrays, mask: Array | None) -> float:
-        _, layout, without, chosen = trial
-        settings = {**self.settings, **{k: v for k, v in chosen.items() if k in self.settings}}
-        if "bias" in settings:
-            whole = ROLES[self.role].params({**settings, "bias": True})
-            settings["bias"] = all(name in layout for name in whole)
-        conventions = self.conventions.with_layout(layout, **without)
-        try:
-            subject = self.subject(settings, conventions, chosen, random=True)
-        except NotProvided:
-            return float("inf")
-        return probes.difference(subject, inputs, settings, mask)
-
-    def _gives_nan(self, trial: Trial, inputs: Arrays, mask: Array | None) -> bool:
-        """Whether it runs, and what comes out is no number."""
-        try:
-            subject = self.subject(self.settings, self.conventions.with_layout(trial[1], **trial[2]), random=True)
-            out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
-        except Exception:
-            return False
-        if np.isfinite(out).all():
-            return False
-        self.say("output", "NaN", "of random inputs, no key hidden", doubtful=True)
-        return True
 
     def probe_eps(self, module: nn.Module) -> None:
         """The eps of the norms inside, where they have one in common."""
@@ -375,9 +298,7 @@ class Resolution:
         mask = causal_mask(TQ)[None, None] if causal else None
         has_norm = any(is_norm(child) for child in module.modules())
         layouts = list(p.attention_layouts(module, self.settings, output=self.role != "self_attention"))
-        fits = self.fit(layouts, inputs, mask, has_norm)
-        if not fits:
-            self._report_scale(inputs, mask)
+        fit(self, layouts, inputs, mask, has_norm)
         self._probe_dropout(inputs, mask)
         if self.conventions.bare:
             _without_norms(module)
@@ -408,37 +329,6 @@ class Resolution:
         given = {"query": tensors["query"], "key": key, "value": tensors.get("value", key)}
         return {name: to_array(tensor) for name, tensor in given.items()}
 
-    def _report_scale(self, inputs: Arrays, mask: Array | None) -> None:
-        """Say so when the module would equal the formula with another scale of the scores."""
-        settings = {**self.settings, "bias": all(n in self.conventions.layout for n in self._all_names())}
-        try:
-            subject = self.subject(settings, self.conventions, random=True)
-        except NotProvided:
-            return
-        d_head = self.settings.get("d_k", self.settings["d_model"] // self.settings.get("n_heads", 1))
-        for scale, name in (
-            (1.0, "none"),
-            (self.settings["d_model"] ** -0.5, "1/sqrt(d_model)"),
-            (1 / d_head, "1/d_k"),
-        ):
-            if probes.difference(subject, inputs, settings, mask, scale * d_head**0.5) < FITS:
-                self.say("scale of the scores", name, "equals the formula with this scale", doubtful=True)
-
-    def _report_mistakes(self, inputs: Arrays, mask: Array | None) -> None:
-        """Say so when the module computes what a mutant of the role does: its docstring is the mistake."""
-        from conformance.mutants import MUTANTS  # only where something is wrong
-
-        settings = {**self.settings, **self._bias()}
-        try:
-            subject = self.subject(settings, self.conventions, random=True)
-        except NotProvided:
-            return
-        for mutant in MUTANTS.values():
-            if mutant.role == self.role:
-                error = probes.difference(subject, inputs, settings, mask, formula=mutant.cls)
-                if error < FITS:
-                    self.say("looks like", mutant.defect, f"equals this mistake to {error:.0e}", doubtful=True)
-
     def _probe_causal(self, probe: Probe) -> bool:
         """Whether it hides the future by itself; one that sees the next position only is meant to.
 
@@ -459,9 +349,7 @@ class Resolution:
     def _channels(self, probe: Probe, parameters: Sequence[str], keys: tuple[str, ...]) -> tuple[Channel, ...]:
         found = tuple(probes.channels(probe, list(parameters), self.settings.get("n_heads", 1), keys))
         for channel in found:
-            hides = (
-                "a hidden key changes nothing" if channel.leak < 1e-3 else f"a hidden key leaks ({channel.leak:.2g})"
-            )
+            hides = channel.hides()
             means = f"{channel.encoding}; {', '.join(channel.shapes)}"
             opposite = opposite_in(vars(sys.modules[self.cls.__module__]), channel.encoding)
             if opposite:
@@ -493,10 +381,11 @@ class Resolution:
         return {"bias": all(name in self.conventions.layout for name in self._all_names())}
 
     def _resolve_cached(self, module: nn.Module) -> None:
-        """Checked one token at a time, where no mask is needed."""
+        """Checked one token at a time, where no mask is needed; a mistake must show with a prompt as well."""
         self._resolve_inputs(module)
-        inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
-        self.fit(p.attention_layouts(module, self.settings), inputs)
+        steps = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
+        prompted = {**steps, "chunks": (TQ - 2, 1, 1)}
+        fit(self, p.attention_layouts(module, self.settings), steps, also=[prompted])
 
     # --- networks and norms -----------------------------------------------------------------------
 
@@ -509,7 +398,7 @@ class Resolution:
         }
         inside = any(is_norm(child) for child in module.modules() if child is not module)
         inputs = {"x": to_array(noise(B, TQ, SIZES["d_model"])) * (0.01 if self.role.endswith("norm") else 1.0)}
-        self.fit(layouts[self.role], inputs, has_norm=inside)
+        fit(self, layouts[self.role], inputs, has_norm=inside)
         self._probe_dropout(inputs)
 
     def _probe_dropout(self, inputs: Arrays, mask: Array | None = None) -> None:
@@ -520,11 +409,11 @@ class Resolution:
         subject.train()
         out = subject(**inputs, **({} if mask is None else {"mask": mask}))["out"]
         if (np.abs(out) < 1e-6).mean() > 0.2:
-            self.fixed["dropout"] = 0.0
+            self.fixed["dropout"], self.why["dropout"] = 0.0, "drops its output, where the role drops inside"
             self.say("dropout", "on the output", "in training, numbers of the output are dropped")
 
     def _resolve_embedding(self, module: nn.Module) -> None:
-        self.fit([("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
+        fit(self, [("a table", {"weight": p.Place(("weight",))})], {"ids": np.arange(6).reshape(2, 3)})
 
     # --- layers -----------------------------------------------------------------------------------
 
@@ -545,7 +434,10 @@ class Resolution:
             inputs["memory"] = to_array(probe.inputs()["memory"])
         causal = self._probe_causal(probe)
         self.probe_eps(module)
-        self.fit(layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
+        fit(self, layer_layouts(module, self.settings, decoder), inputs, causal_mask(TQ) if causal else None)
+        if not self.fits and not self.fixed.get("norm_first") and not self._gives_normalised():
+            self.fixed.pop("norm_first", None)  # neither place is proven: both formulas apply, and fail
+
         cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
         if not decoder:
             cross = []
@@ -556,6 +448,13 @@ class Resolution:
         self.conventions = replace(self.conventions, channels=found)
         if cross:
             self.conventions = replace(self.conventions, memory_channels=self._channels(probe, cross, ("memory",)))
+
+    def _gives_normalised(self) -> bool:
+        """Whether what a fresh layer gives has mean 0 and variance 1, as after a norm of its own."""
+        fresh = self._probe(self.make(self.settings))
+        out = fresh.run(fresh.inputs())
+        spread = (out.var(-1, unbiased=False) - 1.0).abs().max()
+        return bool(out.mean(-1).abs().max() < 1e-3 and spread < 1e-2)
 
 
 def _scaled(probe: Probe, factor: float) -> dict[str, torch.Tensor]:

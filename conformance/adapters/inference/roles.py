@@ -38,9 +38,34 @@ SUPPORTED = (
 
 
 def is_norm(module: nn.Module) -> bool:
-    """LayerNorm, RMSNorm, or a class that calls itself a norm; not a PreNorm, which holds the sublayer too."""
-    holds_matrices = any(parameter.ndim > 1 for parameter in module.parameters())
-    return type(module).__name__.lower().endswith("norm") and not holds_matrices
+    """Whether it takes one input and gives it back normalised; one whose name says so may do it wrongly.
+
+    Its parameters are one or two vectors. A PreNorm, which holds the sublayer too, is none, nor is an AddNorm of two
+    inputs.
+    """
+    parameters = list(module.parameters())
+    if len(parameters) > 2 or any(parameter.ndim > 1 for parameter in parameters):
+        return False
+    says = re.search(r"norm(ali[sz](ation|er))?$", type(module).__name__.lower())
+    if says or not parameters:
+        return bool(says)
+    x = noise(2, 3, parameters[0].numel())
+    try:
+        with torch.no_grad():
+            out, larger = module(x), module(4.0 * x)
+    except Exception:  # it takes something else
+        return False
+    return isinstance(out, Tensor) and out.shape == x.shape and torch.allclose(out, larger, atol=1e-2)
+
+
+def centres(norm: nn.Module) -> bool:
+    """Whether a norm takes the mean out: LayerNorm does, RMSNorm does not."""
+    x = noise(2, 3, next(norm.parameters()).numel())
+    try:
+        with torch.no_grad():
+            return torch.allclose(norm(x + 1.0), norm(x), atol=1e-3)
+    except Exception:  # it takes something else
+        return False
 
 
 def norms_in(module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -102,7 +127,7 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
     if not matrices:
         vectors = [p for p in module.parameters() if p.ndim == 1]
         if len(vectors) in (1, 2):
-            return Fact("role", "layer_norm" if len(vectors) == 2 else "rms_norm", f"{len(vectors)} vectors of d_model")
+            return _norm_role(module, said, len(vectors))
     wide = [p for p in matrices if _has_width(p)]
     if len(matrices) == 2 and len(wide) == 2:
         gated = any(2 * SIZES["d_ff"] in p.shape for p in matrices)
@@ -113,6 +138,16 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
         f"{name} plays none of the roles {', '.join(SUPPORTED)} that can be inferred: name one as file.py:{name}@role, "
         "or write a class with build(role, config)"
     )
+
+
+def _norm_role(module: nn.Module, said: str, vectors: int) -> Fact:
+    """LayerNorm or RMSNorm: by the name, else by a second vector or by whether it takes the mean out."""
+    for role, expression in (("rms_norm", r"rms|root mean"), ("layer_norm", r"\blayer ?norm")):
+        if re.search(expression, said):
+            return Fact("role", role, "the class name")
+    if vectors == 2 or centres(module):
+        return Fact("role", "layer_norm", "two vectors of d_model" if vectors == 2 else "it takes the mean out")
+    return Fact("role", "rms_norm", "one vector of d_model, and it leaves the mean in")
 
 
 def _biased_by_distance(cls: type[nn.Module], module: nn.Module) -> str:

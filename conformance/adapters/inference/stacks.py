@@ -15,7 +15,7 @@ from torch import nn
 
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference.facts import Unresolved
-from conformance.adapters.inference.roles import norms_in, top_attentions
+from conformance.adapters.inference.roles import centres, norms_in, top_attentions
 
 
 def layer_layouts(layer: nn.Module, config: p.Config, decoder: bool) -> Iterator[tuple[str, p.Layout]]:
@@ -30,7 +30,7 @@ def layer_layouts(layer: nn.Module, config: p.Config, decoder: bool) -> Iterator
     base: p.Layout = {}
     for i, (path, norm) in enumerate(norms):
         layouts = list(p.norm_layouts(norm, True))
-        if not layouts:  # a norm without bias: no layer of the documents
+        if not layouts or (len(layouts[0][1]) == 1 and not centres(norm)):  # an RMSNorm: no layer of the documents
             return
         base |= p.under(layouts[0][1], f"{path}.", f"norm{i + 1}")
     for _, layout in p.feed_forward_layouts(_outside(layer, attentions), config):

@@ -26,9 +26,9 @@ class Conventions:
     batch_first: False for (T, B, d). causal: built in. channels: mask parameters, `memory_channels` those of
     cross-attention. bare: norms inside are taken out; residual: the module adds its input. scale: what a positional
     encoding multiplies its input by (1), or None when it returns the codes alone; rooted: that is sqrt(d_model), at any
-    width. heads_axis: rotary input is (B, H, T, d) when 1, (B, T, H, d) when 2; rotation: the name of the
-    function, in the class's file, that rotates by the cosines and sines which the module returns, or None when the
-    module rotates.
+    width. heads_axis: rotary input is (B, H, T, d) when 1, (B, T, H, d) when 2, (B * H, T, d) when 0. rotation: the
+    name of the function, in the class's file, that rotates by the cosines and sines which the module returns; None
+    when the module rotates. narrowed: the share of its option for d_ff that a network is wide.
     """
 
     call: Call
@@ -43,6 +43,7 @@ class Conventions:
     rooted: bool = False
     heads_axis: int = 1
     rotation: str | None = None
+    narrowed: float = 1.0
 
     def with_layout(self, layout: Layout, bare: bool = False, residual: bool = False) -> Conventions:
         return replace(self, layout=layout, bare=bare, residual=residual)
@@ -236,19 +237,20 @@ class Rope(TorchSubject):
         module = self.modules[width]
         if offset and not {"offset", "positions"} & set(call.names):
             raise NotProvided(f"{type(module).__name__} has no offset argument")
-        turned = x.transpose(1, 2) if self.conventions.heads_axis == 2 else x
+        axis = self.conventions.heads_axis
+        turned = x.transpose(1, 2) if axis == 2 else x if axis else x.flatten(0, 1)
         given: dict[str, Any] = {name: turned for name in ("query", "key") if name in call.names}
         if "offset" in call.names:
             given["offset"] = offset
         if "positions" in call.names:
-            given["positions"] = torch.arange(offset, offset + x.shape[-2]).expand(len(x), -1)
+            given["positions"] = torch.arange(offset, offset + x.shape[-2]).expand(len(turned), -1)
         result = call(module, given)
         if self.conventions.rotation is not None:
             rotate = getattr(sys.modules[type(module).__module__], self.conventions.rotation)
             cosines, sines = result
             result = rotate(turned, turned, cos=cosines, sin=sines)
         out = output_of(result, tuple(turned.shape))
-        return {"out": out.transpose(1, 2) if self.conventions.heads_axis == 2 else out}
+        return {"out": out.transpose(1, 2) if axis == 2 else out.reshape(x.shape)}
 
 
 class TransformerLayer(ModuleSubject):

@@ -69,7 +69,7 @@ class _Stated(Resolution):
 
     def __init__(self, part: type[WrittenPart]) -> None:
         self.role = part.role
-        self.facts = []
+        self.facts, self.why = [], {}
         self.fixed = dict(part.fixed)
         self.attributes = dict(part.attributes)
         whole = Constructor(part.module_class)

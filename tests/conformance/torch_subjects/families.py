@@ -1,3 +1,3 @@
 """Imports every family, so that `CORRECT` and `WRONG` are complete."""
 
-from torch_subjects import attention, layers, mistakes, parts, sequence_first  # noqa: F401
+from torch_subjects import attention, everyday, layers, mistakes, parts, sequence_first  # noqa: F401
