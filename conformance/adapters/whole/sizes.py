@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conformance.adapters.inference.construct import OPTIONS
+from conformance.adapters.inference.names import meanings
 
 MAX_PARAMETERS = 3_000_000
 """A model with more is made at smaller sizes."""
@@ -67,6 +67,7 @@ SMALL: dict[str, Any] = {
     **{"types": 2, "flag": True, "image": 32, "patch": 8, "channels": 3, "classes": 5, "experts": 4, "top_k": 2},
     **{"kernel": 3, "base": 10000.0, "scale": 1.0, "activation": "relu", "bias": True, "norm_first": True},
     **{"pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
+    **{"ff_ratio": 2, "drop_path": 0.0, "bos_id": 1, "eos_id": 2, "multiple": 8, "smoothing": 0.1, "model_type": ""},
     **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False, "norm": nn.LayerNorm},
 }
 """Meaning -> what a constructor gets that needs it where nothing shows a value."""
@@ -80,10 +81,8 @@ class Unknown(Exception):
 
 def meaning(name: str) -> str | None:
     """What a size or option is, by its name; None where the name says nothing."""
-    lower = name.lower()
-    for option, names in OPTIONS.items():
-        if lower in names and not (option == "d_model" and lower in OPTIONS["d_ff"][:8]):
-            return option
+    if known := meanings(name):
+        return known[0]
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return next((option for pattern, option in _PARTS if re.search(pattern, snake)), None)
 
