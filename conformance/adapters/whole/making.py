@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -41,7 +42,7 @@ from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
 from conformance.protocol import NotProvided, Refused
 
 MAX_SECONDS = 2.0
-"""A constructor that takes longer is called with smaller sizes."""
+"""A constructor that computes for longer is called with smaller sizes."""
 _TRIALS = 24
 """So many combinations of small numbers are tried for parameters whose names say nothing."""
 _NUMBERS = (32, 4, 2, 8)
@@ -278,7 +279,7 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
 
 
 def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Module, Sizing]:
-    """The module at sizes at which it is small enough, and these; where there are none, at its own."""
+    """The module at sizes at which it is small enough, and these; where there are none, as small as it gets."""
     seen = sizing.seen
     for head_width in HEAD_WIDTHS:
         for _ in range(3):  # sizes that come after the limit are seen only once what came before is small
@@ -290,7 +291,9 @@ def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Mod
             if more == seen:
                 break
             seen = more
-    sizing = Sizing()
+    for sizing in (Sizing(None, HEAD_WIDTHS[-1], seen), Sizing()):  # still large, but smaller than its own
+        with suppress(Exception):
+            return make(sizing), sizing
     return make(sizing), sizing
 
 
@@ -310,18 +313,21 @@ def _count(module: nn.Module) -> int:
 def _limited(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> nn.Module:
     """What `make` gives. Raises _TooLarge as soon as it has too many parameters or takes too long."""
     counted: dict[int, nn.Parameter] = {}
-    start = time.monotonic()
+    total = 0
+    start = time.thread_time()
 
     def check(parameters: int) -> None:
         if parameters > MAX_PARAMETERS:
             raise _TooLarge(f"it would have more than {MAX_PARAMETERS:,} parameters")
-        if time.monotonic() - start > MAX_SECONDS:
+        if time.thread_time() - start > MAX_SECONDS:
             raise _TooLarge(f"its constructor would take more than {MAX_SECONDS:g} s")
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and not nn.parameter.is_lazy(parameter):
+        nonlocal total
+        if parameter is not None and id(parameter) not in counted and not nn.parameter.is_lazy(parameter):
             counted[id(parameter)] = parameter  # kept, so that no other gets its id
-            check(sum(p.numel() for p in counted.values()))
+            total += parameter.numel()
+            check(total)
 
     hook = nn.modules.module.register_module_parameter_registration_hook(count)
     try:

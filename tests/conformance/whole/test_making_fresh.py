@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from made_subjects import CONFIG, GPT, NET, evidence  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.whole import making  # noqa: E402
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
 from conformance.protocol import NotProvided, Refused  # noqa: E402
 
@@ -129,6 +130,23 @@ def test_a_large_model_whose_parts_are_handed_in_is_made_smaller(made):
         model = made(name, text).fresh()
         assert model.table.num_embeddings == 211
         assert model.table.embedding_dim == model.layers[0].norm.normalized_shape[0] == 64
+
+
+def test_a_model_that_stays_large_is_made_as_small_as_it_gets(made):
+    text = """
+    class Large(nn.Module):
+        def __init__(self, dim=256, num_heads=8, n_items=400_000):
+            super().__init__()
+            self.items = nn.Embedding(n_items, dim)
+    """
+    assert made("Large", text).fresh().items.weight.shape == (400_000, 16)
+
+
+def test_a_model_whose_constructor_takes_long_is_made_smaller(made, monkeypatch):
+    monkeypatch.setattr(making, "MAX_SECONDS", 0)
+    large = made("GPT", GPT + CONFIG)
+    assert len(large.fresh().blocks) == 2
+    assert "its constructor would take more than 0 s" in evidence(large)
 
 
 def test_a_large_model_without_sizes_is_left_as_it_is(made):
