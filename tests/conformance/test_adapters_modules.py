@@ -148,6 +148,13 @@ class DistanceBiased(CORRECT["SeparateProjections"]):
         return super().scores(q, k) - self.slopes[:, None, None] * distances.abs()
 
 
+class TurnedInside(CORRECT["CachedAndTurned"]):
+    """The same, without its cache."""
+
+    def forward(self, x, mask=None):
+        return super().forward(x, mask)[0]
+
+
 class RotaryTablesAlone(CORRECT["RotaryTables"]):
     """No function of this file rotates by them."""
 
@@ -160,6 +167,7 @@ class RotaryTablesAlone(CORRECT["RotaryTables"]):
         (UnreadableNames, "names its layers"),
         (Raises, "broken on purpose"),
         (DistanceBiased, "has slopes: scores that depend on the distance"),
+        (TurnedInside, "turns its queries and keys by their positions .inv_freq."),
         (RotaryTablesAlone, "no function of"),
         (nn.Identity, "plays none of the roles"),
     ],

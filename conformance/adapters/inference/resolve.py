@@ -25,7 +25,7 @@ from conformance.adapters.inference.models import resolve_encoder_decoder, resol
 from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
 from conformance.adapters.inference.probes import SIZES, TQ, B, Probe, noise
-from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
+from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of, turns_inside
 from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
     Attention,
@@ -381,11 +381,25 @@ class Resolution:
         return {"bias": all(name in self.conventions.layout for name in self._all_names())}
 
     def _resolve_cached(self, module: nn.Module) -> None:
-        """Checked one token at a time, where no mask is needed; a mistake must show with a prompt as well."""
+        """Checked one token at a time, where no mask is needed; a mistake must show with a prompt as well.
+
+        A module that takes a mask gets the causal one when a call has several tokens, as from its model. One that turns
+        queries and keys by their positions has no formula here: it is compared with itself without a cache.
+        """
         self._resolve_inputs(module)
-        steps = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
-        prompted = {**steps, "chunks": (TQ - 2, 1, 1)}
-        fit(self, p.attention_layouts(module, self.settings), steps, also=[prompted])
+        layouts = list(p.attention_layouts(module, self.settings))
+        turned = turns_inside(module, self.conventions.call)
+        if turned and layouts:
+            label, layout = layouts[0]
+            self.attributes["positions"] = "inside"
+            self.conventions = self.conventions.with_layout(layout)
+            self.say("positions", "inside", f"{turned} turns queries and keys, so that their order shows")
+            self.say("layout", label, "by names alone: it is compared with itself without a cache")
+        else:
+            steps: dict[str, Any] = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
+            fit(self, layouts, steps, also=[{**steps, "chunks": (TQ - 2, 1, 1)}])
+        masks = self._channels(self._probe(module), self.conventions.call.masks, ("query",))
+        self.conventions = replace(self.conventions, channels=masks)
 
     # --- networks and norms -----------------------------------------------------------------------
 
