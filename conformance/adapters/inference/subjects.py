@@ -78,7 +78,7 @@ class ModuleSubject(TorchSubject):
             n: slots[n].size(stored) for n, s in wanted.items() if n in slots and slots[n].size(stored) != prod(s)
         }
         super().__init__(role, config, module, {name: slots[name] for name in wanted if name in slots})
-        self.conventions = conventions
+        self.conventions = replace(conventions, call=conventions.call.for_heads(config.get("n_heads", 1)))
         with torch.no_grad():
             for name, slot in slots.items():
                 used = slot.read(stored, (slot.size(stored),)) if name in wanted else torch.zeros(slot.size(stored))

@@ -273,3 +273,40 @@ class CachedAndTurnedFromTheStart(CachedAndTurned):
 
     def start(self, past_kv):
         return 0
+
+
+class TurnedFromOutside(nn.Module):
+    """Is handed the turns of its queries and keys, and no others than of its own shape."""
+
+    role = "multi_head_attention"
+
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.heads = n_heads
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+
+    def attend(self, x, turn, mask):
+        q, k, v = (split(f(x), self.heads) for f in (self.wq, self.wk, self.wv))
+        return self.wo(merge(F.scaled_dot_product_attention(turn(q), turn(k), v, mask)))
+
+
+@correct
+class TurnedByUnitNumbers(TurnedFromOutside):
+    def forward(self, x, freqs_cis, mask=None):
+        def turn(y):
+            pairs = torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous())
+            assert freqs_cis.shape == pairs.shape[-2:]
+            return torch.view_as_real(pairs * freqs_cis).flatten(-2)
+
+        return self.attend(x, turn, mask)
+
+
+@correct
+class TurnedByTables(TurnedFromOutside):
+    def forward(self, x, freqs_cos, freqs_sin, mask=None):
+        def turn(y):
+            a, b = y.unflatten(-1, (-1, 2)).unbind(-1)
+            assert freqs_cos.shape == freqs_sin.shape == a.shape[-2:]
+            return torch.stack([a * freqs_cos - b * freqs_sin, a * freqs_sin + b * freqs_cos], -1).flatten(-2)
+
+        return self.attend(x, turn, mask)
