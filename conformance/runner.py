@@ -24,7 +24,7 @@ from conformance.draw import Draw, Pinned, Seeded, Source
 from conformance.evidence import Evidence, shown
 from conformance.observed import Observed
 from conformance.places import innermost_line, with_source
-from conformance.protocol import NotProvided
+from conformance.protocol import NotProvided, Refused
 from conformance.settings import BUDGETS
 from conformance.verdict import BROKEN, Result, Verdict
 
@@ -62,10 +62,11 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
     started = time.perf_counter()
     run = _Run(check, Observed(impl))
     decisive = run.example(Pinned())
-    if decisive.verdict is not Verdict.NOT_PROVIDED and decisive.draw.values:
+    elsewhere = isinstance(decisive.error, Refused)  # these sizes: it may take others
+    if (decisive.verdict is not Verdict.NOT_PROVIDED or elsewhere) and decisive.draw.values:
         kind = decisive.verdict if decisive.verdict in BROKEN else None
         decisive = _explore(run, round(check.examples * BUDGETS[budget]), seed, kind) or decisive
-    if decisive.verdict is Verdict.PASS:
+    if decisive.verdict not in BROKEN:
         decisive = run.noted or run.closest or decisive
     result = decisive.result(check.claim)
     never = [what for what, bitten in run.bitten.items() if not bitten]

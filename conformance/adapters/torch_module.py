@@ -62,7 +62,6 @@ class TorchModuleImplementation:
         if not is_whole(constructor, model):
             return
         found: set[str] = set()
-        norms_first = False
         for path, part in components(model):
             name = f"{path} ({type(part).__name__})"
             try:
@@ -74,7 +73,6 @@ class TorchModuleImplementation:
                 mark = DOUBT if isinstance(error, CannotRun) else "  "
                 self.unresolved.append(f"{mark}{name}: {' '.join(str(error).split())}")
                 continue
-            norms_first |= resolution.fixed.get("norm_first", False)
             if not resolution.runs:
                 self.unresolved.append(f"  {name}: it cannot be run as {resolution.role}")
             elif resolution.role not in found and role in (None, resolution.role):
@@ -90,12 +88,10 @@ class TorchModuleImplementation:
             except Exception as error:
                 self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
                 continue
-            if resolution.runs and name == "encoder_decoder" and norms_first and not resolution.fits:
-                self.unresolved.append(f"  the whole as {name}: its layers put their norms first: another model")
-            elif resolution.runs:
+            if resolution.fits:
                 yield resolution
             else:
-                self.unresolved.append(f"  the whole as {name}: it cannot be run on token ids (B, T) alone")
+                self.unresolved.append(f"  the whole as {name}: another design than the documents', judged by behaviour")
 
     def _lay_out_positions(self) -> None:
         """In a whole model codes are tested in the layout in which it hands them their input: that of its attention, or

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from conformance.check import check
 from conformance.checks.self_attention import layer_bound
 from conformance.checks.subjects import loaded
 from conformance.draw import Draw
 from conformance.evidence import Evidence, close
-from conformance.protocol import Array
+from conformance.protocol import Array, Arrays, Subject
 from conformance.reference.attention import causal_mask
 from conformance.reference.multi_head import multi_head_attention
 
@@ -21,9 +23,18 @@ def against_causal(impl: Any, draw: Draw, lengths: tuple[int, ...], rows: slice,
     heads, d_head, b = draw.int("heads", 1, 4, 3), draw.int("d_head", 1, 5, 4), draw.int("B", 1, 3, 2)
     subject, p = loaded(impl, draw, ROLE, d_model=heads * d_head, n_heads=heads)
     x: Array = draw.normal("x", (b, sum(lengths), heads * d_head))
-    expected, _ = multi_head_attention(p, x, x, x, heads, mask=causal_mask(x.shape[1]))
+    expected = causal(subject, p, x, heads)
     got = subject(x=x, chunks=lengths)["out"]
     return close(what, got[:, rows], expected[:, rows], layer_bound(subject, p, x, x, x))
+
+
+def causal(subject: Subject, params: Arrays, x: Array, heads: int) -> Array:
+    """Causal attention over the whole sequence: by the formula, or, of attention that turns queries and keys by their
+    positions inside, the last row of a call without a cache over each prefix, which sees the prefix under any mask."""
+    if subject.attributes.get("positions") == "inside":
+        prefixes = (x[:, : t + 1] for t in range(x.shape[1]))
+        return np.concatenate([subject(x=y, chunks=(y.shape[1],))["out"][:, -1:] for y in prefixes], axis=1)
+    return multi_head_attention(params, x, x, x, heads, mask=causal_mask(x.shape[1]))[0]
 
 
 @check("cached-steps-equal-causal-attention", roles=(ROLE,))

@@ -416,7 +416,7 @@ def decoder_lm_limit(impl: Any, draw: Draw) -> Evidence:
     limit = draw.int("max_len", 3, 9, 5)
     subject, _, config, _ = build_lm(impl, draw, max_len=limit)
     if subject.attributes.get("longest") == "any":
-        raise NotProvided("its rotations need no table: it takes inputs of any length")
+        raise NotProvided("it has no table of positions: it takes inputs of any length")
     fitting = subject(ids=np.ones((1, limit), np.int64))["out"]
     return all_of(
         same("shape at the limit", fitting.shape, (1, limit, config["vocab"])),

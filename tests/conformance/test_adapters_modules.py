@@ -77,6 +77,13 @@ def test_a_wrong_module_breaks_the_claims_that_it_is_wrong_about(name):
         assert run_check(CHECKS[claim], implementation, "quick").verdict is Verdict.FAIL, claim
 
 
+@pytest.mark.parametrize("name", ["MultiplesOfEight", "TurnedByTables"])
+def test_a_class_that_refuses_the_usual_sizes_is_judged_by_others(name):
+    result = run_check(CHECKS["multi-head-formula"], TorchModuleImplementation(CORRECT[name]))
+    assert result.verdict is Verdict.PASS
+    assert result.example["seed"]
+
+
 @pytest.mark.parametrize("cls", [mask_makers.Opposite, mask_makers.OppositeByNumber, mask_makers.Agreeing])
 def test_a_mask_that_contradicts_what_its_file_makes_is_doubtful(cls):
     (fact,) = [fact for fact in TorchModuleImplementation(cls).inference if fact.subject.startswith("mask ")]
@@ -148,6 +155,13 @@ class DistanceBiased(CORRECT["SeparateProjections"]):
         return super().scores(q, k) - self.slopes[:, None, None] * distances.abs()
 
 
+class TurnedInside(CORRECT["CachedAndTurned"]):
+    """The same, without its cache."""
+
+    def forward(self, x, mask=None):
+        return super().forward(x, mask)[0]
+
+
 class RotaryTablesAlone(CORRECT["RotaryTables"]):
     """No function of this file rotates by them."""
 
@@ -160,6 +174,7 @@ class RotaryTablesAlone(CORRECT["RotaryTables"]):
         (UnreadableNames, "names its layers"),
         (Raises, "broken on purpose"),
         (DistanceBiased, "has slopes: scores that depend on the distance"),
+        (TurnedInside, "turns its queries and keys by their positions .inv_freq."),
         (RotaryTablesAlone, "no function of"),
         (nn.Identity, "plays none of the roles"),
     ],

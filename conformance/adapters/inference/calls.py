@@ -5,16 +5,36 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.inference.names import INPUTS, MODEL_INPUTS, POSITIONS, WEIGHT_FLAGS
+from conformance.adapters.inference.names import INPUTS, MODEL_INPUTS, POSITIONS, TURNS, WEIGHT_FLAGS
 
 _MAIN = {"decoder_lm": ("ids",), "cached_decoder_lm": ("ids",), "encoder_decoder": ("src", "tgt")}
 """Role of a whole model -> the inputs that it cannot do without, in the order in which unknown names mean them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unturned:
+    """Cosines, sines, angles or unit numbers that turn nothing. share: their width by that of a head, in (T, width); 0
+    for (1, 1, 1), which goes with any."""
+
+    value: complex
+    share: float = 0.0
+
+    @classmethod
+    def forms(cls, name: str) -> list[Unturned]:
+        """What a parameter of this name may want, the likeliest first."""
+        values = (1.0,) if "cos" in name else (0.0,) if "sin" in name else (1.0 + 0.0j, 0.0)
+        return [cls(value, share) for value in values for share in (0.0, 0.5, 1.0)]
+
+    def of(self, query: Tensor, heads: int) -> Tensor:
+        shape = (query.shape[1], int(query.shape[-1] // heads * self.share)) if self.share else (1, 1, 1)
+        return torch.full(shape, self.value)
 
 
 class Call:
@@ -29,6 +49,7 @@ class Call:
         self.masks: list[str] = []
         self.constants: dict[str, Any] = {}
         self.optional: set[str] = set()
+        self.heads = 1
         meanings = MODEL_INPUTS.get(role, INPUTS)
         unknown = []
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
@@ -52,8 +73,8 @@ class Call:
                 self.constants[name] = (torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
             elif required and lower in POSITIONS:
                 self.names["positions"] = name
-            elif required and lower in ("cos", "sin", "freqs_cos", "freqs_sin"):
-                self.constants[name] = torch.full((1, 1, 1), float("cos" in lower))
+            elif required and lower in TURNS:
+                self.constants[name] = Unturned.forms(lower)[0]
             elif meaning is not None:
                 self.names[meaning] = name
                 if not required:
@@ -86,7 +107,17 @@ class Call:
     def __call__(self, module: nn.Module, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None) -> Any:
         """forward's result; `inputs` by the protocol's names, `masks` by forward's."""
         named = {self.names[k]: v for k, v in inputs.items()}
-        return module(**{**self.constants, **named, **(masks or {})})
+        constants = {
+            name: value.of(inputs["query"], self.heads) if isinstance(value, Unturned) else value
+            for name, value in self.constants.items()
+        }
+        return module(**{**constants, **named, **(masks or {})})
+
+    def for_heads(self, heads: int) -> Call:
+        """The same call of a module with so many heads."""
+        call = copy(self)
+        call.heads = heads
+        return call
 
     def fact(self) -> Fact:
         shown = [f"{name} = {meaning}" if name != meaning else name for meaning, name in self.names.items()]

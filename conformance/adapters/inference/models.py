@@ -36,14 +36,22 @@ def resolve_language_model(found: Resolution, module: nn.Module) -> None:
     fits = fit(found, layouts, inputs)
     if not fits and found.conventions.call.masks and _sees_the_future(found, inputs):
         raise _masked_by_its_caller(found)
-    if fits and found.fixed.get("rope") and not cached:
-        subject = found.subject(found.settings, found.conventions)
-        try:
-            subject(ids=np.ones((1, found.settings["max_len"] + 1), np.int64))
-        except Exception:
-            return
+    if not cached and _has_no_limit(found):
         found.attributes["longest"] = "any"
-        found.say("longest input", "any", "rotations need no table, and max_len + 1 tokens pass")
+        found.say("longest input", "any", "max_len + 1 tokens pass, and nothing that it holds has max_len rows")
+
+
+def _has_no_limit(found: Resolution) -> bool:
+    """Whether a model takes more than max_len tokens and holds no table of that many rows, or has no such option."""
+    if "max_len" not in found.constructor.known:
+        return True
+    limit = found.settings["max_len"]
+    try:
+        subject = found.subject(found.settings, found.conventions)
+        subject(ids=np.ones((1, limit + 1), np.int64))
+    except Exception:  # it has a limit, or is another model
+        return False
+    return not any(limit in tensor.shape for tensor in (*subject.module.parameters(), *subject.module.buffers()))
 
 
 def _chunks(found: Resolution, layouts: list[tuple[str, p.Layout]], ids: np.ndarray) -> tuple[int, ...]:

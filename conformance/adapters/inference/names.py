@@ -40,8 +40,9 @@ MODEL_INPUTS: dict[str, dict[str, list[str]]] = {
 }
 """The same for the roles of whole models."""
 
-WEIGHT_FLAGS, POSITIONS = (frozenset(_TABLES["switches"][name]) for name in ("weights", "positions"))
-"""Parameters of forward that ask for weights, and those without which rotary positions cannot be had."""
+WEIGHT_FLAGS, POSITIONS, TURNS = (frozenset(_TABLES["switches"][name]) for name in ("weights", "positions", "turns"))
+"""Parameters of forward that ask for weights, those without which rotary positions cannot be had, and those that take
+the cosines, sines or unit numbers by which attention turns its queries and keys."""
 
 
 def words_of(name: str) -> frozenset[str]:

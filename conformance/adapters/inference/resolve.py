@@ -16,7 +16,7 @@ from torch import nn
 
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
-from conformance.adapters.inference.calls import Call
+from conformance.adapters.inference.calls import Call, Unturned
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
 from conformance.adapters.inference.fit import fit
@@ -25,7 +25,7 @@ from conformance.adapters.inference.models import resolve_encoder_decoder, resol
 from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
 from conformance.adapters.inference.probes import SIZES, TQ, B, Probe, noise
-from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
+from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of, turns_inside
 from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
     Attention,
@@ -93,7 +93,7 @@ class Resolution:
         self.why: dict[str, str] = {}
         self.runs = self.fits = True
         self.role = role or ""
-        self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else ""))
+        self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else "").for_heads(SIZES["n_heads"]))
         module = self.make({**SIZES, "bias": True})
         if self.role not in MODELS:
             self._settle_call(module)
@@ -144,7 +144,8 @@ class Resolution:
         resolvers[MODULE_SUBJECTS[self.role]](module)
 
     def _settle_call(self, module: nn.Module) -> None:
-        """Leave out an optional second input that the class refuses; fill a mask that it cannot do without."""
+        """Leave out an optional second input that the class refuses; fill a mask that it cannot do without; find the
+        form of the turns that it is handed."""
         call = self.conventions.call
         width = SIZES["d_model"]
         if "memory" in call.optional and {"query", "memory"} <= set(call.names):
@@ -154,6 +155,11 @@ class Resolution:
             needed = not takes and not probes.runs(call, module, width)
             if matters or needed:
                 call.names["memory"] = memory
+        turns = [name for name, value in call.constants.items() if isinstance(value, Unturned)]
+        for forms in zip(*(Unturned.forms(name.lower()) for name in turns), strict=False):
+            if probes.runs(call, module, width):
+                break
+            call.constants.update(zip(turns, forms, strict=True))
         if not probes.runs(call, module, width):
             for name in [name for name in call.masks if call.constants.get(name, ...) is None]:
                 for neutral in (torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1, dtype=torch.bool)):
@@ -199,6 +205,9 @@ class Resolution:
                 raise NotProvided(f"{self.cls.__name__} {why}")
         if "d_k" in self.constructor.known and settings.get("d_model", 0) % settings.get("n_heads", 1):
             raise NotProvided(f"{self.cls.__name__} takes the width of a head by itself")
+        turned = any(isinstance(value, Unturned) for value in self.conventions.call.constants.values())
+        if turned and settings["d_model"] // settings.get("n_heads", 1) % 2:
+            raise Refused(f"{self.cls.__name__} turns pairs, and the width of a head is odd here")
         for option, neutral in (("dropout", 0.0), ("n_kv_heads", settings.get("n_heads")), ("padding_idx", None)):
             named = "pad_id" if option == "padding_idx" else option
             if settings.get(option, neutral) != neutral and named not in self.constructor.known:
@@ -381,11 +390,26 @@ class Resolution:
         return {"bias": all(name in self.conventions.layout for name in self._all_names())}
 
     def _resolve_cached(self, module: nn.Module) -> None:
-        """Checked one token at a time, where no mask is needed; a mistake must show with a prompt as well."""
+        """Checked one token at a time, where no mask is needed; a mistake must show with a prompt as well.
+
+        A module that takes a mask gets the causal one when a call has several tokens, as from its model. One that turns
+        queries and keys by their positions has no formula here: it is compared with itself without a cache.
+        """
         self._resolve_inputs(module)
-        steps = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
-        prompted = {**steps, "chunks": (TQ - 2, 1, 1)}
-        fit(self, p.attention_layouts(module, self.settings), steps, also=[prompted])
+        layouts = list(p.attention_layouts(module, self.settings))
+        turned = turns_inside(module, self.conventions.call)
+        if turned and layouts:
+            label, layout = layouts[0]
+            self.attributes["positions"] = "inside"
+            self.conventions = self.conventions.with_layout(layout)
+            self.say("positions", "inside", f"{turned} turns queries and keys, so that their order shows")
+            self.say("layout", label, "by names alone: it is compared with itself without a cache")
+        else:
+            steps: Any = {"x": to_array(noise(B, TQ, SIZES["d_model"])), "chunks": (1,) * TQ}
+            prompted: Any = {**steps, "chunks": (TQ - 2, 1, 1)}
+            fit(self, layouts, steps, also=[prompted])
+        masks = self._channels(self._probe(module), self.conventions.call.masks, ("query",))
+        self.conventions = replace(self.conventions, channels=masks)
 
     # --- networks and norms -----------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from conformance.adapters.inference.calls import Call
+from conformance.adapters.inference.calls import Call, tensors_in
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, NoRole, Unresolved
 from conformance.adapters.inference.parameters import attention_layouts, kernels, shares_key_heads
@@ -116,6 +117,12 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
             )
         if "cache" in call.names and _returns_cache(module, call):
             return Fact("role", "cached_attention", f"forward takes {call.names['cache']}")
+        turned = turns_inside(module, call)
+        if turned:
+            raise Unresolved(
+                f"{name} turns its queries and keys by their positions ({turned}), and no role is such attention: test "
+                "its rotation alone, or write a class with build(role, config)"
+            )
         if "n_kv_heads" in options or shares_key_heads(module, SIZES):
             return Fact(
                 "role", "grouped_query_attention", "a number of key and value heads, or keys narrower than queries"
@@ -158,6 +165,24 @@ def _biased_by_distance(cls: type[nn.Module], module: nn.Module) -> str:
         (name for name in stored if re.search(r"relative|rel_?(pos|bias|emb)|alibi|slopes", name.lower())),
         next(iter(options), ""),
     )
+
+
+def turns_inside(module: nn.Module, call: Call) -> str:
+    """What in attention says that it turns queries and keys by their positions; empty where the order of the words
+    before the last one changes nothing for it, or where nothing says that it should."""
+    names = [*dict(module.named_modules()), *dict(module.named_buffers()), *call.names.values()]
+    said = next((name for name in names if re.search(r"rope|rotary|freq|(^|[._])(cos|sin)|position", name.lower())), "")
+    x = noise(1, 4, SIZES["d_model"])
+    try:
+        with torch.no_grad():
+            straight, exchanged = (_first(call(module, {"query": y})) for y in (x, x[:, [1, 0, 2, 3]]))
+    except Exception:  # it takes something else
+        return ""
+    return said if said and not torch.allclose(straight[:, -1], exchanged[:, -1], atol=1e-5) else ""
+
+
+def _first(result: Any) -> Tensor:
+    return next(tensor for tensor in tensors_in(result) if tensor.is_floating_point())
 
 
 def _returns_cache(module: nn.Module, call: Call) -> bool:

@@ -78,7 +78,7 @@ class ModuleSubject(TorchSubject):
             n: slots[n].size(stored) for n, s in wanted.items() if n in slots and slots[n].size(stored) != prod(s)
         }
         super().__init__(role, config, module, {name: slots[name] for name in wanted if name in slots})
-        self.conventions = conventions
+        self.conventions = replace(conventions, call=conventions.call.for_heads(config.get("n_heads", 1)))
         with torch.no_grad():
             for name, slot in slots.items():
                 used = slot.read(stored, (slot.size(stored),)) if name in wanted else torch.zeros(slot.size(stored))
@@ -186,20 +186,32 @@ class Attention(ModuleSubject):
 
 
 class CachedAttention(Attention):
-    """Causal self-attention run through its cache: each call gets the next chunk and the cache of the last."""
+    """Causal self-attention run through its cache: each call gets the next chunk, the cache of the last one, where it
+    stands if it asks, and the causal mask if it takes one and has several tokens."""
 
     def forward(self, *args: Any, **inputs: Any) -> dict[str, Any]:
-        x, chunks = inputs["x"], inputs["chunks"]
-        outs: list[Tensor] = []
+        call, outs, start = self.conventions.call, [], 0
         cache: Any = None
-        for chunk in x.split(list(chunks), dim=1):
-            given = {"query": self.swapped(chunk)} | ({} if cache is None else {"cache": cache})
-            result = self.conventions.call(self.module, given)
+        for chunk in inputs["x"].split(list(inputs["chunks"]), dim=1):
+            end = start + chunk.shape[1]
+            given: dict[str, Any] = {"query": self.swapped(chunk)} | ({} if cache is None else {"cache": cache})
+            if "offset" in call.names:
+                given["offset"] = start
+            if "positions" in call.names:
+                given["positions"] = torch.arange(start, end).expand(len(chunk), -1)
+            visible = torch.ones(end - start, end, dtype=torch.bool).tril(start)
+            masked = self.conventions.channels and not visible.all()
+            masks = encode(self.conventions.channels, self.for_all(visible, chunk)) if masked else {}
+            result = call(self.module, given, masks)
             outs.append(self.swapped(output_of(result, tuple(self.swapped(chunk).shape))))
-            cache = cache_of(result)
+            start, cache = end, cache_of(result)
             if cache is None:
                 raise NotProvided("it returns no cache beside its output")
         return {"out": torch.cat(outs, dim=1)}
+
+    def for_all(self, visible: Tensor, x: Tensor) -> Tensor:
+        """A mask (Tq, Tk) for every head of every sample."""
+        return visible.expand(len(x), self.config["n_heads"], -1, -1)
 
 
 class Positions(ModuleSubject):

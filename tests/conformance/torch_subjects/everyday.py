@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from torch_subjects import correct, merge, split, wrong
-from torch_subjects.attention import FusedPerHead, SeparateProjections
+from torch_subjects.attention import CachedHeads, FusedPerHead, SeparateProjections
 
 
 @correct
@@ -216,3 +216,97 @@ class RotaryWordsFirstTooFast(RotaryWordsFirst):
 
     def __init__(self, dim, max_seq_len=128, base=10000.0):
         super().__init__(dim, max_seq_len, base**0.5)
+
+
+@correct
+class CachedAndMaskedByItsModel(CachedHeads):
+    """Hides nothing by itself: the model hands it the mask."""
+
+    def forward(self, x, mask=None, past_kv=None):
+        q, k, v = self.query_key_value(x).unflatten(-1, (self.heads, -1)).transpose(1, 2).chunk(3, -1)
+        if past_kv is not None:
+            k, v = (torch.cat([old, new], 2) for old, new in zip(past_kv, (k, v), strict=True))
+        return self.dense(merge(F.scaled_dot_product_attention(q, k, v, mask))), (k, v)
+
+
+@wrong
+class CachedAndDeafToItsMask(CachedAndMaskedByItsModel):
+    """Takes a mask and does not use it."""
+
+    breaks = ("a-prefill-needs-a-causal-mask", "an-appended-chunk-needs-a-causal-mask")
+
+    def forward(self, x, mask=None, past_kv=None):
+        return super().forward(x, None, past_kv)
+
+
+@correct
+class CachedAndTurned(CachedAndMaskedByItsModel):
+    """Turns queries and keys by their positions, which go on from call to call."""
+
+    def __init__(self, hidden_size, num_attention_heads):
+        super().__init__(hidden_size, num_attention_heads)
+        width = hidden_size // num_attention_heads // 2 * 2
+        self.register_buffer("inv_freq", 10000.0 ** -(torch.arange(0, width, 2) / width))
+
+    def turn(self, x, start):
+        angles = (torch.arange(x.shape[-2]) + start)[:, None] * self.inv_freq
+        a, b, rest = x.split([len(self.inv_freq), len(self.inv_freq), x.shape[-1] - 2 * len(self.inv_freq)], -1)
+        return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos(), rest], -1)
+
+    def forward(self, x, mask=None, past_kv=None):
+        q, k, v = self.query_key_value(x).unflatten(-1, (self.heads, -1)).transpose(1, 2).chunk(3, -1)
+        start = 0 if past_kv is None else self.start(past_kv)
+        q, k = self.turn(q, start), self.turn(k, start)
+        if past_kv is not None:
+            k, v = (torch.cat([old, new], 2) for old, new in zip(past_kv, (k, v), strict=True))
+        return self.dense(merge(F.scaled_dot_product_attention(q, k, v, mask))), (k, v)
+
+    def start(self, past_kv):
+        return past_kv[0].shape[2]
+
+
+@wrong
+class CachedAndTurnedFromTheStart(CachedAndTurned):
+    """Every call counts its positions from 0."""
+
+    breaks = ("cached-steps-equal-causal-attention", "an-appended-chunk-needs-a-causal-mask")
+
+    def start(self, past_kv):
+        return 0
+
+
+class TurnedFromOutside(nn.Module):
+    """Is handed the turns of its queries and keys, and no others than of its own shape."""
+
+    role = "multi_head_attention"
+
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.heads = n_heads
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+
+    def attend(self, x, turn, mask):
+        q, k, v = (split(f(x), self.heads) for f in (self.wq, self.wk, self.wv))
+        return self.wo(merge(F.scaled_dot_product_attention(turn(q), turn(k), v, mask)))
+
+
+@correct
+class TurnedByUnitNumbers(TurnedFromOutside):
+    def forward(self, x, freqs_cis, mask=None):
+        def turn(y):
+            pairs = torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous())
+            assert freqs_cis.shape == pairs.shape[-2:]
+            return torch.view_as_real(pairs * freqs_cis).flatten(-2)
+
+        return self.attend(x, turn, mask)
+
+
+@correct
+class TurnedByTables(TurnedFromOutside):
+    def forward(self, x, freqs_cos, freqs_sin, mask=None):
+        def turn(y):
+            a, b = y.unflatten(-1, (-1, 2)).unbind(-1)
+            assert freqs_cos.shape == freqs_sin.shape == a.shape[-2:]
+            return torch.stack([a * freqs_cos - b * freqs_sin, a * freqs_sin + b * freqs_cos], -1).flatten(-2)
+
+        return self.attend(x, turn, mask)
