@@ -4,10 +4,10 @@ segment of a plan (see `minigrad.kernels.native`). They are started on first use
 Whoever runs a task makes one call into machine code, from whose beginning to whose end the team is its own: there is no
 lock of Python's to forget, and no signal's handler between a task's parts. Who finds the team in use works alone.
 
-Every worker is a Python thread that sleeps until a bell rings, and holds no GIL while it works. Having run its part it stays
-awake for some microseconds, so that what comes next finds it there; then it sleeps again, so that it never starves the
-BLAS library's threads, torch's, or another process. Where it is woken soon, by the next step of a loop, it stays awake
-for longer. What it runs meanwhile is machine code: `minigrad.kernels.serving`.
+Every worker is a Python thread that sleeps until a bell rings, and holds no GIL while it works. Having run its part it
+stays awake for some microseconds, so that what comes next finds it there; then it sleeps again, so that it never
+starves the BLAS library's threads, torch's, or another process. Where it is woken soon, by the next step of a loop, it
+stays awake for longer. What it runs meanwhile is machine code: `minigrad.kernels.serving`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _lines(count: int) -> np.ndarray:
 
 
 class Task:
-    """What a thread reads: a function's address, the number of threads, the address of a state with a table of calls."""
+    """What threads read: a function's address, how many they are, the address of a state with a table of calls."""
 
     def __init__(self, table: np.ndarray) -> None:
         self._state, self._table = _lines(4), table
