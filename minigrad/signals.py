@@ -10,7 +10,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from itertools import compress
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
@@ -22,17 +22,18 @@ _SIGNALS = tuple(_signal.valid_signals())
 
 
 class _Gate:
-    """The handler of several signals for a while: keeps those that come while it is closed, passes on the others."""
+    """For a while the handler of all signals that have one: it keeps those that come while it is closed, each once, and
+    passes on the others."""
 
     def __init__(self) -> None:
-        handlers = zip(_SIGNALS, map(_signal.getsignal, _SIGNALS), strict=True)
-        self.handlers = {number: handler for number, handler in handlers if callable(handler)}
-        self.came: list[tuple[int, FrameType | None]] = []
+        given = [*map(_signal.getsignal, _SIGNALS)]
+        self.handlers = dict(compress(zip(_SIGNALS, given, strict=True), map(callable, given)))
+        self.came: dict[int, FrameType | None] = {}
         self.closed = True
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.closed:
-            self.came.append((number, frame))
+            self.came.setdefault(number, frame)
         else:
             self.handlers[number](number, frame)
 
@@ -46,13 +47,20 @@ class _Gate:
                 break
             except BaseException as error:  # by a handler that is back already: the others are put back first
                 raised = error
-        if raised is None and not self.came:
-            return
-        with ExitStack() as late:  # all are called, even where one raises
-            for came in reversed(self.came):
-                late.callback(self.handlers[came[0]], *came)
+        try:
             if raised is not None:
                 raise raised
+        finally:
+            self._call()
+
+    def _call(self) -> None:
+        """The handlers of all that came, even where one raises."""
+        if self.came:
+            number, frame = self.came.popitem()
+            try:
+                self.handlers[number](number, frame)
+            finally:
+                self._call()
 
 
 def uninterrupted(function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:

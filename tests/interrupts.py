@@ -30,18 +30,22 @@ SIZE = Size(vocab=50, d_model=64, n_heads=4, n_layers=1, d_ff=128, batch=16, len
 CLOSE = 1e-5  # a step changes numbers by about 100 times this
 
 
-class Training:
-    """Steps of a small GPT, or of a stack of layers in another dtype. Work: one step."""
+def gpt():
+    batch = np.random.default_rng(0).integers(0, SIZE.vocab, (2, SIZE.batch, SIZE.length))
+    return build_gpt(mg, nn, F, SIZE), [mg.tensor(ids) for ids in batch]
 
-    def __init__(self, compiled: bool, dtype: str = "float32", only_update: bool = False) -> None:
+
+def layers(dtype):
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 8))
+    return model.to(dtype), [mg.tensor(np.random.default_rng(0).standard_normal((200, 64)), dtype=dtype)]
+
+
+class Training:
+    """Steps of a model on a batch. Work: one step, or only its update."""
+
+    def __init__(self, made, compiled: bool = False, only_update: bool = False) -> None:
         mg.manual_seed(0)
-        if dtype == "float32":
-            self.model = build_gpt(mg, nn, F, SIZE)
-            batch = np.random.default_rng(0).integers(0, SIZE.vocab, (2, SIZE.batch, SIZE.length))
-            self.batch = [mg.tensor(ids) for ids in batch]
-        else:
-            self.model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)).to(dtype)
-            self.batch = [mg.tensor(np.random.default_rng(0).standard_normal((200, 64)), dtype=dtype)]
+        self.model, self.batch = made
         self.optimizer = optim.AdamW(self.model.parameters(), lr=1e-2)
         self.only_update = only_update
         self.whole = mg.compile(self.step) if compiled else self.step
@@ -50,7 +54,7 @@ class Training:
 
     def step(self, *batch: mg.Tensor) -> mg.Tensor:
         self.optimizer.zero_grad()
-        loss = self.model(*batch).mean()
+        loss = (self.model(*batch) ** 2).mean()
         loss.backward()
         self.optimizer.step()
         return loss
@@ -108,10 +112,10 @@ class Decoding:
 
 
 JOBS = {
-    "compiled": lambda: Training(True),
-    "parts": lambda: Training(True, "float64"),
-    "eager": lambda: Training(False),
-    "update": lambda: Training(False, only_update=True),
+    "compiled": lambda: Training(gpt(), compiled=True),
+    "parts": lambda: Training(layers("float64"), compiled=True),  # a plan of several calls
+    "eager": lambda: Training(layers("float32")),
+    "update": lambda: Training(layers("float32"), only_update=True),
     "decode": lambda: Decoding(True),
     "decode-eager": lambda: Decoding(False),
 }
