@@ -41,8 +41,12 @@ class _GradMode:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **keywords: P.kwargs) -> R:
-            with _GradMode(self.enabled):  # one of its own for every call: threads may share the function
+            before = state.grad_enabled
+            try:
+                state.grad_enabled = self.enabled
                 return function(*args, **keywords)
+            finally:
+                state.grad_enabled = before
 
         return call
 

@@ -7,13 +7,12 @@ A `Generator` is a seed and an offset, kept in a tensor of two int64; every draw
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes
+from minigrad import dtypes, forks
 from minigrad.device import resolve
 from minigrad.graph import state
 from minigrad.ops import rules
@@ -74,7 +73,7 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self.lock = threading.Lock()  # threads that share a generator never draw the same numbers
+        self.lock = forks.lock()  # threads that share a generator never draw the same numbers
         self.state = Tensor(_start(seed))
         self._homes = {"cpu": self.state}  # device -> its state there: memory that compiled plans refer to
 

@@ -14,14 +14,13 @@ one that `find_nan` or `watching` look at, which want to see every op.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter, is_not
 from typing import Any
 
 import numpy as np
 
-from minigrad import kernels
+from minigrad import forks, kernels
 from minigrad.autograd import no_grad
 from minigrad.compiler.epilogue import fuse_epilogues, of_one_row
 from minigrad.compiler.fusion import fuse_elementwise
@@ -40,6 +39,7 @@ from minigrad.compiler.projection import chunk_projection
 from minigrad.compiler.reduction import fuse_sums, sum_in_products
 from minigrad.compiler.updates import join_updates
 from minigrad.graph import Graph, Node, state
+from minigrad.signals import uninterrupted
 from minigrad.tensor import Storage, Tensor
 from minigrad.trace import flatten, trace
 
@@ -77,7 +77,7 @@ class Compiled:
         self._bound: dict[Any, tuple[list[Tensor], list[np.ndarray]]] = {}  # captured tensors, and their memory
         self._written: dict[Any, frozenset[int]] = {}  # ids of the storages of captured tensors that a plan changes
         self._leaves: dict[Any, dict[Node, None]] = {}  # of a call: those whose gradient of before it looks at
-        self._table = threading.Lock()  # on all four; a plan has its own
+        self._table = forks.lock()  # on all four; a plan has its own
         self.__name__ = getattr(function, "__name__", "compiled")
         self.__doc__ = function.__doc__
 
@@ -124,32 +124,9 @@ class Compiled:
             return self.function(*arguments, **keywords)
         for generator, device in traced.generators.items():
             generator.move(device)
-        graph = plan.graph
-        with plan.running:
-            with no_grad():
-                for leaf, copy in traced.before.items():
-                    if copy is not None:
-                        copy.copy_(_gradient(leaf))
-            outputs = plan.run([tensor.array for tensor in tensors])
-            for leaf, array in plan.gradients:
-                held = _gradient(leaf)
-                if held is not None and held.array is array and not held.needs_grad:  # that of the last replay
-                    held.storage.version += 1
-                    continue
-                gradient = Tensor(array, Storage(plan.device))
-                if leaf in traced.inputs:
-                    _accumulate(tensors[traced.inputs.index(leaf)], gradient)
-                else:
-                    leaf.grads = {0: gradient}
-        for tensor, _ in graph.mutations:
-            tensor.storage.version += 1
-        for leaf in traced.cleared:
-            leaf.grads = None
-        made = [Tensor(output, Storage(plan.device)) for output in outputs]
-        with no_grad():
-            for position, _ in reversed(traced.changed):
-                tensors[position].copy_(made.pop())
-        return graph.structure(made)
+        if plan.whole and not traced.changed:
+            return _replay(plan, traced, tensors)
+        return uninterrupted(_replay, plan, traced, tensors)
 
     def _key(self, call: Any) -> Any:
         """What tells a plan for this call from others."""
@@ -167,6 +144,37 @@ def _shared(traced: Graph, given: list[int]) -> bool:
     captured = {id(tensor.storage) for tensor in traced.captured}
     changed = [given[position] for position, _ in traced.changed]
     return any(storage in captured or given.count(storage) > 1 for storage in changed)
+
+
+def _replay(plan: Any, traced: Graph, tensors: Sequence[Tensor]) -> Any:
+    """Run the plan of a traced function on its arguments: its result, with what else it does to the outside."""
+    for tensor, _ in plan.graph.mutations:  # first: nothing may come between a new value and its version
+        tensor.storage.version += 1
+    with plan.running:
+        if traced.before:
+            with no_grad():
+                for leaf, copy in traced.before.items():
+                    if copy is not None:
+                        copy.copy_(_gradient(leaf))
+        outputs = plan.run([tensor.array for tensor in tensors])
+        for leaf, array in plan.gradients:
+            held = _gradient(leaf)
+            if held is not None and held.array is array and not held.needs_grad:  # that of the last replay
+                held.storage.version += 1
+                continue
+            gradient = Tensor(array, Storage(plan.device))
+            if leaf in traced.inputs:
+                _accumulate(tensors[traced.inputs.index(leaf)], gradient)
+            else:
+                leaf.grads = {0: gradient}
+    for leaf in traced.cleared:
+        leaf.grads = None
+    made = [Tensor(output, Storage(plan.device)) for output in outputs]
+    if traced.changed:
+        with no_grad():
+            for position, _ in reversed(traced.changed):
+                tensors[position].copy_(made.pop())
+    return plan.graph.structure(made)
 
 
 def _gradient(leaf: Node) -> Tensor | None:

@@ -8,12 +8,12 @@ the device are uploaded before each replay. Where an op has to be computed on th
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from minigrad import forks
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import place
 from minigrad.device import CUDA
@@ -38,7 +38,8 @@ class DevicePlan:
 
     def __init__(self, graph: Graph, on_device: Sequence[bool]) -> None:
         self.graph = graph
-        self.running = threading.Lock()  # as for a `Plan` of the CPU
+        self.running = forks.lock()  # as for a `Plan` of the CPU
+        self.whole = not graph.mutations
         self.runtime = runtime()
         self.calls = DeviceCalls(self.runtime)
         self.values: dict[Edge, Any] = {}

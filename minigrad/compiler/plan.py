@@ -6,13 +6,12 @@ own memory, read live: a changed parameter, learning rate or random counter is s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes, kernels
+from minigrad import dtypes, forks, kernels
 from minigrad.compiler import codegen, fusion
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import ALIGN, place
@@ -40,6 +39,7 @@ _UFUNCS = {
 class Plan:
     """`run(arrays)` replays the graph; `arena` is the one block of memory, `calls` what a replay computes,
     `program` the same with runs of kernels joined into machine code, `gradients` where those of the leaves are then.
+    `whole`: whatever interrupts a replay finds all that it changes outside as it was before, or all as it is after it.
 
     The arena holds one replay, and kernels run without the GIL: threads sharing a plan hold `running` until they have
     what they want of `values`.
@@ -51,6 +51,7 @@ class Plan:
         self.graph = graph
         self.calls = Calls()
         self.origins: list[str] = []  # of each call: the op that it computes
+        self._writing: list[int] = []  # calls that change a tensor of the outside
         self.values: dict[Edge, np.ndarray] = {}
         layout = Layout(graph)
         self._allocate(layout)
@@ -62,7 +63,8 @@ class Plan:
         # does BLAS have to leave the threads to us?
         self.alone = any(f is team.over_rows and arguments[0] in BY_LIBRARY for f, arguments in self.calls)
         self.program = assemble(self.calls)
-        self.running = threading.Lock()
+        self.whole = not self.alone and self._writes_at_once()
+        self.running = forks.lock()
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy the inputs in, run every call, write mutations back; returns the outputs (copies)."""
@@ -70,6 +72,15 @@ class Plan:
             with blas.single():
                 return silently(self._replay, inputs)
         return silently(self._replay, inputs)
+
+    def _writes_at_once(self) -> bool:
+        """Does one call into machine code make all changes of the outside?"""
+        from minigrad.kernels.native import Segment
+
+        segments = [function for function, _ in self.program if isinstance(function, Segment)]
+        return not self._writing or any(
+            {call.number for call in segment.calls}.issuperset(self._writing) for segment in segments
+        )
 
     def _replay(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         for buffer, given in zip(self.inputs, inputs, strict=True):
@@ -111,9 +122,13 @@ class Plan:
                 self.values[node, 0] = np.asarray(node.attrs["value"], node.outputs[0][1])
             elif node not in graph.constants and node not in graph.inputs:
                 self._bind_node(node)
-                self.origins += [node.op] * (len(self.calls) - len(self.origins))
+                calls = range(len(self.origins), len(self.calls))
+                self.origins += [node.op] * len(calls)
+                if any((node, index) in layout.in_place for index in range(len(node.outputs))):
+                    self._writing += calls
         for tensor, edge in graph.mutations:
             if edge not in layout.in_place:
+                self._writing.append(len(self.calls))
                 self.calls.add(np.copyto, tensor.array, self.values[edge])
                 self.origins.append("write back")
         self.inputs = [self.values[node, 0] for node in graph.inputs]

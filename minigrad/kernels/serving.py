@@ -4,9 +4,13 @@ Threads do not get equal parts of a kernel but parts by their speed: another pro
 neighbour on the same one takes up to half of a core for seconds, and all would wait for it. How long each thread takes
 for what it does is measured as it goes, and shares follow within milliseconds. Results do not depend on them.
 
-A worker's mailbox is one word: ASLEEP, AWAKE, or the address of a task (function, threads, state). A state has words
-on cache lines of their own: how many have arrived at barriers, who failed, how many workers have finished, and what
-there is to do: a table of calls, one cache line each (see `CALL`), their number, and where the shares are.
+A worker's mailbox is one word: ASLEEP, AWAKE, or the address of a task (function, threads, state); behind it lies the
+bell that wakes the worker. The caller's own mailbox says whether the team is in use. A state has words on cache lines
+of their own: how many have arrived at barriers, who failed, how many workers have finished, and what there is to do: a
+table of calls, one cache line each (see `CALL`), their number, and where the shares are.
+
+A task is one call from Python, which posts it, wakes workers, does the caller's part and waits for the others: Python
+runs handlers of signals between calls only, so that no exception of theirs can leave a task half done.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import weakref
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +42,8 @@ WINDOW = 500_000  # work (about ns) after which shares follow the threads' speed
 FOLLOWED = 0.25  # by this part of the way,
 MOST = 0.25  # where that is not further than this part of a share: a thread that lost its core once is not slow
 _ASLEEP, _AWAKE = 0, 1
+BELL, DISMISSED = 1, 2  # words behind a mailbox
+IN_USE = -1  # the team is another thread's
 LINE = 8  # words of a cache line
 
 _ARM = platform.machine() in ("arm64", "aarch64")
@@ -72,6 +80,7 @@ _RUNTIME = f"""
 
 @yield = global ptr null  ; the system's call that gives the core to another thread, where there is one
 @clock = global ptr null  ; the system's call that tells the time, where the processor does not
+@ring = global ptr null  ; Python's call that wakes who waits for a lock; it needs no GIL
 {_CLOCK}
 
 define internal void @wait(i64 %tries) {{
@@ -444,34 +453,40 @@ work:
   br label %look
 }}
 
-; the caller: post a task to every worker; a set of those that must be woken, and their mailbox is filled already
-define i64 @post(ptr %task, ptr %mailboxes) {{
+; the caller: a task from its first word to its last, on so many threads: post it to every worker, wake those that
+; sleep, do the caller's own part, wait for the others. 0, or 1 + the number of the call that failed; {IN_USE}: nothing
+; was done
+define i64 @together(ptr %task, ptr %mailboxes, i64 %threads, ptr %shares) {{
 entry:
+  %taken = cmpxchg ptr %mailboxes, i64 0, i64 1 acq_rel acquire
+  %ours = extractvalue {{ i64, i1 }} %taken, 1
+  br i1 %ours, label %prepare, label %in_use
+in_use:
+  ret i64 {IN_USE}
+prepare:
   %threads_at = getelementptr i64, ptr %task, i64 1
-  %threads = load i64, ptr %threads_at
+  store i64 %threads, ptr %threads_at
   %state_at = getelementptr i64, ptr %task, i64 2
   %state = load ptr, ptr %state_at
-  %failed = getelementptr i64, ptr %state, i64 {FAILED}
+  %shares_at = getelementptr i64, ptr %state, i64 {SHARES}
+  store ptr %shares, ptr %shares_at
+  %failed_at = getelementptr i64, ptr %state, i64 {FAILED}
   %finished = getelementptr i64, ptr %state, i64 {FINISHED}
   store atomic i64 0, ptr %state release, align 8
-  store atomic i64 0, ptr %failed release, align 8
+  store atomic i64 0, ptr %failed_at release, align 8
   store atomic i64 0, ptr %finished release, align 8
   %word = ptrtoint ptr %task to i64
-  %shares_at = getelementptr i64, ptr %state, i64 {SHARES}
-  %shares = load ptr, ptr %shares_at
   %even = icmp eq ptr %shares, null
-  br i1 %even, label %ready, label %resume
+  br i1 %even, label %each, label %resume
 resume:
   call void @resume(ptr %shares, i64 %threads)
-  br label %ready
-ready:
   br label %each
 each:
-  %thread = phi i64 [ 1, %ready ], [ %next, %posted ]
-  %wake = phi i64 [ 0, %ready ], [ %woken, %posted ]
+  %thread = phi i64 [ 1, %prepare ], [ 1, %resume ], [ %next, %posted ]
+  %next = add i64 %thread, 1
   %more = icmp ult i64 %thread, %threads
-  br i1 %more, label %one, label %end
-one:
+  br i1 %more, label %post, label %own
+post:
   %offset = mul i64 %thread, {LINE}
   %mailbox = getelementptr i64, ptr %mailboxes, i64 %offset
   %swap = cmpxchg ptr %mailbox, i64 {_AWAKE}, i64 %word acq_rel acquire
@@ -479,60 +494,80 @@ one:
   br i1 %awake, label %posted, label %asleep
 asleep:
   store atomic i64 %word, ptr %mailbox release, align 8
+  %bell_at = getelementptr i64, ptr %mailbox, i64 {BELL}
+  %bell = load ptr, ptr %bell_at
+  %ring = load ptr, ptr @ring
+  call void %ring(ptr %bell)
   br label %posted
 posted:
-  %bit = shl i64 1, %thread
-  %needed = select i1 %awake, i64 0, i64 %bit
-  %woken = or i64 %wake, %needed
-  %next = add i64 %thread, 1
   br label %each
-end:
-  ret i64 %wake
-}}
-
-; the caller's own part, then wait for the others; 0, or 1 + the index of the call that failed
-define i64 @join(ptr %task) {{
-entry:
+own:
   %function = load ptr, ptr %task
-  %threads_at = getelementptr i64, ptr %task, i64 1
-  %threads = load i64, ptr %threads_at
-  %state_at = getelementptr i64, ptr %task, i64 2
-  %state = load ptr, ptr %state_at
-  %failed_at = getelementptr i64, ptr %state, i64 {FAILED}
-  %finished = getelementptr i64, ptr %state, i64 {FINISHED}
   %workers = sub i64 %threads, 1
   %mine = call i64 %function(i64 0, i64 %threads, ptr %state)
   br label %look
 look:
-  %tries = phi i64 [ 0, %entry ], [ %more, %again ]
+  %tries = phi i64 [ 0, %own ], [ %tried, %again ]
   %count = load atomic i64, ptr %finished acquire, align 8
   %done = icmp uge i64 %count, %workers
   br i1 %done, label %end, label %again
 again:
-  %more = add i64 %tries, 1
+  %tried = add i64 %tries, 1
   call void @wait(i64 %tries)
   br label %look
 end:
   %failed = load atomic i64, ptr %failed_at acquire, align 8
+  store atomic i64 0, ptr %mailboxes release, align 8
   ret i64 %failed
 }}
 """
 
 
+def _python(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of Python's C interface that is called without the GIL."""
+    return ctypes.CFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
+_new_lock = _python("PyThread_allocate_lock", ctypes.c_void_p)
+_acquire_lock = _python("PyThread_acquire_lock", ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+_release_lock = _python("PyThread_release_lock", None, ctypes.c_void_p)
+_free_lock = _python("PyThread_free_lock", None, ctypes.c_void_p)
+
+
+class Bell:
+    """What a worker sleeps on and machine code rings: a lock in Python's own portable kind, which needs no GIL."""
+
+    def __init__(self) -> None:
+        self.address: int = _new_lock()
+        weakref.finalize(self, _free_lock, self.address).atexit = False
+        self.wait()
+
+    def wait(self) -> None:
+        """Sleep until it rings; return at once where it has rung since the last time."""
+        _acquire_lock(self.address, 1)
+
+    def ring(self) -> None:
+        _release_lock(self.address)
+
+
 class Runtime:
-    """The functions of `_RUNTIME`, machine code. `post` keeps the GIL: it takes less time than giving that up."""
+    """The functions of `_RUNTIME`, machine code."""
 
     def __init__(self) -> None:
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         self._engine = engine = machine.load(_RUNTIME)
-        for name, function in (("yield", "sched_yield"), ("clock", "mach_absolute_time")):
-            given = getattr(ctypes.CDLL(None), function, None) if os.name == "posix" else None
-            if given is not None:
+        system = ctypes.CDLL(None) if os.name == "posix" else None
+        for name, function in (
+            ("yield", getattr(system, "sched_yield", None)),
+            ("clock", getattr(system, "mach_absolute_time", None)),
+            ("ring", _release_lock),
+        ):
+            if function is not None:
                 place = pointer.from_address(engine.get_global_value_address(name))
-                place.value = ctypes.cast(given, pointer).value
+                place.value = ctypes.cast(function, pointer).value
         self.serve = ctypes.CFUNCTYPE(None, pointer, word, word)(engine.get_function_address("serve"))
-        self.post = ctypes.PYFUNCTYPE(word, pointer, pointer)(engine.get_function_address("post"))
-        self.join = ctypes.CFUNCTYPE(word, pointer)(engine.get_function_address("join"))
+        together = engine.get_function_address("together")
+        self.together = ctypes.CFUNCTYPE(word, pointer, pointer, word, pointer)(together)
         self.calls_address = engine.get_function_address("calls")
         self.calls = ctypes.CFUNCTYPE(word, word, word, pointer)(self.calls_address)
 

@@ -1,10 +1,13 @@
 """The threads that run kernels together: `over_rows` cuts one kernel over them, `run` takes a whole table of calls, a
 segment of a plan (see `minigrad.kernels.native`). They are started on first use, and started anew in a forked child.
 
-Every worker is a Python thread that sleeps on a queue and holds no GIL while it works. Having run its part it stays
-awake for some microseconds, so that what comes next finds it there; then it sleeps again, so that it never starves the
-BLAS library's threads, torch's, or another process. Where it is woken soon, by the next step of a loop, it stays awake
-for longer. What it runs meanwhile is machine code: `minigrad.kernels.serving`.
+Whoever runs a task makes one call into machine code, from whose beginning to whose end the team is its own: there is no
+lock of Python's to forget, and no signal's handler between a task's parts. Who finds the team in use works alone.
+
+Every worker is a Python thread that sleeps until a bell rings, and holds no GIL while it works. Having run its part it
+stays awake for some microseconds, so that what comes next finds it there; then it sleeps again, so that it never
+starves the BLAS library's threads, torch's, or another process. Where it is woken soon, by the next step of a loop, it
+stays awake for longer. What it runs meanwhile is machine code: `minigrad.kernels.serving`.
 """
 
 from __future__ import annotations
@@ -12,20 +15,32 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
-from functools import cache
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from minigrad.kernels import threads
 from minigrad.kernels.numba.jit import Code, Kernel
-from minigrad.kernels.serving import CALL, COUNT, LINE, PATIENCE, SHARES, TABLE, WHOLE, runtime
+from minigrad.kernels.serving import (
+    BELL,
+    CALL,
+    COUNT,
+    DISMISSED,
+    IN_USE,
+    LINE,
+    PATIENCE,
+    SHARES,
+    TABLE,
+    WHOLE,
+    Bell,
+    runtime,
+)
 
 SOON = 1e-4  # seconds asleep after which a worker was woken too soon: a wake-up takes half of that
 PATIENT = 4 * PATIENCE  # pauses that it stays awake next time
-MOST = 63  # threads: one bit each of a word that says who has to be woken, and is not negative
+MOST = 64  # threads
 
 
 def _lines(count: int) -> np.ndarray:
@@ -36,57 +51,73 @@ def _lines(count: int) -> np.ndarray:
 
 
 class Task:
-    """What `serve` reads: a function's address, the number of threads, the address of a state with a table of calls."""
+    """What threads read: a function's address, how many they are, the address of a state with a table of calls."""
 
     def __init__(self, table: np.ndarray) -> None:
         self._state, self._table = _lines(4), table
         self._state[TABLE], self._state[COUNT] = table.ctypes.data, len(table)
         self._state_address = self._state.ctypes.data
-        self.words = np.array([runtime().calls_address, 1, self._state_address], np.int64)
-        self.address = self.words.ctypes.data
-
-    def share(self, shares: int) -> None:
-        """Where the shares of its threads are; 0: they get equal parts."""
-        self._state[SHARES] = shares
+        self._words = np.array([runtime().calls_address, 1, self._state_address], np.int64)
+        self.address = self._words.ctypes.data
 
     def alone(self) -> int:
         """Run it on this thread: 0, or 1 + the number of the call that failed."""
-        self.share(0)
+        self._state[SHARES] = 0
         failed: int = runtime().calls(0, 1, self._state_address)
         return failed
 
 
 class _Team:
-    """Workers, one mailbox each (the caller is thread 0, whose mailbox stays unused)."""
+    """The caller and its workers, one mailbox each: `count` threads, `size` where the system gives as many."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._mailboxes = _lines(count)
+    def __init__(self, size: int) -> None:
+        self.size, self.count = size, 1
+        self._mailboxes = _lines(size)
         self.address = self._mailboxes.ctypes.data
-        room = count // LINE + 1  # lines of a list of shares
-        shares = _lines(3 * room + count)
-        self.last = shares[2 * room * LINE :][: count + 1]  # the last shares made
-        self.last[:] = np.arange(count + 1) * WHOLE // count
+        bells: list[Bell] = []
+        weakref.finalize(self, _dismiss, self._mailboxes, bells).atexit = False
+        for thread in range(1, size):
+            bell, mailbox = Bell(), self._mailboxes[LINE * thread :]
+            mailbox[BELL] = bell.address
+            bells.append(bell)
+            arguments = (runtime().serve, bell, mailbox, thread)
+            try:
+                threading.Thread(target=_serve, args=arguments, name=f"minigrad-team-{thread}", daemon=True).start()
+            except RuntimeError:  # the system gives no more threads: those that are there do the work
+                break
+            self.count += 1
+        room = self.count // LINE + 1  # lines of a list of shares
+        shares = _lines(3 * room + self.count)
+        self.last = shares[2 * room * LINE :][: self.count + 1]  # the last shares made
+        self.last[:] = np.arange(self.count + 1) * WHOLE // self.count
         self.shares = shares.ctypes.data
-        self.queues: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
-        for thread in range(1, count):
-            arguments = (runtime().serve, self.queues[thread], self._mailboxes[LINE * thread :], thread)
-            threading.Thread(target=_serve, args=arguments, name=f"minigrad-team-{thread}", daemon=True).start()
 
-    def dismiss(self) -> None:
-        """Let the workers end."""
-        for queue in self.queues[1:]:
-            queue.put(False)
+    def run(self, task: Task, most: int) -> int | None:
+        """See `run` of this module."""
+        count = min(self.count, most)
+        shares = self.shares if count == self.count else 0
+        failed: int = runtime().together(task.address, self.address, count, shares)
+        return None if failed == IN_USE else failed
 
 
-def _serve(serve: Any, queue: SimpleQueue[bool], mailbox: np.ndarray, thread: int) -> None:
+def _dismiss(mailboxes: np.ndarray, bells: Sequence[Bell]) -> None:
+    """Let the workers end. Nobody has the team any more, so that no task is under way."""
+    mailboxes[LINE + DISMISSED :: LINE] = 1
+    for bell in bells:
+        bell.ring()
+
+
+def _serve(serve: Any, bell: Bell, mailbox: np.ndarray, thread: int) -> None:
     """A worker's life. A worker that is awake still looks into its mailbox when it has been dismissed.
 
     It is not patient twice in a row: who comes that late is not in a hurry, or is another library that wants the core.
     """
     patience = PATIENCE
     asleep = time.perf_counter()
-    while queue.get():
+    while True:
+        bell.wait()
+        if mailbox[DISMISSED]:
+            return
         soon = time.perf_counter() - asleep < SOON
         patience = PATIENT if soon and patience == PATIENCE else PATIENCE
         serve(mailbox.ctypes.data, thread, patience)
@@ -94,62 +125,40 @@ def _serve(serve: Any, queue: SimpleQueue[bool], mailbox: np.ndarray, thread: in
 
 
 _team: _Team | None = None
-_busy = threading.Lock()
 
 
 def _forget() -> None:
     """In a forked child the parent's threads do not exist: start anew."""
-    global _team, _busy
-    _team, _busy = None, threading.Lock()
+    global _team
+    _team = None
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _take(count: int) -> bool:
-    """Have the team, of at least `count` threads, until `_busy` is released. False where there is none, or where
-    another Python thread has it: the caller then works alone."""
-    global _team
-    size = _size()
-    if count < 2 or size < 2 or not _busy.acquire(blocking=False):
-        return False
-    if _team is None or _team.count != size:
-        if _team is not None:
-            _team.dismiss()
-        _team = _Team(size)
-    return True
-
-
 def _size() -> int:
     return min(threads.get_num_threads(), threads.available(), MOST) if os.name == "posix" else 1
 
 
-def _together(task: Task, count: int) -> int:
-    """Run a task on `count` threads of the team, which the caller has: 0, or 1 + the number of the call that failed."""
-    assert _team is not None
-    code = runtime()
-    task.words[1] = count
-    task.share(_team.shares if count == _team.count else 0)
-    wake = code.post(task.address, _team.address)
-    while wake:
-        thread = wake.bit_length() - 1
-        _team.queues[thread].put(True)
-        wake ^= 1 << thread
-    result: int = code.join(task.address)
-    return result
+def _members(most: int) -> _Team | None:
+    """The team for work of at most so many threads; None where one thread does it. A team of another size ends when
+    nobody has it any more."""
+    global _team
+    size = _size()
+    if min(size, most) < 2:
+        return None
+    members = _team
+    if members is None or members.size != size:
+        members = _team = _Team(size)
+    return members
 
 
 def run(task: Task, most: int) -> int | None:
     """Run a task on all threads, but no more than `most`: 0, or 1 + the number of the call that failed. None where the
     team is not to be had: the caller then runs it alone."""
-    count = min(_size(), most)
-    if not _take(count):
-        return None
-    try:
-        return _together(task, count)
-    finally:
-        _busy.release()
+    members = _members(most)
+    return None if members is None else members.run(task, most)
 
 
 class _One:
@@ -167,22 +176,24 @@ class _One:
         self._table[0] = (code.address, self._words.ctypes.data, 0, rows, int(work), 0, 0, 0)
 
 
-_one = cache(_One)
+_spare: list[_One] = []  # those that no thread has
 
 
 def over_rows(kernel: Kernel, rows: int, work: float, *arrays: Any) -> None:
     """Run `kernel(start, stop, *arrays)` over all rows: here, or cut over the team where `work` (nanoseconds of one
     thread, about) pays."""
     code, words = kernel.on(*arrays)
-    count = min(_size(), threads.worth(rows, work))
-    if _take(count):
+    most, failed = threads.worth(rows, work), None
+    members = _members(most)
+    if members is not None:
         try:
-            one = _one()
-            one.fill(code, words, rows, work)
-            failed = _together(one.task, count) != 0
-        finally:
-            _busy.release()
-    else:
+            one = _spare.pop()
+        except IndexError:
+            one = _One()
+        one.fill(code, words, rows, work)
+        failed = members.run(one.task, most)
+        _spare.append(one)
+    if failed is None:
         failed = code.fails(words, 0, rows)
     if failed:
         kernel.explain(0, rows, *arrays)

@@ -21,6 +21,7 @@ from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand
 from minigrad.ops.optimise import adam
 from minigrad.ops.shape import to_device
+from minigrad.signals import uninterrupted
 from minigrad.tensor import Tensor
 
 Group = dict[str, Any]
@@ -79,21 +80,25 @@ class Optimizer:
         self.param_groups.append({"params": params, **complete})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient. `closure` is called first; its loss is returned."""
+        """Update every parameter that has a gradient. `closure` is called first; its loss is returned.
+
+        A signal that comes during the update is handled behind it: KeyboardInterrupt finds all parameters as they were
+        before the step or all as they are after it.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad(), scope("optimizer", type(self).__name__):
-            silently(self._update_all)
+        uninterrupted(silently, self._update_all)
         return loss
 
     def _update_all(self) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad
-                if gradient is not None:
-                    self.update(parameter, gradient, self.state.setdefault(parameter, {}), group)
+        with no_grad(), scope("optimizer", type(self).__name__):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    if gradient is not None:
+                        self.update(parameter, gradient, self.state.setdefault(parameter, {}), group)
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """Change `parameter` in place; `state` is its own dict, empty at first."""

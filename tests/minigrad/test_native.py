@@ -342,12 +342,12 @@ def test_a_team_has_at_most_as_many_threads_as_a_word_tells_apart(monkeypatch):
 def test_workers_keep_their_mailboxes_while_they_live():
     """One that is awake when the team is dismissed looks into its own some more times."""
     members = team._Team(3)
-    memory, queues = weakref.ref(members._mailboxes.base), members.queues
+    memory = weakref.ref(members._mailboxes.base)
     workers = [thread for thread in threading.enumerate() if thread.name.startswith("minigrad-team")][-2:]
+    held = workers[0]._args[2]  # as a worker that has not ended yet
     del members
     assert memory() is not None
-    for queue in queues[1:]:
-        queue.put(False)
+    del held
     for worker in workers:
         worker.join()
     assert memory() is None
@@ -375,13 +375,14 @@ def test_a_worker_that_is_woken_soon_stays_awake_for_longer_once(monkeypatch):
         def __init__(self, *seconds):
             self.seconds = iter(seconds)
 
-        def get(self):
+        def wait(self):
             slept = next(self.seconds, None)
             now[0] += slept or 0
-            return slept is not None
+            mailbox[serving.DISMISSED] = slept is None
 
     late, soon = 2 * team.SOON, team.SOON / 2
-    team._serve(lambda *arguments: patience.append(arguments[2]), Waits(late, soon, soon, soon, late), np.zeros(8), 1)
+    mailbox, bell = np.zeros(8, np.int64), Waits(late, soon, soon, soon, late)
+    team._serve(lambda *arguments: patience.append(arguments[2]), bell, mailbox, 1)
     short, long = serving.PATIENCE, team.PATIENT
     assert patience == [short, long, short, long, short]
 
@@ -392,6 +393,7 @@ def test_a_team_in_use_leaves_others_to_run_alone():
     segment()
     expected = result.copy()
     result[:] = 0
-    with team._busy:
-        segment()
+    team._team._mailboxes[0] = 1  # another thread has it
+    segment()
+    team._team._mailboxes[0] = 0
     np.testing.assert_array_equal(result, expected)
