@@ -133,12 +133,13 @@ def test_the_kind_of_a_model_is_told_by_its_names(tmp_path: Path, name: str, mad
 def test_what_a_file_imports_is_followed_through_the_checkout(tmp_path: Path) -> None:
     files = {
         "pack/__init__.py": "import einops",
-        "pack/model.py": "import os\nfrom .parts import Part\ntry:\n    import apex\nexcept ImportError:\n    pass",
+        "pack/model.py": "import os\nfrom .parts import Part\nfrom pack import more\ntry:\n    import apex\nexcept: pass",
         "pack/parts.py": "import torch.nn as nn\nimport timm.layers",
+        "pack/more.py": "import scipy",
         "other.py": "import tensorflow",
     }
     root = checkout(tmp_path, files)
-    assert Checkout(root).packages("pack/model.py") == {"einops", "torch", "timm"}
+    assert Checkout(root).packages("pack/model.py") == {"einops", "torch", "timm", "scipy"}
 
 
 def test_the_part_follows_from_the_name_alone_unless_it_was_seen() -> None:

@@ -30,8 +30,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(statement, ast.ImportFrom):
             module = "." * bool(statement.level) + (statement.module or "")
             yield module
-            if statement.level and not statement.module:
-                yield from (f".{name.name}" for name in statement.names)
+            yield from (f"{module.rstrip('.')}.{name.name}" for name in statement.names)
 
 
 @dataclass(frozen=True, eq=False)
