@@ -133,7 +133,7 @@ def test_the_kind_of_a_model_is_told_by_its_names(tmp_path: Path, name: str, mad
 def test_what_a_file_imports_is_followed_through_the_checkout(tmp_path: Path) -> None:
     files = {
         "pack/__init__.py": "import einops",
-        "pack/model.py": "import os\nfrom .parts import Part\nfrom pack import more\ntry:\n    import apex\nexcept: pass",
+        "pack/model.py": "import os\nfrom .parts import A\nfrom pack import more\ntry:\n    import apex\nexcept: pass",
         "pack/parts.py": "import torch.nn as nn\nimport timm.layers",
         "pack/more.py": "import scipy",
         "other.py": "import tensorflow",
@@ -179,14 +179,14 @@ def test_a_row_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_every_core_claim_has_a_check(tmp_path: Path) -> None:
     trial.core_claims()
     path = tmp_path / "core.toml"
-    path.write_text('[encoder]\nalways = ["no-such-claim"]')
+    path.write_text('[kind.encoder]\nalways = ["no-such-claim"]\n[role]')
     with pytest.raises(ValueError, match=r"core.toml, encoder: no check has the name no-such-claim"):
         trial.core_claims(path)
 
 
 CORE = {
-    "language_model": {"always": ["decoder-lm-is-causal"], "cache": ["prefill-is-causal"]},
-    "rms_norm": {"always": ["rms-norm-formula"]},
+    "kind": {"language_model": {"always": ["decoder-lm-is-causal"], "cache": ["prefill-is-causal"]}},
+    "role": {"rms_norm": {"always": ["rms-norm-formula"]}, "encoder": {"always": ["encoder-layer-obeys-its-mask"]}},
 }
 
 

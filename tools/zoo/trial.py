@@ -71,12 +71,12 @@ class Outcome:
 
 
 def core_claims(path: Path = CORE) -> dict[str, Any]:
-    """Kind of whole model, or role, -> what it takes ("always", "mask", "cache") -> claims.
+    """Under "kind" and "role": kind of whole model, or role -> what it takes ("always", "mask", "cache") -> claims.
 
     Raises ValueError for a claim without a check.
     """
     tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    for name, table in tables.items():
+    for name, table in [*tables["kind"].items(), *tables["role"].items()]:
         if unknown := {claim for claims in table.values() for claim in claims} - set(CHECKS):
             raise ValueError(f"{path.name}, {name}: no check has the name {', '.join(sorted(unknown))}")
     return tables
@@ -92,10 +92,9 @@ def why_not(entry: Entry, report: Mapping[str, Any], core: Mapping[str, Any]) ->
     roles = roles_in(report["notes"])
     if not roles:
         return "the suite found no role of its own in it"
-    asked = core.get(entry.kind, {}) if entry.whole else {}
-    if entry.whole and not asked:
-        return f"the suite has no core claims of this kind ({entry.kind})"
-    tables = [asked] if entry.whole else [core.get(role, {}) for role in roles]
+    if entry.whole and entry.kind not in core["kind"]:
+        return f"the suite has no core claims of this kind: {entry.kind}"
+    tables = [core["kind"][entry.kind]] if entry.whole else [core["role"].get(role, {}) for role in roles]
     wanted = {claim for table in tables for when in ("always", *entry.takes) for claim in table.get(when, ())}
     open_ = sorted(claim for claim in wanted if verdicts.get(claim, "NOT PROVIDED") in UNTESTED)
     if open_:
