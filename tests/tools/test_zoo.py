@@ -269,8 +269,13 @@ def test_a_known_defect_is_told_apart_from_a_false_alarm(tmp_path: Path, monkeyp
     monkeypatch.setattr(trial, "finished", ran)
     outcome = trial.run(repository.entries[0], repository, tmp_path, CORE, "quick", 9)
     assert (outcome.reached, outcome.roles) == (True, ["rms_norm"])
-    assert (outcome.broken, outcome.known) == (["rms-norm-formula", "rms-norm-ignores-scale"], ["rms-norm-formula"])
-    assert list(figures.failures([outcome])) == [f"- {repository.name}, `a.py:Thing`: `rms-norm-ignores-scale`"]
+    assert outcome.broken == ["rms-norm-formula", "rms-norm-ignores-scale"]
+    results = tmp_path / "results.jsonl"
+    results.write_text(outcome.line() + "\n")
+    (read,) = figures.read(results, [repository])
+    assert list(figures.failures([read])) == [f"- {repository.name}, `a.py:Thing`: `rms-norm-ignores-scale`"]
+    assert [cell.strip() for cell in figures.row("all", [read]).split("|")][5:7] == ["2", "1"]
+    assert figures.read(results, [Repository(repository.name, "f" * 40, repository.entries)]) == [], "another commit"
 
 
 def test_what_cannot_be_imported_stands_beside_and_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

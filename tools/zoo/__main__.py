@@ -130,10 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.part == "sealed":
             parser.error(f"{results} exists, and the first results of the sealed part count; finish it with --resume")
         results.unlink()
-    wanted = {(r.name, r.commit, e.impl, e.kind) for r in chosen for e in r.entries}
-    before = {(o.repository, o.impl) for o in figures.read(results) if o.key in wanted}
-    run_all(chosen, options, results, before)
-    outcomes = [o for o in figures.read(results) if o.key in wanted]
+    run_all(chosen, options, results, {(o.repository, o.impl) for o in figures.read(results, chosen)})
+    outcomes = figures.read(results, chosen)
     text = figures.page(options.part, outcomes)
     print(text)
     if options.markdown:

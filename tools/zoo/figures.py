@@ -8,18 +8,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from tools.zoo.table import KINDS
+from tools.zoo.table import KINDS, Repository
 from tools.zoo.trial import Outcome
 
 COLUMNS = ("entries", "run", "reached", "refused", "FAIL + ERROR", "known of these", "median s", "95 % s", "beside")
 """known: explained by the table. beside: what it imports cannot be imported here, so that it was not run."""
 
 
-def read(path: Path) -> list[Outcome]:
-    """The outcomes of a file of JSON lines; none when there is no file."""
-    if not path.is_file():
-        return []
-    return [Outcome(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+def read(path: Path, repositories: Sequence[Repository]) -> list[Outcome]:
+    """The outcomes in a file of JSON lines, of the entries that these repositories have; none without a file."""
+    entries = {(r.name, r.commit, e.impl, e.kind): e for r in repositories for e in r.entries}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    found = []
+    for outcome in (Outcome(**json.loads(line)) for line in lines):
+        entry = entries.get((outcome.repository, outcome.commit, outcome.impl, outcome.kind))
+        if entry is not None:
+            outcome.known = [claim for claim in outcome.broken if claim in entry.defects]
+            found.append(outcome)
+    return found
 
 
 def percentile(values: Sequence[float], share: float) -> float:

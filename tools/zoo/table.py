@@ -29,8 +29,8 @@ KINDS = (
 class Entry:
     """A class, a function or an expression of a file.
 
-    takes: which of "mask" and "cache" its forward has parameters for. defects: claim -> the mistake that it has and
-    that is publicly known, so that a FAIL of that claim is right.
+    takes: which of "mask" and "cache" its forward has parameters for. defects: claim -> the mistake that it has, as is
+    publicly known or was judged by reading it, so that a FAIL of that claim is right.
     """
 
     path: str

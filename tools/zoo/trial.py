@@ -40,7 +40,7 @@ class Outcome:
 
     why: why it was not reached, empty when it was. said: what the suite said when it refused. missing: packages that it
     imports and that cannot be imported here, for which it was not run. broken: the claims that ended FAIL or ERROR;
-    known: those of them that are right, by the table.
+    known: those of them that are right by the table as it is when the results are read, so no part of the line.
     """
 
     repository: str
@@ -62,12 +62,8 @@ class Outcome:
     def whole(self) -> bool:
         return self.kind not in ("component", "function")
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.repository, self.commit, self.impl, self.kind
-
     def line(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "known"})
 
 
 def core_claims(path: Path = CORE) -> dict[str, Any]:
@@ -180,7 +176,6 @@ def run(
         outcome.counts = {verdict: n for verdict, n in report["counts"].items() if n}
         outcome.roles = list(roles_in(report["notes"]))
         outcome.broken = sorted(claim["slug"] for claim in report["claims"] if claim["verdict"] in BROKEN)
-        outcome.known = [claim for claim in outcome.broken if claim in entry.defects]
     if code is None:
         outcome.why = f"it ran longer than {limit:.0f} s"
     elif code == USAGE_ERROR or report is None:
