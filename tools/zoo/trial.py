@@ -98,7 +98,7 @@ def why_not(entry: Entry, report: Mapping[str, Any], core: Mapping[str, Any]) ->
     applies = wanted | {claim for claim in verdicts if claim in CHECKS and set(roles) & set(CHECKS[claim].roles)}
     untested = sum(verdicts.get(claim, "NOT PROVIDED") in UNTESTED for claim in applies)
     if 3 * untested >= len(applies):
-        return f"{untested} of the {len(applies)} claims that apply are untested"
+        return f"a third or more untested: {untested} of the {len(applies)} claims that apply"
     return ""
 
 
