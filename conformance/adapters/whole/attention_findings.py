@@ -314,7 +314,9 @@ def _same_columns(first: Side, second: Side) -> bool:
 
 
 def _columns(side: Side) -> set[int]:
-    return set((side.columns & 0xFFFFFFFF).unique().tolist())
+    """The columns of its last projection that a side reads."""
+    own = side.columns[side.columns >> 32 == len(side.projections) - 1]
+    return set((own & 0xFFFFFFFF).unique().tolist())
 
 
 def _idle(core: AttentionCore) -> list[str]:

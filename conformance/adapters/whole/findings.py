@@ -104,9 +104,6 @@ FINDINGS: dict[str, str] = {
         "section 2.2; torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
     ),
     "dropout-only-in-training": "Dropout changes nothing in evaluation (torch.nn.Dropout, documentation).",
-    "attention-layers-are-alike": (
-        f"The attention of one layer is computed as in its sibling layers ({_VASWANI}, section 3.1: identical layers)."
-    ),
     # norms and networks
     "norm-is-its-formula": (
         "A norm computes LayerNorm (Ba et al. 2016, equation 3; torch.nn.LayerNorm) or RMSNorm (Zhang and Sennrich "

@@ -1,11 +1,14 @@
 """Composition: correct odd designs get no certain word, and what reaches nothing is told with its line."""
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
 
+import conformance.adapters.whole  # noqa: E402
 from conformance.adapters.whole.attention import attentions  # noqa: E402
 from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
 from conformance.adapters.whole.findings import FINDINGS, Finding  # noqa: E402
@@ -13,6 +16,7 @@ from conformance.adapters.whole.norms import network_findings, norm_findings  # 
 from conformance.adapters.whole.record import record  # noqa: E402
 from conformance.adapters.whole.stream import stacks, stream_findings  # noqa: E402
 
+WHOLE = Path(conformance.adapters.whole.__file__).parent
 ODD = load(SUBJECTS / "odd.py")
 UNUSED, RESULT = "modules-that-are-made-run", "results-that-are-computed-are-used"
 ORDER, ALIKE = "blocks-run-once-and-in-order", "blocks-are-wired-alike"
@@ -117,3 +121,8 @@ def test_a_finding_names_a_claim_of_the_table():
     with pytest.raises(ValueError, match="no claim 'nothing'"):
         Finding("nothing", "", None, 0, 0, "")
     assert all(claim == claim.lower() and sentence.endswith(".") for claim, sentence in FINDINGS.items())
+
+
+def test_every_claim_of_the_table_is_made_by_the_code_and_by_no_test_alone():
+    code = "".join(path.read_text() for path in WHOLE.glob("*.py") if path.name != "findings.py")
+    assert [claim for claim in FINDINGS if f'"{claim}"' not in code] == []
