@@ -100,7 +100,7 @@ def _never_ran(records: Sequence[Record]) -> Iterator[Finding]:
         reported.append(path)
         if id(module) in blocks:
             continue  # told with its list
-        certain = bool(tensors) and not _OPTIONAL.search(path) and _trained(module)
+        certain = bool(tensors) and not _OPTIONAL.search(path.rpartition(".")[2]) and _trained(module)
         yield Finding(
             "modules-that-are-made-run",
             f"{path} ({type(module).__name__}) is made and never used.",
@@ -127,6 +127,9 @@ def _made_at(model: nn.Module, path: str) -> Place | None:
     """The line of __init__ that gives a module its name; else the line where __init__ begins."""
     outer, _, name = path.rpartition(".")
     owner = model.get_submodule(outer)
+    while outer and type(owner).__module__.startswith("torch."):  # an entry of a list: the line that makes the list
+        outer, _, name = outer.rpartition(".")
+        owner = model.get_submodule(outer)
     code = getattr(type(owner).__init__, "__code__", None)
     if code is None:
         return None
