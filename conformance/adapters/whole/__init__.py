@@ -6,5 +6,8 @@ calling     how forward is called, and which of its results is the answer
 kinds       what a model is meant to be, from evidence of intent
 model       the model behind the protocol: numpy in and out
 record      one observed run: which module and which operation got what and gave what, from which line
+flow        which element of one value is which element of another
 attention, norms, stream    what the record says about the parts that every Transformer has
+attention_findings, attention_scale, attention_masks    what is wrong with an attention, and at which line
+findings    the shape of a finding, and the claims that findings break
 """

@@ -97,6 +97,7 @@ class AttentionCore:
     zero: Tensor  # (N, Tq, Tk): scores of a zero product
     slope: Tensor  # (N, Tq, Tk): what the scores do per unit of the product
     flipped: bool  # the raw product is keys by queries
+    terms: int  # how many products the scores are the sum of (DeBERTa adds two with positions)
 
     @property
     def place(self) -> Place | None:
@@ -222,7 +223,8 @@ def _unshifted(record: Record, value: Value) -> Value:
 
 
 def _core(record: Record, softmax: Softmax) -> AttentionCore | None:
-    scores = [op for op in _products_behind(record, softmax.given) if all(map(record.computed, operands(op)))]
+    behind = _products_behind(record, softmax.given)
+    scores = [op for op in behind if all(map(record.computed, operands(op)))]
     found = [(op, carry(record, {op.outputs[0]: numbered(op.outputs[0])}, softmax.given)) for op in scores]
     clear = [(op, labels) for op, labels in found if labels is not None and not bool((labels == MIXED).any())]
     product, used = _product_ahead(record, softmax)
@@ -269,6 +271,7 @@ def _core(record: Record, softmax: Softmax) -> AttentionCore | None:
         arranged[0],
         arranged[1] - arranged[0],
         flipped,
+        len(behind),
     )
 
 

@@ -308,17 +308,15 @@ def _same_columns(first: Side, second: Side) -> bool:
     a, b = first.projections[-1], second.projections[-1]
     if a.weight is not b.weight or not first.mapped or not second.mapped:
         return False
-    if a.value is not b.value and not torch.equal(_weight(first), _weight(second)):
+    if a.value is not b.value and not torch.equal(a.matrix, b.matrix):
         return False
     return bool(_columns(first) & _columns(second))
 
 
 def _columns(side: Side) -> set[int]:
-    return set((side.columns & 0xFFFFFFFF).unique().tolist())
-
-
-def _weight(side: Side) -> Tensor:
-    return side.projections[-1].weight.data
+    """The columns of its last projection that a side reads."""
+    own = side.columns[side.columns >> 32 == len(side.projections) - 1]
+    return set((own & 0xFFFFFFFF).unique().tolist())
 
 
 def _idle(core: AttentionCore) -> list[str]:

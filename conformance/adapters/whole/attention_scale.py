@@ -36,7 +36,7 @@ def scale(core: AttentionCore) -> Iterator[Finding]:
             paths=(core.path,),
         )
         return
-    if math.isclose(got, expected, rel_tol=1e-4):
+    if any(math.isclose(got, expected / math.sqrt(terms), rel_tol=1e-4) for terms in {1, core.terms}):
         return
     name, certain = _wrong_scale(core, got)
     if not certain and _scale_is_named(core, got):

@@ -104,7 +104,31 @@ FINDINGS: dict[str, str] = {
         "section 2.2; torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
     ),
     "dropout-only-in-training": "Dropout changes nothing in evaluation (torch.nn.Dropout, documentation).",
-    "attention-layers-are-alike": (
-        f"The attention of one layer is computed as in its sibling layers ({_VASWANI}, section 3.1: identical layers)."
+    # norms and networks
+    "norm-is-its-formula": (
+        "A norm computes LayerNorm (Ba et al. 2016, equation 3; torch.nn.LayerNorm) or RMSNorm (Zhang and Sennrich "
+        "2019, equation 4; torch.nn.RMSNorm) over the features of one token."
+    ),
+    "feed-forward-function-stands-between-its-maps": (
+        f"A feed-forward network has a function between its two linear maps ({_VASWANI}, section 3.3)."
+    ),
+    # composition
+    "modules-that-are-made-run": (
+        "A module that is made in __init__ is part of the model: it runs, or its parameters are read "
+        "(torch.nn.parallel.DistributedDataParallel, documentation of find_unused_parameters)."
+    ),
+    "results-that-are-computed-are-used": (
+        "What a module with parameters computes reaches a result "
+        "(torch.nn.parallel.DistributedDataParallel, documentation of find_unused_parameters)."
+    ),
+    "blocks-run-once-and-in-order": (
+        f"A stack is N layers: each runs once, on what the layer before it gave ({_VASWANI}, section 3.1)."
+    ),
+    "blocks-are-wired-alike": f"The layers of a stack are identical in their structure ({_VASWANI}, section 3.1).",
+    "sublayers-have-a-residual": (
+        f"Around each sublayer stands a residual connection: x + sublayer(x) ({_VASWANI}, section 3.1)."
+    ),
+    "decoder-layers-read-one-memory": (
+        f"Every decoder layer attends to the output of the last encoder layer ({_VASWANI}, section 3.2.3)."
     ),
 }

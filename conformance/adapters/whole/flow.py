@@ -203,12 +203,14 @@ class Projection:
     """A product of values that depend on the input with a matrix that does not, as tokens and columns.
 
     tokens: for each element of the result, the number of the token of `base` that it was computed from (int64, the
-    result's shape). columns: which column of the projection it is. slices: how many heads share the matrix.
+    result's shape). columns: which column of the projection it is. weight: the parameter; matrix: what was used
+    of it. slices: how many heads share the matrix.
     """
 
     value: Value
     base: Value
     weight: Value
+    matrix: Tensor
     tokens: Tensor
     columns: Tensor
     slices: int = 1
@@ -252,4 +254,4 @@ def projection(record: Record, value: Value) -> Projection | None:
     grid = rows.unsqueeze(-1).expand_as(columns)
     if swapped:
         grid, columns = grid.transpose(-1, -2), columns.transpose(-1, -2)
-    return Projection(value, base, origin(record, weight), grid, columns, slices)
+    return Projection(value, base, origin(record, weight), weight.data, grid, columns, slices)

@@ -100,7 +100,8 @@ class Op:
 @dataclass(eq=False, slots=True)
 class Call:
     """One call of a module. args, kwargs, result: lists and dicts with a `Value` for each tensor; a dataclass is the
-    dict of its fields. ops: the numbers of the operations inside. parent: the number of the call around, or -1."""
+    dict of its fields. ops: the numbers of the operations inside. parent: the number of the call around, or -1.
+    place: where the module's forward begins. caller: the line that called."""
 
     number: int
     path: str
@@ -110,6 +111,7 @@ class Call:
     args: Any
     kwargs: Any
     place: Place | None
+    caller: Place | None
     result: Any = None
     ops: range = range(0)
 
@@ -124,13 +126,15 @@ class Call:
 
 @dataclass(eq=False)
 class Record:
-    """What happened, in order. result: what `run` returned, with values for tensors."""
+    """What happened, in order. result: what `run` returned, with values for tensors. stored: what was computed and left
+    on modules as an attribute."""
 
     module: nn.Module
     ops: list[Op] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     result: Any = None
+    stored: list[Value] = field(default_factory=list)
     _readers: dict[int, list[int]] = field(default_factory=dict)
     _computed: set[int] = field(default_factory=set)
 
@@ -150,12 +154,13 @@ class Record:
         """Was `last` computed from `first` (or is it the same)?"""
         return first in self.before([last], first.number)
 
-    def before(self, values: Iterable[Value], oldest: int = 0) -> set[Value]:
-        """The values and all that they were computed from, down to the number `oldest`."""
-        found = set(values)
+    def before(self, values: Iterable[Value], oldest: int = 0, beyond: Iterable[Value] = ()) -> set[Value]:
+        """The values and all that they were computed from, down to the number `oldest`, and not behind `beyond`."""
+        found, end = set(values), set(beyond)
         stack = list(found)
         while stack:
-            op = self.producer(stack.pop())
+            here = stack.pop()
+            op = self.producer(here) if here not in end else None
             for value in op.inputs if op is not None else ():
                 if value.number >= oldest and value not in found:
                     found.add(value)
@@ -178,19 +183,20 @@ class Record:
         """Does `value` depend on what the model was called with? Else it comes from parameters and constants only."""
         if not self._computed:
             outer = [value for call in self.calls if call.parent < 0 for value in call.given]
-            roots = [value for value in outer if value.kind == "given"]
+            roots = [value for value in outer if value.kind in ("given", "made")]
             roots = roots or [value for value in self.values if value.kind == "given"]
             self._computed = {value.number for value in self.after(roots)}
         return value.number in self._computed
 
     @property
+    def results(self) -> set[Value]:
+        """What `run` and the outermost calls gave."""
+        return set(values_in([self.result, *(call.result for call in self.calls if call.parent < 0)]))
+
+    @property
     def outcomes(self) -> set[Value]:
-        """What left the model: what `run` and the outermost calls gave."""
-        return {
-            value
-            for tree in (self.result, *(c.result for c in self.calls if c.parent < 0))
-            for value in values_in(tree)
-        }
+        """The results, and what modules keep."""
+        return self.results | set(self.stored)
 
     def call_of(self, op: Op) -> Call | None:
         """The innermost module call around an operation."""
@@ -204,7 +210,7 @@ class Record:
 
     def replay(self, targets: Sequence[Value], given: Mapping[Value, Tensor]) -> list[Tensor]:
         """What the targets would be if the values `given` had these numbers. Only what lies between runs again."""
-        needed = self.before(targets, min((value.number for value in given), default=0))
+        needed = self.before(targets, min((value.number for value in given), default=0), given)
         now = dict(given)
         ops = sorted({value.op for value in needed if value.op >= 0 and value not in given})
         with torch.no_grad():
@@ -229,6 +235,7 @@ def record(module: nn.Module, run: Callable[[], Any]) -> Record:
     with _watched(module, recorder), _plain_paths(), recorder:
         result = run()
     recorder.record.result = recorder.tree(result)
+    recorder.record.stored = recorder.left()
     return recorder.record
 
 
@@ -285,7 +292,8 @@ class _Recorder(TorchDispatchMode):
         place = Place(code.co_filename, code.co_firstlineno) if code is not None else None
         parent = self.stack[-1] if self.stack else -1
         path = self.paths.get(id(module), type(module).__name__)
-        call = Call(len(record.calls), path, module, parent, module.training, self.tree(args), self.tree(kwargs), place)
+        given = self.tree(args), self.tree(kwargs)
+        call = Call(len(record.calls), path, module, parent, module.training, *given, place, self.place())
         call.ops = range(len(record.ops), len(record.ops))
         record.calls.append(call)
         self.stack.append(call.number)
@@ -309,6 +317,13 @@ class _Recorder(TorchDispatchMode):
         if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
             return {field.name: self.tree(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
         return thing
+
+    def left(self) -> list[Value]:
+        """What operations made and modules hold as plain attributes."""
+        held = [vars(inner) for inner in self.record.module.modules()]
+        plain = [value for names in held for name, value in names.items() if name not in ("_parameters", "_modules")]
+        known = [self.current.get(self.key(leaf)[0], {}).get(self.key(leaf)) for leaf in _tensors(plain)]
+        return [value for value in known if value is not None and value.op >= 0]
 
     # --- values
 
@@ -435,6 +450,16 @@ def _shared(written: Key, other: Key) -> tuple[Tensor, Tensor] | None:
     at = torch.searchsorted(mine, theirs).clamp(max=len(mine) - 1)
     here = (mine[at] == theirs).nonzero()[:, 0]
     return (here, order[at[here]]) if len(here) else None
+
+
+def _tensors(thing: Any) -> Iterator[Tensor]:
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, Mapping):
+        yield from _tensors(list(thing.values()))
+    elif isinstance(thing, tuple | list):
+        for item in thing:
+            yield from _tensors(item)
 
 
 def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:

@@ -185,7 +185,61 @@ class Torch(nn.Module):
         return self.attention(x, x, x, key_padding_mask=~keep, need_weights=True)[0]
 
 
-STYLES = [Einsum, KeysFirst, SequenceFirst, Fused, Grouped, ByHand, Relative, Alibi, Rotary, Torch]
+class Disentangled(nn.Module):
+    """DeBERTa: two more products, with distances, are added to the scores, so the scale is 1 / sqrt(3 d)."""
+
+    def __init__(self, width=24, heads=4):
+        super().__init__()
+        self.heads, self.scale = heads, 1 / math.sqrt(3 * width // heads)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.distances = nn.Embedding(41, width)
+
+    def forward(self, x, keep):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        far = self.k(self.distances.weight).view(-1, self.heads, C // self.heads).permute(1, 2, 0)
+        near = self.q(self.distances.weight).view(-1, self.heads, C // self.heads).permute(1, 2, 0)
+        apart = (torch.arange(T)[:, None] - torch.arange(T) + 20).expand(B, self.heads, T, T)
+        scores = q @ k.mT * self.scale
+        scores = scores + (q @ far * self.scale).gather(-1, apart)
+        scores = scores + (k @ near * self.scale).gather(-1, apart.mT).mT
+        scores = scores.masked_fill(~keep[:, None, None], -torch.inf)
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+class Latent(nn.Module):
+    """Keys and values from one small vector a token, and one rotated part of the key for all heads."""
+
+    def __init__(self, width=24, heads=4, latent=10, d=6, turned=2):
+        super().__init__()
+        self.heads, self.d, self.turned = heads, d, turned
+        self.q, self.down = nn.Linear(width, heads * (d + turned)), nn.Linear(width, latent + turned)
+        self.up, self.norm, self.o = nn.Linear(latent, heads * 2 * d), nn.LayerNorm(latent), nn.Linear(heads * d, width)
+
+    def forward(self, x, keep):
+        B, T, _ = x.shape
+        q = self.q(x).view(B, T, self.heads, -1).transpose(1, 2)
+        small, one = self.down(x).split([self.up.in_features, self.turned], -1)
+        k, v = self.up(self.norm(small)).view(B, T, self.heads, -1).transpose(1, 2).split(self.d, -1)
+        k = torch.cat([k, one[:, None].expand(-1, self.heads, -1, -1)], -1)
+        scores = (q @ k.mT / math.sqrt(self.d + self.turned)).masked_fill(~keep[:, None, None], -torch.inf)
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, -1))
+
+
+STYLES = [
+    Einsum,
+    KeysFirst,
+    SequenceFirst,
+    Fused,
+    Grouped,
+    ByHand,
+    Relative,
+    Alibi,
+    Rotary,
+    Torch,
+    Disentangled,
+    Latent,
+]
 
 
 class Layer(nn.Module):

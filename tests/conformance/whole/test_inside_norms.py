@@ -1,0 +1,111 @@
+"""Norms and networks: the right ones are recognised in every writing, and each mistake gets its name and line."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
+from torch import nn  # noqa: E402
+
+from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms  # noqa: E402
+from conformance.adapters.whole.record import record  # noqa: E402
+
+VAR, DIVIDE = "var = x.var(-1, unbiased=False, keepdim=True)", "x = (x - mean) / torch.sqrt(var + self.eps)"
+LAST, ROOT = "return self.gamma * x + self.beta", "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)"
+NETWORK = "return self.w_2(self.dropout(self.w_1(x).relu()))"
+WEIGHT = "return self._norm(x.float()).type_as(x) * self.weight"
+
+# file, line, line of the mutant, part of the sentence, and the line of the finding where it is another
+MUTANTS = [
+    ("translator", VAR, "var = x.var(-1, keepdim=True)", "unbiased"),
+    ("translator", DIVIDE, "x = (x - mean) / (torch.sqrt(var) + self.eps)", "eps is added to the root"),
+    ("translator", DIVIDE, "x = (x - mean) / (x.std(-1, keepdim=True) + self.eps)", "unbiased one, and eps"),
+    ("translator", DIVIDE, "x = (x - mean) / (var + self.eps)", "root of the variance is missing"),
+    ("translator", DIVIDE, "x = (x - mean) * torch.sqrt(var + self.eps)", "multiplies by the root"),
+    ("translator", DIVIDE, "x = x / torch.sqrt(var + self.eps)", "mean is not subtracted"),
+    ("translator", DIVIDE, "x = x - mean", "divided by nothing", LAST),
+    ("translator", "mean = x.mean(-1, keepdim=True)", "mean = x.mean(1, keepdim=True)", "", DIVIDE),
+    ("translator", LAST, "return self.gamma * x", "bias is not added"),
+    ("translator", LAST, "return x + self.beta", "weight is not applied"),
+    ("translator", LAST, "return self.gamma * x + self.beta + self.beta", "bias is added twice"),
+    ("translator", LAST, "return self.beta * x + self.gamma", "changed places"),
+    ("llama", ROOT, "return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + self.eps)", "sum of the squares"),
+    ("llama", ROOT, "return x / (x.pow(2).mean(-1, keepdim=True) + self.eps)", "mean square is missing"),
+    ("llama", ROOT, "return x / (x.pow(2).mean(-1, keepdim=True).sqrt() + self.eps)", "eps is added to the root"),
+    ("llama", ROOT, "return x * torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)", "multiplies by the root"),
+    ("llama", ROOT, "return x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + self.eps)", "over axis 1"),
+    ("llama", ROOT, "return x * torch.rsqrt(x.pow(2).mean(0, keepdim=True) + self.eps)", "over axis 0"),
+    ("llama", ROOT, "return x * torch.rsqrt(x.pow(2).mean((1, 2), keepdim=True) + self.eps)", "axis 1 together"),
+    ("llama", WEIGHT, "return self._norm(x.float()).type_as(x)", "weight is not applied", ROOT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant[0]}-{mutant[2][:50]}")
+def test_a_norm_with_one_mistake_is_named_at_its_line(mutant, tmp_path):
+    file, line, instead, words, *where = mutant
+    found = norm_findings(run(mutated(tmp_path, file, None, line, instead)))
+    if not words:  # a mean of another axis beside the right variance has no name here
+        assert [finding.certain for finding in found] == [False]
+        return
+    [finding] = found
+    assert finding.certain
+    assert words in finding.sentence
+    assert finding.place.text == (where or [instead])[0]
+    assert network_findings(run(load(SUBJECTS / f"{file}.py"))) == []
+
+
+@pytest.mark.parametrize(("file", "formula", "count"), [
+    ("gpt", "LayerNorm", 7), ("llama", "RMSNorm", 5), ("translator", "LayerNorm", 10),
+])  # fmt: skip
+def test_right_norms_are_recognised_and_silent(file, formula, count):
+    recorded = run(load(SUBJECTS / f"{file}.py"))
+    assert [norm.formula for norm in norms(recorded)] == [formula] * count
+    assert norm_findings(recorded) == []
+
+
+class ChannelsFirst(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        mean = x.mean(1, keepdim=True)
+        spread = (x - mean).pow(2).mean(1, keepdim=True)
+        return self.weight[:, None] * ((x - mean) / torch.sqrt(spread + 1e-6)) + self.bias[:, None]
+
+
+class GemmaNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * (1.0 + self.weight)
+
+
+@pytest.mark.parametrize(("module", "formula"), [
+    (ChannelsFirst(6), "LayerNorm"), (GemmaNorm(7), "RMSNorm with 1 + weight"), (nn.RMSNorm(7), "RMSNorm"),
+    (nn.LayerNorm(7, eps=0.01), "LayerNorm"), (nn.LayerNorm(7, bias=False), "LayerNorm"),
+])  # fmt: skip
+def test_other_ways_to_write_a_norm_are_right_too(module, formula):
+    recorded = record(module, lambda: module(torch.randn(2, 6, 7)))
+    [norm] = norms(recorded)
+    assert (norm.formula, norm.mistake) == (formula, "")
+
+
+def test_the_networks_of_a_model_and_their_functions():
+    for file, count, function in (("gpt", 3, {"gelu"}), ("llama", 2, {"mul", "silu"}), ("translator", 4, {"relu"})):
+        found = networks(run(load(SUBJECTS / f"{file}.py")))
+        assert [set(network.function) for network in found] == [function] * count
+
+
+@pytest.mark.parametrize(("file", "line", "instead", "where"), [
+    ("translator", NETWORK, "return self.w_2(self.dropout(self.w_1(x)))", ""),
+    ("translator", NETWORK, "return self.w_2(self.w_1(x)).relu()", ""),
+    ("gpt", "x = self.gelu(x)", "pass", "x = self.c_proj(x)"),
+])  # fmt: skip
+def test_a_network_without_a_function_between_its_maps(file, line, instead, where, tmp_path):
+    [finding] = network_findings(run(mutated(tmp_path, file, None, line, instead)))
+    assert finding.certain
+    assert finding.place.text == (where or instead)
+    assert ("relu stands after" in finding.sentence) == (instead.endswith("relu()"))

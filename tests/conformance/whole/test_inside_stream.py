@@ -1,0 +1,130 @@
+"""Composition: correct odd designs get no certain word, and what reaches nothing is told with its line."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
+
+import conformance.adapters.whole  # noqa: E402
+from conformance.adapters.whole.attention import attentions  # noqa: E402
+from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
+from conformance.adapters.whole.findings import FINDINGS, Finding  # noqa: E402
+from conformance.adapters.whole.norms import network_findings, norm_findings  # noqa: E402
+from conformance.adapters.whole.record import record  # noqa: E402
+from conformance.adapters.whole.stream import stacks, stream_findings  # noqa: E402
+
+WHOLE = Path(conformance.adapters.whole.__file__).parent
+ODD = load(SUBJECTS / "odd.py")
+UNUSED, RESULT = "modules-that-are-made-run", "results-that-are-computed-are-used"
+ORDER, ALIKE = "blocks-run-once-and-in-order", "blocks-are-wired-alike"
+RESIDUAL, MEMORY = "sublayers-have-a-residual", "decoder-layers-read-one-memory"
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ODD.MODELS)
+def test_an_odd_design_is_not_called_wrong(name, training):
+    torch.manual_seed(0)
+    model, ids = ODD.MODELS[name]().train(training), torch.randint(0, 11, (2, 5))
+    recorded = record(model, lambda: model(ids))
+    found = stream_findings([recorded]) + norm_findings(recorded) + network_findings(recorded)
+    found += attention_findings(attentions(recorded))
+    assert [finding for finding in found if finding.certain] == []
+
+
+@pytest.mark.parametrize("file", ["gpt", "llama", "translator"])
+def test_usual_models_are_silent(file):
+    assert stream_findings([run(load(SUBJECTS / f"{file}.py"))]) == []
+
+
+def test_a_stack_is_read_from_the_calls():
+    [stack] = stacks(run(load(SUBJECTS / "gpt.py")))
+    assert (stack.path, len(stack.blocks), stack.chained) == ("h", 3, True)
+    assert [stack.index(call) for call in stack.calls] == [0, 1, 2]
+
+
+def test_a_module_that_one_of_the_runs_uses_is_used():
+    torch.manual_seed(0)
+    model, ids = ODD.MODELS["pre"](), torch.randint(0, 11, (2, 5))
+    model.eval()
+    part = record(model, lambda: model.norm(model.words(ids)))
+    assert any(finding.claim == UNUSED for finding in stream_findings([part]))
+    assert stream_findings([part, record(model, lambda: model(ids))]) == []
+
+
+LOOP = "for block in self.h:"
+
+# claim, certain, file, lines and what stands instead, the line of the finding
+MUTANTS = [
+    (UNUSED, True, "gpt", {"x = self.drop(self.wte(idx) + self.wpe(pos))": "x = self.drop(self.wte(idx))"},
+     "self.wpe = nn.Embedding(limit, width)"),
+    (UNUSED, True, "gpt", {"x = self.ln_f(x)": "pass"}, "self.ln_f = nn.LayerNorm(width)"),
+    (UNUSED, True, "gpt", {"return self.resid_dropout(self.c_proj(y))": "return self.resid_dropout(y)"},
+     "self.c_proj = nn.Linear(width, width)"),
+    (UNUSED, True, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = x + self.attn(x)"},
+     "self.ln_1 = nn.LayerNorm(width)"),
+    (UNUSED, True, "translator", {"x = self.position(self.tgt_embed(tgt) * math.sqrt(self.d_model))":
+                                  "x = self.src_embed(tgt.clamp(max=16)) * math.sqrt(self.d_model)"},
+     "self.tgt_embed = nn.Embedding(tgt_vocab, d_model)"),
+    (UNUSED, True, "translator", {"return self.linears[-1](x)": "return x"},
+     "self.linears = clones(nn.Linear(d_model, d_model), 4)"),
+    (UNUSED, False, "gpt", {"att = self.attn_dropout(att)": "pass"}, "self.attn_dropout = nn.Dropout(dropout)"),
+    (RESULT, True, "gpt", {"x = self.ln_f(x)": "self.ln_f(x)"}, "self.ln_f(x)"),
+    (RESULT, True, "gpt", {"x = x + self.mlp(self.ln_2(x))": "self.mlp(self.ln_2(x))"}, "self.mlp(self.ln_2(x))"),
+    (RESULT, True, "translator", {"memory = layer(memory, src_mask)": "layer(memory, src_mask)"},
+     "layer(memory, src_mask)"),
+    (ORDER, True, "gpt", {LOOP: "for block in self.h[:-1]:"}, "x = block(x)"),
+    (ORDER, True, "gpt", {"x = block(x)": "x = self.h[0](x)"}, "x = self.h[0](x)"),
+    (ORDER, False, "gpt", {LOOP: "for block in [self.h[1], self.h[0], self.h[2]]:"}, "x = block(x)"),
+    (RESIDUAL, False, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = self.attn(self.ln_1(x))"},
+     "x = self.attn(self.ln_1(x))"),
+    (RESIDUAL, False, "translator", {"x = self.norm1(x + self.dropout(self.self_attn(x, x, x, mask)))":
+                                     "x = self.norm1(self.dropout(self.self_attn(x, x, x, mask)))"},
+     "x = self.norm1(self.dropout(self.self_attn(x, x, x, mask)))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "mutant", MUTANTS, ids=lambda mutant: f"{mutant[2]}-{mutant[0]}-{[*mutant[3].values()][-1]:.40}"
+)
+def test_a_mistake_of_composition_is_told_with_its_line(mutant, tmp_path):
+    claim, certain, file, lines, where = mutant
+    source = (SUBJECTS / f"{file}.py").read_text()
+    for line, instead in lines.items():
+        assert line in source
+        source = source.replace(line, instead, 1)
+    (tmp_path / f"{file}.py").write_text(source)
+    found = stream_findings([run(load(tmp_path / f"{file}.py"))])
+    assert {(finding.claim, finding.certain) for finding in found} == {(claim, certain)}
+    assert {finding.place.text for finding in found} == {where}
+
+
+def test_one_block_that_is_wired_unlike_its_siblings(tmp_path):
+    line = "x = x + self.mlp(self.ln_2(x))"
+    module = mutated(
+        tmp_path, "gpt", None, line, "x = x + self.mlp(self.ln_2(x)) if self.keep[0] else self.mlp(self.ln_2(x))"
+    )
+
+    def subject():
+        model = module.GPT(layers=5)
+        for i, block in enumerate(model.h):
+            block.keep = [i != 2]  # no plain attribute: nothing that a design would say
+        return model, (torch.randint(0, 23, (2, 7)),)
+
+    module.subject = subject
+    found = stream_findings([run(module)])
+    alike = [finding for finding in found if finding.claim == ALIKE]
+    assert [(finding.certain, finding.paths) for finding in alike] == [(True, ("h.2",))]
+
+
+def test_a_finding_names_a_claim_of_the_table():
+    with pytest.raises(ValueError, match="no claim 'nothing'"):
+        Finding("nothing", "", None, 0, 0, "")
+    assert all(claim == claim.lower() and sentence.endswith(".") for claim, sentence in FINDINGS.items())
+
+
+def test_every_claim_of_the_table_is_made_by_the_code_and_by_no_test_alone():
+    code = "".join(path.read_text() for path in WHOLE.glob("*.py") if path.name != "findings.py")
+    assert [claim for claim in FINDINGS if f'"{claim}"' not in code] == []
