@@ -16,14 +16,19 @@ from conformance.verdict import BROKEN, Result, Verdict
 def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:
     """The results with one root for each defect: what follows from it is BLOCKED.
 
-    A broken claim whose ancestor is broken too follows from the nearest broken ancestor that is not itself explained
-    by another. Failures with the same diagnosis follow from the one that it is about. The order in which claims ran
-    does not matter.
+    A claim that is broken, or a convention that is not kept, follows from the nearest broken ancestor that is not
+    itself explained by another. Failures with the same diagnosis follow from the one that it is about. The order in
+    which claims ran does not matter.
     """
     broken = {slug for slug, result in results.items() if result.verdict in BROKEN}
     causes = broken | {slug for slug, result in results.items() if result.verdict is Verdict.KNOWN_FAILURE}
     folded = dict(results)
-    for slug in broken:
+    otherwise = {
+        slug
+        for slug, result in results.items()
+        if result.verdict is Verdict.NOTE and catalogue.claims[slug].verdict == "convention"
+    }
+    for slug in broken | otherwise:
         guilty = [ancestor for ancestor in catalogue.ancestors(slug) if ancestor in causes]
         roots = [ancestor for ancestor in guilty if causes.isdisjoint(catalogue.ancestors(ancestor))]
         if roots:

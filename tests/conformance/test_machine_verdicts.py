@@ -53,6 +53,17 @@ def test_only_broken_claims_are_blocked_and_only_by_broken_ones():
     assert fold(given, CHAIN) == given
 
 
+def test_a_convention_that_is_not_kept_may_follow_from_a_failure_and_a_fact_does_not():
+    leaf = replace(CHAIN.claims["leaf"], verdict="convention")
+    given = results(root=Verdict.FAIL, middle=Verdict.NOTE, leaf=Verdict.NOTE)
+    folded = fold(given, replace(CHAIN, claims={**CHAIN.claims, "leaf": leaf}))
+    assert [(r.verdict, r.root) for r in folded.values()] == [
+        (Verdict.FAIL, ""),
+        (Verdict.NOTE, ""),
+        (Verdict.BLOCKED, "root"),
+    ]
+
+
 def test_a_failure_whose_ancestor_did_not_run_stands():
     assert fold(results(leaf=Verdict.FAIL), CHAIN)["leaf"].verdict is Verdict.FAIL
 
