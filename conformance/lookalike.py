@@ -41,10 +41,10 @@ def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
         return ""
     deadline = time.process_time() + SECONDS
     for is_of_claim in (True, False):
-        alike = []
+        alike: list[str] = []
         for mutant in MUTANTS.values():
             fits = mutant.role in check.roles and (check.claim in mutant.breaks) is is_of_claim
-            if fits and time.process_time() < deadline:
+            if fits and len(alike) <= MOST and time.process_time() < deadline:
                 shadow = Observed(Shadow(mutant.implementation(), impl))
                 if all(_agree(answer, _answer(check, shadow, source)) for source, answer in answers):
                     alike.append(mutant.defect)
