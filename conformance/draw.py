@@ -40,6 +40,28 @@ class Seeded:
         return int(self.generator.integers(low, high, endpoint=True))
 
 
+class Recorded:
+    """Another source whose `choices` are kept, for `Replayed`."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.choices: list[int] = []
+
+    def integer(self, low: int, high: int, pin: int) -> int:
+        self.choices.append(self.source.integer(low, high, pin))
+        return self.choices[-1]
+
+
+class Replayed:
+    """Choices made before, in their order. Raises IndexError when asked for more of them."""
+
+    def __init__(self, choices: Sequence[int]) -> None:
+        self.choices = list(reversed(choices))
+
+    def integer(self, low: int, high: int, pin: int) -> int:
+        return self.choices.pop()
+
+
 class Draw:
     """One example's inputs. `values` records the named choices; `bitten` which preconditions held."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ from conformance.annotations import to_sarif
 from conformance.catalogue import Catalogue, Claim
 from conformance.outcome import untested_core
 from conformance.page import to_html
-from conformance.verdict import ORDER, SHOWN_IN_FULL, Result, Verdict, counts, fold
+from conformance.roots import fold, most_specific_first
+from conformance.verdict import ORDER, SHOWN_IN_FULL, Result, Verdict, counts
 
 SCHEMA = 2
 
@@ -67,13 +67,16 @@ class Report:
     def folded(self) -> dict[str, Result]:
         """The results in the order in which they are shown, failures folded to their root causes.
 
-        By verdict, what needs attention first; of the failures the most specific first; then in catalogue order.
+        By verdict, what needs attention first; of the failures those whose mistake is known first, then the most
+        specific; then in catalogue order.
         """
         folded = fold(self.results, self.catalogue)
         broken = [slug for slug, result in folded.items() if result.verdict in SHOWN_IN_FULL]
         specific = {slug: place for place, slug in enumerate(most_specific_first(broken))}
         slugs = [slug for slug in self.catalogue.claims if slug in folded]
-        slugs.sort(key=lambda slug: (ORDER.index(folded[slug].verdict), specific.get(slug, 0)))
+        slugs.sort(
+            key=lambda slug: (ORDER.index(folded[slug].verdict), not folded[slug].diagnosis, specific.get(slug, 0))
+        )
         return {slug: folded[slug] for slug in slugs}
 
     def about(self) -> list[str]:
@@ -84,20 +87,6 @@ class Report:
             for slug, result in self.results.items()
             if result.verdict is not Verdict.NOT_PROVIDED or (result.roles and has.issuperset(result.roles))
         ]
-
-
-def most_specific_first(claims: Sequence[str]) -> list[str]:
-    """Claims that few mistakes break before those that many do: the first one says best what is wrong.
-
-    A formula fails with whatever is wrong in its component; the claim about the scale fails with the scale. Counted are
-    the mutants that name a claim.
-    """
-    if len(claims) < 2:
-        return list(claims)
-    from conformance.mutants import MUTANTS  # needs numpy, which the report of a run that passes does without
-
-    named = Counter(claim for mutant in MUTANTS.values() for claim in mutant.breaks)
-    return sorted(claims, key=lambda claim: named[claim])
 
 
 # --- JSON -----------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from unittest import mock
 import numpy as np
 
 from conformance.check import Check
-from conformance.draw import Draw, Pinned, Seeded, Source
+from conformance.draw import Draw, Pinned, Recorded, Seeded, Source
 from conformance.evidence import Evidence, shown
+from conformance.lookalike import mistake
 from conformance.observed import Observed
 from conformance.places import innermost_line, with_source
 from conformance.protocol import NotProvided, Refused
@@ -74,6 +75,8 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
         result = Result(
             check.claim, Verdict.VACUOUS, message=f"no example met the precondition: {', '.join(never)}", example={}
         )
+    if result.verdict is Verdict.FAIL and not result.diagnosis:
+        result = replace(result, diagnosis=mistake(check, run.impl, decisive.choices))
     return replace(
         result,
         place=result.place or (run.place if result.verdict is Verdict.FAIL else ""),
@@ -86,12 +89,13 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
 
 @dataclass(frozen=True)
 class _Example:
-    """One example's outcome."""
+    """One example's outcome. choices: what its source chose, to ask the same again."""
 
     verdict: Verdict
     draw: Draw
     evidence: Evidence | None = None
     error: Exception | SystemExit | None = None
+    choices: tuple[int, ...] = ()
 
     def result(self, claim: str) -> Result:
         example = {name: _plain(value) for name, value in self.draw.values.items()}
@@ -140,7 +144,8 @@ class _Run:
     def example(self, source: Source) -> _Example:
         _seed_everything()
         self.count += 1
-        draw = Draw(source)
+        recorded = Recorded(source)
+        draw = Draw(recorded)
         try:
             evidence = self.check.function(self.impl, draw)
             if not isinstance(evidence, Evidence):
@@ -154,7 +159,9 @@ class _Run:
         if evidence.ok and evidence.is_note:
             self.noted = self.noted or _Example(Verdict.NOTE, draw, evidence)
             return _Example(Verdict.NOTE, draw, evidence)
-        outcome = _Example(Verdict.PASS if evidence.ok else Verdict.FAIL, draw, evidence)
+        outcome = _Example(
+            Verdict.PASS if evidence.ok else Verdict.FAIL, draw, evidence, choices=tuple(recorded.choices)
+        )
         if evidence.ok and (self.closest is None or evidence.margin < _margin(self.closest)):
             self.closest = outcome
         return outcome

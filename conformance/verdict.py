@@ -1,4 +1,4 @@
-"""Verdicts on claims: what one claim's run came to (`Result`), and how failures fold to their root cause."""
+"""Verdicts on claims: what one claim's run came to (`Result`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from conformance.catalogue import Catalogue, Claim
+from conformance.catalogue import Claim
 
 
 class Verdict(StrEnum):
@@ -142,23 +142,6 @@ _FIELDS = {field.name: _TEXT for field in fields(Result)} | {
     "untested": _TEXTS,
     "pictures": _VALUES,
 }
-
-
-def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:
-    """The results with every broken claim whose ancestor is broken too turned into BLOCKED by its root.
-
-    The root is the nearest broken ancestor that is not itself explained by another. The order in which claims ran
-    does not matter.
-    """
-    broken = {slug for slug, result in results.items() if result.verdict in BROKEN}
-    causes = broken | {slug for slug, result in results.items() if result.verdict is Verdict.KNOWN_FAILURE}
-    folded = dict(results)
-    for slug in broken:
-        guilty = [ancestor for ancestor in catalogue.ancestors(slug) if ancestor in causes]
-        roots = [ancestor for ancestor in guilty if causes.isdisjoint(catalogue.ancestors(ancestor))]
-        if roots:
-            folded[slug] = replace(results[slug], verdict=Verdict.BLOCKED, root=roots[0])
-    return folded
 
 
 def counts(results: Mapping[str, Result]) -> dict[Verdict, int]:

@@ -29,8 +29,9 @@ from conformance import catalogue
 from conformance.adapters import SpecificationError
 from conformance.adapters.inference.facts import roles_in
 from conformance.check import CHECKS
+from conformance.roots import fold
 from conformance.supervisor import Supervisor
-from conformance.verdict import BROKEN, Result, Verdict, fold
+from conformance.verdict import BROKEN, Result, Verdict
 
 TABLE = Path(__file__).with_suffix(".toml")
 

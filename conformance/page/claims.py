@@ -76,7 +76,7 @@ def _claim(row: Row) -> str:
     evidence = "".join(_evidence(result, explained, name) for name, result, explained in results)
     replays = "".join(_replay(result, name) for name, result, _ in results)
     is_open = len(row.names) == 1 and row.verdicts[0] in SHOWN_IN_FULL
-    diagnosis = row.claim["diagnosis"] if len(row.names) == 1 else ""
+    diagnosis = row.claim["diagnosis"] if is_open else ""
     wrong = f'<strong class="wrong">{escape(diagnosis)}</strong> ' if diagnosis else ""
     return f"""<details class="claim" id="{escape(row.slug)}" data-verdicts="{escape("|".join(row.verdicts))}"
  {data_of(claim)}{" open" if is_open else ""}>
@@ -104,7 +104,7 @@ def _evidence(result: Json, explained: Sequence[str], name: str) -> str:
     )
     smallest = "smallest example" if verdict in BROKEN or verdict == Verdict.BLOCKED else "closest example"
     pairs = [
-        pair("wrong", escape(result["diagnosis"]) if name else ""),  # one implementation's stands in the summary
+        pair("wrong", escape(result["diagnosis"]) if name else ""),  # of one implementation it stands above
         pair("blocked by", link(result["root"]) if result["root"] else ""),
         pair("message", escape(result["message"])),
         pair("at", f"<code>{escape(result['place'])}</code>" if result["place"] else ""),

@@ -10,7 +10,9 @@ import pytest
 
 from conformance.catalogue import Catalogue, Claim
 from conformance.known import Known, KnownFailuresError, expect, is_stale, load_known
-from conformance.verdict import Result, Verdict, counts, fold, judged
+from conformance.mutants import MUTANTS
+from conformance.roots import fold, most_specific_first
+from conformance.verdict import Result, Verdict, counts, judged
 
 
 def entry(**changes):
@@ -51,6 +53,17 @@ def test_only_broken_claims_are_blocked_and_only_by_broken_ones():
     assert fold(given, CHAIN) == given
 
 
+def test_a_convention_that_is_not_kept_may_follow_from_a_failure_and_a_fact_does_not():
+    leaf = replace(CHAIN.claims["leaf"], verdict="convention")
+    given = results(root=Verdict.FAIL, middle=Verdict.NOTE, leaf=Verdict.NOTE)
+    folded = fold(given, replace(CHAIN, claims={**CHAIN.claims, "leaf": leaf}))
+    assert [(r.verdict, r.root) for r in folded.values()] == [
+        (Verdict.FAIL, ""),
+        (Verdict.NOTE, ""),
+        (Verdict.BLOCKED, "root"),
+    ]
+
+
 def test_a_failure_whose_ancestor_did_not_run_stands():
     assert fold(results(leaf=Verdict.FAIL), CHAIN)["leaf"].verdict is Verdict.FAIL
 
@@ -58,6 +71,30 @@ def test_a_failure_whose_ancestor_did_not_run_stands():
 def test_a_known_failure_explains_what_depends_on_it():
     folded = fold(results(root=Verdict.KNOWN_FAILURE, leaf=Verdict.FAIL), CHAIN)
     assert (folded["root"].verdict, folded["leaf"].verdict) == (Verdict.KNOWN_FAILURE, Verdict.BLOCKED)
+
+
+def test_failures_with_one_diagnosis_are_one_defect():
+    loose = Catalogue({c.slug: c for c in (a_claim("first"), a_claim("second"), a_claim("third", "second"))}, {})
+    said = {slug: Result(slug, Verdict.FAIL, diagnosis="It is upside down.") for slug in ("first", "second", "third")}
+    folded = fold(said, loose)
+    assert [(r.verdict, r.root) for r in folded.values()] == [
+        (Verdict.FAIL, ""),
+        (Verdict.BLOCKED, "first"),
+        (Verdict.BLOCKED, "first"),
+    ]
+    other = fold({**said, "first": Result("first", Verdict.FAIL, diagnosis="It is another thing.")}, loose)
+    assert [(r.verdict, r.root) for r in other.values()] == [
+        (Verdict.FAIL, ""),
+        (Verdict.FAIL, ""),
+        (Verdict.BLOCKED, "second"),
+    ]
+
+
+def test_the_claim_that_a_mistake_is_about_is_the_root():
+    mutant = MUTANTS["Unscaled"]
+    meant, other = mutant.breaks[0], "softmax-formula"
+    assert other not in mutant.breaks
+    assert most_specific_first([other, meant], f"It looks like this mistake: {mutant.defect}")[0] == meant
 
 
 def test_otherwise_than_a_convention_is_a_note_and_an_error_stays_one():

@@ -1,0 +1,126 @@
+"""Which known mistake gives the same wrong answers: the diagnosis of a failure that its check cannot name (`mistake`).
+
+The mutants of the suite are mistakes in words. On the example that an implementation failed, and on a few more, mutants
+of the same component are asked too, as shadows of the implementation. One whose answers are the implementation's,
+within the check's own bound, makes the same mistake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.check import Check
+from conformance.draw import Draw, Pinned, Replayed, Seeded, Source
+from conformance.evidence import Evidence, close
+from conformance.observed import Observed, ObservedSubject
+from conformance.protocol import Array, Arrays
+
+MOST = 2
+"""More mistakes than this that look alike say nothing."""
+
+SECONDS = 3.0
+"""Processor time after which no further mutant is asked."""
+
+
+def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
+    """A sentence with the mistakes that answer as `impl` does; empty when none is known.
+
+    failed: the choices of the example that it failed (`conformance.draw.Recorded`). Mutants of the claim are asked
+    first, other mutants of its components only if none of them is alike.
+    """
+    from conformance.mutants import MUTANTS  # only where something is wrong
+
+    sources: list[Callable[[], Source]] = [lambda: Replayed(failed), Pinned, lambda: Seeded(0), lambda: Seeded(1)]
+    answers = [(source, answer) for source in sources if (answer := _answer(check, impl, source))]
+    if not any(_is_telling(answer) for _, answer in answers):
+        return ""
+    deadline = time.process_time() + SECONDS
+    for is_of_claim in (True, False):
+        alike: list[str] = []
+        for mutant in MUTANTS.values():
+            fits = mutant.role in check.roles and (check.claim in mutant.breaks) is is_of_claim
+            if fits and len(alike) <= MOST and time.process_time() < deadline:
+                shadow = Observed(Shadow(mutant.implementation(), impl))
+                if all(_agree(answer, _answer(check, shadow, source)) for source, answer in answers):
+                    alike.append(mutant.defect)
+        if alike:
+            return f"It looks like this mistake: {' Or: '.join(alike)}" if len(alike) <= MOST else ""
+    return ""
+
+
+class Shadow:
+    """A mutant that provides what an implementation provides, refuses what it refuses, and starts from its parameters.
+
+    So a check asks both the same questions, and only the mistake differs.
+    """
+
+    def __init__(self, mutant: Any, impl: Observed) -> None:
+        self.mutant = mutant
+        self.impl = impl
+        self.name = str(mutant.name)
+
+    def build(self, role: str, config: Mapping[str, Any]) -> ShadowSubject:
+        original = self.impl.build(role, config)
+        return ShadowSubject(original, self.mutant.build(role, config))
+
+
+class ShadowSubject:
+    """The subject of a `Shadow`: computes by the mutant's, after the implementation's had its chance to refuse."""
+
+    def __init__(self, original: ObservedSubject, mutant: Any) -> None:
+        self.original = original
+        self.mutant = mutant
+        self.dtype = original.dtype
+        self.attributes = original.attributes
+        with contextlib.suppress(Exception):  # it has no parameters to show; a check that needs them loads its own
+            mutant.load(original.params())
+
+    def __call__(self, **inputs: Any) -> Arrays:
+        names = self.original(**inputs)
+        return {name: value for name, value in self.mutant(**inputs).items() if name in names}
+
+    def params(self) -> Arrays:
+        return self.original.params()
+
+    def load(self, params: Mapping[str, Array]) -> None:
+        self.original.load(params)
+        self.mutant.load(params)
+
+    def vjp(self, inputs: Mapping[str, Any], cotangent: Array) -> tuple[Arrays, Arrays]:
+        self.original.vjp(inputs, cotangent)
+        gradients: tuple[Arrays, Arrays] = self.mutant.vjp(inputs, cotangent)
+        return gradients
+
+    def train(self, mode: bool = True) -> None:
+        self.original.train(mode)
+        self.mutant.train(mode)
+
+
+def _answer(check: Check, impl: Observed, source: Callable[[], Source]) -> Evidence | None:
+    """What the implementation shows on an example; None where it has no answer."""
+    try:
+        return check.function(impl, Draw(source()))
+    except Exception:
+        return None
+
+
+def _is_telling(evidence: Evidence) -> bool:
+    """Whether it is a wrong answer in finite numbers within a bound: a shape or a no fits too many mistakes."""
+    if evidence.ok or "at" not in evidence.details:
+        return False
+    got = np.asarray(evidence.got)
+    return got.dtype.kind == "f" and got.size > 1 and bool(np.isfinite(got).all())
+
+
+def _agree(one: Evidence, other: Evidence | None) -> bool:
+    """Whether both are asked the same, and answer the same within the bound of the first."""
+    if other is None or (one.what, one.ok) != (other.what, other.ok) or np.shape(one.got) != np.shape(other.got):
+        return False
+    if "at" not in one.details:
+        return bool(np.array_equal(np.asarray(one.got), np.asarray(other.got)))
+    return all(close("", *pair, one.bound).ok for pair in ((other.got, one.got), (other.expected, one.expected)))
