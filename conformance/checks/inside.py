@@ -14,8 +14,18 @@ from conformance.draw import Draw
 from conformance.evidence import Evidence, note, true
 from conformance.protocol import NotProvided
 
-FAMILIES = {"attention": "attention", "norm": "norm", "feed-forward": "feed-forward network", "stream": "stream of blocks"}
-"""The first words of a slug -> what a run must have for the claim to speak of it."""
+FAMILIES = {
+    "attention": ("attention", "attention"),
+    "norm": ("norm", "norm"),
+    "feed-forward": ("feed-forward", "feed-forward network"),
+    "blocks": ("blocks", "stack of blocks"),
+    "sublayers": ("blocks", "stack of blocks"),
+    "decoder-layers": ("blocks", "stack of blocks"),
+    "modules": ("modules", "module"),
+    "results": ("results", "result"),
+}
+"""The first words of a slug -> the family that a run must show for the claim to speak of it, as `inside().seen` and in
+words."""
 
 
 def no_finding(slug: str, family: str) -> Callable[[Any, Draw], Evidence]:
@@ -23,8 +33,9 @@ def no_finding(slug: str, family: str) -> Callable[[Any, Draw], Evidence]:
 
     def run(impl: Any, draw: Draw) -> Evidence:
         inside = impl.build("module", {}).inside()
-        if family not in inside.seen:
-            raise NotProvided(f"its run shows no {FAMILIES[family]}")
+        key, words = FAMILIES[family]
+        if key not in inside.seen:
+            raise NotProvided(f"its run shows no {words}")
         found = sorted((f for f in inside.findings if f.claim == slug), key=lambda f: not f.certain)
         if not found:
             return true("the recorded run keeps it everywhere", True)

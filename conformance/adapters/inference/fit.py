@@ -19,7 +19,7 @@ from conformance.adapters.inference.roles import MODELS, norms_in
 from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
-from conformance.runner import innermost_line
+from conformance.places import innermost_line
 
 if TYPE_CHECKING:
     from conformance.adapters.inference.resolve import Resolution

@@ -44,7 +44,7 @@ from conformance.adapters.inference.subjects import (
 from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
 from conformance.protocol import ROLES, Array, Arrays, NotProvided, Refused
 from conformance.reference.attention import causal_mask
-from conformance.runner import innermost_line
+from conformance.places import innermost_line
 
 MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "multi_head_attention": Attention,

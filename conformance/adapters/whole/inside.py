@@ -10,7 +10,9 @@ import torch
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
 from conformance.adapters.whole.record import record
+from conformance.adapters.whole.stream import stacks, stream_findings
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -34,7 +36,19 @@ class InsideProbes:
             with self.mode(False), torch.no_grad():
                 run = record(self.module, lambda: self.run(inputs))
             cores = attentions(run)
-            seen = {"attention"} if cores else set()
-            self.known["inside"] = Inside(tuple(attention_findings(cores)), frozenset(seen))
+            families = {"attention": cores, "norm": norms(run), "feed-forward": networks(run), "blocks": stacks(run)}
+            findings = [
+                *attention_findings(cores),
+                *norm_findings(run),
+                *network_findings(run),
+                *(finding for finding in stream_findings([run]) if not self.is_beside_forward(finding)),
+            ]
+            seen = frozenset({"modules", "results", *(name for name, found in families.items() if found)})
+            self.known["inside"] = Inside(tuple(findings), seen)
         found: Inside = self.known["inside"]
         return found
+
+    def is_beside_forward(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
+        """Whether it is about a part that the user's file calls outside of forward, such as a head that the loss applies."""
+        parts = {path.partition(".")[0] for path in finding.paths}
+        return finding.claim == "modules-that-are-made-run" and any(map(self.is_used_elsewhere, parts))
