@@ -23,6 +23,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
+from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
@@ -56,7 +57,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 @dataclass
-class WholeModel(Probes, LanguageProbes):
+class WholeModel(Probes, LanguageProbes, DecodingProbes):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 
     Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",

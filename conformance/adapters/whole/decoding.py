@@ -1,0 +1,598 @@
+"""The functions with which a model writes (generate, sample, greedy_decode, translate): found, called, and watched.
+
+A `Writer` is called with every draw decided by us: `torch.multinomial` (and dividing by exponential noise) gives the
+column that is asked for, so that what samples becomes exact. What it looks up and what it chooses from is recorded as
+`Step`s: they tell whether it feeds a cache, and the numbers that it chose by.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import Lookups
+from conformance.adapters.whole.watching import Watching
+from conformance.protocol import Array, NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+MEANINGS: dict[str, str] = {
+    "count": r"(max_?|num_?|n_?)?((new|gen|generated|out(put)?|decode|target|tgt|trg|total)_)?"
+    r"(tokens?|steps?|len(gth)?|words|seq_len)(_to_generate)?|n|max_out_len|horizon|n_new|num_new|max_new",
+    "temperature": r"temperature|temp|tau",
+    "top_k": r"top_?k|k",
+    "top_p": r"top_?p|nucleus(_p)?|p",
+    "sample": r"(do_)?sampl(e|ing)|stochastic|use_sampling|random",
+    "greedy": r"(is_|use_|do_)?greedy",
+    "end": r"(tgt_|trg_)?(eos|end|stop)(_?(token|symbol|idx|id|tok|index|token_id|word|tokens|token_idx))?",
+    "start": r"(tgt_|trg_)?(bos|sos|start|begin|decoder_start)(_?(symbol|idx|id|tok|index|word|token(_id(x)?)?))?",
+    "pad": r"(src_|tgt_|trg_)?pad(ding)?(_?(token|idx|id|token_id|index|value))?",
+    "beams": r"(num_|n_)?beams?(_?(size|width|num|count))?",
+    "cached": r"use_(kv_)?cache|kv_cache|cached",
+    "window": r"(max_)?(context|block|ctx)_?(size|len(gth)?|window)?|max_context",
+    "device": r"device",
+}
+"""Meaning -> the names that a writer's parameter has for it; the whole name, in lower case."""
+
+WRITES = re.compile(r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari")
+NO_WRITER = re.compile(
+    r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|(?<!re)cache|subsequent|^_|cross|layer"
+)
+MODELS = re.compile(r"model|net|network|transformer|lm|gpt|decoder|m|module|seq2seq|self|translator|generator_model")
+"""What a function's parameter for the model is called."""
+
+
+@dataclass
+class Step:
+    """What was looked up before one choice, and what it was chosen from.
+
+    fed: how many tokens a row; None where no table was seen. first: the first token of each row. scores: (B, columns).
+    drawn: whether it was drawn.
+    """
+
+    fed: int | None
+    first: Array | None
+    scores: Array
+    drawn: bool
+
+
+@dataclass
+class Written:
+    """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, or the start of a
+    target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what
+    the rounding of the numbers on the way may change, relative to the largest.
+    """
+
+    new: Array
+    prefix: Array
+    kept: bool
+    steps: list[Step]
+    raw: Array
+    noise: float
+
+    @property
+    def cached(self) -> bool:
+        """Whether later steps were fed a few of the tokens that stood there; a window of them is most of them."""
+        length = self.prefix.shape[1]
+        return any(step.fed is not None and 0 < 2 * step.fed <= length + at for at, step in enumerate(self.steps) if at)
+
+
+class DrawsOtherwise(NotProvided):
+    """It draws in a way that cannot be decided from outside."""
+
+
+class _Watch(Watching):
+    """Records lookups in one table and choices among `vocab` tokens; decides draws.
+
+    draw: the column to draw, -1 for the likeliest, None to draw as it would.
+    """
+
+    def __init__(self, tables: set[int], vocab: int, rows: int, draw: int | None) -> None:
+        super().__init__()
+        self.tables, self.vocab, self.rows, self.draw = tables, vocab, rows, draw
+        self.events: list[tuple[str, Tensor]] = []
+        self.random = ""
+        self.dtypes: set[torch.dtype] = set()
+
+    @property
+    def noise(self) -> float:
+        """How far rounding may move numbers, relative to the largest, by the coarsest dtype that was seen."""
+        if self.dtypes & {torch.float16, torch.bfloat16, torch.int8, torch.uint8}:
+            return 3e-2
+        return 2e-4 if torch.float32 in self.dtypes else 1e-6
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.name().removeprefix("aten::").partition(".")[0]
+        if name == "embedding" and args[0].data_ptr() in self.tables:
+            self.events.append(("fed", args[1].detach().clone()))
+        elif name == "index" and len(args[1]) == 1 and args[1][0] is not None and args[0].data_ptr() in self.tables:
+            self.events.append(("fed", args[1][0].detach().clone()))
+        elif name == "multinomial":
+            return self._drawn(func, args, kwargs)
+        elif name in ("exponential_", "exponential") and self.draw is not None:
+            self.events.append(("noise", args[0]))
+            return args[0].fill_(1.0) if name == "exponential_" else torch.ones_like(args[0])
+        elif name in ("argmax", "max", "topk") and self._chooses(name, args, kwargs):
+            self.events.append(("chosen", args[0].detach().clone()))
+        elif name in (
+            "rand",
+            "rand_like",
+            "uniform",
+            "uniform_",
+            "randn",
+            "normal_",
+            "bernoulli",
+            "bernoulli_",
+            "randint",
+        ):
+            self.random = name
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and result.numel() > 1:
+            self.dtypes.add(result.dtype)
+        return result
+
+    def _drawn(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        scores = args[0]
+        self.events.append(("drawn", scores.detach().clone()))
+        if self.draw is None:
+            return func(*args, **kwargs)
+        count = args[1] if len(args) > 1 else kwargs["num_samples"]
+        if self.draw >= 0 and count == 1:
+            return torch.full((*scores.shape[:-1], 1), min(self.draw, scores.shape[-1] - 1), dtype=torch.int64)
+        return torch.topk(scores, count, dim=-1).indices
+
+    def _chooses(self, name: str, args: Any, kwargs: Any) -> bool:
+        x = args[0]
+        if not x.is_floating_point() or x.ndim == 0 or x.shape[-1] != self.vocab or x.numel() != self.rows * self.vocab:
+            return False
+        if name == "topk":
+            return bool((args[1] if len(args) > 1 else kwargs.get("k")) == 1)
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        return (axis is None and self.rows == 1) or axis in (-1, x.ndim - 1)
+
+    def steps(self, batch_first: bool, last_only: bool) -> list[Step]:
+        """The events, a step a choice: a draw outranks a maximum, the last maximum counts. last_only: the last lookup
+        before the first choice is what counts; a source was looked up in the same table before."""
+        steps: list[Step] = []
+        fed, first, choice, drawn = 0, None, None, False
+
+        def finish() -> None:
+            nonlocal fed, first, choice, drawn
+            if choice is not None:
+                scores = choice.reshape(self.rows, -1).double().numpy()
+                steps.append(Step(fed or None, first, scores, drawn))
+                fed, first, choice, drawn = 0, None, None, False
+
+        for kind, tensor in self.events:
+            if kind == "fed":
+                finish()
+                if tensor.numel() % self.rows == 0:
+                    rows = tensor.reshape(self.rows, -1) if batch_first else tensor.reshape(-1, self.rows).T
+                    if last_only and not steps:
+                        fed, first = 0, None
+                    first = rows[:, 0].numpy() if first is None else first
+                    fed += rows.shape[1]
+            elif kind == "drawn" or (kind == "chosen" and not drawn):
+                choice, drawn = tensor, kind == "drawn"
+        finish()
+        return steps
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One way in which a model writes.
+
+    name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form: of
+    the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    method: bool
+    options: Mapping[str, str]
+    prompt: str
+    form: str = "(B, T)"
+    total: bool = False
+    beam: bool = False
+
+    @property
+    def rows(self) -> int:
+        return 2 if self.form == "(B, T)" else 1
+
+    @property
+    def place(self) -> str:
+        with suppress(OSError, TypeError):
+            function = inspect.unwrap(self.function)
+            return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+        return ""
+
+    @property
+    def source(self) -> str:
+        with suppress(OSError, TypeError):
+            return inspect.getsource(inspect.unwrap(self.function))
+        return ""
+
+    def line_of(self, pattern: str) -> str:
+        """file:line of the writer's first line that the pattern is found in; else of its first line."""
+        file, _, start = self.place.rpartition(":")
+        for number, line in enumerate(self.source.splitlines()):
+            if re.search(pattern, line.partition("#")[0]):
+                return f"{file}:{int(start) + number}"
+        return self.place
+
+    def has(self, option: str) -> bool:
+        return option in self.options
+
+    @property
+    def counts(self) -> bool:
+        return "count" in self.options
+
+    def default(self, option: str) -> Any:
+        return inspect.signature(self.function).parameters[self.options[option]].default
+
+    def offset(self, data: Mapping[str, Array]) -> int:
+        """What is added to the number of new tokens to have its count."""
+        prefix = 1 if "src" in data else next(iter(data.values())).shape[1]
+        return prefix * self.total
+
+    def end_of(self, subject: WholeModel) -> int | None:
+        """The end token when none is handed in: the parameter's default is switched off, so that of the model's config,
+        of the model, or a constant of its file, where the source names it."""
+        return next((value for _, _, value in self.end_settings(subject)), None)
+
+    def end_settings(self, subject: WholeModel) -> Iterator[tuple[Any, Any, int]]:
+        """Where an end token that its source names is kept: holder (a mapping or an object), its key, its value."""
+        module = subject.module
+        named = set(re.findall(r"\w*(?:eos|end|stop)\w*", self.source, re.IGNORECASE))
+        scope = getattr(inspect.unwrap(self.function), "__globals__", {})
+        holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams", "params"))]
+        for holder in [*holders, scope]:
+            items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+            for name in sorted(named & items.keys()):
+                if type(items[name]) is int and re.fullmatch(MEANINGS["end"], name.lower()):
+                    yield holder, name, items[name]
+
+    def greedy_options(self) -> Iterator[tuple[str, Any]]:
+        """The options that say that the best token is taken, with their values."""
+        zero = r"temperature\s*(==|>|!=|<=|<)\s*\(?(0|1e-|eps)|(if|not) temperature\b|max\(temperature"
+        own = self.options.get("temperature", "")
+        if own and re.search(zero.replace("temperature", own), self.source):
+            yield "temperature", 0.0
+        if self.has("sample"):
+            yield "sample", False
+        if self.has("greedy"):
+            yield "greedy", True
+        if self.has("top_k"):
+            yield "top_k", 1
+
+    def left_behind(self, subject: WholeModel, data: Mapping[str, Array]) -> tuple[list[str], str]:
+        """The names of parameters that writing changes, and the mode in which it leaves a model in training mode."""
+        twin = subject.twin()
+        before = {name: p.detach().clone() for name, p in twin.module.named_parameters()}
+        twin.module.train()
+        self.write_with(twin, data, 2, None, mode=None)
+        modes = {part.training for part in twin.module.modules()}
+        changed = [name for name, p in twin.module.named_parameters() if not torch.equal(before[name], p)]
+        return changed, "training" if modes == {True} else "evaluation" if modes == {False} else "a mode of its own"
+
+    def twice(
+        self, subject: WholeModel, data: Mapping[str, Array], other: Mapping[str, Array], new: int
+    ) -> tuple[Written, Written]:
+        """What one model writes for a prompt, and again after it wrote for another one."""
+        twin = subject.twin()
+        first = self.write_with(twin, data, new)
+        self.write_with(twin, other, new)
+        return first, self.write_with(twin, data, new)
+
+    def write(
+        self,
+        subject: WholeModel,
+        data: Mapping[str, Array],
+        new: int,
+        draw: int | None = -1,
+        seed: int = 0,
+        **options: Any,
+    ) -> Written:
+        """What it writes behind a prompt ("ids"), or for a source ("src"). draw: as `_Watch` takes it.
+
+        Works on a copy of the subject. Raises whatever the writer raises.
+        """
+        return self.write_with(subject.twin(), data, new, draw, seed, **options)
+
+    def write_with(
+        self,
+        subject: WholeModel,
+        data: Mapping[str, Array],
+        new: int,
+        draw: int | None = -1,
+        seed: int = 0,
+        mode: bool | None = False,
+        **options: Any,
+    ) -> Written:
+        """`write` on the subject itself. mode: whether it is in training mode; None leaves it."""
+        two = subject.calling.two_sided
+        meaning = "src" if two else subject.calling.main.meaning
+        prompt = torch.tensor(data[meaning])
+        rows = len(prompt)
+        given = self.arguments(subject, data, self.shaped(prompt, subject), new + self.offset(data), options)
+        call = getattr(subject.module, self.name) if self.method else self.function
+        first = () if self.method else (subject.module,)
+        watch = _Watch(subject.token_tables(), subject.calling.main.vocab, rows, draw)
+        torch.manual_seed(seed)
+        with nullcontext() if mode is None else subject.mode(mode), torch.no_grad(), _double(subject), watch:
+            result = call(*first, **given)
+            if isinstance(result, types.GeneratorType):
+                result = list(result)
+        raw = _tokens(result, rows, subject.calling.batch_first)
+        if watch.random and draw is not None:
+            raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
+        steps = watch.steps(subject.calling.batch_first, two)
+        prefix = self._start(raw, steps, given) if two else data[meaning]
+        size = prefix.shape[1]
+        kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
+        return Written(raw[:, size:] if kept else raw, prefix, kept, steps, raw, watch.noise)
+
+    def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any]) -> Array:
+        """(B, 1): the token that a target begins with."""
+        if self.has("start"):
+            value = given.get(self.options["start"], self.default("start"))
+            if isinstance(value, int):
+                return np.full((len(raw), 1), value)
+        if steps and steps[0].first is not None:
+            return steps[0].first[:, None]
+        raise NotProvided(f"{self.name} does not tell what a target begins with")
+
+    def shaped(self, prompt: Tensor, subject: WholeModel) -> Any:
+        if self.form == "(B, T)" or self.form == "(1, T)":
+            return subject.calling.turned(prompt)
+        return prompt[0] if self.form == "(T)" else prompt[0].tolist()
+
+    def arguments(
+        self, subject: WholeModel, data: Mapping[str, Array], prompt: Any, count: int, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Its keyword arguments: the prompt, the count, the options that are asked for, the others without effect."""
+        given: dict[str, Any] = {}
+        inverse = {parameter: meaning for meaning, parameter in self.options.items()}
+        known = self.masks(subject, data)
+        for parameter in _parameters(self.function, self.method):
+            meaning = inverse.get(parameter.name, "")
+            if parameter.name == self.prompt:
+                given[parameter.name] = prompt
+            elif meaning in options:
+                given[parameter.name] = options[meaning]
+            elif meaning == "count":
+                given[parameter.name] = count
+            elif (value := _neutral(meaning, parameter, subject)) is not None:
+                given[parameter.name] = value
+            elif parameter.default is parameter.empty and parameter.name in known:
+                given[parameter.name] = known[parameter.name]
+        return given
+
+    def masks(self, subject: WholeModel, data: Mapping[str, Array]) -> dict[str, Any]:
+        """forward's other arguments for the same data: the writer may ask for them by the same names."""
+        inputs = dict(data)
+        if subject.calling.two_sided:
+            inputs["tgt"] = inputs["src"][:, :1]
+        with suppress(Exception):
+            return subject.calling.arguments(subject.tensors(inputs))
+        return {}
+
+
+def _neutral(meaning: str, parameter: inspect.Parameter, subject: WholeModel) -> Any:
+    """The value of an option without effect; None where its default, or nothing, serves."""
+    default, required = parameter.default, parameter.default is parameter.empty
+    numbers: dict[str, Any] = {
+        "temperature": 1.0,
+        "top_k": subject.calling.main.vocab,
+        "top_p": 1.0,
+        "start": 1,
+        "end": -1,
+        "pad": subject.pad_id or 0,
+        "beams": 1,
+        "device": "cpu",
+        "window": subject.longest or 64,
+        "sample": True,
+        "greedy": False,
+    }
+    if meaning in ("top_k", "top_p") and not required and (not default or default == 1.0):
+        return None  # off by default
+    if meaning in ("start", "pad", "device", "window", "sample", "greedy") and not required:
+        return None
+    if meaning == "end" and default is None:
+        return None
+    if re.search(r"penalty", parameter.name.lower()) and default is not None:
+        return 1.0 if "repet" in parameter.name.lower() else 0.0
+    return numbers.get(meaning)
+
+
+def _parameters(function: Callable[..., Any], method: bool) -> list[inspect.Parameter]:
+    """Its parameters without self, and without the model."""
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p for p in inspect.signature(function).parameters.values() if p.kind not in rest][1:]
+
+
+def _tokens(result: Any, rows: int, batch_first: bool) -> Array:
+    """(B, N) of int64 of what a writer returns. Raises NotProvided when it is no tokens."""
+    if isinstance(result, dict):
+        result = next((v for k, v in result.items() if re.search(r"id|seq|token|out", k)), None)
+    if isinstance(result, tuple):
+        result = next((v for v in result if isinstance(v, (Tensor, list))), None)
+    if isinstance(result, list) and result and all(isinstance(v, Tensor) for v in result):
+        result = torch.stack([v.reshape(-1) for v in result], 1) if result[0].numel() == rows else torch.cat(result, -1)
+        batch_first = True
+    if isinstance(result, list):
+        with suppress(Exception):
+            result = torch.tensor(result)
+    if not isinstance(result, Tensor) or result.is_floating_point() or result.dtype is torch.bool:
+        raise NotProvided("what it returns is no tokens")
+    if result.ndim == 2 and not batch_first:
+        result = result.T
+    if result.ndim < 2:
+        result = result.reshape(1, -1)
+    if result.ndim != 2 or len(result) != rows:
+        raise NotProvided("what it returns is not a row of tokens for each prompt")
+    return result.to(torch.int64).numpy()
+
+
+@contextmanager
+def _double(subject: WholeModel) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(subject.torch_dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# --- finding them ---------------------------------------------------------------------------------
+
+
+def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+    """Methods of the model, then functions of its file that take a model first, whose names say that they write."""
+    for name, function in inspect.getmembers(type(module), inspect.isroutine):
+        own = not (getattr(function, "__module__", None) or "torch").startswith("torch")
+        if own and WRITES.search(name.lower()) and not NO_WRITER.search(name.lower()):
+            yield name, function, True
+    for name, function in vars(sys.modules.get(type(module).__module__, object())).items():
+        if not inspect.isroutine(function) or not WRITES.search(name.lower()) or NO_WRITER.search(name.lower()):
+            continue
+        with suppress(ValueError, TypeError):
+            first = next(iter(inspect.signature(function).parameters.values()), None)
+            annotated = (
+                isinstance(first.annotation, type) and issubclass(first.annotation, nn.Module) if first else False
+            )
+            if first is not None and (annotated or MODELS.fullmatch(first.name.lower())):
+                yield name, function, False
+
+
+def planned(name: str, function: Callable[..., Any], method: bool, subject: WholeModel) -> Writer:
+    """How to call it, by the names of its parameters. Raises NotProvided with what it asks for and is not known."""
+    options: dict[str, str] = {}
+    prompt = ""
+    beam = "beam" in name.lower()
+    known = Writer(name, function, method, {}, "").masks(subject, subject.example())
+    for at, parameter in enumerate(_parameters(function, method)):
+        lower = parameter.name.lower()
+        meaning = next((m for m, words in MEANINGS.items() if re.fullmatch(words, lower)), "")
+        if at == 0 and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
+            prompt = parameter.name
+        elif meaning == "top_k" and lower == "k" and beam:
+            options.setdefault("beams", parameter.name)
+        elif meaning and meaning not in options and not isinstance(parameter.default, str):
+            options[meaning] = parameter.name
+        elif parameter.default is parameter.empty and parameter.name not in known:
+            raise NotProvided(f"{name} asks for {parameter.name}, whose meaning is not known")
+    if not prompt:
+        raise NotProvided(f"{name} takes no prompt first")
+    return Writer(name, function, method, options, prompt, beam=beam)
+
+
+class DecodingProbes:
+    """The experiments with writing, as methods of `WholeModel`."""
+
+    def token_tables(self: WholeModel) -> set[int]:  # type: ignore[misc]
+        """Where in memory the tables of the main input's tokens are; empty when it reads none."""
+        if "tables" not in self.known:
+            self.known["tables"] = _table_names(self.twin())
+        names = self.known["tables"]
+        return {p.data_ptr() for n, p in self.module.named_parameters(remove_duplicate=False) if n in names}
+
+    def writers(self: WholeModel) -> list[Writer]:  # type: ignore[misc]
+        """The ways in which it writes that can be run. Raises NotProvided, with why none can, when there is none."""
+        if "writers" not in self.known:
+            self.known["writers"] = _found(self)
+        writers, reasons = self.known["writers"]
+        if not writers:
+            raise NotProvided(
+                "; ".join(reasons) if reasons else "it has no function that writes (generate, sample, translate)"
+            )
+        return writers
+
+    def next_logits(self: WholeModel, prefix: Array, src: Array | None = None) -> Array:  # type: ignore[misc]
+        """(B, V): the model's own logits of the token after a prefix, in one pass without a cache."""
+        meaning = self.calling.main.meaning
+        longest = self.longest
+        tokens = prefix[:, -longest:] if longest else prefix
+        out = self(**{meaning: tokens} | ({"src": src} if src is not None else {}))["out"]
+        last = out[:, -1] if out.ndim == 3 else out
+        if self.calling.outputs == self.calling.main.vocab:
+            return last
+        states = torch.tensor(last, dtype=self.torch_dtype)
+        called = self.called_paths()
+        for name, head in self.module.named_children():
+            if name not in called:
+                with suppress(Exception), self.mode(False), torch.no_grad():
+                    logits = head(states)
+                    if logits.shape == (len(states), self.calling.main.vocab):
+                        return to_array(logits.double())
+        raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
+
+
+def _table_names(subject: WholeModel) -> set[str]:
+    inputs = subject.tensors(subject.example(2, src=5, tgt=4) if subject.calling.two_sided else subject.example(2))
+    ids = inputs[subject.calling.main.meaning].reshape(-1).sort()[0]
+    with Lookups() as lookups, torch.no_grad(), subject.mode(False):
+        subject.run(inputs)
+    read = {
+        table.data_ptr()
+        for table, indices in lookups.seen
+        if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids)
+    }
+    return {name for name, p in subject.module.named_parameters(remove_duplicate=False) if p.data_ptr() in read}
+
+
+def _found(subject: WholeModel) -> tuple[list[Writer], list[str]]:
+    writers: list[Writer] = []
+    reasons: list[str] = []
+    if any(one.length for one in subject.calling.inputs):
+        return [], ["it takes one length only"]
+    for name, function, method in candidates(subject.module):
+        try:
+            writer = planned(name, function, method, subject)
+        except (NotProvided, ValueError, TypeError) as error:
+            reasons.append(str(error))
+            continue
+        failure: Exception | None = None
+        for form in ("(B, T)", "(1, T)", "(T)", "list"):
+            try:
+                writers.append(_counted(replace(writer, form=form), subject))
+                break
+            except Exception as error:
+                failure = failure or error
+        else:
+            said = " ".join(str(failure).split())[:160]
+            known = isinstance(failure, NotProvided)
+            reasons.append(f"{name}: {said}" if known else f"{name} cannot be run: {type(failure).__name__}: {said}")
+    return writers, reasons
+
+
+def _counted(writer: Writer, subject: WholeModel) -> Writer:
+    """The writer, with whether its count is that of all tokens, and whether it gives the prompt back."""
+    data = prompt_for(subject, writer.rows, 70)
+    written = writer.write(subject, data, 1)
+    if writer.counts and not re.search(r"new", writer.options["count"]) and written.new.shape[1] < 1:
+        writer = replace(writer, total=True)
+        written = writer.write(subject, data, 1)
+    if written.new.shape[1] == 0:
+        raise NotProvided("it writes nothing")
+    return writer
+
+
+def prompt_for(subject: WholeModel, rows: int, seed: int, length: int = 5) -> dict[str, Array]:
+    """A prompt ("ids"), or a source ("src"), of random words."""
+    meaning = "src" if subject.calling.two_sided else subject.calling.main.meaning
+    inputs = subject.example(rows, length, seed, **{meaning: length})
+    return {meaning: inputs[meaning]}
