@@ -35,6 +35,14 @@ def prompt(subject: Any, rows: int, seed: int = 70, length: int = 5) -> dict[str
     return {meaning: inputs[meaning]}
 
 
+def script(subject: Any, rows: int, new: int = NEW, seed: int = 60) -> Array:
+    """(rows, new) random words, all different in a row."""
+    main = subject.calling.main
+    rng = np.random.default_rng(seed)
+    words = np.unique(subject.tokens(rng, main.meaning, (400,)))
+    return np.stack([rng.permutation(words)[:new] for _ in range(rows)])
+
+
 def writers(subject: Any, beam: bool = False) -> list[Any]:
     found = [writer for writer in subject.writers() if writer.beam == beam]
     if not found:
@@ -144,7 +152,8 @@ def as_many_as_asked(impl: Any, draw: Draw) -> Evidence:
             continue
         data = prompt(subject, writer.rows, 72)
         asked, extra = (1, 2, 4), writer.offset(data)
-        found = [writer.write(subject, data, new) for new in asked]
+        words = script(subject, writer.rows, max(asked) + 1)
+        found = [writer.write(subject, data, new, script=words) for new in asked]
         name = writer.options["count"]
         if any((ended(subject, writer, one.new) < one.new.shape[1]).any() for one in found):
             raise NotProvided(f"{writer.name} meets its end token")
@@ -174,7 +183,8 @@ def keeps_the_prompt(impl: Any, draw: Draw) -> Evidence:
     for writer in writers(subject):
         data = prompt(subject, writer.rows, 73)
         given = next(iter(data.values()))
-        short, long = (writer.write(subject, data, new) for new in (1, 3))
+        words = script(subject, writer.rows)
+        short, long = (writer.write(subject, data, new, script=words) for new in (1, 3))
         whole = not short.kept and short.raw.shape[1] - given.shape[1] == 1 and long.raw.shape[1] - given.shape[1] == 3
         parts.append(
             true(
@@ -199,7 +209,7 @@ def reads_the_last_tokens(impl: Any, draw: Draw) -> Evidence:
     for writer in writers(subject):
         data = prompt(subject, writer.rows, 74, longest - 1)
         try:
-            written = writer.write(subject, data, 4)
+            written = writer.write(subject, data, 4, script=script(subject, writer.rows))
         except Exception as error:
             return note(f"{writer.name} stops beyond {longest} tokens", type(error).__name__)
         for at, step in enumerate(written.steps[: written.new.shape[1]]):
@@ -255,7 +265,7 @@ def remembers_nothing(impl: Any, draw: Draw) -> Evidence:
     parts = []
     for writer in writers(subject):
         data, other = prompt(subject, writer.rows, 76), prompt(subject, writer.rows, 77, 7)
-        first, again = writer.twice(subject, data, other, NEW)
+        first, again = writer.twice(subject, data, other, script(subject, writer.rows))
         ok = first.raw.shape == again.raw.shape and bool((first.raw == again.raw).all())
         ok = ok and all(
             _apart(one.scores, two.scores) < first.noise for one, two in zip(first.steps, again.steps, strict=False)
@@ -277,6 +287,82 @@ def _apart(one: Array, other: Array) -> float:
         return float("inf")
     finite = np.isfinite(one)
     return float(np.abs(one - other)[finite].max(initial=0.0) / max(np.abs(one[finite]).max(initial=0.0), 1e-9))
+
+
+@check("generate-stops-at-the-end-token", roles=KINDS)
+def stops_at_the_end(impl: Any, draw: Draw) -> Evidence:
+    """A row ends at its end token: nothing is written behind it, and the other rows go on."""
+    subject = built(impl)
+    parts = []
+    for writer in writers(subject):
+        if writer.has("end") or any(writer.end_settings(subject)):
+            parts += list(_endings(subject, writer))
+    if not parts:
+        raise NotProvided("it has no end token")
+    return all_of(*parts)
+
+
+def _endings(subject: Any, writer: Any) -> Iterator[Evidence]:
+    """One row by itself, then two rows of which the first ends first."""
+    words = script(subject, 2)
+    token = int(words[0, 1])
+    words[1] = np.where(words[1] == token, words[0, 0], words[1])
+    words[1, 3] = token
+    place = writer.line_of(r"(eos|end|stop)\w*\b.*(==|!=)|(==|!=).*(eos|end|stop)|done|finished|alive")
+    data = prompt(subject, writer.rows, 80)
+    alone = {name: value[:1] for name, value in data.items()}
+    got = writer.ended_by(subject, alone, words[:1], token).new[0]
+    if len(got) < 2 or (got[:1] != words[0, :1]).any():
+        yield note(f"{writer.name} does not write what is decided", got.tolist())
+        return
+    stops = not (len(got) == NEW and (got == words[0]).all())
+    yield true(f"{writer.name} stops at its end token {token}", stops, got.tolist(), words[0, :2].tolist()).saying(
+        diagnosis=f"{writer.name} goes on writing behind its end token.", place=place
+    )
+    if writer.rows > 1:
+        yield _ending_of_rows(writer, subject, data, words, place)
+
+
+def _ending_of_rows(writer: Any, subject: Any, data: dict[str, Array], words: Array, place: str) -> Evidence:
+    token = int(words[0, 1])
+    try:
+        both = writer.ended_by(subject, data, words, token).new
+    except Exception as error:
+        return note(f"{writer.name} ends one row only", type(error).__name__)
+    what = f"row 0 ends with {token} as token 2, row 1 as token 4"
+    rest = both[0, 2:]
+    if both.shape[1] < 4:
+        return true(what, False, got=both.tolist(), expected=words[:, :4].tolist()).saying(
+            diagnosis=f"{writer.name} ends all rows of a batch when one of them ends.", place=place
+        )
+    if (rest == words[0, 2 : 2 + len(rest)]).all():
+        return note(f"{writer.name} ends when all rows end in one step", both[0].tolist())
+    if (rest != rest[0]).any() or len(np.unique(both[1, 4:])) > 1:
+        return true(what, False, got=both.tolist(), expected="one filler behind the end").saying(
+            diagnosis=f"A row that has ended is written on: {writer.name} forgets which rows have ended.",
+            place=place,
+            mend="finished = finished | (token == eos)",
+        )
+    wanted = words[1, :4]
+    return true(what, bool((both[1, :4] == wanted).all()), got=both[1].tolist(), expected=wanted.tolist()).saying(
+        diagnosis=f"The end of one row changes what {writer.name} writes in another.", place=place
+    )
+
+
+@check("generate-with-one-beam-is-greedy", roles=KINDS)
+def beam_of_one(impl: Any, draw: Draw) -> Evidence:
+    """Beam search of size 1 takes the best token in each step."""
+    subject = built(impl)
+    parts = []
+    for writer in writers(subject, beam=True):
+        if not writer.has("beams"):
+            continue
+        data = prompt(subject, writer.rows, 79)
+        written = writer.write(subject, data, NEW, beams=1)
+        parts.append(best_tokens(subject, writer, written, data, f"{writer.name} with one beam takes the best token"))
+    if not parts:
+        raise NotProvided("its beam search has no size")
+    return all_of(*parts)
 
 
 # --- the cache ------------------------------------------------------------------------------------
@@ -311,7 +397,7 @@ def cached_steps(impl: Any, draw: Draw) -> Evidence:
     try:
         for writer in subject.writers():
             data = prompt(subject, writer.rows, 78)
-            written = writer.write(subject, data, NEW)
+            written = writer.write(subject, data, NEW, script=script(subject, writer.rows))
             if written.cached and not writer.beam:
                 parts.append(_steps_of(subject, writer, written, data))
     except NotProvided as error:
@@ -340,7 +426,8 @@ def _steps_of(subject: Any, writer: Any, written: Any, data: dict[str, Array]) -
                 place=cache_line(subject) or writer.place,
             )
     if not readable:
-        return best_tokens(subject, writer, written, data, f"{writer.name} takes the best token with its cache").saying(
+        free = writer.write(subject, data, NEW)
+        return best_tokens(subject, writer, free, data, f"{writer.name} takes the best token with its cache").saying(
             place=cache_line(subject) or writer.place
         )
     return true(what, True, got=f"{len(written.steps)} steps as in one pass")

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups
-from conformance.adapters.whole.watching import Watching
-from conformance.protocol import Array, NotProvided
+from conformance.adapters.whole.choices import Choices, Step
+from conformance.protocol import Array, Arrays, NotProvided
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -55,20 +55,6 @@ MODELS = re.compile(r"model|net|network|transformer|lm|gpt|decoder|m|module|seq2
 
 
 @dataclass
-class Step:
-    """What was looked up before one choice, and what it was chosen from.
-
-    fed: how many tokens a row; None where no table was seen. first: the first token of each row. scores: (B, columns).
-    drawn: whether it was drawn.
-    """
-
-    fed: int | None
-    first: Array | None
-    scores: Array
-    drawn: bool
-
-
-@dataclass
 class Written:
     """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, or the start of a
     target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what
@@ -91,104 +77,6 @@ class Written:
 
 class DrawsOtherwise(NotProvided):
     """It draws in a way that cannot be decided from outside."""
-
-
-class _Watch(Watching):
-    """Records lookups in one table and choices among `vocab` tokens; decides draws.
-
-    draw: the column to draw, -1 for the likeliest, None to draw as it would.
-    """
-
-    def __init__(self, tables: set[int], vocab: int, rows: int, draw: int | None) -> None:
-        super().__init__()
-        self.tables, self.vocab, self.rows, self.draw = tables, vocab, rows, draw
-        self.events: list[tuple[str, Tensor]] = []
-        self.random = ""
-        self.dtypes: set[torch.dtype] = set()
-
-    @property
-    def noise(self) -> float:
-        """How far rounding may move numbers, relative to the largest, by the coarsest dtype that was seen."""
-        if self.dtypes & {torch.float16, torch.bfloat16, torch.int8, torch.uint8}:
-            return 3e-2
-        return 2e-4 if torch.float32 in self.dtypes else 1e-6
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = func.name().removeprefix("aten::").partition(".")[0]
-        if name == "embedding" and args[0].data_ptr() in self.tables:
-            self.events.append(("fed", args[1].detach().clone()))
-        elif name == "index" and len(args[1]) == 1 and args[1][0] is not None and args[0].data_ptr() in self.tables:
-            self.events.append(("fed", args[1][0].detach().clone()))
-        elif name == "multinomial":
-            return self._drawn(func, args, kwargs)
-        elif name in ("exponential_", "exponential") and self.draw is not None:
-            self.events.append(("noise", args[0]))
-            return args[0].fill_(1.0) if name == "exponential_" else torch.ones_like(args[0])
-        elif name in ("argmax", "max", "topk") and self._chooses(name, args, kwargs):
-            self.events.append(("chosen", args[0].detach().clone()))
-        elif name in (
-            "rand",
-            "rand_like",
-            "uniform",
-            "uniform_",
-            "randn",
-            "normal_",
-            "bernoulli",
-            "bernoulli_",
-            "randint",
-        ):
-            self.random = name
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result.numel() > 1:
-            self.dtypes.add(result.dtype)
-        return result
-
-    def _drawn(self, func: Any, args: Any, kwargs: Any) -> Tensor:
-        scores = args[0]
-        self.events.append(("drawn", scores.detach().clone()))
-        if self.draw is None:
-            return func(*args, **kwargs)
-        count = args[1] if len(args) > 1 else kwargs["num_samples"]
-        if self.draw >= 0 and count == 1:
-            return torch.full((*scores.shape[:-1], 1), min(self.draw, scores.shape[-1] - 1), dtype=torch.int64)
-        return torch.topk(scores, count, dim=-1).indices
-
-    def _chooses(self, name: str, args: Any, kwargs: Any) -> bool:
-        x = args[0]
-        if not x.is_floating_point() or x.ndim == 0 or x.shape[-1] != self.vocab or x.numel() != self.rows * self.vocab:
-            return False
-        if name == "topk":
-            return bool((args[1] if len(args) > 1 else kwargs.get("k")) == 1)
-        axis = args[1] if len(args) > 1 else kwargs.get("dim")
-        return (axis is None and self.rows == 1) or axis in (-1, x.ndim - 1)
-
-    def steps(self, batch_first: bool, last_only: bool) -> list[Step]:
-        """The events, a step a choice: a draw outranks a maximum, the last maximum counts. last_only: the last lookup
-        before the first choice is what counts; a source was looked up in the same table before."""
-        steps: list[Step] = []
-        fed, first, choice, drawn = 0, None, None, False
-
-        def finish() -> None:
-            nonlocal fed, first, choice, drawn
-            if choice is not None:
-                scores = choice.reshape(self.rows, -1).double().numpy()
-                steps.append(Step(fed or None, first, scores, drawn))
-                fed, first, choice, drawn = 0, None, None, False
-
-        for kind, tensor in self.events:
-            if kind == "fed":
-                finish()
-                if tensor.numel() % self.rows == 0:
-                    rows = tensor.reshape(self.rows, -1) if batch_first else tensor.reshape(-1, self.rows).T
-                    if last_only and not steps:
-                        fed, first = 0, None
-                    first = rows[:, 0].numpy() if first is None else first
-                    fed += rows.shape[1]
-            elif kind == "drawn" or (kind == "chosen" and not drawn):
-                choice, drawn = tensor, kind == "drawn"
-        finish()
-        return steps
 
 
 @dataclass(frozen=True)
@@ -289,28 +177,70 @@ class Writer:
         return changed, "training" if modes == {True} else "evaluation" if modes == {False} else "a mode of its own"
 
     def twice(
-        self, subject: WholeModel, data: Mapping[str, Array], other: Mapping[str, Array], new: int
+        self, subject: WholeModel, data: Mapping[str, Array], other: Mapping[str, Array], script: Array
     ) -> tuple[Written, Written]:
         """What one model writes for a prompt, and again after it wrote for another one."""
         twin = subject.twin()
-        first = self.write_with(twin, data, new)
-        self.write_with(twin, other, new)
-        return first, self.write_with(twin, data, new)
+        new = script.shape[1]
+        first = self.write_with(twin, data, new, script=script)
+        self.write_with(twin, other, new, script=script[:, ::-1])
+        return first, self.write_with(twin, data, new, script=script)
+
+    def distribution(self, subject: WholeModel, data: Mapping[str, Array], **options: Any) -> Array:
+        """(rows, V): how likely it draws each token first. Only the first row where columns are not tokens: then each
+        column is drawn once to see which token it gives. Raises NotProvided where it does not draw, or otherwise."""
+        written = self.write(subject, data, 1, **options)
+        if not written.steps or not written.steps[0].drawn:
+            raise NotProvided(f"{self.name} draws nothing that can be seen")
+        weights = written.steps[0].scores
+        if (weights < 0).any() or not np.isfinite(weights).all():
+            raise NotProvided(f"what {self.name} draws by is no probability")
+        weights = weights / weights.sum(1, keepdims=True)
+        vocab = subject.calling.main.vocab
+
+        def token(column: int) -> int:
+            return int(self.write(subject, data, 1, column, **options).new[0, 0])
+
+        ranked = np.argsort(-weights[0], kind="stable")
+        if weights.shape[1] == vocab and all(token(int(column)) == column for column in ranked[:2]):
+            return np.asarray(weights)
+        found = np.zeros((1, vocab))
+        for column in ranked[weights[0, ranked] > 0]:
+            found[0, token(int(column))] += weights[0, column]
+        return found
+
+    @contextmanager
+    def ending(self, subject: WholeModel, token: int) -> Iterator[dict[str, Any]]:
+        """The end token set to `token` in the subject's settings, and in its file's; yields the options to hand in."""
+        if self.has("end"):
+            yield {"end": token}
+            return
+        settings = list(self.end_settings(subject))
+        if not settings:
+            raise NotProvided(f"{self.name} has no end token")
+        try:
+            for holder, name, _ in settings:
+                _set(holder, name, token)
+            yield {}
+        finally:
+            for holder, name, value in settings:
+                _set(holder, name, value)
+
+    def ended_by(self, subject: WholeModel, data: Mapping[str, Array], script: Array, token: int) -> Written:
+        """What it writes by a script when `token` is the end."""
+        twin = subject.twin()
+        with self.ending(twin, token) as options:
+            return self.write_with(twin, data, script.shape[1], script=script, **options)
 
     def write(
-        self,
-        subject: WholeModel,
-        data: Mapping[str, Array],
-        new: int,
-        draw: int | None = -1,
-        seed: int = 0,
-        **options: Any,
+        self, subject: WholeModel, data: Mapping[str, Array], new: int, draw: int | None = -1, **more: Any
     ) -> Written:
-        """What it writes behind a prompt ("ids"), or for a source ("src"). draw: as `_Watch` takes it.
+        """What it writes behind a prompt ("ids"), or for a source ("src"). draw: as `Choices` takes it; more: script,
+        seed, and options by meaning.
 
         Works on a copy of the subject. Raises whatever the writer raises.
         """
-        return self.write_with(subject.twin(), data, new, draw, seed, **options)
+        return self.write_with(subject.twin(), data, new, draw, **more)
 
     def write_with(
         self,
@@ -318,6 +248,7 @@ class Writer:
         data: Mapping[str, Array],
         new: int,
         draw: int | None = -1,
+        script: Array | None = None,
         seed: int = 0,
         mode: bool | None = False,
         **options: Any,
@@ -330,7 +261,7 @@ class Writer:
         given = self.arguments(subject, data, self.shaped(prompt, subject), new + self.offset(data), options)
         call = getattr(subject.module, self.name) if self.method else self.function
         first = () if self.method else (subject.module,)
-        watch = _Watch(subject.token_tables(), subject.calling.main.vocab, rows, draw)
+        watch = Choices(subject.token_tables(), subject.calling.main.vocab, rows, draw, script)
         torch.manual_seed(seed)
         with nullcontext() if mode is None else subject.mode(mode), torch.no_grad(), _double(subject), watch:
             result = call(*first, **given)
@@ -389,6 +320,20 @@ class Writer:
         with suppress(Exception):
             return subject.calling.arguments(subject.tensors(inputs))
         return {}
+
+
+def _set(holder: Any, name: str, value: int) -> None:
+    if isinstance(holder, dict):
+        holder[name] = value
+    else:
+        object.__setattr__(holder, name, value)
+
+
+def _set(holder: Any, name: str, value: int) -> None:
+    if isinstance(holder, dict):
+        holder[name] = value
+    else:
+        object.__setattr__(holder, name, value)
 
 
 def _neutral(meaning: str, parameter: inspect.Parameter, subject: WholeModel) -> Any:
@@ -539,6 +484,14 @@ class DecodingProbes:
                     if logits.shape == (len(states), self.calling.main.vocab):
                         return to_array(logits.double())
         raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
+
+    def narrow(self: WholeModel, precision: str, inputs: Arrays) -> Array:  # type: ignore[misc]
+        """The answer in another precision: a dtype's name, or "autocast " and a dtype's name."""
+        name = precision.rpartition(" ")[2]
+        auto = precision.startswith("autocast")
+        twin = self.in_precision("float32" if auto else name)
+        with torch.autocast("cpu", getattr(torch, name)) if auto else nullcontext():
+            return twin(**inputs)["out"]
 
 
 def _table_names(subject: WholeModel) -> set[str]:
