@@ -1,7 +1,7 @@
-"""Checks of what a model does over several calls: steps with a cache, and the functions with which it writes.
+"""Checks of the functions with which a model writes: generate, sample, greedy_decode, translate.
 
-Every draw is decided by the check, so nothing here is left to chance. What a writer chose is compared with the model's
-own logits, in one pass without a cache.
+Every choice is decided by the check, so nothing here is left to chance. What a writer chose from is compared with the
+model's own logits, in one pass without a cache.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from conformance.check import check
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, close, note, true
+from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
 KINDS = ("language_model", "sequence_to_sequence")
@@ -47,6 +47,26 @@ def writers(subject: Any, beam: bool = False) -> list[Any]:
     found = [writer for writer in subject.writers() if writer.beam == beam]
     if not found:
         raise NotProvided("it has no function that writes" + (" by beams" if beam else ""))
+    return found
+
+
+def log_softmax(logits: Array) -> Array:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def alike(scores: Array, own: Array) -> float:
+    """How far scores are from logits, in the nearer of two readings: up to a constant a row, or as probabilities."""
+    if scores.shape != own.shape:
+        return float("inf")
+    scale = max(float(np.abs(own).max()), 1e-9)
+    as_logits = np.isfinite(scores)
+    found = float("inf")
+    if as_logits.any():
+        found = float(np.abs(log_softmax(scores) - log_softmax(own))[as_logits].max() / scale)
+    if (scores >= 0).all() and (scores.sum(-1) > 0).all():
+        likely = scores / scores.sum(-1, keepdims=True)
+        found = min(found, float(np.abs(likely - np.exp(log_softmax(own))).max()))
     return found
 
 
@@ -363,98 +383,3 @@ def beam_of_one(impl: Any, draw: Draw) -> Evidence:
     if not parts:
         raise NotProvided("its beam search has no size")
     return all_of(*parts)
-
-
-# --- the cache ------------------------------------------------------------------------------------
-
-
-def log_softmax(logits: Array) -> Array:
-    shifted = logits - logits.max(-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
-
-
-def alike(scores: Array, own: Array) -> float:
-    """How far scores are from logits, in the nearer of two readings: up to a constant a row, or as probabilities."""
-    if scores.shape != own.shape:
-        return float("inf")
-    scale = max(float(np.abs(own).max()), 1e-9)
-    as_logits = np.isfinite(scores)
-    found = float("inf")
-    if as_logits.any():
-        found = float(np.abs(log_softmax(scores) - log_softmax(own))[as_logits].max() / scale)
-    if (scores >= 0).all() and (scores.sum(-1) > 0).all():
-        likely = scores / scores.sum(-1, keepdims=True)
-        found = min(found, float(np.abs(likely - np.exp(log_softmax(own))).max()))
-    return found
-
-
-@check("cached-steps-give-the-logits-of-one-pass", roles=KINDS)
-def cached_steps(impl: Any, draw: Draw) -> Evidence:
-    """Fed in pieces, with the cache that it takes or keeps, the model gives the logits of one pass."""
-    subject = built(impl)
-    parts = []
-    why = ""
-    try:
-        for writer in subject.writers():
-            data = prompt(subject, writer.rows, 78)
-            written = writer.write(subject, data, NEW, script=script(subject, writer.rows))
-            if written.cached and not writer.beam:
-                parts.append(_steps_of(subject, writer, written, data))
-    except NotProvided as error:
-        why = str(error)
-    if parts:
-        return all_of(*parts)
-    raise NotProvided(why or "what it writes with feeds no cache")
-
-
-def _steps_of(subject: Any, writer: Any, written: Any, data: dict[str, Array]) -> Evidence:
-    """The numbers that a cached writer chose by, against one pass: after the first choice, where that one fits."""
-    counted = ended(subject, writer, written.new)
-    readable = True
-    what = f"the logits that {writer.name} has by its cache"
-    for at, own in enumerate(own_logits(subject, written, data)):
-        rows = counted > at
-        if at >= len(written.steps) or not rows.any():
-            break
-        scores = written.steps[at].scores
-        error = alike(scores[rows], own[rows]) if readable else 0.0
-        if at == 0 and error > written.noise:
-            readable = False  # it chooses by other numbers: only its choices can be compared
-        if at and error > written.noise:
-            return close(f"{what}, step {at}", log_softmax(scores)[rows], log_softmax(own)[rows], written.noise).saying(
-                diagnosis=_of_step(subject, written, data, at, own, scores),
-                place=cache_line(subject) or writer.place,
-            )
-    if not readable:
-        free = writer.write(subject, data, NEW)
-        return best_tokens(subject, writer, free, data, f"{writer.name} takes the best token with its cache").saying(
-            place=cache_line(subject) or writer.place
-        )
-    return true(what, True, got=f"{len(written.steps)} steps as in one pass")
-
-
-def cache_line(subject: Any) -> str:
-    """file:line where old keys and new ones are joined, or where a cache is written."""
-    joined = r"cat\(.*(past|cache|prev|old|mem)"
-    written = r"(cache|past|_k|_v|keys|values)\w*\[.*\]\s*="
-    lines = (joined, written, r"\.(update|append)\(", r"cache|past")
-    return next((line for pattern in lines if (line := subject.line_of(pattern))), "")
-
-
-def _of_step(subject: Any, written: Any, data: dict[str, Array], at: int, own: Array, scores: Array) -> str:
-    """What a wrong cached step looks like, in words."""
-    prefix = np.concatenate([written.prefix, written.new[:, :at]], 1)
-    src = data.get("src")
-    said = f"Step {at + 1} with the cache gives other logits than one pass over the same tokens"
-    if len(own) > 1 and alike(scores, own[::-1]) < written.noise:
-        return f"{said}: the rows of the batch are mixed."
-    for size in range(1, prefix.shape[1]):
-        if alike(scores, subject.next_logits(prefix[:, -size:], src)) < written.noise:
-            return f"{said}: it sees the last {size} tokens only" + (", none of the cache." if size == 1 else ".")
-    skipped = np.concatenate([written.prefix, prefix[:, -1:]], 1)
-    if at > 1 and alike(scores, subject.next_logits(skipped, src)) < written.noise:
-        return f"{said}: the cache was not extended by the steps before."
-    return (
-        f"{said}, while the first choice agrees: look at the position of the new token, at the mask where there are "
-        "fewer queries than keys, and at the order in which old and new keys and values are joined."
-    )

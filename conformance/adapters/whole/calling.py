@@ -192,6 +192,17 @@ def quiet_evaluation(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """torch makes new float tensors in `dtype`: masks and codes that forward makes must fit the parameters."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def calling_of(module: nn.Module, given: Mapping[str, Any] | None = None) -> Calling:
     """How to call the model. given: the shapes that the user states, by forward's parameters.
 

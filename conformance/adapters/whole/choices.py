@@ -1,7 +1,7 @@
 """What a writer chooses from, seen and decided from outside.
 
-A model writes a token by `argmax`, `max`, `topk` of one, or a draw. `Choices` records what each of them is given, and may
-decide it: by the likeliest, by a column, or by a script, so that nothing is left to chance.
+A model writes a token by `argmax`, `max`, `topk` of one, or a draw. `Choices` records what each of them is given, and
+may decide it: by the likeliest, by a column, or by a script, so that nothing is left to chance.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Step:
 class Choices(Watching):
     """Records lookups in the tables of tokens, and choices among `vocab` tokens.
 
-    draw: the column that a draw gives, -1 for the likeliest, None to draw as it would. script: (rows, n) the tokens that
-    are chosen, whatever they are chosen from.
+    draw: the column that a draw gives, -1 for the likeliest, None to draw as it would. script: (rows, n) the tokens
+    that are chosen, whatever they are chosen from.
     """
 
     def __init__(self, tables: set[int], vocab: int, rows: int, draw: int | None, script: Array | None) -> None:

@@ -22,7 +22,16 @@ from torch import nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
+from conformance.adapters.whole.calling import (
+    Calling,
+    T,
+    calling_of,
+    default_dtype,
+    first_data,
+    hides,
+    other_words,
+    quiet_evaluation,
+)
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
@@ -147,7 +156,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes):
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The answer and the loss as tensors, in whatever mode the module is in."""
-        with _default_dtype(self.torch_dtype):
+        with default_dtype(self.torch_dtype):
             return self.calling(self.module, self.tensors(inputs))
 
     def __call__(self, **inputs: Any) -> Arrays:
@@ -283,17 +292,6 @@ class _Narrow(Watching):
         for one in tensors_in(result):
             self.seen = self.seen or (one.is_floating_point() and one.numel() > 1 and one.dtype is not torch.float64)
         return result
-
-
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """torch makes new float tensors in `dtype`: masks and codes that forward makes must fit the parameters."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 # --- from what was made to a subject --------------------------------------------------------------
