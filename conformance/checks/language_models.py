@@ -161,7 +161,7 @@ def gives_logits(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("language-model-loss-is-the-cross-entropy-of-its-logits", roles=("language_model",))
+@check("language-model-loss-teaches-the-next-token", roles=("language_model",))
 def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
     """The loss that it returns is the cross-entropy of its own logits, with the labels shifted once at most."""
     subject = impl.build("language_model", {})
@@ -169,44 +169,63 @@ def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it returns no loss")
     inputs = subject.example(3, usable_length(subject), seed=17)
     labels = subject.example(3, usable_length(subject), seed=18)["ids"]
+    taught = subject.taught({**inputs, "labels": labels})
+    length = labels.shape[1]
+    shifts = range(-2, 4)
+
+    def fits(shift: int) -> bool:
+        at = [t for t in range(length) if 0 <= t + shift < length and (taught[:, t] >= 0).any()]
+        return bool(at) and all((taught[:, t] == labels[:, t + shift])[taught[:, t] >= 0].all() for t in at)
+
+    found = [shift for shift in shifts if fits(shift)]
+    silent = [t for t in range(length) if (taught[:, t] < 0).all()]
+    place = subject.line_of("cross_entropy|CrossEntropyLoss|nll_loss") or subject.place()
+    what = "the token that each position is taught"
+    mend = "shift once: logits[:, :-1] against labels[:, 1:]"
+    if 0 in found and 0 in silent and length - 1 not in silent:
+        return true(what, False, expected="its next token", got="its own label, and none at the first position").saying(
+            diagnosis="The logits are shifted instead of the labels: each position is taught the token that it was given.",
+            place=place,
+            mend=mend,
+        )
+    if 0 in found or 1 in found:
+        return true(what, True, got=f"the label {'of the position' if 0 in found else 'after the position'}")
+    if found:
+        return true(what, False, expected="the label of the position, or the one after it", got=f"the label {found[0]:+d}").saying(
+            diagnosis=f"Labels are shifted by {found[0]}: each position is taught a token that is not the next one.",
+            place=place,
+            mend=mend,
+        )
+    raise NotProvided("its loss teaches no token that could be told from its gradient")
+
+
+@check("language-model-loss-takes-logits", roles=("language_model", "masked_language_model"))
+def loss_takes_logits(impl: Any, draw: Draw) -> Evidence:
+    """The loss is computed from logits: a softmax is not taken twice."""
+    subject = _with_head(impl)
+    if not subject.calling.labels:
+        raise NotProvided("it returns no loss")
+    inputs = subject.example(3, usable_length(subject), seed=17)
+    labels = subject.example(3, usable_length(subject), seed=18)[subject.calling.main.meaning]
     found = subject(**inputs, labels=labels)
-    if "loss" not in found or "out" not in found:
+    if "loss" not in found or found["out"].ndim < 3:
         raise NotProvided("it returns no loss beside its logits")
     logits, loss = found["out"], float(found["loss"])
-    if logits.ndim < 3:
-        raise NotProvided("beside the loss it returns no logits for each position")
+    flat, wanted = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    once, twice = float(cross_entropy(flat, wanted)), float(cross_entropy(_softmax(flat), wanted))
+    return true("the loss is not that of probabilities", abs(twice - loss) > 1e-6 * abs(twice), expected=once, got=loss).saying(
+        diagnosis="The cross-entropy is given probabilities: the softmax is taken twice.",
+        place=subject.line_of("cross_entropy|CrossEntropyLoss") or subject.place(),
+        mend="give it the logits",
+    )
 
-    def entropy(shift: int) -> float:
-        length = logits.shape[1]
-        rows = logits[:, : length - shift] if shift >= 0 else logits[:, -shift:]
-        wanted = labels[:, shift:] if shift >= 0 else labels[:, : length + shift]
-        return float(cross_entropy(rows.reshape(-1, rows.shape[-1]), wanted.reshape(-1)))
 
-    shifts = {shift: entropy(shift) for shift in (0, 1, 2, 3, -1)}
-    fits = [shift for shift, value in shifts.items() if abs(value - loss) <= 1e-5 * max(1.0, abs(value)) + subject.noise]
-    if any(shift in (0, 1) for shift in fits):
-        shift = min(fits, key=abs)
-        return true("the loss", True, got=f"labels are shifted {shift} times inside")
-    if fits:
-        return true("the loss", False, expected=f"{shifts[1]:.6g} (shifted once) or {shifts[0]:.6g} (by its caller)", got=f"{loss:.6g}").saying(
-            diagnosis=f"Labels are shifted by {fits[0]}: each position is taught a token that is not the next one.",
-            place=subject.line_of("cross_entropy") or subject.place(),
-            mend="shift once: logits[:, :-1] against labels[:, 1:]",
-        )
-    probabilities = _softmax(logits)
-    twice = float(cross_entropy(probabilities.reshape(-1, logits.shape[-1]), labels.reshape(-1)))
-    if abs(twice - loss) < 1e-6 * abs(twice):
-        return true("the loss", False, expected=f"{shifts[0]:.6g}", got=f"{loss:.6g}").saying(
-            diagnosis="The cross-entropy is given probabilities: the softmax is taken twice.",
-            place=subject.line_of("cross_entropy") or subject.place(),
-            mend="give it the logits",
-        )
-    count = labels.size
-    for name, factor in (("the sum", count), ("the sum over sentences", len(labels)), ("the mean over the batch", labels.shape[1])):
-        for value in (shifts[0], shifts[1]):
-            if abs(value * factor - loss) < 1e-4 * abs(loss):
-                return note(f"the loss is {name}, not the mean over tokens", f"{loss:.6g} = {factor} x {value:.6g}")
-    raise NotProvided(f"its loss {loss:.6g} is no plain cross-entropy ({shifts[0]:.6g}, shifted once {shifts[1]:.6g})")
+def _with_head(impl: Any) -> Any:
+    """The language model, of either kind."""
+    try:
+        return impl.build("language_model", {})
+    except NotProvided:
+        return impl.build("masked_language_model", {})
 
 
 def _softmax(x: Array) -> Array:
@@ -308,11 +327,18 @@ def learns(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("language-model-tied-head-is-one-tensor", roles=("language_model",))
+@check("language-model-tied-head-is-one-tensor", roles=("language_model", "masked_language_model"))
 def tied_head(impl: Any, draw: Draw) -> Evidence:
     """Where the code ties the head to the embedding they are one tensor, also after loading a state dict."""
-    subject = impl.build("language_model", {})
+    subject = _with_head(impl)
     said = subject.says_tied()
+    copied = subject.copied_head() if said is None else None
+    if copied:
+        return true("head and embedding are one tensor", False, got=f"{copied} is a copy").saying(
+            diagnosis=f"{copied} starts as a copy of the table of tokens and is another tensor: the two drift apart.",
+            place=subject.line_of(r"\.copy_\(|\.clone\(|deepcopy") or subject.made_at(copied),
+            mend="assign the parameter itself: head.weight = embedding.weight",
+        )
     if said is None:
         raise NotProvided("it does not tie its head to the embedding")
     place, tied = said

@@ -13,6 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from conformance.adapters.torch_subject import to_array
+from conformance.protocol import Array, NotProvided
+
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
@@ -94,6 +97,32 @@ class LanguageProbes:
                             parameter.sub_(gradient, alpha=rate / max(norm, 1.0))
             best = min(best, float(loss))
         return before, best
+
+    def taught(self: WholeModel, inputs: dict[str, Array]) -> Array:  # type: ignore[misc]
+        """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises; -1 where it teaches none.
+        Read from the gradient of the loss, so that smoothing, weights and other losses beside it do not matter."""
+        with self.mode(False), torch.enable_grad():
+            found = self.run(inputs)
+            if "loss" not in found or "out" not in found or found["out"].ndim < 3 or not found["out"].requires_grad:
+                raise NotProvided("it returns no loss beside its logits")
+            (gradient,) = torch.autograd.grad(found["loss"], found["out"], allow_unused=True)
+        if gradient is None:
+            raise NotProvided("its loss is not computed from the logits that it returns")
+        lowest, token = gradient.min(-1)
+        silent = lowest > -1e-3 * gradient.abs().max()
+        return to_array(torch.where(silent, -1, token))  # type: ignore[no-any-return]
+
+    def copied_head(self: WholeModel) -> str | None:  # type: ignore[misc]
+        """The parameter that starts as a copy of the table of tokens and is another tensor; None without one."""
+        fresh = self.made.fresh(3)
+        vocab = self.calling.main.vocab
+        tables = [t.weight for t in fresh.modules() if isinstance(t, nn.Embedding) and t.num_embeddings == vocab]
+        for name, parameter in fresh.named_parameters():
+            for table in tables:
+                alike = parameter is not table and parameter.shape == table.shape
+                if alike and torch.equal(parameter, table) and bool(table.std() > 0):
+                    return name
+        return None
 
     def says_tied(self: WholeModel) -> tuple[str, bool] | None:  # type: ignore[misc]
         """Where the code ties two weights, and whether they are one tensor; None where it does not, or under an option

@@ -22,11 +22,22 @@ from torch import nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
+from conformance.adapters.whole.calling import (
+    Calling,
+    T,
+    calling_of,
+    default_dtype,
+    first_data,
+    hides,
+    other_words,
+    quiet_evaluation,
+)
+from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
+from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
@@ -57,7 +68,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 @dataclass
-class WholeModel(Probes, LanguageProbes, InsideProbes):
+class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 
     Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",
@@ -147,7 +158,7 @@ class WholeModel(Probes, LanguageProbes, InsideProbes):
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The answer and the loss as tensors, in whatever mode the module is in."""
-        with _default_dtype(self.torch_dtype):
+        with default_dtype(self.torch_dtype):
             return self.calling(self.module, self.tensors(inputs))
 
     def __call__(self, **inputs: Any) -> Arrays:
@@ -285,17 +296,6 @@ class _Narrow(Watching):
         return result
 
 
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """torch makes new float tensors in `dtype`: masks and codes that forward makes must fit the parameters."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 # --- from what was made to a subject --------------------------------------------------------------
 
 
@@ -343,8 +343,9 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
 
 
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
-    """The calling with the optional masks that say which tokens are real: in the convention that their name documents,
-    else in the first that hides a token."""
+    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token, else
+    in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name says that
+    it is about padding."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
     with quiet_evaluation(module):
@@ -352,21 +353,25 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
             if parameter in filled:
                 continue
             offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
-            fit = [mask for mask in offered if _hides_padding(module, calling, mask)]
-            if len({mask.encoding for mask in offered}) == 1 and not fit:
-                fit = offered[:1]
-            added += [replace(mask, when_padded=True) for mask in fit[:1]]
+            leaks = [(leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None]
+            if not leaks:
+                continue
+            least, at = min(leaks)
+            named = PADDING_MASK.search(parameter.lower()) is not None
+            if least < 0.5 or named:
+                added.append(replace(offered[at if least < 0.5 else leaks[0][1]], when_padded=True))
     how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in added)
-    facts = (*calling.facts, Fact("padding", how, "it hides so")) if added else calling.facts
+    facts = (*calling.facts, Fact("padding", how, "it hides so, or comes closest")) if added else calling.facts
     return replace(calling, masks=(*calling.masks, *added), facts=facts)
 
 
-def _hides_padding(module: nn.Module, calling: Calling, mask: Mask) -> bool:
-    """Whether the mask hides the second token of its input, and does not hide the others."""
+def _padding_leak(module: nn.Module, calling: Calling, mask: Mask) -> float | None:
+    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides, near
+    1 where the mask changes nothing. None where the model does not run with it, or it hides what it should show."""
     data = first_data(calling, calling.main.length or T)
     keys, main = mask.keys, calling.main.meaning
     if data[keys].ndim != 2:
-        return False
+        return None
     real = torch.ones(data[keys].shape, dtype=torch.bool)
     real[:, 1] = False
     padded = {**data, "padding" if keys in ("ids", "x") else f"{keys}_padding": real}
@@ -380,12 +385,16 @@ def _hides_padding(module: nn.Module, calling: Calling, mask: Mask) -> bool:
     try:
         before, hidden, shown = (candidate(module, x)["out"] for x in (padded, moved(1), moved(0)))
     except Exception:
-        return False
+        return None
+    if not bool(before.isfinite().all()):
+        return None
     if keys == main and before.ndim == 3 and before.shape[1] == real.shape[1]:
         before, hidden, shown = (torch.cat([x[:, :1], x[:, 2:]], 1) for x in (before, hidden, shown))
     scale = float(before.abs().max() + 1e-9)
     leak, seen = float((hidden - before).abs().max()), float((shown - before).abs().max())
-    return leak <= 1e-5 * scale < seen
+    if seen <= 1e-5 * scale:
+        return None
+    return 0.0 if leak <= 1e-5 * scale else leak / seen
 
 
 def _is_causal(module: nn.Module, calling: Calling) -> bool:

@@ -1,0 +1,185 @@
+"""The functions with which a model writes (generate, sample, greedy_decode, translate) are found, and tried.
+
+`DecodingProbes` gives the subject its `Writer`s, and its own logits of the next token, to which they are compared.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import Lookups
+from conformance.adapters.whole.stepping import Steps, stepping
+from conformance.adapters.whole.writer import MEANINGS, Writer, parameters_of
+from conformance.protocol import Array, Arrays, NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+WRITES = re.compile(r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari")
+NO_WRITER = re.compile(
+    r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^_|cross|layer"
+)
+MODELS = re.compile(r"model|net|network|transformer|lm|gpt|decoder|m|module|seq2seq|self|translator|generator_model")
+"""What a function's parameter for the model is called."""
+
+
+def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+    """Methods of the model, then functions of its file that take a model first, whose names say that they write."""
+    for name, function in inspect.getmembers(type(module), inspect.isroutine):
+        own = not (getattr(function, "__module__", None) or "torch").startswith("torch")
+        if own and WRITES.search(name.lower()) and not NO_WRITER.search(name.lower()):
+            yield name, function, True
+    for name, function in vars(sys.modules.get(type(module).__module__, object())).items():
+        if not inspect.isroutine(function) or not WRITES.search(name.lower()) or NO_WRITER.search(name.lower()):
+            continue
+        with suppress(ValueError, TypeError):
+            first = next(iter(inspect.signature(function).parameters.values()), None)
+            annotated = (
+                isinstance(first.annotation, type) and issubclass(first.annotation, nn.Module) if first else False
+            )
+            if first is not None and (annotated or MODELS.fullmatch(first.name.lower())):
+                yield name, function, False
+
+
+def planned(name: str, function: Callable[..., Any], method: bool, subject: WholeModel) -> Writer:
+    """How to call it, by the names of its parameters. Raises NotProvided with what it asks for and is not known."""
+    options: dict[str, str] = {}
+    prompt = ""
+    beam = "beam" in name.lower()
+    known = Writer(name, function, method, {}, "").masks(subject, subject.example())
+    for at, parameter in enumerate(parameters_of(function, method)):
+        lower = parameter.name.lower()
+        meaning = next((m for m, words in MEANINGS.items() if re.fullmatch(words, lower)), "")
+        if at == 0 and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
+            prompt = parameter.name
+        elif meaning == "top_k" and lower == "k" and beam:
+            options.setdefault("beams", parameter.name)
+        elif meaning and meaning not in options and not isinstance(parameter.default, str):
+            options[meaning] = parameter.name
+        elif parameter.default is parameter.empty and parameter.name not in known:
+            raise NotProvided(f"{name} asks for {parameter.name}, whose meaning is not known")
+    if not prompt:
+        raise NotProvided(f"{name} takes no prompt first")
+    return Writer(name, function, method, options, prompt, beam=beam)
+
+
+class DecodingProbes:
+    """The experiments with writing, as methods of `WholeModel`."""
+
+    def token_tables(self: WholeModel) -> set[int]:  # type: ignore[misc]
+        """Where in memory the tables of the main input's tokens are; empty when it reads none."""
+        if "tables" not in self.known:
+            self.known["tables"] = _table_names(self.twin())
+        names = self.known["tables"]
+        return {p.data_ptr() for n, p in self.module.named_parameters(remove_duplicate=False) if n in names}
+
+    def writers(self: WholeModel) -> list[Writer]:  # type: ignore[misc]
+        """The ways in which it writes that can be run. Raises NotProvided, with why none can, when there is none."""
+        if "writers" not in self.known:
+            self.known["writers"] = _found(self)
+        writers, reasons = self.known["writers"]
+        if not writers:
+            raise NotProvided(
+                "; ".join(reasons) if reasons else "it has no function that writes (generate, sample, translate)"
+            )
+        return writers
+
+    def stepping(self: WholeModel) -> Steps:  # type: ignore[misc]
+        """How it is fed in pieces with a cache. Raises NotProvided."""
+        return stepping(self)
+
+    def next_logits(self: WholeModel, prefix: Array, src: Array | None = None) -> Array:  # type: ignore[misc]
+        """(B, V): the model's own logits of the token after a prefix, in one pass without a cache."""
+        meaning = self.calling.main.meaning
+        longest = self.longest
+        tokens = prefix[:, -longest:] if longest else prefix
+        out = self(**{meaning: tokens} | ({"src": src} if src is not None else {}))["out"]
+        last = out[:, -1] if out.ndim == 3 else out
+        if self.calling.outputs == self.calling.main.vocab:
+            return last
+        states = torch.tensor(last, dtype=self.torch_dtype)
+        called = self.called_paths()
+        for name, head in self.module.named_children():
+            if name not in called:
+                with suppress(Exception), self.mode(False), torch.no_grad():
+                    logits = head(states)
+                    if logits.shape == (len(states), self.calling.main.vocab):
+                        return to_array(logits.double())
+        raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
+
+    def narrow(self: WholeModel, precision: str, inputs: Arrays) -> Array:  # type: ignore[misc]
+        """The answer in another precision: a dtype's name, or "autocast " and a dtype's name."""
+        name = precision.rpartition(" ")[2]
+        auto = precision.startswith("autocast")
+        twin = self.in_precision("float32" if auto else name)
+        with torch.autocast("cpu", getattr(torch, name)) if auto else nullcontext():
+            return twin(**inputs)["out"]
+
+
+def _table_names(subject: WholeModel) -> set[str]:
+    inputs = subject.tensors(subject.example(2, src=5, tgt=4) if subject.calling.two_sided else subject.example(2))
+    ids = inputs[subject.calling.main.meaning].reshape(-1).sort()[0]
+    with Lookups() as lookups, torch.no_grad(), subject.mode(False):
+        subject.run(inputs)
+    read = {
+        table.data_ptr()
+        for table, indices in lookups.seen
+        if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids)
+    }
+    return {name for name, p in subject.module.named_parameters(remove_duplicate=False) if p.data_ptr() in read}
+
+
+def _found(subject: WholeModel) -> tuple[list[Writer], list[str]]:
+    writers: list[Writer] = []
+    reasons: list[str] = []
+    if any(one.length for one in subject.calling.inputs):
+        return [], ["it takes one length only"]
+    for name, function, method in candidates(subject.module):
+        try:
+            writer = planned(name, function, method, subject)
+        except (NotProvided, ValueError, TypeError) as error:
+            reasons.append(str(error))
+            continue
+        failure: Exception | None = None
+        for form in ("(B, T)", "(1, T)", "(T)", "list"):
+            try:
+                writers.append(_counted(replace(writer, form=form), subject))
+                break
+            except Exception as error:
+                failure = failure or error
+        else:
+            said = " ".join(str(failure).split())[:160]
+            known = isinstance(failure, NotProvided)
+            reasons.append(f"{name}: {said}" if known else f"{name} cannot be run: {type(failure).__name__}: {said}")
+    return writers, reasons
+
+
+def _counted(writer: Writer, subject: WholeModel) -> Writer:
+    """The writer, with whether its count is that of all tokens. Raises NotProvided when it writes nothing."""
+    data = prompt_for(subject, writer.rows, 70)
+    asked = 3
+    got = writer.write(subject, data, asked).new.shape[1]
+    if got < asked and writer.counts and "new" not in writer.options["count"]:
+        total = replace(writer, total=True)
+        if total.write(subject, data, asked).new.shape[1] == asked:
+            return total
+    if got == 0:
+        raise NotProvided("it writes nothing")
+    return writer
+
+
+def prompt_for(subject: WholeModel, rows: int, seed: int, length: int = 5) -> dict[str, Array]:
+    """A prompt ("ids"), or a source ("src"), of random words."""
+    meaning = "src" if subject.calling.two_sided else subject.calling.main.meaning
+    inputs = subject.example(rows, length, seed, **{meaning: length})
+    return {meaning: inputs[meaning]}

@@ -1,0 +1,392 @@
+"""One way in which a model writes: how it is called, and what it did.
+
+A `Writer` is a method or function (generate, sample, greedy_decode, translate) with the meanings of its parameters. It
+is called with every choice decided (`choices`), so that what samples becomes exact.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.choices import Choices, Step
+from conformance.protocol import Array, NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+MEANINGS: dict[str, str] = {
+    "count": r"(max_?|num_?|n_?)?((new|gen|generated|out(put)?|decode|target|tgt|trg|total)_)?"
+    r"(tokens?|steps?|len(gth)?|words|seq_len)(_to_generate)?|n|max_out_len|horizon|n_new|num_new|max_new",
+    "temperature": r"temperature|temp|tau",
+    "top_k": r"top_?k|k",
+    "top_p": r"top_?p|nucleus(_p)?|p",
+    "sample": r"(do_)?sampl(e|ing)|stochastic|use_sampling|random",
+    "greedy": r"(is_|use_|do_)?greedy",
+    "end": r"(tgt_|trg_)?(eos|end|stop)(_?(token|symbol|idx|id|tok|index|token_id|word|tokens|token_idx))?",
+    "start": r"(tgt_|trg_)?(bos|sos|start|begin|decoder_start)(_?(symbol|idx|id|tok|index|word|token(_id(x)?)?))?",
+    "pad": r"(src_|tgt_|trg_)?pad(ding)?(_?(token|idx|id|token_id|index|value))?",
+    "beams": r"(num_|n_)?beams?(_?(size|width|num|count))?",
+    "cached": r"use_(kv_)?cache|kv_cache|cached",
+    "window": r"(max_)?(context|block|ctx)_?(size|len(gth)?|window)?|max_context",
+    "device": r"device",
+}
+"""Meaning -> the names that a writer's parameter has for it; the whole name, in lower case."""
+
+
+@dataclass
+class Written:
+    """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, or the start of a
+    target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what
+    the rounding of the numbers on the way may change, relative to the largest.
+    """
+
+    new: Array
+    prefix: Array
+    kept: bool
+    steps: list[Step]
+    raw: Array
+    noise: float
+
+    @property
+    def cached(self) -> bool:
+        """Whether later steps were fed a few of the tokens that stood there; a window of them is most of them."""
+        length = self.prefix.shape[1]
+        return any(step.fed is not None and 0 < 2 * step.fed <= length + at for at, step in enumerate(self.steps) if at)
+
+
+DRAWS = {"sample": True, "greedy": False}
+"""What its switches are where it shall draw."""
+
+
+class DrawsOtherwise(NotProvided):
+    """It draws in a way that cannot be decided from outside."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One way in which a model writes.
+
+    name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form: of
+    the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    method: bool
+    options: Mapping[str, str]
+    prompt: str
+    form: str = "(B, T)"
+    total: bool = False
+    beam: bool = False
+
+    @property
+    def rows(self) -> int:
+        return 2 if self.form == "(B, T)" else 1
+
+    @property
+    def place(self) -> str:
+        with suppress(OSError, TypeError):
+            function = inspect.unwrap(self.function)
+            return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+        return ""
+
+    @property
+    def source(self) -> str:
+        with suppress(OSError, TypeError):
+            return inspect.getsource(inspect.unwrap(self.function))
+        return ""
+
+    def line_of(self, pattern: str) -> str:
+        """file:line of the writer's first line that the pattern is found in; else of its first line."""
+        file, _, start = self.place.rpartition(":")
+        for number, line in enumerate(self.source.splitlines()):
+            if re.search(pattern, line.partition("#")[0]):
+                return f"{file}:{int(start) + number}"
+        return self.place
+
+    def has(self, option: str) -> bool:
+        return option in self.options
+
+    @property
+    def counts(self) -> bool:
+        return "count" in self.options
+
+    def default(self, option: str) -> Any:
+        return inspect.signature(self.function).parameters[self.options[option]].default
+
+    def offset(self, data: Mapping[str, Array]) -> int:
+        """What is added to the number of new tokens to have its count."""
+        prefix = 1 if "src" in data else next(iter(data.values())).shape[1]
+        return prefix * self.total
+
+    def end_of(self, subject: WholeModel) -> int | None:
+        """The end token when none is handed in: the parameter's default is switched off, so that of the model's config,
+        of the model, or a constant of its file, where the source names it."""
+        return next((value for _, _, value in self.end_settings(subject)), None)
+
+    def end_settings(self, subject: WholeModel) -> Iterator[tuple[Any, Any, int]]:
+        """Where an end token that its source names is kept: holder (a mapping or an object), its key, its value."""
+        module = subject.module
+        named = set(re.findall(r"\w*(?:eos|end|stop)\w*", self.source, re.IGNORECASE))
+        scope = getattr(inspect.unwrap(self.function), "__globals__", {})
+        holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams", "params"))]
+        for holder in [*holders, scope]:
+            items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+            for name in sorted(named & items.keys()):
+                if type(items[name]) is int and re.fullmatch(MEANINGS["end"], name.lower()):
+                    yield holder, name, items[name]
+
+    def greedy_options(self) -> Iterator[tuple[str, Any]]:
+        """The options that say that the best token is taken, with their values."""
+        zero = r"temperature\s*(==|>|!=|<=|<)\s*\(?(0|1e-|eps)|(if|not) temperature\b|max\(temperature"
+        own = self.options.get("temperature", "")
+        if own and re.search(zero.replace("temperature", own), self.source):
+            yield "temperature", 0.0
+        if self.has("sample"):
+            yield "sample", False
+        if self.has("greedy"):
+            yield "greedy", True
+        if self.has("top_k"):
+            yield "top_k", 1
+
+    def left_behind(self, subject: WholeModel, data: Mapping[str, Array]) -> tuple[list[str], str]:
+        """The names of parameters that writing changes, and the mode in which it leaves a model in training mode."""
+        twin = subject.twin()
+        before = {name: p.detach().clone() for name, p in twin.module.named_parameters()}
+        twin.module.train()
+        self.write_with(twin, data, 2, None, mode=None)
+        modes = {part.training for part in twin.module.modules()}
+        changed = [name for name, p in twin.module.named_parameters() if not torch.equal(before[name], p)]
+        return changed, "training" if modes == {True} else "evaluation" if modes == {False} else "a mode of its own"
+
+    def twice(
+        self, subject: WholeModel, data: Mapping[str, Array], other: Mapping[str, Array], script: Array
+    ) -> tuple[Written, Written]:
+        """What one model writes for a prompt, and again after it wrote for another one."""
+        twin = subject.twin()
+        new = script.shape[1]
+        first = self.write_with(twin, data, new, script=script)
+        self.write_with(twin, other, new, script=script[:, ::-1])
+        return first, self.write_with(twin, data, new, script=script)
+
+    def distribution(self, subject: WholeModel, data: Mapping[str, Array], **options: Any) -> Array:
+        """(rows, V): how likely it draws each token first. Only the first row where columns are not tokens: then each
+        column is drawn once to see which token it gives. Raises NotProvided where it does not draw, or otherwise."""
+        options = {name: value for name, value in DRAWS.items() if self.has(name)} | options
+        written = self.write(subject, data, 1, **options)
+        if not written.steps or not written.steps[0].drawn:
+            raise NotProvided(f"{self.name} draws nothing that can be seen")
+        weights = written.steps[0].scores
+        if (weights < 0).any() or not np.isfinite(weights).all():
+            raise NotProvided(f"what {self.name} draws by is no probability")
+        weights = weights / weights.sum(1, keepdims=True)
+        vocab = subject.calling.main.vocab
+
+        def token(column: int) -> int:
+            return int(self.write(subject, data, 1, column, **options).new[0, 0])
+
+        ranked = np.argsort(-weights[0], kind="stable")
+        if weights.shape[1] == vocab and all(token(int(column)) == column for column in ranked[:2]):
+            return np.asarray(weights)
+        found = np.zeros((1, vocab))
+        for column in ranked[weights[0, ranked] > 0]:
+            found[0, token(int(column))] += weights[0, column]
+        return found
+
+    @contextmanager
+    def ending(self, subject: WholeModel, token: int) -> Iterator[dict[str, Any]]:
+        """The end token set to `token` in the subject's settings, and in its file's; yields the options to hand in."""
+        if self.has("end"):
+            yield {"end": token}
+            return
+        settings = list(self.end_settings(subject))
+        if not settings:
+            raise NotProvided(f"{self.name} has no end token")
+        try:
+            for holder, name, _ in settings:
+                _set(holder, name, token)
+            yield {}
+        finally:
+            for holder, name, value in settings:
+                _set(holder, name, value)
+
+    def ended_by(self, subject: WholeModel, data: Mapping[str, Array], script: Array, token: int) -> Written:
+        """What it writes by a script when `token` is the end."""
+        twin = subject.twin()
+        with self.ending(twin, token) as options:
+            return self.write_with(twin, data, script.shape[1], script=script, **options)
+
+    def write(
+        self, subject: WholeModel, data: Mapping[str, Array], new: int, draw: int | None = -1, **more: Any
+    ) -> Written:
+        """What it writes behind a prompt ("ids"), or for a source ("src"). draw: as `Choices` takes it; more: script,
+        seed, and options by meaning.
+
+        Works on a copy of the subject. Raises whatever the writer raises.
+        """
+        return self.write_with(subject.twin(), data, new, draw, **more)
+
+    def write_with(
+        self,
+        subject: WholeModel,
+        data: Mapping[str, Array],
+        new: int,
+        draw: int | None = -1,
+        script: Array | None = None,
+        seed: int = 0,
+        mode: bool | None = False,
+        **options: Any,
+    ) -> Written:
+        """`write` on the subject itself. mode: whether it is in training mode; None leaves it."""
+        two = subject.calling.two_sided
+        meaning = "src" if two else subject.calling.main.meaning
+        prompt = torch.tensor(data[meaning])
+        rows = len(prompt)
+        given = self.arguments(subject, data, self.shaped(prompt, subject), new + self.offset(data), options)
+        call = getattr(subject.module, self.name) if self.method else self.function
+        first = () if self.method else (subject.module,)
+        watch = Choices(subject.token_tables(), subject.calling.main.vocab, rows, draw, script)
+        torch.manual_seed(seed)
+        with (
+            nullcontext() if mode is None else subject.mode(mode),
+            torch.no_grad(),
+            default_dtype(subject.torch_dtype),
+            watch,
+        ):
+            result = call(*first, **given)
+            if isinstance(result, types.GeneratorType):
+                result = list(result)
+        raw = _tokens(result, rows, subject.calling.batch_first)
+        if watch.random and draw is not None:
+            raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
+        steps = watch.steps(subject.calling.batch_first, two)
+        prefix = self._start(raw, steps, given) if two else data[meaning]
+        size = prefix.shape[1]
+        kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
+        return Written(raw[:, size:] if kept else raw, prefix, kept, steps, raw, watch.noise)
+
+    def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any]) -> Array:
+        """(B, 1): the token that a target begins with."""
+        if self.has("start"):
+            value = given.get(self.options["start"], self.default("start"))
+            if isinstance(value, int):
+                return np.full((len(raw), 1), value)
+        if steps and steps[0].first is not None:
+            return steps[0].first[:, None]
+        raise NotProvided(f"{self.name} does not tell what a target begins with")
+
+    def shaped(self, prompt: Tensor, subject: WholeModel) -> Any:
+        if self.form == "(B, T)" or self.form == "(1, T)":
+            return subject.calling.turned(prompt)
+        return prompt[0] if self.form == "(T)" else prompt[0].tolist()
+
+    def arguments(
+        self, subject: WholeModel, data: Mapping[str, Array], prompt: Any, count: int, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Its keyword arguments: the prompt, the count, the options that are asked for, the others without effect."""
+        given: dict[str, Any] = {}
+        inverse = {parameter: meaning for meaning, parameter in self.options.items()}
+        known = self.masks(subject, data)
+        for parameter in parameters_of(self.function, self.method):
+            meaning = inverse.get(parameter.name, "")
+            if parameter.name == self.prompt:
+                given[parameter.name] = prompt
+            elif meaning in options:
+                given[parameter.name] = options[meaning]
+            elif meaning == "count":
+                given[parameter.name] = count
+            elif (value := _neutral(meaning, parameter, subject)) is not None:
+                given[parameter.name] = value
+            elif parameter.default is parameter.empty and parameter.name in known:
+                given[parameter.name] = known[parameter.name]
+        return given
+
+    def masks(self, subject: WholeModel, data: Mapping[str, Array]) -> dict[str, Any]:
+        """forward's other arguments for the same data: the writer may ask for them by the same names."""
+        inputs = dict(data)
+        if subject.calling.two_sided:
+            inputs["tgt"] = inputs["src"][:, :1]
+        with suppress(Exception):
+            return subject.calling.arguments(subject.tensors(inputs))
+        return {}
+
+
+def _set(holder: Any, name: str, value: int) -> None:
+    if isinstance(holder, dict):
+        holder[name] = value
+    else:
+        object.__setattr__(holder, name, value)
+
+
+def _set(holder: Any, name: str, value: int) -> None:
+    if isinstance(holder, dict):
+        holder[name] = value
+    else:
+        object.__setattr__(holder, name, value)
+
+
+def _neutral(meaning: str, parameter: inspect.Parameter, subject: WholeModel) -> Any:
+    """The value of an option without effect; None where its default, or nothing, serves."""
+    default, required = parameter.default, parameter.default is parameter.empty
+    numbers: dict[str, Any] = {
+        "temperature": 1.0,
+        "top_k": subject.calling.main.vocab,
+        "top_p": 1.0,
+        "start": 1,
+        "end": -1,
+        "pad": subject.pad_id or 0,
+        "beams": 1,
+        "device": "cpu",
+        "window": subject.longest or 64,
+        "sample": True,
+        "greedy": False,
+    }
+    if meaning in ("top_k", "top_p") and not required and (not default or default == 1.0):
+        return None  # off by default
+    if meaning in ("start", "pad", "device", "window", "sample", "greedy") and not required:
+        return None
+    if meaning == "end" and default is None:
+        return None
+    if re.search(r"penalty", parameter.name.lower()) and default is not None:
+        return 1.0 if "repet" in parameter.name.lower() else 0.0
+    return numbers.get(meaning)
+
+
+def parameters_of(function: Callable[..., Any], method: bool) -> list[inspect.Parameter]:
+    """Its parameters without self, and without the model."""
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p for p in inspect.signature(function).parameters.values() if p.kind not in rest][1:]
+
+
+def _tokens(result: Any, rows: int, batch_first: bool) -> Array:
+    """(B, N) of int64 of what a writer returns. Raises NotProvided when it is no tokens."""
+    if isinstance(result, dict):
+        result = next((v for k, v in result.items() if re.search(r"id|seq|token|out", k)), None)
+    if isinstance(result, tuple):
+        result = next((v for v in result if isinstance(v, (Tensor, list))), None)
+    if isinstance(result, list) and result and all(isinstance(v, Tensor) for v in result):
+        result = torch.stack([v.reshape(-1) for v in result], 1) if result[0].numel() == rows else torch.cat(result, -1)
+        batch_first = True
+    if isinstance(result, list):
+        with suppress(Exception):
+            result = torch.tensor(result)
+    if not isinstance(result, Tensor) or result.is_floating_point() or result.dtype is torch.bool:
+        raise NotProvided("what it returns is no tokens")
+    if result.ndim == 2 and not batch_first:
+        result = result.T
+    if result.ndim < 2:
+        result = result.reshape(1, -1)
+    if result.ndim != 2 or len(result) != rows:
+        raise NotProvided("what it returns is not a row of tokens for each prompt")
+    return result.to(torch.int64).numpy()

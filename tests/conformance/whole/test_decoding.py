@@ -1,0 +1,257 @@
+"""Models that write, in the styles of the field: the correct ones break no claim, and one changed line breaks the right one."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parent / "decoding_subjects"))
+
+import writing  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters import parse  # noqa: E402
+from conformance.adapters.whole.making import made_of  # noqa: E402
+from conformance.adapters.whole.model import WholeModel, whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import BROKEN, Verdict  # noqa: E402
+
+ROOMS = ("generation", "drawing", "caches", "precision")
+CLAIMS = [claim for claim, check in CHECKS.items() if check.function.__module__.rpartition(".")[2] in ROOMS]
+
+CACHED = "cached-steps-give-the-logits-of-one-pass"
+BEST = "generate-takes-the-best-token"
+GREEDY = "generate-is-greedy-where-asked"
+MANY = "generate-writes-as-many-tokens-as-asked"
+PROMPT = "generate-gives-the-prompt-back-unchanged"
+LAST = "generate-reads-the-last-tokens-of-a-long-text"
+LEAVES = "generate-leaves-the-model-as-it-was"
+FORGETS = "generate-does-not-remember-other-prompts"
+ENDS = "generate-stops-at-the-end-token"
+BEAM = "generate-with-one-beam-is-greedy"
+TEMPERATURE = "generate-divides-logits-by-temperature"
+TOP_K = "generate-with-top-k-draws-from-the-k-best"
+TOP_P = "generate-with-top-p-keeps-the-token-that-crosses-p"
+HALF = "half-precision-gives-no-nan"
+AUTOCAST = "autocast-gives-no-nan"
+
+
+class Whole:
+    """The whole model alone, without its components."""
+
+    def __init__(self, model: WholeModel) -> None:
+        self.model = model
+
+    def build(self, role: str, config: Mapping[str, Any]) -> WholeModel:
+        if role not in ("model", self.model.kind):
+            raise NotProvided(role)
+        return self.model.twin()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Iterator[Callable[..., Whole]]:
+    """whole("nano", old, new): the model of a style, with one line of its file changed."""
+    names = []
+
+    def make(style: str, old: str = "", new: str = "") -> Whole:
+        name = f"style_{next(_numbers)}"
+        names.append(name)
+        path = tmp_path / f"{name}.py"
+        path.write_text(writing.source(style, old, new))
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        cls = writing.STYLES[style][1]
+        return Whole(whole_model(made_of(getattr(module, cls), parse(f"{path}:{cls}"))))
+
+    yield make
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def verdict(claim: str, impl: Whole) -> Any:
+    return run_check(CHECKS[claim], impl, "quick")
+
+
+@pytest.mark.parametrize("style", writing.STYLES)
+def test_a_correct_model_breaks_no_claim(style: str, whole: Callable[..., Whole]) -> None:
+    impl = whole(style)
+    found = {claim: verdict(claim, impl) for claim in CLAIMS}
+    broken = {claim: f"{r.verdict} {r.message} {r.diagnosis}" for claim, r in found.items() if r.verdict in BROKEN}
+    assert not broken
+    kept = {claim for claim, result in found.items() if result.verdict is Verdict.PASS}
+    assert kept >= KEPT[style]
+
+
+KEPT = {
+    "nano": {BEST, GREEDY, MANY, LAST, LEAVES, FORGETS, ENDS, TEMPERATURE, TOP_K, TOP_P, HALF},
+    "exponential": {BEST, GREEDY, MANY, LEAVES, FORGETS, TEMPERATURE, TOP_K},
+    "sorted": {BEST, GREEDY, FORGETS, TEMPERATURE, TOP_P},
+    "tuples": {CACHED},
+    "hugging": {CACHED, BEST, MANY, FORGETS},
+    "dictionary": {CACHED, BEST, FORGETS, TEMPERATURE},
+    "static": {CACHED, BEST, MANY, FORGETS},
+    "stateful": {CACHED, BEST, MANY, FORGETS},
+    "object": {CACHED, BEST, FORGETS},
+    "translator": {CACHED, BEST, FORGETS, ENDS, BEAM},
+    "plain": {HALF, AUTOCAST},
+}
+"""What each style must show: a claim that silently found nothing to test would hide a mistake."""
+
+NAN = ('scores.masked_fill(j > i, float("-inf"))', "(scores + (j > i) * torch.tensor(-1e9).to(scores))")
+
+MUTANTS = [
+    ("nano", "/ temperature", "", TEMPERATURE),
+    ("nano", "/ temperature", "* temperature", TEMPERATURE),
+    ("nano", "idx[:, -self.block_size:]", "idx[:, :self.block_size]", LAST),
+    ("nano", "values[:, -1:]", "values[:, :1]", TOP_K),
+    ("nano", "torch.topk(logits, top_k)", "torch.topk(logits, top_k + 1)", TOP_K),
+    ("nano", "mass - ranked.softmax(-1) >= top_p", "mass >= top_p", TOP_P),
+    ("nano", "remove.scatter(1, order, remove)", "remove", TOP_P),
+    ("nano", "finished |= token", "finished = token", ENDS),
+    ("nano", "if finished.all():", "if finished.any():", ENDS),
+    ("nano", "== eos_token_id", "== -eos_token_id", ENDS),
+    ("nano", "self.train(was_training)", "pass", LEAVES),
+    ("nano", "self(window)[:, -1]", "self(window)[:, 0]", BEST),
+    ("nano", "self(window)[:, -1]", "self(window)[:, -1].flip(0)", BEST),
+    ("nano", "probs.argmax", "probs.argmin", BEST),
+    ("nano", "if do_sample:", "if not do_sample:", GREEDY),
+    ("nano", "range(max_new_tokens)", "range(max_new_tokens - 1)", MANY),
+    ("nano", "range(max_new_tokens)", "range(max_new_tokens + 1)", MANY),
+    ("nano", "torch.cat([idx, token], 1)", "torch.cat([token, idx], 1)", PROMPT),
+    ("exponential", " / max(temperature, 1e-5)", "", TEMPERATURE),
+    ("exponential", "[0][-1]", "[0][0]", TOP_K),
+    ("exponential", "[0, -1] /", "[0, 0] /", BEST),
+    ("sorted", "mass - ranked > p", "mass > p", TOP_P),
+    (
+        "sorted",
+        "torch.gather(order, -1, torch.multinomial(ranked, num_samples=1))",
+        "torch.multinomial(ranked, 1)",
+        BEST,
+    ),
+    ("sorted", "if temperature > 0:", "if temperature >= 0:", GREEDY),
+    ("tuples", "torch.cat([past[1], v], dim=2)", "torch.cat([v, past[1]], dim=2)", CACHED),
+    ("tuples", "torch.arange(start, start + input_ids.shape[1])", "torch.arange(input_ids.shape[1])", CACHED),
+    ("hugging", "torch.cat([past[0], k], dim=2)", "torch.cat([k, past[0]], dim=2)", CACHED),
+    ("hugging", "torch.arange(start, start + input_ids.shape[1])", "torch.arange(input_ids.shape[1])", CACHED),
+    ("hugging", "past_key_values[i])", "past_key_values[0])", CACHED),
+    ("hugging", "            start = past[0].shape[2]", "            start = 0", CACHED),
+    ("hugging", "logits[:, -1:]", "logits[:, :1]", BEST),
+    ("hugging", "fed = logits", "past, fed = None, logits", CACHED),
+    ("dictionary", "prompt[:, t:t + 1], cache=cache, offset=t", "prompt[:, t:t + 1], cache=cache", BEST),
+    ("dictionary", "cache[self.index] = (k, v)", "cache[0] = (k, v)", CACHED),
+    ("dictionary", "token[:, None], cache=cache, offset=t", "token[:, None], cache=cache, offset=t + 1", CACHED),
+    ("static", "self.k[:, :, input_pos] = k", "self.k[:, :, :k.shape[2]] = k", CACHED),
+    ("static", "causal[input_pos][:, :", "causal[:len(input_pos)][:, :", CACHED),
+    ("static", "where, mask = input_pos,", "where, mask = torch.arange(idx.shape[1]),", CACHED),
+    ("static", "torch.tensor([at])", "torch.tensor([at + 1])", CACHED),
+    ("stateful", "model.reset_kv_cache()", "pass", FORGETS),
+    ("stateful", "layer.reset_cache()\n        self.current_pos = 0", "layer.reset_cache()", FORGETS),
+    ("stateful", "self.current_pos += in_idx.shape[1]", "self.current_pos = in_idx.shape[1]", CACHED),
+    ("stateful", "self.cache_k, self.cache_v = k, v", "self.cache_k, self.cache_v = v, k", CACHED),
+    ("object", "rotate(k, start)", "rotate(k, 0)", CACHED),
+    ("object", "self.length += k.shape[2]", "self.length = k.shape[2]", CACHED),
+    ("object", "[LayerCache() for _ in self.qkvs]", "[LayerCache()] * L", CACHED),
+    ("translator", "cache, start=step)", "cache)", CACHED),
+    ("translator", 'torch.cat([cache["v"], v], 2)', 'torch.cat([v, cache["v"]], 2)', CACHED),
+    ("translator", "done = done | (token == eos_id)", "done = token == eos_id", ENDS),
+    ("translator", "if done.all():", "if done.any():", ENDS),
+    ("translator", "torch.tensor([ids]))[0, -1]", "torch.tensor([ids]))[0, 0]", BEAM),
+    ("plain", *NAN, HALF),
+    ("plain", *NAN, AUTOCAST),
+]
+
+
+@pytest.mark.parametrize(("style", "old", "new", "claim"), MUTANTS)
+def test_one_changed_line_breaks_the_right_claim(
+    style: str, old: str, new: str, claim: str, whole: Callable[..., Whole]
+) -> None:
+    result = verdict(claim, whole(style, old, new))
+    assert result.verdict is Verdict.FAIL, f"{result.verdict} {result.message} {result.what} {result.got}"
+    assert result.diagnosis
+
+
+@pytest.mark.parametrize(
+    ("style", "old", "new", "claim", "words"),
+    [
+        ("nano", "/ temperature", "* temperature", TEMPERATURE, "multiplied"),
+        ("nano", "/ temperature", "", TEMPERATURE, "changes nothing"),
+        ("nano", "mass - ranked.softmax(-1) >= top_p", "mass >= top_p", TOP_P, "crosses p is dropped"),
+        ("hugging", "fed = logits", "past, fed = None, logits", CACHED, "sees the last 1 tokens only"),
+        (
+            "hugging",
+            "            start = past[0].shape[2]",
+            "            start = 0",
+            CACHED,
+            "does not see tokens 1, 2, 3, 4",
+        ),
+        ("nano", "self(window)[:, -1]", "self(window)[:, -1].flip(0)", BEST, "row 1 of the batch"),
+    ],
+)
+def test_a_diagnosis_names_the_mistake_and_a_line(
+    style: str, old: str, new: str, claim: str, words: str, whole: Callable[..., Whole]
+) -> None:
+    result = verdict(claim, whole(style, old, new))
+    assert words in result.diagnosis
+    assert ".py:" in result.place
+
+
+def test_a_writer_follows_a_script_and_tells_what_it_chose_from(whole: Callable[..., Whole]) -> None:
+    subject = whole("hugging").model
+    (writer,) = subject.writers()
+    ids = subject.example(2, 5)["ids"]
+    words = np.array([[5, 6, 7], [9, 8, 4]])
+    written = writer.write(subject, {"ids": ids}, 3, script=words)
+    assert written.kept
+    assert written.cached
+    np.testing.assert_array_equal(written.new, words)
+    np.testing.assert_array_equal(written.raw[:, :5], ids)
+    assert [step.fed for step in written.steps] == [5, 1, 1]
+    np.testing.assert_allclose(written.steps[0].scores, subject.next_logits(ids), atol=1e-9)
+
+
+def test_a_distribution_is_that_of_tokens_where_the_columns_are_sorted(whole: Callable[..., Whole]) -> None:
+    subject = whole("sorted").model
+    (writer,) = subject.writers()
+    ids = subject.example(1, 5)["ids"]
+    logits = subject.next_logits(ids)[0]
+    found = writer.distribution(subject, {"ids": ids}, top_p=1.0, temperature=1.0)[0]
+    np.testing.assert_allclose(found, np.exp(logits) / np.exp(logits).sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "def generate(self, input_ids, max_new_tokens=20",
+            "def generate(self, input_ids, tokenizer, n=20",
+            "tokenizer",
+        ),
+        ("past, fed = None, input_ids", "raise RuntimeError('no weights')", "no weights"),
+    ],
+)
+def test_what_cannot_be_called_is_not_provided_with_the_reason(
+    old: str, new: str, reason: str, whole: Callable[..., Whole]
+) -> None:
+    result = verdict(BEST, whole("hugging", old, new))
+    assert result.verdict is Verdict.NOT_PROVIDED
+    assert reason in result.message
+
+
+def test_conventions_are_notes(whole: Callable[..., Whole]) -> None:
+    found = {claim: verdict(claim, whole("stateful")).verdict for claim in (PROMPT, LEAVES)}
+    assert found == {PROMPT: Verdict.NOTE, LEAVES: Verdict.NOTE}
