@@ -22,6 +22,7 @@ from torch import nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole import names
 from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
@@ -259,7 +260,10 @@ class WholeModel(Probes, LanguageProbes):
         for name in path.split("."):
             holders.append(f"{holders[-1]}.{name}".lstrip("."))
         for holder_path in reversed(holders[:-1]):
-            holder = self.module.get_submodule(holder_path) if holder_path else self.module
+            try:
+                holder = self.module.get_submodule(holder_path)
+            except AttributeError:
+                continue  # a list that is no nn.ModuleList
             name = path.removeprefix(holder_path).lstrip(".").partition(".")[0]
             if type(holder).__module__.startswith("torch.") or name.isdigit():
                 continue
@@ -342,8 +346,8 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
 
 
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
-    """The calling with the optional masks that say which tokens are real: in the convention that their name documents,
-    else in the first that hides a token."""
+    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
+    else in that which their name documents, if they change anything so."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
     with quiet_evaluation(module):
@@ -352,8 +356,9 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
                 continue
             offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
             fit = [mask for mask in offered if _hides_padding(module, calling, mask)]
-            if len({mask.encoding for mask in offered}) == 1 and not fit:
-                fit = offered[:1]
+            if not fit and (names.HIDES_BY_NAME.search(parameter) or names.KEEPS_BY_NAME.search(parameter)):
+                documented = [mask for mask in offered if mask.how.endswith("(B, Tk)")]
+                fit = [mask for mask in documented if _effect(module, calling, mask)[1] > 0]
             added += [replace(mask, when_padded=True) for mask in fit[:1]]
     how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in added)
     facts = (*calling.facts, Fact("padding", how, "it hides so")) if added else calling.facts
@@ -361,11 +366,18 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
 
 
 def _hides_padding(module: nn.Module, calling: Calling, mask: Mask) -> bool:
-    """Whether the mask hides the second token of its input, and does not hide the others."""
+    """Whether the mask hides the second token of its input, and does not hide the first."""
+    leak, _, seen = _effect(module, calling, mask)
+    return leak <= 1e-5 < seen
+
+
+def _effect(module: nn.Module, calling: Calling, mask: Mask) -> tuple[float, float, float]:
+    """With the second token marked as padding, how far the other answers change, relative to the largest: by another
+    token there, by the mark itself, and by another first token. (inf, 0, 0) where it does not run."""
     data = first_data(calling, calling.main.length or T)
     keys, main = mask.keys, calling.main.meaning
     if data[keys].ndim != 2:
-        return False
+        return float("inf"), 0.0, 0.0
     real = torch.ones(data[keys].shape, dtype=torch.bool)
     real[:, 1] = False
     padded = {**data, "padding" if keys in ("ids", "x") else f"{keys}_padding": real}
@@ -377,14 +389,14 @@ def _hides_padding(module: nn.Module, calling: Calling, mask: Mask) -> bool:
         return changed
 
     try:
-        before, hidden, shown = (candidate(module, x)["out"] for x in (padded, moved(1), moved(0)))
+        answers = [candidate(module, x)["out"] for x in (padded, moved(1), data, moved(0))]
     except Exception:
-        return False
-    if keys == main and before.ndim == 3 and before.shape[1] == real.shape[1]:
-        before, hidden, shown = (torch.cat([x[:, :1], x[:, 2:]], 1) for x in (before, hidden, shown))
-    scale = float(before.abs().max() + 1e-9)
-    leak, seen = float((hidden - before).abs().max()), float((shown - before).abs().max())
-    return leak <= 1e-5 * scale < seen
+        return float("inf"), 0.0, 0.0
+    if keys == main and answers[0].ndim == 3 and answers[0].shape[1] == real.shape[1]:
+        answers = [torch.cat([x[:, :1], x[:, 2:]], 1) for x in answers]
+    before, *others = answers
+    leak, marked, seen = (float((x - before).abs().max() / (before.abs().max() + 1e-9)) for x in others)
+    return leak, marked, seen
 
 
 def _is_causal(module: nn.Module, calling: Calling) -> bool:
