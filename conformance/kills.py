@@ -2,11 +2,12 @@
 
 A suite that passes everything is worth nothing, so it is measured: every mutant is a correct implementation with one
 deliberate defect, and the checks of the claims that it violates must fail on it. Checks run unfolded, from seeded
-examples without shrinking.
+examples without shrinking. Mutants of whole models need torch.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.check import CHECKS
+from conformance.mutants.source import SPECIMENS, Specimen
 from conformance.protocol import NotProvided
 from conformance.runner import evidence_of
 
@@ -58,10 +60,11 @@ def outcome(claim: str, implementation: Any) -> str:
 def checks_of(mutant: Any) -> list[str]:
     """The checks that can see a mutant, those of the claims that it breaks first.
 
-    A mutant replaces one role of the reference, so a check that builds no subject of that role meets the reference.
+    A mutant replaces one role of the reference, so a check that builds no subject of that role meets the reference. One
+    of a whole model plays the role of every model, too.
     """
     first = [claim for claim in mutant.breaks if claim in CHECKS]
-    rest = [claim for claim, check in CHECKS.items() if mutant.role in check.roles]
+    rest = [claim for claim, check in CHECKS.items() if not {*mutant.roles}.isdisjoint(check.roles)]
     return list(dict.fromkeys([*first, *rest]))
 
 
@@ -96,14 +99,29 @@ def _import_everything() -> None:
 
 
 def broken_checks(claims: Collection[str], processes: int = 2) -> dict[str, str]:
-    """The checks that do not pass on the unmutated reference, which therefore could not prove a kill."""
+    """The checks that do not pass on what is unmutated, which therefore could not prove a kill: on the reference, and
+    on the models that mutants of whole models are made from."""
+    specimens = SPECIMENS if is_installed("torch") else ()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=_import_everything) as pool:
-        outcomes = dict(zip(claims, pool.map(_reference_outcome, claims, chunksize=8), strict=True))
-    return {claim: outcome for claim, outcome in outcomes.items() if outcome not in (SURVIVED, NOT_PROVIDED)}
+        outcomes = [*zip(claims, pool.map(_reference_outcome, claims, chunksize=8), strict=True)]
+        for of_specimen in pool.map(_specimen_outcomes, specimens, [claims] * len(specimens)):
+            outcomes += of_specimen.items()
+    return {claim: outcome for claim, outcome in outcomes if outcome not in (SURVIVED, NOT_PROVIDED)}
+
+
+def is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def _reference_outcome(claim: str) -> str:
     from conformance.adapters.reference import ReferenceImplementation
 
     return outcome(claim, ReferenceImplementation())
+
+
+def _specimen_outcomes(specimen: Specimen, claims: Collection[str]) -> dict[str, str]:
+    """What the checks of the claims make of a whole model, of those that build it."""
+    implementation = specimen.implementation()
+    mine = [claim for claim in claims if not {*specimen.roles}.isdisjoint(CHECKS[claim].roles)]
+    return {claim: outcome(claim, implementation) for claim in mine}

@@ -38,13 +38,14 @@ reported."""
 def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[Evidence, Draw]:
     """The first failing example, or the last one: the pinned example, then seeded random ones.
 
-    Whatever the implementation raises passes through, NotProvided by the pinned example among it.
+    Whatever the implementation raises passes through, NotProvided by the pinned example among it. A check that draws
+    nothing has one example only.
     """
     observed = Observed(impl)
     draw = Draw(Pinned())
     evidence = check.function(observed, draw)
     for seed in range(check.examples if examples is None else examples):
-        if not evidence.ok:
+        if not evidence.ok or not draw.values:
             break
         following = Draw(Seeded(seed))
         try:

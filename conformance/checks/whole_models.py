@@ -56,13 +56,13 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
 def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
     """What was asked before does not change an answer."""
     subject = impl.build("model", {})
+    if subject.active_dropouts(False):
+        raise NotProvided("its answers are random in evaluation mode")
     inputs = subject.example(seed=1)
     once = subject(**inputs)["out"]
     others = [subject.example(seed=2), subject.example(batch=3, length=4 if subject.free_length else None, seed=3)]
     for other in others:
         subject(**other)
-    if subject.active_dropouts(False):
-        raise NotProvided("its answers are random in evaluation mode")
     again = subject(**inputs)["out"]
     return equal("the answer after other inputs", subject, again, once).saying(
         diagnosis="An answer depends on what the model was called with before: something is kept between calls.",
@@ -108,12 +108,12 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("model", {})
     inputs = subject.example(batch=4)
     rates = subject.dropout_rates()
-    if not any(rate > 0 for _, rate in rates):
-        raise NotProvided("it has no dropout" if not rates else "all its dropout rates are 0")
     active = subject.active_dropouts(True)
-    path, rate = max(rates, key=lambda item: item[1])
+    if not active and not any(rate > 0 for _, rate in rates):
+        raise NotProvided("it has no dropout" if not rates else "all its dropout rates are 0")
     first, second = (subject.in_training(seed, **inputs)["out"] for seed in (1, 2))
     if not active:
+        path, rate = max(rates, key=lambda item: item[1])
         return true(f"dropout of {rate} acts in training mode", False, got="the same answer twice").saying(
             diagnosis=f"{path} says dropout {rate}, and nothing is dropped in training mode.",
             place=subject.made_at(path),
@@ -274,6 +274,13 @@ def refuses_wrong_tokens(impl: Any, draw: Draw) -> Evidence:
         inputs[one.meaning][0, 1] = one.vocab
         evidence = refused(f"token {one.vocab} of {one.vocab}", lambda inputs=inputs: subject(**inputs))
         if not evidence.ok:
+            last = {**inputs, one.meaning: np.minimum(inputs[one.meaning], one.vocab - 1)}
+            if np.array_equal(subject(**inputs)["out"], subject(**last)["out"]):
+                return evidence.saying(
+                    diagnosis=f"Any id beyond the vocabulary of {one.parameter} is read as its last word: wrong ids stay hidden.",
+                    place=subject.line_of(r"clamp|clip|min\(") or subject.place(),
+                    mend="let nn.Embedding refuse them",
+                )
             return note("a token outside of the vocabulary is accepted", f"token {one.vocab} in {one.parameter}")
     return evidence
 

@@ -1,7 +1,7 @@
 """Measure the suite: run the checks on implementations with one deliberate defect each (mutants).
 
 Every mutant must be killed by the check of each claim that it breaks. It meets every check that builds its role; the
-others cannot see it.
+others cannot see it. Mutants of whole models need torch, and are left out without it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from conformance.catalogue import load
 from conformance.cli.tables import show_table
-from conformance.kills import ERROR, Row, broken_checks, matrix
+from conformance.kills import ERROR, Row, broken_checks, is_installed, matrix
 
 HELP = "run the checks on deliberately wrong implementations"
 EXAMPLES = """  conformance mutants                  every mutant against every check that can see it
@@ -33,8 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import conformance.checks  # noqa: F401 (registers them)
     from conformance.check import CHECKS
+    from conformance.mutants import MUTANTS
 
-    names = _chosen(arguments.names)
+    chosen = _chosen(arguments.names)
+    names = [name for name in chosen if is_installed(MUTANTS[name].needs or "numpy")]
+    if len(names) < len(chosen):
+        print(
+            f"{len(chosen) - len(names)} mutants of whole models are left out: torch is not installed", file=sys.stderr
+        )
     if not names:
         print(f"conformance mutants: there is no mutant {' or '.join(arguments.names)}", file=sys.stderr)
         return 2
@@ -52,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if idle and not arguments.names:
         print(f"{len(idle)} of {len(tested)} checks kill no mutant: {', '.join(idle)}")
     for claim, outcome in broken.items():
-        print(f"the check of {claim} proves nothing: it is {outcome} on the reference itself", file=sys.stderr)
+        print(f"the check of {claim} proves nothing: it is {outcome} on what is unmutated", file=sys.stderr)
     seconds = time.perf_counter() - started
     print(f"{len(rows) - len(escaped)} of {len(rows)} mutants killed by the claims that they break, in {seconds:.0f} s")
     return 1 if escaped or broken else 0

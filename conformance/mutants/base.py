@@ -1,15 +1,19 @@
 """Mutants: deliberately wrong implementations, the proof that checks can fail.
 
-A mutant is a small class whose docstring is its defect. It derives from the reference subject of its role and
-overrides what it gets wrong. `breaks` names the claims that it violates; their checks must catch it.
+A mutant of a component is a small class whose docstring is its defect. It derives from the reference subject of its
+role and overrides what it gets wrong. (One of a whole model is a changed source: `conformance.mutants.source`.)
+`breaks` names the claims that it violates; their checks must catch it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from conformance.adapters.reference.base import ReferenceImplementation, ReferenceSubject
+
+if TYPE_CHECKING:
+    from conformance.mutants.source import SourceMutant
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,8 @@ class Mutant:
     cls: type[ReferenceSubject]
     breaks: tuple[str, ...]
     known_as: str
+    needs: ClassVar[str] = ""
+    """The package that must be installed for it, beside numpy."""
 
     @property
     def name(self) -> str:
@@ -32,11 +38,20 @@ class Mutant:
     def role(self) -> str:
         return self.cls.role
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (self.role,)
+
+    @property
+    def topic(self) -> str:
+        """The module of the zoo that it stands in."""
+        return self.cls.__module__.rpartition(".")[2]
+
     def implementation(self) -> ReferenceImplementation:
         return ReferenceImplementation({self.role: self.cls}, name=f"mutant:{self.name}")
 
 
-MUTANTS: dict[str, Mutant] = {}
+MUTANTS: dict[str, Mutant | SourceMutant] = {}
 
 
 def mutant(*, breaks: tuple[str, ...], known_as: str = "") -> Any:

@@ -17,7 +17,7 @@ from conformance.runner import evidence_of
 
 TOPICS = ("softmax", "attention", "masks", "self_attention", "multi_head", "grouped_query")
 CLAIMS = sorted(c for c in CHECKS if CHECKS[c].function.__module__.rpartition(".")[2] in TOPICS)
-ZOO = sorted(name for name, m in MUTANTS.items() if m.cls.__module__.rpartition(".")[2] in TOPICS)
+ZOO = sorted(name for name, m in MUTANTS.items() if m.topic in TOPICS)
 
 
 class InDtype(ReferenceImplementation):

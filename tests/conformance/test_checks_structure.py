@@ -21,7 +21,7 @@ from conformance.verdict import Verdict
 
 TOPICS = ("positions", "norms", "feed_forward", "layers", "models", "kv_cache")
 CLAIMS = sorted(c for c in CHECKS if CHECKS[c].function.__module__.rpartition(".")[2] in TOPICS)
-ZOO = sorted(name for name, m in MUTANTS.items() if m.cls.__module__.rpartition(".")[2] in TOPICS)
+ZOO = sorted(name for name, m in MUTANTS.items() if m.topic in TOPICS)
 # fmt: off
 PUBLISHED = [
     "P03", "P04", "P06", "P08", "R02", "R04", "R06", "R08", "N03", "N04", "N05", "N08", "N09", "F02", "F04", "L01",

@@ -17,7 +17,7 @@ from conformance.runner import evidence_of
 
 TOPICS = ("engine", "networks", "training", "optimization", "decoding")
 CLAIMS = sorted(c for c in CHECKS if CHECKS[c].function.__module__.rpartition(".")[2] in TOPICS)
-ZOO = sorted(name for name, m in MUTANTS.items() if m.cls.__module__.rpartition(".")[2] in TOPICS)
+ZOO = sorted(name for name, m in MUTANTS.items() if m.topic in TOPICS)
 # fmt: off
 PUBLISHED = {
     "S02", "S03", "S06", "S07", "W02", "W03", "O03", "O07", "D01", "D02", "D05", "D08", "D09",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+
 import conformance.checks  # noqa: F401 (registers them)
 from conformance.adapters.reference import ReferenceImplementation
-from conformance.check import CHECKS
+from conformance.check import CHECKS, Check
+from conformance.cli import mutants as mutants_command
+from conformance.evidence import true
 from conformance.kills import ERROR, KILLED, NOT_PROVIDED, SURVIVED, Row, checks_of, matrix, outcome
 from conformance.mutants import MUTANTS
 from conformance.protocol import NotProvided
+from conformance.runner import evidence_of
 
 SCALED = "attention-is-scaled-by-sqrt-d-k"
 
@@ -47,3 +52,16 @@ def test_the_matrix_runs_in_processes_and_reports_progress():
     rows = matrix(["Unscaled"], seen.append, processes=1)
     assert rows == seen
     assert rows[0].escaped == []
+
+
+def test_a_check_that_draws_nothing_has_one_example():
+    calls = []
+    once = Check("once", (), (), 10, lambda impl, draw: (calls.append(1), true("it holds", True))[1])
+    evidence_of(once, ReferenceImplementation())
+    assert len(calls) == 1
+
+
+def test_mutants_of_whole_models_are_left_out_in_one_sentence_without_torch(monkeypatch, capsys):
+    monkeypatch.setattr(mutants_command, "is_installed", lambda package: package != "torch")
+    assert mutants_command.run(argparse.Namespace(names=["NoCausalMask"], table=False, processes=1)) == 2
+    assert "1 mutants of whole models are left out: torch is not installed" in capsys.readouterr().err

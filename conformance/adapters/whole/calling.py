@@ -173,11 +173,12 @@ class Lookups(Watching):
         return func(*args, **(kwargs or {}))
 
     def vocab_of(self, ids: Tensor) -> int:
-        """The rows of the table that was read by these ids, 0 when none was."""
+        """The rows of the table that was read by these ids, or by a cut of them that has all their words; 0 when none
+        was."""
         for table, indices in self.seen:
             if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids.reshape(-1).sort()[0]):
                 return len(table)
-        return 0
+        return next((len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique())), 0)
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class LanguageProbes:
                     logits = other.run(inputs)["out"]
                     loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).double(), given["ids"][:, 1:].flatten())
                 if step == 0:
-                    before = float(loss)
+                    before = float(loss.detach())
                 if not loss.requires_grad:
                     return float(loss), float(loss)
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -95,7 +95,7 @@ class LanguageProbes:
                     for parameter, gradient in zip(parameters, gradients, strict=True):
                         if gradient is not None:
                             parameter.sub_(gradient, alpha=rate / max(norm, 1.0))
-            best = min(best, float(loss))
+            best = min(best, float(loss.detach()))
         return before, best
 
     def taught(self: WholeModel, inputs: dict[str, Array]) -> Array:  # type: ignore[misc]

@@ -85,12 +85,13 @@ def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None =
     shapes = flat if padding_only else square if causal else [*flat, *square]
     for shape, encoding in product(shapes, encodings):
         fixed, cut = SHAPES[shape]
+        is_square = 2 not in fixed  # only a mask with a row for each query can hide the future
 
-        def make(inputs: Inputs, cut: Any = cut, encoding: str = encoding) -> Tensor:
-            return ENCODINGS[encoding](cut(visible(inputs, keys, queries, causal)))
+        def make(inputs: Inputs, cut: Any = cut, encoding: str = encoding, future: bool = causal and is_square) -> Tensor:
+            return ENCODINGS[encoding](cut(visible(inputs, keys, queries, future)))
 
         how, axes, per_row = f"{encoding}, {shape}", shape.count(",") + 1, 0 not in fixed
-        yield Mask(parameter, make, how, False, 2 not in fixed, encoding, axes, keys, per_row)
+        yield Mask(parameter, make, how, False, is_square, encoding, axes, keys, per_row)
 
 
 def none(parameter: str) -> Mask:

@@ -271,7 +271,10 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
         for name in path.split("."):
             holders.append(f"{holders[-1]}.{name}".lstrip("."))
         for holder_path in reversed(holders[:-1]):
-            holder = self.module.get_submodule(holder_path) if holder_path else self.module
+            try:
+                holder = self.module.get_submodule(holder_path)
+            except AttributeError:
+                continue  # a list that is no nn.ModuleList
             name = path.removeprefix(holder_path).lstrip(".").partition(".")[0]
             if type(holder).__module__.startswith("torch.") or name.isdigit():
                 continue

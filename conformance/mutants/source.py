@@ -1,0 +1,96 @@
+"""Mutants of whole models: one line of a small, correct PyTorch model is another.
+
+The models are the files of `conformance/mutants/specimens`. A mutant's module is compiled from the changed text, and is
+tested as `--impl file.py:Class` would be. Importing this module needs no torch; `implementation()` does.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from conformance.mutants.base import MUTANTS
+
+FOLDER = Path(__file__).with_name("specimens")
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A correct model. file: its name in FOLDER; name: of its class; kind: the whole-model role that it plays."""
+
+    file: str
+    name: str
+    kind: str
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("model", self.kind)
+
+    @property
+    def source(self) -> str:
+        return (FOLDER / self.file).read_text(encoding="utf-8")
+
+    def implementation(self) -> Any:
+        """What `--impl` would give for the file as it is."""
+        return _pointed_at(self, self.source, str(FOLDER / self.file))
+
+
+GPT = Specimen("gpt.py", "GPT", "language_model")
+LLAMA = Specimen("llama.py", "Llama", "language_model")
+BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
+TRANSLATOR = Specimen("translator.py", "Transformer", "sequence_to_sequence")
+CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
+VIT = Specimen("vit.py", "ViT", "classifier")
+SPECIMENS = (GPT, LLAMA, BERT, TRANSLATOR, CLASSIFIER, VIT)
+
+
+@dataclass(frozen=True)
+class SourceMutant:
+    """A specimen in whose source `new` stands for `old`. breaks: the claims that it violates; defect: in a sentence."""
+
+    name: str
+    specimen: Specimen
+    old: str
+    new: str
+    breaks: tuple[str, ...]
+    defect: str
+    known_as: str = ""
+    topic: ClassVar[str] = "specimens"
+    needs: ClassVar[str] = "torch"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.specimen.roles
+
+    def implementation(self) -> Any:
+        """What `--impl` would give for the changed file. Raises ValueError unless `old` stands in it once."""
+        source = self.specimen.source
+        if source.count(self.old) != 1:
+            raise ValueError(
+                f"mutant {self.name}: {self.old!r} stands {source.count(self.old)} times in {self.specimen.file}"
+            )
+        return _pointed_at(self.specimen, source.replace(self.old, self.new), f"{FOLDER / self.name}.py")
+
+
+def changed(name: str, specimen: Specimen, old: str, new: str, *, breaks: tuple[str, ...], defect: str) -> None:
+    """Register a mutant of a whole model. Raises ValueError when its name is taken."""
+    if name in MUTANTS:
+        raise ValueError(f"two mutants are called {name}")
+    MUTANTS[name] = SourceMutant(name, specimen, old, new, breaks, defect)
+
+
+def _pointed_at(specimen: Specimen, source: str, file: str) -> Any:
+    """The implementation of a source that is a module of its own; `inspect` finds its lines under `file`."""
+    from conformance.adapters import parse
+    from conformance.adapters.whole.implementation import PointedImplementation
+
+    module = ModuleType(f"conformance_specimen_{Path(file).stem}")
+    module.__file__ = file
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    sys.modules[module.__name__] = module
+    exec(compile(source, file, "exec"), vars(module))
+    return PointedImplementation(getattr(module, specimen.name), parse(f"{module.__name__}:{specimen.name}"))

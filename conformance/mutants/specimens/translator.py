@@ -1,0 +1,133 @@
+"""A post-norm translator: sinusoidal positions, masks of both paddings made from the ids, dropout, two vocabularies."""
+
+import math
+
+import torch
+from torch import nn
+
+
+class PositionalEncoding(nn.Module):
+    def __init__(self, d_model, max_len, dropout):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        places = torch.arange(max_len).unsqueeze(1)
+        rates = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+        table = torch.zeros(max_len, d_model)
+        table[:, 0::2] = torch.sin(places * rates)
+        table[:, 1::2] = torch.cos(places * rates)
+        self.register_buffer("pe", table)
+
+    def forward(self, x):
+        x = x + self.pe[: x.shape[1]]
+        return self.dropout(x)
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, n_heads, dropout):
+        super().__init__()
+        self.n_heads = n_heads
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, query, memory, mask):
+        """query: (B, Tq, d). memory: (B, Tk, d). mask: broadcasts to (B, H, Tq, Tk), True where a query may look."""
+        batch, length, width = query.shape
+
+        def heads(x):
+            return x.view(batch, -1, self.n_heads, width // self.n_heads).transpose(1, 2)
+
+        q, k, v = heads(self.w_q(query)), heads(self.w_k(memory)), heads(self.w_v(memory))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(width // self.n_heads)
+        weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+        return self.w_o((self.dropout(weights) @ v).transpose(1, 2).reshape(batch, length, width))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff, dropout):
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.outer(self.dropout(self.inner(x).relu()))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff, dropout):
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask):
+        x = self.norm1(x + self.dropout(self.self_attention(x, x, mask)))
+        return self.norm2(x + self.dropout(self.feed_forward(x)))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff, dropout):
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(d_model), nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, memory, src_mask, tgt_mask):
+        x = self.norm1(x + self.dropout(self.self_attention(x, x, tgt_mask)))
+        x = self.norm2(x + self.dropout(self.cross_attention(x, memory, src_mask)))
+        return self.norm3(x + self.dropout(self.feed_forward(x)))
+
+
+class Transformer(nn.Module):
+    def __init__(
+        self,
+        src_vocab=23,
+        tgt_vocab=27,
+        src_pad_idx=0,
+        tgt_pad_idx=0,
+        d_model=16,
+        n_heads=2,
+        n_layers=2,
+        d_ff=24,
+        max_len=40,
+        dropout=0.1,
+    ):
+        super().__init__()
+        self.src_pad_idx, self.tgt_pad_idx, self.d_model = src_pad_idx, tgt_pad_idx, d_model
+        self.src_embedding = nn.Embedding(src_vocab, d_model)
+        self.tgt_embedding = nn.Embedding(tgt_vocab, d_model)
+        self.positions = PositionalEncoding(d_model, max_len, dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
+        self.generator = nn.Linear(d_model, tgt_vocab)
+
+    def make_src_mask(self, src):
+        return (src != self.src_pad_idx)[:, None, None, :]
+
+    def make_tgt_mask(self, tgt):
+        length = tgt.shape[1]
+        past = torch.ones(length, length, dtype=torch.bool).tril()
+        return (tgt != self.tgt_pad_idx)[:, None, None, :] & past
+
+    def encode(self, src, src_mask):
+        x = self.positions(self.src_embedding(src) * math.sqrt(self.d_model))
+        for layer in self.encoder:
+            x = layer(x, src_mask)
+        return x
+
+    def decode(self, tgt, memory, src_mask, tgt_mask):
+        x = self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model))
+        for layer in self.decoder:
+            x = layer(x, memory, src_mask, tgt_mask)
+        return self.generator(x)
+
+    def forward(self, src, tgt):
+        """Logits (B, Tt, V) of the token after each target token."""
+        src_mask, tgt_mask = self.make_src_mask(src), self.make_tgt_mask(tgt)
+        return self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask)

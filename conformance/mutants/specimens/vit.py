@@ -1,0 +1,30 @@
+"""A vision Transformer: patches by a convolution, a class token, learned positions, torch's encoder layers."""
+
+import torch
+from torch import nn
+
+
+class ViT(nn.Module):
+    def __init__(
+        self, image_size=8, patch_size=4, in_channels=3, n_classes=5, d_model=16, n_heads=2, n_layers=2, dropout=0.1
+    ):
+        super().__init__()
+        self.image_size = image_size
+        self.patches = nn.Conv2d(in_channels, d_model, patch_size, stride=patch_size)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, d_model) * 0.02)
+        count = (image_size // patch_size) ** 2
+        self.pos_embedding = nn.Parameter(torch.randn(1, count + 1, d_model) * 0.02)
+        self.register_buffer("mean", torch.full((1, in_channels, 1, 1), 0.5))
+        layer = nn.TransformerEncoderLayer(
+            d_model, n_heads, 2 * d_model, dropout, "gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, n_layers, enable_nested_tensor=False)
+        self.norm = nn.LayerNorm(d_model)
+        self.head = nn.Linear(d_model, n_classes)
+
+    def forward(self, images):
+        """Scores (B, classes) of images (B, C, H, W)."""
+        patches = self.patches(images - self.mean).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls_token.expand(len(patches), -1, -1), patches), 1)
+        x = self.encoder(x + self.pos_embedding)
+        return self.head(self.norm(x[:, 0]))

@@ -1,0 +1,191 @@
+"""Mutants of whole models that break what holds for every model: repetition, batches, dropout, gradients, positions."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, TRANSLATOR, VIT, changed
+
+REPEATS = "model-evaluation-repeats-itself"
+STATELESS = "model-keeps-no-state-between-calls"
+APART = "model-rows-of-a-batch-are-apart"
+ALONE = "model-answers-one-sentence-as-in-a-batch"
+DROPS = "model-drops-only-in-training"
+RATE = "model-dropout-is-what-its-option-says"
+GRADIENT = "model-every-parameter-gets-a-gradient"
+SLOPE = "model-gradients-agree-with-differences"
+KEPT = "model-what-it-keeps-reaches-the-answer"
+ORDER = "model-order-of-words-matters"
+ONE_TOKEN = "model-takes-one-token-and-its-longest-input"
+REFUSES = "model-refuses-tokens-outside-its-vocabulary"
+STATE_DICT = "model-state-dict-makes-an-equal-model"
+INPUTS = "model-leaves-its-inputs-alone"
+PRECISIONS = "model-precisions-agree"
+TYPES = "encoder-token-types-matter"
+
+changed(
+    "DropsInEvaluation",
+    CLASSIFIER,
+    "self.dropout, self.training)",
+    "self.dropout)",
+    breaks=(REPEATS, DROPS),
+    defect="F.dropout is not told the mode, so that it drops in evaluation, too.",
+)
+changed(
+    "DropsNowhere",
+    GPT,
+    "self.drop(self.tokens(ids) + self.positions(places))",
+    "self.eval().tokens(ids) + self.positions(places)",
+    breaks=(DROPS,),
+    defect="forward switches the model to evaluation mode, and nothing is dropped in training.",
+)
+changed(
+    "RateInTheCode",
+    GPT,
+    "self.drop = nn.Dropout(dropout)\n        self.blocks",
+    "self.drop = nn.Dropout(0.1)\n        self.blocks",
+    breaks=(RATE,),
+    defect="The dropout of the embedding has a rate of its own, whatever the option says.",
+)
+changed(
+    "RateTurnedRound",
+    TRANSLATOR,
+    "self.outer = nn.Linear(d_ff, d_model)\n        self.dropout = nn.Dropout(dropout)",
+    "self.outer = nn.Linear(d_ff, d_model)\n        self.dropout = nn.Dropout(1 - dropout)",
+    breaks=(RATE,),
+    defect="The rate is taken for the share that is kept.",
+)
+changed(
+    "CarriesAMemory",
+    GPT,
+    "        presents = []\n",
+    "        presents = []\n        x, self.memory = x + getattr(self, 'memory', 0.0), x.detach().mean((0, 1))\n",
+    breaks=(STATELESS,),
+    defect="What the last call saw is added to what this one sees.",
+)
+changed(
+    "NormOfTheWholeBatch",
+    LLAMA,
+    "x.square().mean(-1, keepdim=True)",
+    "x.square().mean((0, -1), keepdim=True)",
+    breaks=(APART, ALONE),
+    defect="The norm takes its mean over the batch, too.",
+)
+changed(
+    "AttendsAlongTheBatch",
+    VIT,
+    '"gelu", batch_first=True, norm_first=True',
+    '"gelu", norm_first=True',
+    breaks=(GRADIENT, "classifier-every-part-of-the-input-counts"),
+    defect="torch's encoder layer is not told that the batch comes first: class tokens see each other, and no patch.",
+)
+changed(
+    "MeanOverAllWords",
+    CLASSIFIER,
+    "words.sum(1)\n",
+    "words.sum()\n",
+    breaks=(ALONE,),
+    defect="The mean is divided by the words of the whole batch.",
+)
+changed(
+    "LastBlockSkipped",
+    GPT,
+    "enumerate(self.blocks)",
+    "enumerate(self.blocks[:-1])",
+    breaks=(GRADIENT,),
+    defect="The last block is never run.",
+)
+changed(
+    "FinalNormThrownAway",
+    GPT,
+    "logits = self.head(self.norm(x))",
+    "self.norm(x)\n        logits = self.head(x)",
+    breaks=(GRADIENT,),
+    defect="The result of the final norm is thrown away.",
+)
+changed(
+    "DetachedScale",
+    LLAMA,
+    "scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)",
+    "scale = torch.rsqrt(x.detach().square().mean(-1, keepdim=True) + self.eps)",
+    breaks=(SLOPE,),
+    defect="The norm's scale is cut off from the gradient.",
+)
+changed(
+    "QueriesAreNotTurned",
+    LLAMA,
+    "q, k = rotate(q, cos, sin), rotate(k, cos, sin)",
+    "rotate(q, cos, sin), rotate(k, cos, sin)",
+    breaks=(KEPT,),
+    defect="What the rotation returns is thrown away, so that no position reaches the answer.",
+)
+changed(
+    "PositionsAreNotAdded",
+    TRANSLATOR,
+    "x = x + self.pe[: x.shape[1]]\n        return self.dropout(x)",
+    "self.dropout(x + self.pe[: x.shape[1]])\n        return self.dropout(x)",
+    breaks=(KEPT, ORDER),
+    defect="The codes of the positions are computed and not added.",
+)
+changed(
+    "OnePositionForAll",
+    BERT,
+    "self.position_embeddings(places)",
+    "self.position_embeddings(places * 0)",
+    breaks=(ORDER,),
+    defect="Every word gets the embedding of the first position.",
+)
+changed(
+    "PositionsPerLength",
+    CLASSIFIER,
+    "self.positions[: ids.shape[1]]",
+    "self.positions[: ids.shape[1]] / (ids.new_tensor(ids.shape[1]) - 1)",
+    breaks=(ONE_TOKEN,),
+    defect="Positions are divided by the length less one, which is 0 for one token.",
+)
+changed(
+    "WrongTokensAreCut",
+    TRANSLATOR,
+    "self.src_embedding(src) *",
+    "self.src_embedding(src.clamp(max=self.src_embedding.num_embeddings - 1)) *",
+    breaks=(REFUSES,),
+    defect="Ids beyond the vocabulary are read as its last word.",
+)
+changed(
+    "PositionsAreNoParameter",
+    CLASSIFIER,
+    "self.positions = nn.Parameter(torch.randn(max_len, d_model) * 0.02)",
+    "self.positions = torch.randn(max_len, d_model)",
+    breaks=(STATE_DICT,),
+    defect="The positions are a plain tensor, which the state dict forgets.",
+)
+changed(
+    "LayersInAList",
+    LLAMA,
+    "self.layers = nn.ModuleList(",
+    "self.layers = list(",
+    breaks=(STATE_DICT,),
+    defect="The layers are in a Python list, which the state dict forgets.",
+)
+changed(
+    "CentresInPlace",
+    VIT,
+    "images - self.mean",
+    "images.sub_(self.mean)",
+    breaks=(INPUTS,),
+    defect="The images of the caller are centred in place.",
+)
+changed(
+    "MaskForDoublesOnly",
+    BERT,
+    "* -10000.0",
+    "* -1e300",
+    breaks=(PRECISIONS,),
+    defect="The additive mask's constant is infinite in single precision, and 0 times it is nan.",
+)
+changed(
+    "TokenTypesAreNotAdded",
+    BERT,
+    "x = x + self.token_type_embeddings(token_type_ids)",
+    "self.token_type_embeddings(token_type_ids)",
+    breaks=(TYPES,),
+    defect="The embedding of the token types is looked up and not added.",
+)

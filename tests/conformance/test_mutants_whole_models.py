@@ -1,0 +1,53 @@
+"""The mutants of whole models: each is one edit of a specimen, and its claims catch it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+pytest.importorskip("torch")
+
+import conformance.checks  # noqa: F401
+from conformance.check import CHECKS
+from conformance.kills import KILLED, NOT_PROVIDED, SURVIVED, outcome
+from conformance.mutants import MUTANTS
+from conformance.mutants.source import GPT, SPECIMENS, SourceMutant, changed
+
+ZOO = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant))
+WHOLE = {"language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier", "model"}
+CLAIMS = [claim for claim, check in CHECKS.items() if WHOLE.issuperset(check.roles)]
+
+
+@pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda s: s.name)
+def test_a_specimen_breaks_nothing(specimen):
+    implementation = specimen.implementation()
+    assert implementation.kind == specimen.kind
+    outcomes = {claim: outcome(claim, implementation) for claim in CLAIMS if {*specimen.roles} & {*CHECKS[claim].roles}}
+    assert {claim: o for claim, o in outcomes.items() if o not in (SURVIVED, NOT_PROVIDED)} == {}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_mutant_dies_by_the_claims_that_it_breaks(name):
+    mutant = MUTANTS[name]
+    implementation = mutant.implementation()
+    assert {claim: outcome(claim, implementation) for claim in mutant.breaks} == dict.fromkeys(mutant.breaks, KILLED)
+
+
+def test_every_claim_about_whole_models_has_a_mutant():
+    assert sorted(set(CLAIMS) - {claim for name in ZOO for claim in MUTANTS[name].breaks}) == []
+
+
+def test_the_lines_of_a_mutant_are_its_own():
+    mutant = MUTANTS["NoCausalMask"]
+    source = inspect.getsource(type(mutant.implementation().whole.module.blocks[0].attention))
+    assert mutant.new in source
+    assert mutant.old not in source
+
+
+def test_an_edit_that_does_not_stand_in_the_source_is_refused():
+    lost = SourceMutant("Lost", GPT, "no such line", "", (), "Its line is gone.")
+    with pytest.raises(ValueError, match="stands 0 times"):
+        lost.implementation()
+    with pytest.raises(ValueError, match="two mutants are called"):
+        changed("NoCausalMask", GPT, "", "", breaks=(), defect="")
