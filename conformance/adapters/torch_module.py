@@ -88,7 +88,7 @@ class TorchModuleImplementation:
             except Exception as error:
                 self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
                 continue
-            if resolution.fits:
+            if resolution.fits or resolution.is_mistaken:
                 yield resolution
             else:
                 self.unresolved.append(f"  the whole as {name}: another design than the documents', judged by behaviour")

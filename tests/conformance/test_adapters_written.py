@@ -62,7 +62,7 @@ def same_verdicts(impl, tmp_path, monkeypatch, claims):
     path.write_text(source(inferred, impl, path))
     monkeypatch.setattr(probes, "difference", None)  # whoever infers stumbles
     written = resolve(f"{path}:Adapter")
-    claims = claims or [claim for claim, check in CHECKS.items() if {*inferred.roles} & {*check.roles}][:4]
+    claims = claims or [claim for claim, check in CHECKS.items() if {*inferred.parts.roles} & {*check.roles}][:4]
     verdicts = {claim: run_check(CHECKS[claim], inferred, "quick").verdict for claim in claims}
     assert set(verdicts.values()) != {Verdict.NOT_PROVIDED}
     assert {claim: run_check(CHECKS[claim], written, "quick").verdict for claim in claims} == verdicts

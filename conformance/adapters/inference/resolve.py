@@ -171,6 +171,11 @@ class Resolution:
     def say(self, subject: str, value: Any, evidence: str, doubtful: bool = False) -> None:
         self.facts.append(Fact(subject, value, evidence, doubtful))
 
+    @property
+    def is_mistaken(self) -> bool:
+        """Whether it equals the role's formula with a known mistake."""
+        return any(fact.subject == "looks like" for fact in self.facts)
+
     # --- building ---------------------------------------------------------------------------------
 
     def make(self, settings: Mapping[str, Any]) -> nn.Module:

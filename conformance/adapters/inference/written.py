@@ -84,6 +84,7 @@ class _Stated(Resolution):
 def source(implementation: Any, impl: str, path: Path) -> str:
     """The Python source of the adapter of an inferred class, to be written to `path`. Raises SpecificationError."""
     spec = parse(impl)
+    implementation = getattr(implementation, "parts", implementation)
     if not isinstance(implementation, TorchModuleImplementation):
         raise SpecificationError(
             f"--claims-adapter-out: an adapter is written for an nn.Module that was inferred, which {impl} is not"

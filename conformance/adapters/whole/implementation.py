@@ -71,6 +71,12 @@ class PointedImplementation:
     def kind(self) -> str | None:
         return (self.whole.kind or None) if self.whole else None
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that it plays, a whole model's first."""
+        whole = ("module", *(("model", self.kind) if self.kind else ())) if self.running else ()
+        return (*whole, *(self.parts.roles if self.parts else ()))
+
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """A subject: of a whole model a copy, whose experiments leave the others alone. Raises NotProvided."""
         if role == "module" and self.running is not None:
