@@ -44,7 +44,7 @@ def script(subject: Any, rows: int, new: int = NEW, seed: int = 60) -> Array:
 
 
 def writers(subject: Any, beam: bool = False) -> list[Any]:
-    found = [writer for writer in subject.writers() if writer.beam == beam]
+    found = [writer for writer in subject.writers() if writer.beam == beam and not writer.breaks]
     if not found:
         raise NotProvided("it has no function that writes" + (" by beams" if beam else ""))
     return found
@@ -74,7 +74,8 @@ def ended(subject: Any, writer: Any, new: Array) -> Array:
     """How many tokens of each row count: those up to the first end token, or to the first padding."""
     marks = {value for value in (writer.end_of(subject), subject.pad_id) if value is not None}
     stops = np.isin(new, sorted(marks))
-    return np.where(stops.any(1), stops.argmax(1) + 1, new.shape[1])
+    first = [int(np.flatnonzero(row)[0]) + 1 if row.any() else new.shape[1] for row in stops]
+    return np.array(first)
 
 
 def own_logits(subject: Any, written: Any, data: dict[str, Array]) -> Iterator[Array]:
@@ -137,6 +138,14 @@ def takes_the_best(impl: Any, draw: Draw) -> Evidence:
     """Where each draw gives the likeliest token, each new token is the best of the model's own logits."""
     subject = built(impl)
     parts = []
+    for writer in subject.writers():
+        if writer.breaks:
+            return true(
+                f"{writer.name} writes more than one token", False, got=writer.breaks, expected="tokens"
+            ).saying(
+                diagnosis=f"{writer.name} writes one token, and breaks at the next: {writer.breaks}.",
+                place=writer.breaks_at or writer.place,
+            )
     for writer in writers(subject):
         data = prompt(subject, writer.rows)
         parts.append(
@@ -155,7 +164,16 @@ def greedy_where_asked(impl: Any, draw: Draw) -> Evidence:
             data = prompt(subject, writer.rows, 71)
             what = f"{writer.name} with {writer.options[option]}={value} takes the best token"
             for seed in (1, 2, 3):
-                written = writer.write(subject, data, NEW, draw=None, seed=seed, **{option: value})
+                try:
+                    written = writer.write(subject, data, NEW, draw=None, seed=seed, **{option: value})
+                except (ValueError, AssertionError) as error:
+                    parts.append(note(f"{writer.name} refuses {writer.options[option]}={value}", str(error)))
+                    break
+                except RuntimeError as error:
+                    return true(what, False, got=f"{type(error).__name__}: {error}", expected="tokens").saying(
+                        diagnosis=f"{writer.name} breaks with {writer.options[option]}={value}, which its code treats.",
+                        place=writer.line_of(rf"\b{writer.options[option]}\b\s*[<>=!)]"),
+                    )
                 parts.append(best_tokens(subject, writer, written, data, what))
     if not parts:
         raise NotProvided("no option of its makes it greedy")
@@ -260,11 +278,6 @@ def leaves_the_model(impl: Any, draw: Draw) -> Evidence:
     for writer in writers(subject):
         data = prompt(subject, writer.rows, 75)
         changed, mode = writer.left_behind(subject, data)
-        parts.append(
-            true(f"{writer.name} leaves the weights", not changed, got=", ".join(changed[:3]) or "unchanged").saying(
-                diagnosis=f"{writer.name} changes {', '.join(changed[:3])}.", place=writer.place
-            )
-        )
         if mode == "evaluation" and writer.line_of(r"=\s*\w*\.?\w*\.training\b|=\s*\w+\.training\b") != writer.place:
             parts.append(
                 true("the training mode is put back", False, expected="training mode", got="evaluation mode").saying(
@@ -275,6 +288,11 @@ def leaves_the_model(impl: Any, draw: Draw) -> Evidence:
             )
         elif mode != "training":
             parts.append(note(f"{writer.name} leaves the model in another mode", mode))
+        parts.append(
+            true(f"{writer.name} leaves the weights", not changed, got=", ".join(changed[:3]) or "unchanged").saying(
+                diagnosis=f"{writer.name} changes {', '.join(changed[:3])}.", place=writer.place
+            )
+        )
     return all_of(*parts)
 
 
@@ -285,7 +303,15 @@ def remembers_nothing(impl: Any, draw: Draw) -> Evidence:
     parts = []
     for writer in writers(subject):
         data, other = prompt(subject, writer.rows, 76), prompt(subject, writer.rows, 77, 7)
-        first, again = writer.twice(subject, data, other, script(subject, writer.rows))
+        words = script(subject, writer.rows)
+        writer.write(subject, other, NEW, script=words)
+        try:
+            first, again = writer.twice(subject, data, other, words)
+        except Exception as error:
+            return true(f"{writer.name} writes again", False, got=f"{type(error).__name__}: {error}").saying(
+                diagnosis=f"{writer.name} breaks at its second prompt or third: a cache is not emptied.",
+                place=writer.place,
+            )
         ok = first.raw.shape == again.raw.shape and bool((first.raw == again.raw).all())
         ok = ok and all(
             _apart(one.scores, two.scores) < first.noise for one, two in zip(first.steps, again.steps, strict=False)

@@ -20,6 +20,7 @@ from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups
 from conformance.adapters.whole.stepping import Steps, stepping
 from conformance.adapters.whole.writer import MEANINGS, Writer, parameters_of
+from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 if TYPE_CHECKING:
@@ -168,7 +169,16 @@ def _counted(writer: Writer, subject: WholeModel) -> Writer:
     """The writer, with whether its count is that of all tokens. Raises NotProvided when it writes nothing."""
     data = prompt_for(subject, writer.rows, 70)
     asked = 3
-    got = writer.write(subject, data, asked).new.shape[1]
+    try:
+        got = writer.write(subject, data, asked).new.shape[1]
+    except NotProvided:
+        raise
+    except Exception as error:
+        short = subject.longest is not None and subject.longest < 8
+        if short or writer.write(subject, data, 1).new.shape[1] != 1:
+            raise
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        return replace(writer, breaks=said, breaks_at=innermost_line(error))
     if got < asked and writer.counts and "new" not in writer.options["count"]:
         total = replace(writer, total=True)
         if total.write(subject, data, asked).new.shape[1] == asked:
