@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WRITES = re.compile(r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari")
 NO_WRITER = re.compile(
-    r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^_|cross|layer"
+    r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^(_|get|set|can|load|is)|cross|layer"
 )
 MODELS = re.compile(r"model|net|network|transformer|lm|gpt|decoder|m|module|seq2seq|self|translator|generator_model")
 """What a function's parameter for the model is called."""
@@ -90,9 +90,7 @@ class DecodingProbes:
             self.known["writers"] = _found(self)
         writers, reasons = self.known["writers"]
         if not writers:
-            raise NotProvided(
-                "; ".join(reasons) if reasons else "it has no function that writes (generate, sample, translate)"
-            )
+            raise NotProvided(reasons[0] if reasons else "it has no function that writes (generate, sample, translate)")
         return writers
 
     def stepping(self: WholeModel) -> Steps:  # type: ignore[misc]
@@ -162,7 +160,7 @@ def _found(subject: WholeModel) -> tuple[list[Writer], list[str]]:
             said = " ".join(str(failure).split())[:160]
             known = isinstance(failure, NotProvided)
             reasons.append(f"{name}: {said}" if known else f"{name} cannot be run: {type(failure).__name__}: {said}")
-    return writers, reasons
+    return writers, sorted(reasons, key=lambda reason: "no prompt" in reason)
 
 
 def _counted(writer: Writer, subject: WholeModel) -> Writer:

@@ -77,9 +77,9 @@ class DrawsOtherwise(NotProvided):
 class Writer:
     """One way in which a model writes.
 
-    name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form: of
-    the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens. breaks: what it raises
-    behind its first token, and at which line.
+    name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form:
+    of the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens. breaks: what it
+    raises behind its first token, and at which line.
     """
 
     name: str
