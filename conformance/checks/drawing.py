@@ -102,12 +102,14 @@ def top_p_keeps(impl: Any, draw: Draw) -> Evidence:
         alone = {name: value[:1] for name, value in data.items()}
         ranked = np.argsort(-own[0])
         reached = np.cumsum(likely(own)[0, ranked])
-        for size in (1, 3, 6):
+        for size in (3, 6, 1):
             p = float((reached[size - 2] if size > 1 else 0.0) + reached[size - 1]) / 2
             best = np.zeros(own.shape, bool)
             best[0, ranked[:size]] = True
             got = writer.distribution(subject, alone, top_p=p)
             parts.append(_kept(writer, "top_p", p, got[:1], best, own))
+            if not parts[-1].ok:
+                return parts[-1]
     return all_of(*parts)
 
 

@@ -20,6 +20,7 @@ from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups
 from conformance.adapters.whole.stepping import Steps, stepping
 from conformance.adapters.whole.writer import MEANINGS, Writer, parameters_of
+from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 WRITES = re.compile(r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari")
 NO_WRITER = re.compile(
-    r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^_|cross|layer"
+    r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^(_|get|set|can|load|is)|cross|layer"
 )
 MODELS = re.compile(r"model|net|network|transformer|lm|gpt|decoder|m|module|seq2seq|self|translator|generator_model")
 """What a function's parameter for the model is called."""
@@ -89,9 +90,7 @@ class DecodingProbes:
             self.known["writers"] = _found(self)
         writers, reasons = self.known["writers"]
         if not writers:
-            raise NotProvided(
-                "; ".join(reasons) if reasons else "it has no function that writes (generate, sample, translate)"
-            )
+            raise NotProvided(reasons[0] if reasons else "it has no function that writes (generate, sample, translate)")
         return writers
 
     def stepping(self: WholeModel) -> Steps:  # type: ignore[misc]
@@ -161,14 +160,23 @@ def _found(subject: WholeModel) -> tuple[list[Writer], list[str]]:
             said = " ".join(str(failure).split())[:160]
             known = isinstance(failure, NotProvided)
             reasons.append(f"{name}: {said}" if known else f"{name} cannot be run: {type(failure).__name__}: {said}")
-    return writers, reasons
+    return writers, sorted(reasons, key=lambda reason: "no prompt" in reason)
 
 
 def _counted(writer: Writer, subject: WholeModel) -> Writer:
     """The writer, with whether its count is that of all tokens. Raises NotProvided when it writes nothing."""
     data = prompt_for(subject, writer.rows, 70)
     asked = 3
-    got = writer.write(subject, data, asked).new.shape[1]
+    try:
+        got = writer.write(subject, data, asked).new.shape[1]
+    except NotProvided:
+        raise
+    except Exception as error:
+        short = subject.longest is not None and subject.longest < 8
+        if short or writer.write(subject, data, 1).new.shape[1] != 1:
+            raise
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        return replace(writer, breaks=said, breaks_at=innermost_line(error))
     if got < asked and writer.counts and "new" not in writer.options["count"]:
         total = replace(writer, total=True)
         if total.write(subject, data, asked).new.shape[1] == asked:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ ROOM = 32
 @dataclass(frozen=True)
 class Steps:
     """One way to feed pieces. begin: what the cache is at first, from the module and the batch. flags: switched on.
-    told: how a piece is told where it stands: "", "offset", "positions". made: whether the caller makes the cache.
+    told: how a piece is told where it stands: "", "offset", "positions". how: what the cache is at first, in words.
     """
 
     cache: str
@@ -159,20 +160,33 @@ def _beginnings(
     """What the cache may be at first, with words for it."""
     for name in methods:
         if MAKERS.search(name) or (CLEARERS.match(name) and CACHE.search(name)):
-            yield f"{name}()", lambda m, rows, name=name: _called(getattr(m, name), m, rows)
+            yield f"{name}()", partial(_by_method, name)
     yield "None", lambda m, rows: None
     if not cache:
         return
     scope = vars(sys.modules.get(type(module).__module__, object()))
-    layers = max((len(p) for p in module.modules() if isinstance(p, nn.ModuleList)), default=1)
+    layers = _layers(module)
     for name, cls in scope.items():
         if isinstance(cls, type) and re.search(r"cache|state", name.lower()) and not issubclass(cls, nn.Module):
-            yield f"{name}()", lambda m, rows, cls=cls: _called(cls, m, rows)
-            yield f"a {name} a layer", lambda m, rows, cls=cls: [_called(cls, m, rows) for _ in range(layers)]
+            yield f"{name}()", partial(_called, cls)
+            yield f"a {name} a layer", partial(_one_a_layer, cls)
     yield "{}", lambda m, rows: {}
     yield "[]", lambda m, rows: []
     yield "None a layer", lambda m, rows: [None] * layers
     yield "{} a layer", lambda m, rows: [{} for _ in range(layers)]
+
+
+def _by_method(name: str, module: nn.Module, rows: int) -> Any:
+    return _called(getattr(module, name), module, rows)
+
+
+def _one_a_layer(cls: type, module: nn.Module, rows: int) -> list[Any]:
+    return [_called(cls, module, rows) for _ in range(_layers(module))]
+
+
+def _layers(module: nn.Module) -> int:
+    """How many layers a model has: the length of its longest list of modules."""
+    return max((len(part) for part in module.modules() if isinstance(part, nn.ModuleList)), default=1)
 
 
 def _called(function: Callable[..., Any], module: nn.Module, rows: int) -> Any:
@@ -212,5 +226,5 @@ def _attribute(module: nn.Module, name: str) -> Any:
     if name in ("config", "cfg", "args", "params"):
         return next((h for h in holders[1:] if h is not None), None)
     if re.search(r"layer|depth|block", name):
-        return max((len(p) for p in module.modules() if isinstance(p, nn.ModuleList)), default=1)
+        return _layers(module)
     return None

@@ -77,8 +77,9 @@ class DrawsOtherwise(NotProvided):
 class Writer:
     """One way in which a model writes.
 
-    name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form: of
-    the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens.
+    name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form:
+    of the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens. breaks: what it
+    raises behind its first token, and at which line.
     """
 
     name: str
@@ -89,6 +90,8 @@ class Writer:
     form: str = "(B, T)"
     total: bool = False
     beam: bool = False
+    breaks: str = ""
+    breaks_at: str = ""
 
     @property
     def rows(self) -> int:
@@ -149,7 +152,7 @@ class Writer:
 
     def greedy_options(self) -> Iterator[tuple[str, Any]]:
         """The options that say that the best token is taken, with their values."""
-        zero = r"temperature\s*(==|>|!=|<=|<)\s*\(?(0|1e-|eps)|(if|not) temperature\b|max\(temperature"
+        zero = r"temperature\s*(==|>|!=|<=|<)\s*\(?(0(\.0*)?(?![.\d])|1e-|eps)|(if|not) temperature\b|max\(temperature"
         own = self.options.get("temperature", "")
         if own and re.search(zero.replace("temperature", own), self.source):
             yield "temperature", 0.0
@@ -320,13 +323,6 @@ class Writer:
         with suppress(Exception):
             return subject.calling.arguments(subject.tensors(inputs))
         return {}
-
-
-def _set(holder: Any, name: str, value: int) -> None:
-    if isinstance(holder, dict):
-        holder[name] = value
-    else:
-        object.__setattr__(holder, name, value)
 
 
 def _set(holder: Any, name: str, value: int) -> None:

@@ -76,7 +76,9 @@ NANO = (
     PLAIN
     + """
     @torch.no_grad()
-    def generate(self, idx, max_new_tokens, temperature=1.0, do_sample=False, top_k=None, top_p=None, eos_token_id=None):
+    def generate(
+        self, idx, max_new_tokens, temperature=1.0, do_sample=False, top_k=None, top_p=None, eos_token_id=None
+    ):
         was_training = self.training
         self.eval()
         finished = torch.zeros(idx.shape[0], dtype=torch.bool)
