@@ -6,7 +6,7 @@ notice. What has no line of the user's code stands in SARIF without a place, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,19 +19,18 @@ Json = Mapping[str, Any]
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def to_sarif(report: Json) -> dict[str, Any]:
-    """The report as one SARIF run: a rule for each claim that is broken or noted, a result at its line."""
+def to_sarif(reports: Sequence[Json]) -> dict[str, Any]:
+    """Each report as a SARIF run: a rule for each claim that is broken or noted, a result at its line."""
+    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": list(map(_run, reports))}
+
+
+def _run(report: Json) -> dict[str, Any]:
     found = list(_found(report))
     return {
-        "$schema": SARIF_SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": {"name": "conformance", "rules": [_rule(claim) for claim, _ in found]}},
-                "results": [_result(claim, level, index) for index, (claim, level) in enumerate(found)],
-                "properties": {"implementation": report["implementation"], "untested": list(report["untested"])},
-            }
-        ],
+        "tool": {"driver": {"name": "conformance", "rules": [_rule(claim) for claim, _ in found]}},
+        "automationDetails": {"id": f"conformance/{report['implementation']}/"},  # code scanning wants one for each run
+        "results": [_result(claim, level, index) for index, (claim, level) in enumerate(found)],
+        "properties": {"implementation": report["implementation"], "untested": list(report["untested"])},
     }
 
 

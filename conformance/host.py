@@ -39,6 +39,7 @@ def main() -> None:
     host = Host()
     kinds: dict[str, Callable[..., Mapping[str, Any]]] = {
         "load": host.load,
+        "subjects": host.subjects,
         "adapter": host.adapter,
         "claim": host.claim,
     }
@@ -71,6 +72,13 @@ class Host:
         _limit_memory(impl)
         name, kind = getattr(self._implementation, "name", impl), getattr(self._implementation, "kind", None)
         return {"name": str(name), "kind": str(kind or "")}
+
+    def subjects(self, impl: str, folders: Sequence[str]) -> dict[str, str]:
+        """What a whole file or package holds to be tested: short name -> the specification of each."""
+        from conformance.adapters import subjects
+
+        _forget_own_folder()
+        return subjects(impl, folders)
 
     def adapter(self, path: str) -> dict[str, str]:
         """The `source` of the inferred adapter, to be written to `path`."""

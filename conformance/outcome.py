@@ -44,6 +44,14 @@ def _untested_claims(kind: str, results: Mapping[str, Result], catalogue: Catalo
     ]
 
 
+def exit_code_of_all(codes: Sequence[int], strict: bool) -> int:
+    """The exit code of a run of several subjects, from that of each: 5 nothing was tested of any, 6 something was not
+    (if `strict`), else 0."""
+    if set(codes) == {NOTHING_TESTED}:
+        return NOTHING_TESTED
+    return CORE_UNTESTED if strict and any(codes) else 0
+
+
 def exit_code(results: Mapping[str, Result], untested: Sequence[str], strict: bool) -> int:
     """The exit code of a run without a failure: 5 nothing was tested, 6 the core was not (if `strict`), else 0."""
     if all(result.verdict is Verdict.NOT_PROVIDED for result in results.values()):

@@ -32,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="implementation to test: minigrad (default), minigrad:reference, torch, reference, path/to/file.py:Class, "
         "or package.module:Class, where Class is an nn.Module (Class@role where its names do not tell its role), a "
-        "function that makes one, or has a method build(role, config)",
+        "function that makes one, an expression such as GPT(Config(n_layer=2)), an instance, or has a method "
+        "build(role, config); path/to/file.py alone tests each of these in the file",
     )
     group.addoption(
         "--claims",
@@ -147,8 +148,11 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
+    if not _asked_for(config):
+        return
+    _session(config).find()
     distributed = getattr(config.option, "dist", "no") != "no" and not _is_worker(config)
-    if distributed and not config.option.collectonly and _asked_for(config):
+    if distributed and not config.option.collectonly:
         # The workers load the implementation too, but only here can its failure end the run with one sentence.
         _session(config).try_loading()
 
@@ -161,8 +165,16 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
     return ClaimsFolder.from_parent(parent, path=path, nodeid=path.name, session_of_claims=_session(parent.config))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the claims of a subject together, whatever order another plugin gives: each change loads a subject anew."""
+    if _SESSION in config.stash and config.stash[_SESSION].is_whole_file:
+        order = config.stash[_SESSION].subjects
+        items.sort(key=lambda item: order.index(item.subject) if hasattr(item, "subject") else -1)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    claims = [item.name for item in session.items if hasattr(item, "claim")]
+    claims = [item for item in session.items if hasattr(item, "subject")]
     if claims and not session.config.option.collectonly:
         _session(session.config).start(claims)
 
@@ -196,4 +208,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _SESSION in config.stash:
-        _session(config).supervisor.close()
+        _session(config).close()

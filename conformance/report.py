@@ -56,6 +56,16 @@ class Report:
         return untested_core(self.kind, list(said), self.results, self.catalogue)
 
     @property
+    def tested(self) -> bool:
+        """Whether any claim was tested."""
+        return any(result.verdict is not Verdict.NOT_PROVIDED for result in self.results.values())
+
+    @property
+    def broken(self) -> bool:
+        """Whether any claim fails the run."""
+        return any(result.verdict in SHOWN_IN_FULL for result in self.results.values())
+
+    @property
     def attributes(self) -> dict[str, dict[str, Any]]:
         """The conventions of the implementation's subjects, by role."""
         merged: dict[str, dict[str, Any]] = {}
@@ -92,25 +102,25 @@ class Report:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def write_report(report: Report, path: Path) -> None:
+def write_reports(reports: Sequence[Report], path: Path) -> None:
     """Write `path` in the form that its suffix names, one of FORMS."""
-    path.write_text(FORMS[path.suffix](to_json(report)) + "\n", encoding="utf-8")
+    path.write_text(FORMS[path.suffix](list(map(to_json, reports))) + "\n", encoding="utf-8")
 
 
 def _text(values: Any) -> str:
     return json.dumps(values, indent=1, ensure_ascii=False)
 
 
-FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
-    ".html": lambda values: to_html([values]),
-    ".json": _text,
-    ".sarif": lambda values: _text(to_sarif(values)),
+FORMS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
+    ".html": to_html,
+    ".json": lambda reports: _text(reports[0] if len(reports) == 1 else {"schema": SCHEMA, "subjects": reports}),
+    ".sarif": lambda reports: _text(to_sarif(reports)),
 }
-"""Suffix -> a report as JSON values in that form."""
+"""Suffix -> reports as JSON values in that form."""
 
 
-def read_report(path: Path) -> dict[str, Any]:
-    """A report that `write_report` wrote as JSON. Raises ReportError, in one sentence, when it is none."""
+def read_reports(path: Path) -> list[dict[str, Any]]:
+    """The reports that `write_reports` wrote as JSON. Raises ReportError, in one sentence, when the file holds none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -121,7 +131,7 @@ def read_report(path: Path) -> dict[str, Any]:
         raise ReportError(
             f"{path} is no report of schema {SCHEMA}; write one with this installation's --claims-report FILE.json"
         )
-    return values
+    return values.get("subjects", [values])
 
 
 def to_json(report: Report) -> dict[str, Any]:

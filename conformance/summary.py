@@ -21,8 +21,7 @@ from conformance.verdict import SHOWN_IN_FULL, Result, Verdict, counts
 def summary_lines(report: Report, height: int) -> list[str]:
     """The summary in about `height` lines. Failures are shown in full as far as they fit, then by name."""
     results = report.folded()
-    blocked = Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
-    lines = [f"NOT TESTED: {sentence}" for sentence in report.untested]
+    blocked = _blocked(results)
     tail = [
         *_known_lines(results, blocked),
         *_noted_lines(report, results),
@@ -30,24 +29,55 @@ def summary_lines(report: Report, height: int) -> list[str]:
         *_missing_lines([results[slug] for slug in report.about()]),
         counts_line(report, results),
     ]
+    return [*_wrong_lines(report, results, height - len(tail)), *tail]
+
+
+def several_lines(reports: Sequence[Report], height: int) -> list[str]:
+    """The summary of several subjects: a line each, failures first; then what is wrong, in about `height` lines."""
+    ordered = sorted(reports, key=lambda report: (not report.broken, report.tested and not report.untested))
+    wrong = [report for report in ordered if report.tested and (report.broken or report.untested)]
+    lines = [_subject_line(report) for report in ordered]
+    for report in wrong:
+        room = max((height - len(lines)) // len(wrong), 4)
+        lines += [f"--- {report.implementation}", *_wrong_lines(report, report.folded(), room)]
+    return lines
+
+
+def _subject_line(report: Report) -> str:
+    """A subject in one line: its counts, or why nothing of it was tested."""
+    if report.tested:
+        return f"{report.implementation}  {counts_line(report, report.folded())}"
+    reasons = Counter(result.message for result in report.results.values()).most_common(1)
+    return f"{report.implementation}  NOT TESTED: {(report.untested or [reasons[0][0]])[0]}"
+
+
+def _blocked(results: Mapping[str, Result]) -> Counter[str]:
+    """How many claims each root explains."""
+    return Counter(result.root for result in results.values() if result.verdict is Verdict.BLOCKED)
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+
+def _wrong_lines(report: Report, results: Mapping[str, Result], height: int) -> list[str]:
+    """What was not tested and what is broken, in about `height` lines."""
+    blocked = _blocked(results)
+    lines = [f"NOT TESTED: {sentence}" for sentence in report.untested]
     left = []
     for slug, result in results.items():
         if result.verdict in SHOWN_IN_FULL:
             full = broken_lines(report, result, blocked[slug])
-            if len(lines) + len(full) + len(tail) <= height:
+            if len(lines) + len(full) <= height:
                 lines += full
             else:
                 left.append(slug)
-    named = max(height - len(lines) - len(tail) - 1, 3)
+    named = max(height - len(lines) - 1, 3)
     lines += [_headline(results[slug], blocked[slug]) for slug in left[:named]]
     if left[named:]:
         lines.append(
             f"... and {len(left) - named} more: -rf lists them, --tb=short or --claims-report FILE.html shows all"
         )
-    return [*lines, *tail]
-
-
-# --- what is wrong --------------------------------------------------------------------------------
+    return lines
 
 
 def broken_lines(report: Report, result: Result, explains: int = 0) -> list[str]:

@@ -63,9 +63,9 @@ class _Died(Exception):
 
 
 class _Child:
-    """One host process and its pipes."""
+    """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects"."""
 
-    def __init__(self, impl: str, load_seconds: float, folders: Sequence[Path] = ()) -> None:
+    def __init__(self, impl: str, load_seconds: float, folders: Sequence[Path] = (), question: str = "load") -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self.process = subprocess.Popen(
@@ -81,8 +81,8 @@ class _Child:
         self._asker = Asker(self.process.stdin, self.process.stdout)
         try:
             values = {"impl": impl, "folders": list(map(str, folders))}
-            started = self.ask("load", values, texts("name", "kind"), load_seconds, START_SECONDS)
-            self.name, self.kind = started["name"], started["kind"] or None
+            read = texts("name", "kind") if question == "load" else texts()
+            self.started = self.ask(question, values, read, load_seconds, START_SECONDS)
         except Refused as refusal:
             self.close()
             raise SpecificationError(str(refusal)) from refusal
@@ -141,11 +141,12 @@ class _Child:
 
 
 def texts(*names: str) -> Callable[[dict[str, Any]], dict[str, str]]:
-    """Reads an answer whose values are texts of these names, and nothing else."""
+    """Reads an answer whose values are texts of these names (of any, where none are given), and nothing else."""
 
     def read(answer: dict[str, Any]) -> dict[str, str]:
-        if set(answer) != set(names) or not all(isinstance(value, str) for value in answer.values()):
-            raise ValueError(f"it must hold the text {' and '.join(names)}, and nothing else")
+        if set(answer) != set(names or answer) or not all(isinstance(value, str) for value in answer.values()):
+            what = f"the text {' and '.join(names)}" if names else "texts"
+            raise ValueError(f"it must hold {what}, and nothing else")
         return dict(answer)
 
     return read
@@ -186,6 +187,14 @@ def _where(log: str) -> str:
         if line.strip().startswith("File ") and "/lib/python" not in line and "-packages" not in line:
             return f" at {line.strip()}"
     return ""
+
+
+def subjects_of(impl: str, folders: Sequence[Path] = ()) -> dict[str, str]:
+    """What a whole file or package holds to be tested, asked of a process that imports it and ends: short name -> the
+    specification of each. Raises SpecificationError."""
+    child = _Child(impl, LOAD_SECONDS, [Path(folder).absolute() for folder in folders], "subjects")
+    child.close()
+    return child.started
 
 
 class Supervisor:
@@ -241,7 +250,7 @@ class Supervisor:
     def start(self) -> None:
         """Load the implementation once. Raises SpecificationError when it cannot be loaded."""
         self._first = self._new_child()
-        self.name, self.kind = self._first.name, self._first.kind
+        self.name, self.kind = self._first.started["name"], self._first.started["kind"] or None
 
     def adapter(self, path: Path) -> str:
         """The source of the inferred adapter, to be written to `path`; after `start`, before `submit`.
@@ -250,7 +259,9 @@ class Supervisor:
         """
         assert self._first is not None
         try:
-            return self._first.ask("adapter", {"path": str(path.absolute())}, texts("source"), self.claim_seconds)["source"]
+            return self._first.ask("adapter", {"path": str(path.absolute())}, texts("source"), self.claim_seconds)[
+                "source"
+            ]
         except Refused as refusal:
             raise SpecificationError(str(refusal)) from refusal
         except _Died as death:

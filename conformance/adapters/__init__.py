@@ -57,6 +57,11 @@ class Specification:
     def is_built_in(self) -> bool:
         return not self.is_file and self.target in BUILT_IN
 
+    @property
+    def is_whole_file(self) -> bool:
+        """Whether it names a file or package, and nothing in it: everything in it is meant (`subjects`)."""
+        return self.is_file and not self.name
+
 
 def parse(text: str) -> Specification:
     """Split a specification without importing anything. Raises SpecificationError."""
@@ -134,6 +139,31 @@ def resolve(text: str, folders: Sequence[str] = ()) -> Any:
     if not isinstance(found, type):
         return found
     return _made(spec, found, "a class with build(role, config) must be constructible without arguments")
+
+
+def subjects(text: str, folders: Sequence[str] = ()) -> dict[str, str]:
+    """What a whole file or package holds to be tested, in its order: short name -> the specification of each.
+
+    These are its public nn.Module classes and instances, functions that make one, and classes with a method
+    build(role, config). Raises SpecificationError when there is none. It runs the user's module, as `resolve` does.
+    """
+    spec = parse(text)
+    module = _load(spec, folders)
+    found = {
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and hasattr(value, "build") and name[0] != "_"
+    }
+    if "torch.nn" in sys.modules:
+        found |= set(_adapter(spec, "conformance.adapters.whole.making").subjects_in(module))
+    if not found:
+        raise SpecificationError(
+            f"--impl {text}: it holds nothing that can be tested: no nn.Module (class or instance), no function that "
+            "makes one, and no class with a method build(role, config)"
+        )
+    path = text.removesuffix(":")
+    path = path if path.endswith(".py") else f"{path.rstrip('/')}/__init__.py"
+    return {f"{Path(text.removesuffix(':')).name}:{name}": f"{path}:{name}" for name in vars(module) if name in found}
 
 
 def load_class(text: str) -> Any:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conformance.comparison import KINDS, Change, changes
 from conformance.page import to_html
-from conformance.report import ReportError, read_report
+from conformance.report import ReportError, read_reports
+
+Report = Mapping[str, Any]
 
 HELP = "show what changed between runs"
 EXAMPLES = """  conformance compare before.json after.json              what changed; exit code 1 if anything got worse
@@ -32,23 +34,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if len(arguments.reports) < 2:
         raise ReportError("give two reports or more; one alone has nothing to be compared with")
-    first, *others = reports = [read_report(path) for path in arguments.reports]
-    worse = 0
-    for path, other in zip(arguments.reports[1:], others, strict=True):
-        found = changes(first, other)
-        worse += sum(change.is_worse for change in found)
-        print(f"{_title(arguments.reports[0], first)} -> {_title(path, other)}")
-        print("\n".join([*map(_lines, found), _counts(found, other)]), end="\n\n" if other is not others[-1] else "\n")
+    files = [read_reports(path) for path in arguments.reports]
+    worse, blocks = 0, []
+    for path, later in zip(arguments.reports[1:], files[1:], strict=True):
+        for first, other in _pairs(files[0], later):
+            found = changes(first, other)
+            worse += sum(change.is_worse for change in found)
+            title = f"{_title(arguments.reports[0], first)} -> {_title(path, other)}"
+            blocks.append("\n".join([title, *map(_lines, found), _counts(found, other)]))
+    print("\n\n".join(blocks))
     if arguments.output is not None:
         try:
-            arguments.output.write_text(to_html(reports) + "\n", encoding="utf-8")
+            arguments.output.write_text(
+                to_html([report for reports in files for report in reports]) + "\n", encoding="utf-8"
+            )
         except OSError as error:
             raise ReportError(f"{arguments.output} cannot be written: {error.strerror}") from error
         print(f"the page is {arguments.output}")
     return 1 if worse else 0
 
 
-def _title(path: Path, report: Mapping[str, Any]) -> str:
+def _pairs(before: Sequence[Report], after: Sequence[Report]) -> list[tuple[Report, Report]]:
+    """The reports of the same subject in two files; one alone in each is compared whatever it is called.
+
+    Raises ReportError when the files have no subject in common.
+    """
+    if len(before) == len(after) == 1:
+        return [(before[0], after[0])]
+    names = {report["implementation"]: report for report in before}
+    pairs = [(names[one["implementation"]], one) for one in after if one["implementation"] in names]
+    if not pairs:
+        raise ReportError(
+            "the reports are of files that have no class, function or instance of the same name in common"
+        )
+    return pairs
+
+
+def _title(path: Path, report: Report) -> str:
     return f"{report['implementation']} ({path}, {report['counts']['PASS']} of {report['about']} kept)"
 
 
@@ -67,7 +89,7 @@ def _lines(change: Change) -> str:
     return "\n".join(lines)
 
 
-def _counts(found: list[Change], report: Mapping[str, Any]) -> str:
+def _counts(found: list[Change], report: Report) -> str:
     numbers = Counter(change.kind for change in found)
     same = report["total"] - len(found) + numbers["GONE"]
     return ", ".join([*(f"{numbers[kind]} {kind.lower()}" for kind in KINDS if numbers[kind]), f"{same} unchanged"])

@@ -104,11 +104,11 @@ NOTED = Result(POSITIONS, Verdict.NOTE, what="positions", got="none")
 )
 def test_sarif_keeps_its_schema(made):
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.Draft202012Validator(SARIF).validate(json.loads(json.dumps(to_sarif(made), allow_nan=False)))
+    jsonschema.Draft202012Validator(SARIF).validate(json.loads(json.dumps(to_sarif([made]), allow_nan=False)))
 
 
 def test_sarif_has_a_result_at_the_users_line_for_each_failure_and_note():
-    (run,) = to_sarif(report("mine", {SCALED: FAILED, BLOCKED: Verdict.FAIL, POSITIONS: NOTED}))["runs"]
+    (run,) = to_sarif([report("mine", {SCALED: FAILED, BLOCKED: Verdict.FAIL, POSITIONS: NOTED})])["runs"]
     failure, note = run["results"]
     assert (failure["ruleId"], failure["level"]) == (SCALED, "error")
     assert [run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] for result in run["results"]] == [
@@ -127,7 +127,7 @@ def test_sarif_has_a_result_at_the_users_line_for_each_failure_and_note():
 
 def test_paths_become_uris():
     def uri(place):
-        (run,) = to_sarif(report("mine", {SCALED: replace(FAILED, place=place)}))["runs"]
+        (run,) = to_sarif([report("mine", {SCALED: replace(FAILED, place=place)})])["runs"]
         return run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
 
     assert uri("my models/a.py:1") == "my%20models/a.py"
@@ -136,7 +136,7 @@ def test_paths_become_uris():
 
 def test_what_was_not_tested_is_in_both():
     made = report("mine", {SCALED: replace(FAILED, untested=["generate() raised"])})
-    assert to_sarif(made)["runs"][0]["properties"]["untested"] == ["generate() raised"]
+    assert to_sarif([made])["runs"][0]["properties"]["untested"] == ["generate() raised"]
     assert github_commands(made)[0] == "::error title=not tested::generate() raised"
 
 

@@ -120,8 +120,8 @@ def _makes_module(function: FunctionType, around: Surroundings) -> bool:
 
 
 def subjects_in(module: ModuleType) -> list[str]:
-    """The names of the public nn.Module classes, functions and modules (instances) that a module defines, in its
-    order; of a package, also those that it takes from inside."""
+    """The names of the public nn.Module classes, the functions that make one, and the modules (instances) that a module
+    defines, in its order; of a package, also those that it takes from inside."""
 
     def is_own(value: Any) -> bool:
         where = str(getattr(value, "__module__", ""))
@@ -133,7 +133,7 @@ def subjects_in(module: ModuleType) -> list[str]:
         if not name.startswith("_")
         and (
             isinstance(value, nn.Module)
-            or (isinstance(value, FunctionType) and is_own(value))
+            or (isinstance(value, FunctionType) and is_own(value) and _makes_module(value, surroundings(sys.modules[value.__module__])))
             or (isinstance(value, type) and issubclass(value, nn.Module) and is_own(value))
         )
     ]
