@@ -426,7 +426,7 @@ class Resolution:
 
     def _report_mistakes(self, inputs: Arrays, mask: Array | None) -> None:
         """Say so when the module computes what a mutant of the role does: its docstring is the mistake."""
-        from conformance.mutants import MUTANTS  # only where something is wrong
+        from conformance.mutants import MUTANTS, Mutant  # only where something is wrong
 
         settings = {**self.settings, **self._bias()}
         try:
@@ -434,7 +434,7 @@ class Resolution:
         except NotProvided:
             return
         for mutant in MUTANTS.values():
-            if mutant.role == self.role:
+            if isinstance(mutant, Mutant) and mutant.role == self.role:
                 error = probes.difference(subject, inputs, settings, mask, formula=mutant.cls)
                 if error < FITS:
                     self.say("looks like", mutant.defect, f"equals this mistake to {error:.0e}", doubtful=True)

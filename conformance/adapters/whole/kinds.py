@@ -22,7 +22,7 @@ KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "enc
 _CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
 _CAUSAL_CODE = r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
-_TWO_WAY_CODE = r"\bmlm\b|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
+_TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
 
 
 def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
@@ -72,7 +72,7 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
         yield 3, f"the class is called {cls.__name__}"
     if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
         yield 2, "its docstring says so"
-    for part in dict.fromkeys(base for part in module.modules() for base in type(part).__mro__):
+    for part in dict.fromkeys(base for held in module.modules() for base in type(held).__mro__):
         source = source_of(part)
         if source is None:
             continue

@@ -158,7 +158,7 @@ class ZeroStartBlock(Block):
 
 
 class ZeroStart(Decoder):
-    """Gradient: output projections that start at zero (GPT-2 variants, muP) hide the parts before them at first only."""
+    """Gradient: output projections that start at zero (muP) hide the parts before them at first only."""
 
     block = ZeroStartBlock
 

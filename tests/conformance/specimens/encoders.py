@@ -239,7 +239,7 @@ class SpatialGate(nn.Module):
 
 
 class GMLP(nn.Module):
-    """Lengths: gMLP's layer along the sequence needs just one length, and is a masked language model without attention."""
+    """Lengths: gMLP's layer along the sequence needs just one length; it has no attention."""
 
     def __init__(self):
         super().__init__()

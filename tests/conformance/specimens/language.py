@@ -111,7 +111,7 @@ class PackedLM(nn.Module):
 
 
 class LastPosition(nn.Module):
-    """nanoGPT. Prefix and loss: one position without targets, all of them with targets, which its caller has shifted."""
+    """nanoGPT. Prefix and loss: one position without targets, all with targets, which its caller has shifted."""
 
     def __init__(self, vocab_size=27):
         super().__init__()

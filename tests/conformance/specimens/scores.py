@@ -150,7 +150,7 @@ class EarlyNTKAttention(DynamicNTKAttention):
 
 
 class EarlyNTK(Decoder):
-    """Prefix of logits: the rotation of dynamic NTK depends on the length even of short inputs, if its switch is early."""
+    """Prefix of logits: dynamic NTK depends on the length even of short inputs, if its switch is early."""
 
     attention = EarlyNTKAttention
 
