@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.whole_models import distance, equal
+from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
 from conformance.protocol import Array, NotProvided
@@ -41,6 +41,29 @@ def changes(subject: Any, inputs: dict[str, Array], name: str) -> Array:
     return found
 
 
+def window(seen: Array) -> str:
+    """What part of the earlier tokens each position sees, by design: a band or chunks of a constant width above 1; ""
+    when neither. seen: bool, (token, answer)."""
+    pairs = [(at, row) for row in range(len(seen)) for at in range(row + 1)]
+    for width in range(2, len(seen)):
+        if all(seen[at, row] == (row - at < width) for at, row in pairs):
+            return f"a window of {width}"
+        if all(seen[at, row] == (row // width == at // width) for at, row in pairs):
+            return f"chunks of {width}"
+    return ""
+
+
+def prefix_of(subject: Any, found: Array) -> int:
+    """How many tokens at the start see each other, where the model says that it has a prefix; else 0."""
+    sees = found > 10 * subject.noise
+    for length in range(2, len(sees)):
+        expected = np.tri(len(sees), dtype=bool).T
+        expected[:length, :length] = True
+        if np.array_equal(sees, expected):
+            return length if subject.line_of("(?i)prefix") else 0
+    return 0
+
+
 def usable_length(subject: Any) -> int:
     return subject.calling.main.length or min(LENGTH, subject.longest or LENGTH)
 
@@ -58,8 +81,10 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
     ahead = np.tril(found, -1)  # row: the token that changes; column: the answer before it
     worst = np.unravel_index(int(ahead.argmax()), ahead.shape)
     draw.bites((np.diag(found) > subject.noise).any(), "a token changes its own answer")
+    if prefix := prefix_of(subject, found):
+        return note("the tokens of a prefix see each other, and what follows is causal", f"the first {prefix}")
     evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
-    return evidence.saying(
+    return judged(subject, evidence).saying(
         diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, which is before it.",
         place=subject.attention_place() or subject.place(),
         mend="hide later keys before the softmax (a causal mask)",
@@ -87,13 +112,14 @@ def is_causal_in_training(impl: Any, draw: Draw) -> Evidence:
     before, after = (subject.in_training(3, **x)["out"] for x in (inputs, other))
     if before.ndim < 3 or before.shape[1] != length:
         raise NotProvided("its answer in training mode has no row for each position")
-    return close(
+    evidence = close(
         "change of earlier logits by the last token, in training mode",
         after[:, :-1],
         before[:, :-1],
         10 * subject.noise * float(np.abs(before).max()),
         "rounding",
-    ).saying(
+    )
+    return judged(subject, evidence).saying(
         diagnosis="In training mode the model sees the future: the last token changes earlier logits.",
         place=subject.attention_place() or subject.place(),
         mend="hide later keys in training mode, too",
@@ -114,11 +140,8 @@ def sees_every_earlier_token(impl: Any, draw: Draw) -> Evidence:
         missed = [(at, row) for row in range(length) for at in range(row + 1) if not seen[at, row]]
     if not missed:
         return true("every earlier token changes every later answer", True)
-    if not subject.last_only and all(
-        seen[at, row] == seen[at - 1, row - 1] for row in range(1, length) for at in range(1, row + 1)
-    ) and seen[0, 0]:
-        width = int(seen[:, -1].sum())
-        return note("each position sees a window of tokens", f"window {width}")
+    if not subject.last_only and (shown := window(seen)):
+        return note("each position sees a part of the earlier tokens", shown)
     at, row = missed[0]
     return true("every earlier token changes every later answer", False, got=f"token {at} does not reach position {row}").saying(
         diagnosis=f"Token {at} does not reach the logits of position {row}, which comes after it.",
@@ -140,7 +163,11 @@ def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
     for cut in range(1, length):
         short = subject(ids=inputs["ids"][:, :cut])["out"]
         parts.append(equal(f"logits of the first {cut} tokens", subject, short, whole[:, :cut]))
-    return all_of(*parts).saying(
+    if not all_of(*parts).ok and prefix_of(subject, changes(subject, inputs, "ids")):
+        raise NotProvided("the tokens of its prefix see each other")
+    if not all_of(*parts).ok and subject.scales_by_length():
+        return note("the logits of a prefix change with the length of the input, by which it scales", subject.scales_by_length())
+    return judged(subject, all_of(*parts)).saying(
         diagnosis="The logits of a prefix change when words follow it, or with its length.",
         place=subject.attention_place() or subject.place(),
     )

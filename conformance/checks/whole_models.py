@@ -27,6 +27,16 @@ def equal(what: str, subject: Any, got: Array, expected: Array, reason: str = "r
     return close(what, got, expected, subject.noise * max(float(np.abs(expected).max(initial=0.0)), 1e-9), reason)
 
 
+def judged(subject: Any, evidence: Evidence) -> Evidence:
+    """The evidence, if it says something about a sentence's own answer. Raises NotProvided where a difference is no
+    mistake: answers are drawn anew, or all tokens of a batch compete for experts."""
+    if not evidence.ok and subject.draws_anew:
+        raise NotProvided("its answers are random in evaluation mode")
+    if not evidence.ok and subject.tokens_compete:
+        raise NotProvided("all tokens of a batch compete for its experts, so that they change each other's answers")
+    return evidence
+
+
 def first_rows(inputs: Arrays, row: int) -> Arrays:
     return {name: value[row : row + 1] for name, value in inputs.items()}
 
@@ -44,6 +54,8 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
             drops = subject.active_dropouts(False)
             if not drops:
                 return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
+            if option := subject.asks_for_dropout():
+                return note("dropout acts in evaluation mode, as an option asks for", option)
             return evidence.saying(
                 diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): the same input gives another answer.",
                 place=drops[0].place,
@@ -56,15 +68,13 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
 def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
     """What was asked before does not change an answer."""
     subject = impl.build("model", {})
-    if subject.active_dropouts(False):
-        raise NotProvided("its answers are random in evaluation mode")
     inputs = subject.example(seed=1)
     once = subject(**inputs)["out"]
     others = [subject.example(seed=2), subject.example(batch=3, length=4 if subject.free_length else None, seed=3)]
     for other in others:
         subject(**other)
     again = subject(**inputs)["out"]
-    return equal("the answer after other inputs", subject, again, once).saying(
+    return judged(subject, equal("the answer after other inputs", subject, again, once)).saying(
         diagnosis="An answer depends on what the model was called with before: something is kept between calls.",
         place=subject.place(),
     )
@@ -81,7 +91,8 @@ def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
         other[name][1:] = value[1:]
     changed = subject(**other)["out"]
     draw.bites(not np.array_equal(together[1:], changed[1:]), "the other sentences have other answers")
-    return equal("the first sentence's answer among other sentences", subject, changed[0], together[0]).saying(
+    evidence = equal("the first sentence's answer among other sentences", subject, changed[0], together[0])
+    return judged(subject, evidence).saying(
         diagnosis="Sentences of one batch see each other: other neighbours change a sentence's answer.",
         place=subject.place(),
     )
@@ -97,7 +108,7 @@ def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     for row in range(3):
         alone = subject(**first_rows(inputs, row))["out"]
         parts.append(equal(f"sentence {row} alone", subject, alone[0], together[row]))
-    return all_of(*parts).saying(
+    return judged(subject, all_of(*parts)).saying(
         diagnosis="A sentence alone gets another answer than in a batch.", place=subject.place()
     )
 
@@ -123,6 +134,8 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
             diagnosis="Dropout draws the same in every pass, or its result is thrown away.", place=active[0].place
         )
     still = subject.active_dropouts(False)
+    if still and (option := subject.asks_for_dropout()):
+        return note("dropout acts in evaluation mode, as an option asks for", option)
     return true("nothing is dropped in evaluation mode", not still, got=", ".join(d.what for d in still)).saying(
         diagnosis="Dropout is active in evaluation mode.", place=still[0].place if still else ""
     )
@@ -143,6 +156,9 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
         )
     dropped = some.active_dropouts(True)
     if not dropped and not some.dropout_rates():
+        passes = [some.in_training(seed, **some.example())["out"] for seed in range(6)]
+        if any(not np.array_equal(one, passes[0]) for one in passes[1:]):
+            return note("it leaves out whole parts at random in training, and no single numbers", "no dropout")
         return true(f"with dropout {rate} something is dropped", False, expected=f"dropout {rate}", got="none").saying(
             diagnosis="The dropout option reaches nothing: no dropout acts in training mode.", place=subject.place()
         )
@@ -299,9 +315,8 @@ def state_dict_makes_an_equal_model(impl: Any, draw: Draw) -> Evidence:
             diagnosis="A new model does not take this model's state dict.", place=subject.place()
         )
     inputs = subject.example(seed=9)
-    if subject.active_dropouts(False):
-        raise NotProvided("its answers are random in evaluation mode")
     evidence = equal("the answer of the loaded model", subject, other(**inputs)["out"], subject(**inputs)["out"])
+    evidence = judged(subject, evidence)
     shown = ", ".join(forgotten[:4]) or "something that is no parameter and no buffer"
     return evidence.saying(
         diagnosis=f"The state dict forgets {shown}: a loaded model gives other answers.",
@@ -334,7 +349,7 @@ def precisions_agree(impl: Any, draw: Draw) -> Evidence:
     except Exception:
         return parts[0]
     parts.append(true("bfloat16 is finite", bool(np.isfinite(half).all()), got="inf or nan"))
-    return all_of(*parts).saying(
+    return judged(subject, all_of(*parts)).saying(
         diagnosis="The answer depends on the precision: a constant of forward does not fit in it, or a sum loses digits.",
         place=subject.place(),
     )

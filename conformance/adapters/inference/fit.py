@@ -129,7 +129,7 @@ def _adopt_unfit(
 def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: Array | None) -> dict[str, float]:
     """The known mistakes that the module makes in this layout -> how exactly it equals them on all inputs: the
     defects of the role's mutants, and other scales of the scores."""
-    from conformance.mutants import MUTANTS  # only where something is wrong
+    from conformance.mutants import MUTANTS, Mutant  # only where something is wrong
 
     settings, subject = _settings_of(found, trial), _subject_of(found, trial)
     if subject is None or not np.isfinite(probes.difference(subject, inputs[0], settings, mask)):
@@ -140,7 +140,7 @@ def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: A
     except Exception:  # it cannot be run on them all
         return {}
     formulas: dict[str, dict[str, Any]] = {
-        mutant.defect: {"formula": mutant.cls} for mutant in MUTANTS.values() if mutant.role == found.role
+        mutant.defect: {"formula": mutant.cls} for mutant in MUTANTS.values() if isinstance(mutant, Mutant) and mutant.role == found.role
     }
     scales: dict[str, dict[str, Any]] = {}
     if "q_proj.weight" in ROLES[found.role].params(settings):

@@ -178,7 +178,15 @@ class Lookups(Watching):
         for table, indices in self.seen:
             if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids.reshape(-1).sort()[0]):
                 return len(table)
-        return next((len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique())), 0)
+        cut = (len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique()))
+        shifted = (len(table) for table, indices in self.seen if _is_shifted(indices, ids))
+        return next(cut, next(shifted, 0))
+
+
+def _is_shifted(indices: Tensor, ids: Tensor) -> bool:
+    """Whether they are the ids behind a sign of the start, (B, T) or (T, B)."""
+    ways = [(indices, ids), (indices.T, ids.T)] if indices.shape == ids.shape and ids.ndim == 2 else []
+    return any(torch.equal(one[:, 1:], other[:, :-1]) for one, other in ways)
 
 
 @contextmanager
@@ -332,6 +340,7 @@ class _Finder:
                 laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
                 if laid is None:
                     continue
+                laid = self.answering_everywhere(laid, data)
                 if self.rows_apart(laid, data):
                     return self.said(laid)
             except Exception as error:
@@ -353,6 +362,20 @@ class _Finder:
         if calling.two_sided and not all(one.vocab for one in inputs):
             raise NotTwoSided
         return replace(calling, inputs=tuple(inputs))
+
+    def answering_everywhere(self, calling: Calling, data: dict[str, Tensor]) -> Calling:
+        """A model that answers for the last position only, and for all when it is given labels, is given them."""
+        one = calling.main
+        last_only = calling.layout in ("(B, V)", "(B, 1, V)") and calling.outputs == one.vocab > 0
+        if not last_only or not calling.labels or calling.two_sided:
+            return calling
+        labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
+        everywhere = replace(calling, fixed={**calling.fixed, **labels})
+        try:
+            laid = _layout(everywhere, data, self.module(**everywhere.arguments(data)))
+        except Exception:
+            return calling
+        return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
 
     def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
         """Whether a change of the first sentence leaves the second's answer as it was."""
@@ -410,7 +433,16 @@ def hides(module: nn.Module, calling: Calling) -> bool:
         return False
     if before.ndim < 3 or before.shape[1] != length:
         return True
-    return float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+    hidden = float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+    return hidden and all(_reaches(module, calling, data, one.meaning) for one in calling.inputs)
+
+
+def _reaches(module: nn.Module, calling: Calling, data: dict[str, Tensor], meaning: str) -> bool:
+    """Whether the first thing of an input changes the last answer: a mask that hides all hides the wrong things."""
+    changed = {**data, meaning: data[meaning].clone()}
+    changed[meaning][:, 0] = other_words(changed[meaning][:, 0])
+    before, after = (calling(module, x)["out"][:, -1] for x in (data, changed))
+    return not torch.equal(before, after)
 
 
 def _about_sizes(error: BaseException) -> bool:

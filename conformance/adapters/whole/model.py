@@ -135,6 +135,8 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     def tokens(self, rng: np.random.Generator, meaning: str, shape: tuple[int, ...]) -> Array:
         """Random tokens that are real words: none of the padding, none of the first few, which often are special."""
         vocab = self.calling.input(meaning).vocab
+        if self.kind in ("language_model", "masked_language_model"):
+            vocab = min(vocab, self.calling.outputs)  # a table may have more rows than there are words
         low = min(4, max(vocab - 8, 0))
         ids = rng.integers(low, vocab, shape)
         return np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays, NotProvided
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
+_MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
 _POSITIONS = re.compile(r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative")
 
 
@@ -75,8 +77,50 @@ def user_line() -> str:
     return ""
 
 
+class _Choices(Watching):
+    """Whether a choice was made among so many things at once: the largest, the first so many, a running count."""
+
+    def __init__(self, among: int) -> None:
+        super().__init__()
+        self.among, self.seen = among, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        chooses = func.overloadpacket.__name__ in ("topk", "sort", "nonzero", "cumsum")
+        self.seen = self.seen or (chooses and self.among in args[0].shape)
+        return func(*args, **(kwargs or {}))
+
+
 class Probes:
     """The experiments, as methods of `WholeModel`."""
+
+    @property
+    def draws_anew(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time."""
+        if "draws_anew" not in self.known:
+            inputs, answers = self.example(), []
+            for seed in (1, 2):
+                torch.manual_seed(seed)
+                answers.append(self.twin()(**inputs)["out"])
+            self.known["draws_anew"] = float(np.abs(answers[0] - answers[1]).max(initial=0.0)) > 0
+        return bool(self.known["draws_anew"])
+
+    @property
+    def tokens_compete(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether a choice is made among all tokens of a batch: experts with a capacity, experts that choose."""
+        if "tokens_compete" not in self.known:
+            batch, length = 3, self.calling.main.length or 7
+            with self.mode(False), torch.no_grad(), _Choices(batch * length) as choices:
+                self.run(self.example(batch, length))
+            self.known["tokens_compete"] = choices.seen
+        return bool(self.known["tokens_compete"])
+
+    def asks_for_dropout(self: WholeModel) -> str:  # type: ignore[misc]
+        """The option that is on and asks for dropout in evaluation, too (Monte Carlo dropout); "" when there is none."""
+        for part in self.module.modules():
+            for name, value in vars(part).items():
+                if value is True and _MONTE_CARLO.search(name.lower()):
+                    return name
+        return ""
 
     def active_dropouts(self: WholeModel, training: bool) -> list[Dropped]:  # type: ignore[misc]
         """Which dropouts drop something in this mode."""
@@ -124,6 +168,8 @@ class Probes:
         inputs = self.example(batch=4)
         if self.calling.labels:
             inputs["labels"] = next(iter(inputs.values()))
+        if self.calling.types and self.calling.main.vocab:
+            inputs["types"] = np.zeros_like(inputs[self.calling.main.meaning])
         with self.mode(False), torch.enable_grad(), suppress(Exception):
             result = self.run(inputs)["result"]
             parts = [t for t in tensors_in(result) if t.is_floating_point() and t.requires_grad]
@@ -194,9 +240,14 @@ class Probes:
 
     def idle_buffers(self: WholeModel) -> list[str] | None:  # type: ignore[misc]
         """Parts all of whose tables of numbers change nothing; None when there are no tables. Triangles are masks,
-        zeros are caches, and one table may be made from another of the same part."""
+        what a call changes is a cache, and one table may be made from another of the same part."""
         groups: dict[str, list[str]] = {}
+        used = self.twin()
+        used(**self.example(seed=3))
+        after = dict(used.module.named_buffers())
         for name, buffer in self.module.named_buffers():
+            if not torch.equal(buffer, after[name]):
+                continue
             numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
             if numbers and bool((buffer != 0).any()) and not _is_mask(buffer):
                 groups.setdefault(name.rpartition(".")[0], []).append(name)
