@@ -6,7 +6,6 @@ does. It computes in float64 where it can, so that a small leak is not taken for
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import sys
@@ -23,6 +22,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
+from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
@@ -205,7 +205,7 @@ class WholeModel(Probes, LanguageProbes, InsideProbes):
 
     def twin(self, dtype: torch.dtype | None = None) -> WholeModel:
         """A copy that shares nothing, in another dtype if one is given."""
-        module = copy.deepcopy(self.module)
+        module = copied(self.module)
         return replace(self, module=module.to(dtype) if dtype else module)
 
     def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
