@@ -17,6 +17,7 @@ from conformance.adapters.whole.attention_scale import scale
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
     MIXED,
+    UNKNOWN,
     carriers,
     carry,
     moves,
@@ -193,7 +194,8 @@ def merge(core: AttentionCore) -> Iterator[Finding]:
         if carried is None:
             return
         per_row = carried if left else carried.transpose(-1, -2)
-        if bool((per_row == MIXED).any()) or bool((per_row != per_row[..., :1]).any()):
+        own = per_row.where(per_row != UNKNOWN, per_row.amax(-1, keepdim=True))  # other heads may stand beside it
+        if bool((per_row == MIXED).any()) or bool((own != own[..., :1]).any()):
             yield Finding(
                 "attention-merges-heads-of-one-token",
                 "The heads are put together wrongly: one row of the result has parts of several tokens.",

@@ -13,7 +13,6 @@ A model of more than `MAX_PARAMETERS` is made again at smaller sizes, where its 
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 import itertools
 import sys
@@ -36,6 +35,7 @@ from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
+from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
@@ -144,7 +144,7 @@ def subjects_in(module: ModuleType) -> list[str]:
 
 def _of_instance(module: nn.Module, name: str) -> Made:
     fact = Fact("constructor", "a copy of it", f"{name} is an instance")
-    return Made(name, type(module), [fact], lambda sizing: copy.deepcopy(module))
+    return Made(name, type(module), [fact], lambda sizing: copied(module))
 
 
 def _of_expression(found: nn.Module, spec: Specification) -> Made:

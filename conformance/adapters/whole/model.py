@@ -6,7 +6,6 @@ does. It computes in float64 where it can, so that a small leak is not taken for
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import sys
@@ -32,6 +31,7 @@ from conformance.adapters.whole.calling import (
     other_words,
     quiet_evaluation,
 )
+from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
@@ -218,7 +218,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
 
     def twin(self, dtype: torch.dtype | None = None) -> WholeModel:
         """A copy that shares nothing, in another dtype if one is given."""
-        module = copy.deepcopy(self.module)
+        module = copied(self.module)
         return replace(self, module=module.to(dtype) if dtype else module)
 
     def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:

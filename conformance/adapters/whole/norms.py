@@ -71,11 +71,12 @@ _RIGHT: dict[str, Formula] = {
 }
 
 # what is wrong, its formula, and the operations of which the last is its line
+_EPS_OUTSIDE = "eps is added to the root instead of under it"
 _STATISTIC, _ROOT, _LAST = ("std", "var", "mean", "sum", "var_mean"), ("div", "rsqrt", "mul"), ()
 _WRONG: tuple[tuple[str, Formula, tuple[str, ...]], ...] = (
     ("the variance is the unbiased one (divided by d - 1)",
      lambda s: s.centred / (s.variance(True) + s.eps).sqrt() * s.weight + s.bias, _STATISTIC),
-    ("eps is added to the root instead of under it",
+    (_EPS_OUTSIDE,
      lambda s: s.centred / (s.variance().sqrt() + s.eps) * s.weight + s.bias, ("div",)),
     ("the variance is the unbiased one, and eps is added to the root instead of under it",
      lambda s: s.centred / (s.variance(True).sqrt() + s.eps) * s.weight + s.bias, _STATISTIC),
@@ -100,7 +101,7 @@ _WRONG: tuple[tuple[str, Formula, tuple[str, ...]], ...] = (
     ("the root of the mean square is missing", lambda s: s.x / (s.square + s.eps) * s.weight, _ROOT),
     ("it divides by the sum of the squares, not by their mean",
      lambda s: s.x / (s.square * s.count + s.eps).sqrt() * s.weight, ("sum", "norm", "linalg_vector_norm")),
-    ("eps is added to the root instead of under it",
+    (_EPS_OUTSIDE,
      lambda s: s.x / (s.square.sqrt() + s.eps) * s.weight, ("div", "mul")),
     ("it multiplies by the root instead of dividing by it",
      lambda s: s.x * (s.square + s.eps).sqrt() * s.weight, ("mul",)),
@@ -150,7 +151,8 @@ def norm_findings(record: Record) -> list[Finding]:
                     "(x - mean) / sqrt(variance + eps) * weight + bias, or x / sqrt(mean square + eps) * weight",
                     norm.mistake,
                     "Write the formula of torch.nn.LayerNorm or torch.nn.RMSNorm, over the features of one token.",
-                    paths=(norm.call.path,),
+                    norm.mistake != _EPS_OUTSIDE,  # some choose it, and it matters for rows of tiny spread only
+                    (norm.call.path,),
                 )
             )
         elif not norm.formula:
@@ -201,9 +203,9 @@ def _fitted(record: Record, call: Call) -> Norm:
         if parameter.dim() != 1:
             continue
         numbers = (torch.randn(width, generator=draw) + (2 if bool(parameter.detach().mean() > 0.5) else 0)).double()
-        is_bias = bool(re.search(r"bias|beta|shift|b_2|offset", name, re.I)) and len(named) > 1
-        weight, bias = (weight, numbers) if is_bias else (numbers, bias)
         value = inside.get(f"{call.path}.{name}" if call.path else name)
+        is_bias = len(named) > 1 and _is_bias(record, name, value)
+        weight, bias = (weight, numbers) if is_bias else (numbers, bias)
         if value is not None:
             given[value] = numbers
     result = record.replay([y], given)[0].double()
@@ -238,6 +240,14 @@ def _fitted(record: Record, call: Call) -> Norm:
                 mistake = f"its statistics are over {words}, not over the features of one token"
                 return Norm(call, x, y, "", mistake, eps, _line(record, call, _STATISTIC) or place)
     return Norm(call, x, y, "", "", 0.0, place)
+
+
+def _is_bias(record: Record, name: str, value: Value | None) -> bool:
+    """By its name; where the name does not say it, by use: a bias is only added."""
+    if re.search(r"bias|beta|shift|b_2|offset|weight|gamma|scale|a_2", name, re.I):
+        return bool(re.search(r"bias|beta|shift|b_2|offset", name, re.I))
+    readers = record.consumers(value) if value is not None else []
+    return bool(readers) and all(base_name(op) in ("add", "sub") for op in readers)
 
 
 def _line(record: Record, call: Call, names: tuple[str, ...]) -> Place | None:

@@ -46,7 +46,7 @@ def stacks(record: Record) -> list[Stack]:
     for path, module in record.module.named_modules():
         if not isinstance(module, nn.ModuleList | nn.Sequential):
             continue
-        blocks = list(module)
+        blocks = [block for block in module if block is not None]  # a list may have holes
         parts = all(any(True for _ in block.children()) for block in blocks)
         if len(blocks) < 2 or len({type(block) for block in blocks}) != 1 or not parts:
             continue

@@ -24,7 +24,7 @@ STYLES = [*(("encoders", name) for name in ENCODERS), ("gpt", None), ("llama", N
 def test_correct_attention_is_read_whole_and_gives_no_certain_finding(file, style, training):
     recorded = run(load(SUBJECTS / f"{file}.py"), style, training)
     cores = attentions(recorded)
-    assert len(cores) == {"gpt": 3, "translator": 6}.get(file, 2)
+    assert len(cores) == {"gpt": 3, "translator": 6, "Apart": 6}.get(style or file, 2)
     for core in cores:
         assert (core.axis, core.contracted) == ("keys", "keys")
         if style != "Disentangled":  # its other products depend on the input: they are no bias
@@ -109,6 +109,8 @@ MUTANTS = [
      "value = self.linears[2](value).view(nbatches, self.h, -1, self.d_k)"),
     (SPLIT, "encoders", "SequenceFirst", "k = self.k_proj(x).view(T, B * self.heads, -1).transpose(0, 1)",
      "k = self.k_proj(x).view(B * self.heads, T, -1)"),
+    (SPLIT, "encoders", "MultiQuery", "q = q.view(B, T, self.heads, -1)",
+     "q = q.reshape(B, self.heads, T, -1).transpose(1, 2)", "q = q.reshape(B, self.heads, T, -1).transpose(1, 2)"),
     (MERGE, "gpt", None, "y = y.transpose(1, 2).contiguous().view(B, T, C)", "y = y.contiguous().view(B, T, C)"),
     (MERGE, "translator", None, "x = x.transpose(1, 2).contiguous().view(nbatches, -1, self.h * self.d_k)",
      "x = x.contiguous().view(nbatches, -1, self.h * self.d_k)"),

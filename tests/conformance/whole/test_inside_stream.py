@@ -7,10 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
+from torch import nn  # noqa: E402
 
 import conformance.adapters.whole  # noqa: E402
 from conformance.adapters.whole.attention import attentions  # noqa: E402
 from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
+from conformance.adapters.whole.copying import copied  # noqa: E402
 from conformance.adapters.whole.findings import FINDINGS, Finding  # noqa: E402
 from conformance.adapters.whole.norms import network_findings, norm_findings  # noqa: E402
 from conformance.adapters.whole.record import record  # noqa: E402
@@ -52,6 +54,25 @@ def test_a_module_that_one_of_the_runs_uses_is_used():
     part = record(model, lambda: model.norm(model.words(ids)))
     assert any(finding.claim == UNUSED for finding in stream_findings([part]))
     assert stream_findings([part, record(model, lambda: model(ids))]) == []
+
+
+def test_the_holes_of_a_list_are_no_blocks():
+    model = nn.Module()
+    model.pairs = nn.ModuleList(nn.ModuleList([None, nn.Sequential(nn.Linear(3, 3))]) for _ in range(2))
+    recorded = record(model, lambda: [pair[1](torch.randn(2, 3)) for pair in model.pairs])
+    assert stream_findings([recorded]) == []
+
+
+def test_a_copy_runs_its_own_parts_also_from_a_function_that_a_part_holds():
+    block = nn.Module()
+    block.net = nn.Sequential(nn.Linear(4, 4))
+    block.forward = block.run = lambda x: block.net(x)
+    copy = copied(block)
+    with torch.no_grad():
+        copy.net[0].weight.zero_()
+        copy.net[0].bias.zero_()
+    with torch.no_grad():
+        assert not copy.run(torch.ones(1, 4)).any() and block.run(torch.ones(1, 4)).any()
 
 
 LOOP = "for block in self.h:"
