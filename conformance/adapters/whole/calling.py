@@ -158,7 +158,7 @@ def loss_in(result: Any) -> Tensor | None:
 # --- finding it out -------------------------------------------------------------------------------
 
 
-class _Lookups(Watching):
+class Lookups(Watching):
     """Which tables were read by which indices."""
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class _Finder:
             candidate = replace(calling, batch_first=batch_first)
             data = first_data(calling, length)
             try:
-                with _Lookups() as lookups:
+                with Lookups() as lookups:
                     result = self.module(**candidate.arguments(data))
                 laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
                 if laid is None:
@@ -331,7 +331,7 @@ class _Finder:
         return self.said(mixed) if mixed is not None else None
 
     def with_vocabularies(
-        self, calling: Calling, data: Mapping[str, Tensor], lookups: _Lookups, length: int
+        self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int
     ) -> Calling:
         """The calling with what its tables say. Raises NotTwoSided when the second input is read through none."""
         inputs = []

@@ -23,11 +23,13 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, T, calling_of, first_data, hides, other_words, quiet_evaluation
+from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 
@@ -99,7 +101,21 @@ class WholeModel(Probes, LanguageProbes, InsideProbes):
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
+        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)", "(...)")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a model, and no component of one."""
+        return not isinstance(self.calling, PartCalling)
+
+    def takes_option(self, option: str) -> bool:
+        """Whether its own constructor has a parameter of this meaning, and not one around it."""
+        return any(meaning(name) == option for name in inspect.signature(type(self.module)).parameters)
+
+    @property
+    def batched(self) -> bool:
+        """Whether the answer has a row for each row of the batch."""
+        return self.calling.layout != "(...)"
 
     @property
     def last_only(self) -> bool:
@@ -114,9 +130,9 @@ class WholeModel(Probes, LanguageProbes, InsideProbes):
         data: Arrays = {}
         for one in self.calling.inputs:
             steps = one.length or lengths.get(one.meaning) or length or T
-            if one.meaning == "x":
+            if one.shape:
                 shape = [steps if size is None else size for size in one.shape]
-                data["x"] = rng.standard_normal((batch, *shape))
+                data[one.meaning] = rng.standard_normal((batch, *shape))
             else:
                 data[one.meaning] = self.tokens(rng, one.meaning, (batch, steps))
         return data
@@ -131,7 +147,7 @@ class WholeModel(Probes, LanguageProbes, InsideProbes):
     @property
     def free_length(self) -> bool:
         return all(one.length is None for one in self.calling.inputs) and (
-            self.calling.main.meaning != "x" or None in self.calling.main.shape
+            not self.calling.main.shape or None in self.calling.main.shape
         )
 
     # --- running
@@ -311,6 +327,13 @@ def whole_model(made: Made, kind: str = "") -> WholeModel:
     subject = _in_double(subject)
     subject.pad_id = pad_of(subject)
     return subject
+
+
+def part(made: Made) -> WholeModel:
+    """The component that `made` makes, as it runs: no whole model, so of no kind. Raises Unresolved."""
+    module = moved(made.fresh()).eval()
+    calling = part_calling(module)
+    return _in_double(WholeModel(made, module, calling, "", [*made.facts, *calling.facts]))
 
 
 def _in_double(subject: WholeModel) -> WholeModel:
