@@ -148,7 +148,7 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
             mend="use the option's rate",
         )
     dropped = some.active_dropouts(True)
-    if not dropped and not some.dropout_rates():
+    if not dropped and not some.dropout_rates() and not some.draws():
         return true(f"with dropout {rate} something is dropped", False, expected=f"dropout {rate}", got="none").saying(
             diagnosis="The dropout option reaches nothing: no dropout acts in training mode.", place=subject.place()
         )

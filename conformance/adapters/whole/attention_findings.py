@@ -17,6 +17,7 @@ from conformance.adapters.whole.attention_scale import scale
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
     MIXED,
+    UNKNOWN,
     carriers,
     carry,
     moves,
@@ -193,7 +194,7 @@ def merge(core: AttentionCore) -> Iterator[Finding]:
         if carried is None:
             return
         per_row = carried if left else carried.transpose(-1, -2)
-        if bool((per_row == MIXED).any()) or bool((per_row != per_row[..., :1]).any()):
+        if bool((per_row == MIXED).any()) or _tokens_differ(per_row):
             yield Finding(
                 "attention-merges-heads-of-one-token",
                 "The heads are put together wrongly: one row of the result has parts of several tokens.",
@@ -204,6 +205,15 @@ def merge(core: AttentionCore) -> Iterator[Finding]:
                 paths=(core.path,),
             )
         return
+
+
+def _tokens_differ(rows: Tensor) -> bool:
+    """Whether some row has parts of several tokens. What comes from elsewhere, as from a head that is a module of its
+    own, is judged with the head that it comes from."""
+    known = rows != UNKNOWN
+    lowest = rows.masked_fill(~known, torch.iinfo(rows.dtype).max).amin(-1)
+    highest = rows.masked_fill(~known, torch.iinfo(rows.dtype).min).amax(-1)
+    return bool((known.any(-1) & (lowest != highest)).any())
 
 
 def _readers(record: Record, value: Value) -> list[tuple[Op, Value]]:

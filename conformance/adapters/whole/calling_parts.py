@@ -1,4 +1,4 @@
-"""How the forward of a component is called: several inputs of numbers, in the shapes that its own tables and maps suggest.
+"""How the forward of a component is called: several inputs of numbers, in the shapes that its tables and maps suggest.
 
 `part_calling(module)` proposes inputs by the names of forward's parameters and runs the module. Of the ways that run,
 one in which the rows of a batch stay apart is taken first.
@@ -28,7 +28,6 @@ from conformance.adapters.whole.calling import (
     Input,
     Lookups,
     T,
-    first_data,
     image_sizes,
     quiet_evaluation,
     table_lengths,
@@ -198,7 +197,7 @@ class _PartFinder:
         yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module))
 
     def attempt(self, calling: Calling, length: int) -> tuple[Calling | None, bool]:
-        """The calling completed by running it, and whether the rows of its batch stay apart; None when it does not run."""
+        """The calling completed by running it, None when it does not run; and whether its rows of a batch stay apart."""
         data = part_data(calling, length)
         try:
             with Lookups() as lookups:
@@ -385,7 +384,7 @@ def _open(masks: tuple[Mask, ...], encoding: str, axes: str = "") -> tuple[Mask,
 
 
 def widths_in(module: nn.Module) -> list[int]:
-    """The widths of vectors that the module may take: what it says of itself, then those of its first maps and tables."""
+    """The widths of vectors that it may take: what it says of itself, then those of its first maps and tables."""
     found: list[int] = []
     said = [(n, v) for n, v in vars(module).items() if type(v) is int and v > 0]
     for part in module.modules():

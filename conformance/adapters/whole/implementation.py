@@ -67,8 +67,8 @@ class PointedImplementation:
             self.untested += self._untested_part()
 
     def _is_whole(self, whole: WholeModel) -> bool:
-        """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and gives
-        other vectors than it takes. What calls itself an embedding is part of a model."""
+        """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
+        gives other vectors than it takes. What calls itself an embedding is part of a model."""
         main = whole.calling.main
         if re.search(r"embed", self.name, re.IGNORECASE) or not (main.vocab or main.shape):
             return False

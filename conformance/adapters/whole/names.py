@@ -76,7 +76,7 @@ FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
 
 def families_of(cls: str) -> frozenset[str]:
     """What a run must show, one of these, before a component of this class name counts as tested: attention of an
-    attention; any of FAMILIES of a layer or a stack. What holds another, as a PreNorm does, is what it is named last."""
+    attention; any of FAMILIES of a layer or a stack, or where the name says nothing. The last word decides: PreNorm."""
     found = [(m.end(), family) for pattern, family in _FAMILIES for m in pattern.finditer(cls.lower())]
     holds = re.search(r"layer$|block$|encoder|decoder", cls.lower()) and not re.search(r"attentionlayer$", cls.lower())
     return FAMILIES if holds or not found else frozenset({max(found)[1]})

@@ -84,6 +84,12 @@ class Probes:
             self.run(self.example())
         return seen.seen
 
+    def draws(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether training mode is random in some way: layers and paths are dropped by numbers of their own."""
+        inputs = self.example()
+        first, second = (self.in_training(seed, **inputs)["out"] for seed in (1, 2))
+        return not np.array_equal(first, second)
+
     def dropout_rates(self: WholeModel) -> list[tuple[str, float]]:  # type: ignore[misc]
         """The path and rate of every dropout module."""
         kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)

@@ -206,3 +206,65 @@ def test_an_input_that_a_component_changes_in_place_is_a_note() -> None:
 def test_the_name_of_a_component_says_what_its_run_must_show(name: str, families: set[str]) -> None:
     assert families_of(name) == families
     assert families < families_of("TransformerEncoderLayer")
+
+
+class OneHead(nn.Module):
+    def __init__(self, width: int, head: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(width, head) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return attend(self.q(x), self.k(x), self.v(x))
+
+
+class AttentionOfHeads(nn.Module):
+    """Its heads are modules, and their results are put side by side."""
+
+    def __init__(self, width: int = 12, n_heads: int = 3) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(OneHead(width, width // n_heads) for _ in range(n_heads))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+class ShiftedHeads(AttentionOfHeads):
+    """It reads the heads' vectors in another order than it wrote them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = torch.cat([head(x) for head in self.heads], dim=-1)
+        return self.out(joined.transpose(1, 2).reshape(joined.shape))
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(AttentionOfHeads, Verdict.PASS), (ShiftedHeads, Verdict.FAIL)])
+def test_heads_that_are_modules_are_put_side_by_side(cls: type[nn.Module], verdict: Verdict) -> None:
+    assert run_check(CHECKS["attention-merges-heads-of-one-token"], pointed(cls), "quick").verdict is verdict
+
+
+class SkippedPath(nn.Module):
+    """It drops whole rows by numbers of its own; `ignored` forgets its rate."""
+
+    ignored = False
+
+    def __init__(self, drop_prob: float = 0.2) -> None:
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.ignored or not self.training or not self.drop_prob:
+            return x * 1.0
+        kept = torch.rand(x.shape[0], 1, 1, dtype=x.dtype) >= self.drop_prob
+        return x * kept / (1 - self.drop_prob)
+
+
+class ForgottenPath(SkippedPath):
+    ignored = True
+
+    def __init__(self, drop_prob: float = 0.2) -> None:
+        super().__init__(drop_prob)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(SkippedPath, Verdict.PASS), (ForgottenPath, Verdict.FAIL)])
+def test_a_rate_reaches_what_is_dropped_by_drawn_numbers(cls: type[nn.Module], verdict: Verdict) -> None:
+    assert run_check(CHECKS["model-dropout-is-what-its-option-says"], pointed(cls), "quick").verdict is verdict
