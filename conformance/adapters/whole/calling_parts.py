@@ -40,6 +40,9 @@ from conformance.places import innermost_line
 ATTEMPTS, SECONDS = 600, 6.0
 """So many ways to call are tried, for so long."""
 
+Maker = Callable[[Mapping[str, Tensor]], Any]
+"""From the inputs by meaning to the value of a parameter."""
+
 _CONTEXT = re.compile(
     r"mem(ory)?|context|enc(oder)?(_.*)?|.*_?enc(oded)?(_.*)?|src|source|cross.*|kv|kv_input|media|e_out(puts?)?"
 )
@@ -138,8 +141,23 @@ class _PartFinder:
         data = [p for p in self.parameters if p.kind in ("x", "keys", "context") and p.required]
         if not data:
             data = [p for p in self.parameters if p.kind in ("x", "keys", "context")][:1]
-        given = {p.name: _given(p.name) for p in self.parameters if p.required and p.kind == ""}
-        fixed = {name: make for name, make in given.items() if make is not None}
+        for form in self.forms():
+            given = {p.name: _given(p.name, form) for p in self.parameters if p.required and p.kind == ""}
+            yield from self.with_data(data, {name: make for name, make in given.items() if make is not None})
+
+    def forms(self) -> Iterator[Turning]:
+        """Forms of what turns queries and keys, where it takes that."""
+        lower = [p.name.lower().strip("_") for p in self.parameters if p.required]
+        yield Turning()
+        if any(_UNIT.fullmatch(n) or _COS.fullmatch(n) for n in lower):
+            yield from (
+                Turning(1 / self.heads),
+                Turning(1 / self.heads, pairs=True),
+                Turning(0.5 / self.heads),
+                Turning(0.5),
+            )
+
+    def with_data(self, data: list[_Parameter], fixed: Mapping[str, Maker]) -> Iterator[Calling]:
         required_masks = [p.name for p in self.parameters if p.kind == "mask" and p.required]
         masks = list(_masks(required_masks))
         if any(isinstance(part, nn.Embedding) for part in self.module.modules()) and data:
@@ -273,7 +291,7 @@ def _kind(name: str, required: bool) -> str:
         return ""
     said = names.meaning_of(lower)
     if said in ("mask", "types", "positions", "offset", "cache", "lengths", "labels", "flag"):
-        return "mask" if said == "mask" else "" if _given(name) is not None else "x"
+        return "mask" if said == "mask" else "" if _given(name, Turning()) is not None else "x"
     if _KEYS.fullmatch(lower):
         return "keys"
     if _CONTEXT.fullmatch(lower):
@@ -319,7 +337,16 @@ def _main(inputs: Mapping[str, Tensor]) -> Tensor:
     return next(value for value in inputs.values() if isinstance(value, Tensor))
 
 
-def _given(name: str) -> Callable[[Mapping[str, Tensor]], Any] | None:
+@dataclass(frozen=True)
+class Turning:
+    """How the numbers that turn queries and keys are handed in. share: their width by that of the input, which is less
+    where heads are turned apart; pairs: unit numbers as (cosine, sine)."""
+
+    share: float = 1.0
+    pairs: bool = False
+
+
+def _given(name: str, form: Turning) -> Maker | None:
     """What a parameter that is no data gets; None where nothing is known."""
     lower = name.lower().strip("_")
 
@@ -327,21 +354,23 @@ def _given(name: str) -> Callable[[Mapping[str, Tensor]], Any] | None:
         x = _main(inputs)
         return x.shape[-2] if x.ndim > 2 else x.shape[1]
 
-    def turned(part: Callable[[Tensor], Tensor], share: float) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    def turned(part: Callable[[Tensor], Tensor], share: float) -> Maker:
         def make(inputs: Mapping[str, Tensor]) -> Tensor:
-            width = int(_main(inputs).shape[-1] * share)
+            width = max(int(_main(inputs).shape[-1] * share * form.share), 1)
             angles = torch.arange(steps(inputs))[:, None] / 100.0 ** torch.linspace(0, 1, width)
             return part(angles)
 
         return make
 
     if _UNIT.fullmatch(lower):
+        if form.pairs:
+            return turned(lambda angles: torch.stack([angles.cos(), angles.sin()], -1), 0.5)
         return turned(lambda angles: torch.polar(torch.ones_like(angles), angles), 0.5)
     if _COS.fullmatch(lower):
         return turned(torch.cos, 1.0)
     if _SIN.fullmatch(lower):
         return turned(torch.sin, 1.0)
-    makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
+    makers: dict[str, Maker] = {
         "types": lambda inputs: torch.zeros(_main(inputs).shape[:2], dtype=torch.int64),
         "positions": lambda inputs: torch.arange(steps(inputs)),
         "offset": lambda inputs: 0,

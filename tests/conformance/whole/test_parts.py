@@ -67,6 +67,22 @@ class CosineAttention(TurnedAttention):
         return attend(turn(self.q(x)), turn(self.k(x)), self.v(x))
 
 
+class PairedAttention(TurnedAttention):
+    """Each head is turned apart, by pairs of (cosine, sine)."""
+
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__(dim)
+        self.n_head = 2
+
+    def forward(self, x: Tensor, rope: Tensor) -> Tensor:  # type: ignore[override]
+        batch, length, width = x.shape
+        heads = [map_(x).view(batch, length, self.n_head, -1) for map_ in (self.q, self.k, self.v)]
+        unit = torch.view_as_complex(rope.view(1, length, 1, width // self.n_head // 2, 2))
+        pairs = [torch.view_as_complex(y.reshape(*y.shape[:-1], -1, 2)) for y in heads[:2]]
+        q, k = (torch.view_as_real(y * unit).flatten(3).transpose(1, 2) for y in pairs)
+        return attend(q, k, heads[2].transpose(1, 2)).transpose(1, 2).reshape(x.shape)
+
+
 class SequenceFirstAttention(nn.Module):
     def __init__(self, d_model: int = 12) -> None:
         super().__init__()
@@ -113,6 +129,7 @@ class PlainNorm(nn.Module):
         (CrossAttention, [(None, 12), (None, 20)]),
         (TurnedAttention, [(None, 16)]),
         (CosineAttention, [(None, 16)]),
+        (PairedAttention, [(None, 16)]),
         (SequenceFirstAttention, [(None, 12)]),
         (HiddenAttention, [(None, 12)]),
         (PlainNorm, [(None, 10)]),
@@ -268,3 +285,25 @@ class ForgottenPath(SkippedPath):
 @pytest.mark.parametrize(("cls", "verdict"), [(SkippedPath, Verdict.PASS), (ForgottenPath, Verdict.FAIL)])
 def test_a_rate_reaches_what_is_dropped_by_drawn_numbers(cls: type[nn.Module], verdict: Verdict) -> None:
     assert run_check(CHECKS["model-dropout-is-what-its-option-says"], pointed(cls), "quick").verdict is verdict
+
+
+class Segments(nn.Module):
+    """Its caller hands it no second segment: every token is of segment 0, which is padding in its table."""
+
+    def __init__(self, vocab: int = 19, width: int = 8, second: bool = False) -> None:
+        super().__init__()
+        self.word_embedding = nn.Embedding(vocab, width)
+        self.segment_embedding = nn.Embedding(3, width, padding_idx=0)
+
+    def forward(self, tokens: Tensor, segment_info: Tensor) -> Tensor:
+        return self.word_embedding(tokens) + self.segment_embedding(segment_info)
+
+
+class ForgottenTable(Segments):
+    def forward(self, tokens: Tensor, segment_info: Tensor) -> Tensor:
+        return self.word_embedding(tokens)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Segments, Verdict.PASS), (ForgottenTable, Verdict.FAIL)])
+def test_a_table_of_which_only_the_padding_is_read_need_not_learn(cls: type[nn.Module], verdict: Verdict) -> None:
+    assert run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed(cls), "quick").verdict is verdict
