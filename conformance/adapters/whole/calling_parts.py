@@ -215,7 +215,7 @@ class _PartFinder:
         yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module))
 
     def attempt(self, calling: Calling, length: int) -> tuple[Calling | None, bool]:
-        """The calling completed by running it, None when it does not run; and whether its rows of a batch stay apart."""
+        """The calling completed by running it, None when it does not run; and whether its batch rows stay apart."""
         data = part_data(calling, length)
         try:
             with Lookups() as lookups:

@@ -108,6 +108,11 @@ class PointedImplementation:
             return self.whole.twin()
         if self.parts is None:
             raise NotProvided(f"{self.name} has no component that plays the role {role}")
+        found = self.parts.resolutions.get(role)
+        if found is not None and not found.recognised:
+            raise NotProvided(
+                f"{found.cls.__name__} is neither the formula of a {role.replace('_', ' ')} nor a known mistake"
+            )
         return self.parts.build(role, config)
 
     @property

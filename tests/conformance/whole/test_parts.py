@@ -307,3 +307,50 @@ class ForgottenTable(Segments):
 @pytest.mark.parametrize(("cls", "verdict"), [(Segments, Verdict.PASS), (ForgottenTable, Verdict.FAIL)])
 def test_a_table_of_which_only_the_padding_is_read_need_not_learn(cls: type[nn.Module], verdict: Verdict) -> None:
     assert run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed(cls), "quick").verdict is verdict
+
+
+class GatedHeads(nn.Module):
+    """Attention with a function behind each projection: another design, and no mistake."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def split(x: Tensor) -> Tensor:
+            return torch.nn.functional.elu(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+        query, key, value = split(self.q(q)), split(self.k(k)), split(self.v(v))
+        weights = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5).softmax(-1)
+        return torch.nn.functional.elu(self.o((weights @ value).transpose(1, 2).flatten(2)))
+
+
+class PlainHeads(nn.Module):
+    """Multi-head attention that forgets the scale: a known mistake in the formula."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def split(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+        query, key, value = split(self.q(q)), split(self.k(k)), split(self.v(v))
+        return self.o(((query @ key.transpose(-1, -2)).softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+def test_another_design_is_not_blamed_by_the_formula_of_a_role() -> None:
+    found = pointed(GatedHeads)
+    assert found.untested == []
+    asked = [check for check in CHECKS.values() if {"multi_head_attention", "module"} & {*check.roles}]
+    verdicts = {check.claim: run_check(check, found, "quick").verdict for check in asked}
+    assert not {Verdict.FAIL, Verdict.ERROR} & {*verdicts.values()}
+    assert verdicts["attention-scale-is-one-over-sqrt-d-head"] is Verdict.PASS
+
+
+def test_a_known_mistake_in_the_formula_is_blamed_in_its_role() -> None:
+    result = run_check(CHECKS["multi-head-scales-by-the-width-of-one-head"], pointed(PlainHeads), "quick")
+    assert result.verdict is Verdict.FAIL
