@@ -244,9 +244,10 @@ def repository_root(path: Path) -> Path | None:
 def _load_file(path: Path) -> ModuleType:
     """Import a file as Python would from its own folder; a file inside packages, as the package's module."""
     root, parts = path.parent, [path.stem] if path.stem != "__init__" else []
-    while (root / "__init__.py").is_file():
+    levels = _levels_above(path)
+    while (root / "__init__.py").is_file() or levels > 0:
         parts.insert(0, root.name)
-        root = root.parent
+        root, levels = root.parent, levels - 1
     repository = repository_root(path)
     # The package's root first: models/models.py must not hide its package.
     with _first_on_path(root, path.parent, *([repository] if repository else [])):
@@ -261,6 +262,15 @@ def _load_file(path: Path) -> ModuleType:
         sys.modules[name] = module
         module_spec.loader.exec_module(module)
         return module
+
+
+def _levels_above(path: Path) -> int:
+    """How many folders a file takes for packages by its relative imports, whether or not they have an __init__.py."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # importing it says what is wrong
+        return 0
+    return max((node.level for node in tree.body if isinstance(node, ast.ImportFrom)), default=0)
 
 
 def _load_module(name: str, folders: Sequence[str]) -> ModuleType:

@@ -120,6 +120,7 @@ def _adopt_unfit(
     )
     found.say("layout", trial[0], evidence, doubtful=True)
     own = _own_norms(found, trials, inputs[0], mask)
+    found.recognised = bool(mistakes or own)
     if own:
         found.say("norms", own, "with LayerNorms in their place it equals the formula", doubtful=True)
     for mistake, error in mistakes.items():

@@ -6,14 +6,17 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.inference.facts import Unresolved, describe
+from conformance.adapters.inference.facts import RUNNING, Unresolved, describe
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.making import Made, made_of
-from conformance.adapters.whole.model import WholeModel, whole_model
+from conformance.adapters.whole.model import WholeModel, part, whole_model
+from conformance.adapters.whole.names import families_of
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 
@@ -46,26 +49,50 @@ class PointedImplementation:
                 self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
             except Exception as error:
                 reasons.append(" ".join(str(error).split()))
-        self.running = self.whole
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
+        self.running = self.whole
+        if self.running is None and made is not None and role not in WHOLE_MODELS:
+            try:
+                self.running = part(made)
+            except Exception as error:
+                reasons.append(" ".join(str(error).split()))
         if self.running is None and self.parts is None:
             raise whole_error or Unresolved(reasons[-1] if reasons else f"{self.name} plays no role")
         if self.whole is not None and not self.whole.kind:
-            self.untested.append(f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}")
-        if self.whole is None and self.parts is not None:
-            self.untested += [
-                f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known"
-                for r in self.parts.resolutions.values()
-                if not r.runs or not r.fits
-            ]
+            self.untested.append(
+                f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}"
+            )
+        if self.whole is None:
+            self.untested += self._untested_part()
 
     def _is_whole(self, whole: WholeModel) -> bool:
-        """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role."""
+        """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
+        gives other vectors than it takes. What calls itself an embedding is part of a model."""
         main = whole.calling.main
+        if re.search(r"embed", self.name, re.IGNORECASE) or not (main.vocab or main.shape):
+            return False
         if main.vocab or len(main.shape) == 3:
             return len(list(whole.module.modules())) > 3
-        return self.parts is None
+        return self.parts is None and whole.calling.outputs != main.shape[-1]
+
+    def _untested_part(self) -> list[str]:
+        """Why a component was not tested: neither is it the formula of a role, nor did its run show what it is."""
+        resolutions = self.parts.resolutions.values() if self.parts else []
+        if any(found.runs and found.fits for found in resolutions):
+            return []
+        seen: frozenset[str] = frozenset()
+        if self.running is not None:
+            with suppress(Exception):
+                seen = self.running.inside().seen
+        wanted = families_of(self.name)
+        if seen & wanted:
+            return []
+        shown = " or ".join(sorted(wanted))
+        reasons = [
+            f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known" for r in resolutions
+        ]
+        return [*reasons, f"{self.name} as it runs: no {shown} is seen in it"][:1]
 
     @property
     def kind(self) -> str | None:
@@ -87,14 +114,20 @@ class PointedImplementation:
             return self.whole.twin()
         if self.parts is None:
             raise NotProvided(f"{self.name} has no component that plays the role {role}")
+        found = self.parts.resolutions.get(role)
+        if found is not None and not found.recognised:
+            raise NotProvided(
+                f"{found.cls.__name__} is neither the formula of a {role.replace('_', ' ')} nor a known mistake"
+            )
         return self.parts.build(role, config)
 
     @property
     def notes(self) -> list[str]:
         """What was inferred, a line a fact."""
         lines: list[str] = []
-        if self.whole is not None:
-            lines += describe(self.name, self.whole.kind or "model", self.whole.facts).splitlines()
+        if self.running is not None:
+            kind = (self.whole.kind or "model") if self.whole is not None else RUNNING
+            lines += describe(self.name, kind, self.running.facts).splitlines()
         return lines + (self.parts.notes if self.parts else [])
 
     def describe(self) -> str:

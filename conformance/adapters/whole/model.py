@@ -33,12 +33,14 @@ from conformance.adapters.whole.calling import (
 )
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.decoding import DecodingProbes
+from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 
@@ -110,7 +112,21 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
+        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)", "(...)")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a model, and no component of one."""
+        return not isinstance(self.calling, PartCalling)
+
+    def takes_option(self, option: str) -> bool:
+        """Whether its own constructor has a parameter of this meaning, and not one around it."""
+        return any(meaning(name) == option for name in inspect.signature(type(self.module)).parameters)
+
+    @property
+    def batched(self) -> bool:
+        """Whether the answer has a row for each row of the batch."""
+        return self.calling.layout != "(...)"
 
     @property
     def last_only(self) -> bool:
@@ -125,9 +141,9 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
         data: Arrays = {}
         for one in self.calling.inputs:
             steps = one.length or lengths.get(one.meaning) or length or T
-            if one.meaning == "x":
+            if one.shape:
                 shape = [steps if size is None else size for size in one.shape]
-                data["x"] = rng.standard_normal((batch, *shape))
+                data[one.meaning] = rng.standard_normal((batch, *shape))
             else:
                 data[one.meaning] = self.tokens(rng, one.meaning, (batch, steps))
         return data
@@ -144,7 +160,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     @property
     def free_length(self) -> bool:
         return all(one.length is None for one in self.calling.inputs) and (
-            self.calling.main.meaning != "x" or None in self.calling.main.shape
+            not self.calling.main.shape or None in self.calling.main.shape
         )
 
     # --- running
@@ -316,6 +332,13 @@ def whole_model(made: Made, kind: str = "") -> WholeModel:
     subject = _in_double(subject)
     subject.pad_id = pad_of(subject)
     return subject
+
+
+def part(made: Made) -> WholeModel:
+    """The component that `made` makes, as it runs: no whole model, so of no kind. Raises Unresolved."""
+    module = moved(made.fresh()).eval()
+    calling = part_calling(module)
+    return _in_double(WholeModel(made, module, calling, "", [*made.facts, *calling.facts]))
 
 
 def _in_double(subject: WholeModel) -> WholeModel:

@@ -28,7 +28,9 @@ MEANINGS: dict[str, str] = {
 MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""
 
-FLAGS = re.compile(r"(return|output|use|need|is|do|with|training|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)")
+FLAGS = re.compile(
+    r"(return|output|use|need|is|do|with|training|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)"
+)
 """Names of switches, which keep their default, or are off."""
 
 
@@ -62,3 +64,19 @@ HIDES_BY_NAME = re.compile(r"key_padding_mask")
 
 KEEPS_BY_NAME = re.compile(r"^attention_mask$|^input_mask$")
 """Masks that Hugging Face's documentation defines: 1 keeps."""
+
+_FAMILIES = (
+    (re.compile(r"att(entio)?n|attend|mha|msa"), "attention"),
+    (re.compile(r"feed_?forward|ffn|mlp"), "feed-forward"),
+    (re.compile(r"norm"), "norm"),
+)
+FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
+"""What a recorded run can show of a component, as `inside().seen` calls it."""
+
+
+def families_of(cls: str) -> frozenset[str]:
+    """What a run must show, one of these, before a component of this class name counts as tested: attention of an
+    attention; any of FAMILIES of a layer or a stack, or where the name says nothing. The last word decides: PreNorm."""
+    found = [(m.end(), family) for pattern, family in _FAMILIES for m in pattern.finditer(cls.lower())]
+    holds = re.search(r"layer$|block$|encoder|decoder", cls.lower()) and not re.search(r"attentionlayer$", cls.lower())
+    return FAMILIES if holds or not found else frozenset({max(found)[1]})

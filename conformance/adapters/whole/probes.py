@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.watching import Watching
+from conformance.adapters.whole.calling import Lookups, quiet_evaluation
 from conformance.protocol import Arrays, NotProvided
 
 if TYPE_CHECKING:
@@ -128,6 +129,12 @@ class Probes:
             self.run(self.example())
         return seen.seen
 
+    def draws(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether training mode is random in some way: layers and paths are dropped by numbers of their own."""
+        inputs = self.example()
+        first, second = (self.in_training(seed, **inputs)["out"] for seed in (1, 2))
+        return not np.array_equal(first, second)
+
     def dropout_rates(self: WholeModel) -> list[tuple[str, float]]:  # type: ignore[misc]
         """The path and rate of every dropout module."""
         kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
@@ -138,7 +145,7 @@ class Probes:
         were not looked up, experts that no token chose, poolers and heads beside the answer."""
         if not wanted:
             return set()
-        excused = {name for name in wanted if _is_key_bias(name)}
+        excused = {name for name in wanted if _is_key_bias(name)} | self.padding_tables()
         called = self.called_paths()
         experts = re.compile(r"expert")
         others = self.other_outputs_reach()
@@ -152,6 +159,22 @@ class Probes:
             if siblings_run or elsewhere or name in others or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         return excused
+
+    def padding_tables(self: WholeModel) -> set[str]:  # type: ignore[misc]
+        """Tables of which a run reads no row but that of padding, which never learns: all of one segment, perhaps."""
+        with quiet_evaluation(self.module), Lookups() as lookups:
+            self.run(self.example(batch=4))
+        read: dict[int, list[Tensor]] = {}
+        for table, ids in lookups.seen:
+            read.setdefault(table.data_ptr(), []).append(ids)
+        return {
+            f"{path}.weight".lstrip(".")
+            for path, part in self.module.named_modules()
+            if isinstance(part, nn.Embedding)
+            and part.padding_idx is not None
+            and part.weight.data_ptr() in read
+            and all(bool((ids == part.padding_idx).all()) for ids in read[part.weight.data_ptr()])
+        }
 
     def is_used_elsewhere(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
         """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies."""
