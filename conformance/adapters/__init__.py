@@ -242,15 +242,20 @@ def repository_root(path: Path) -> Path | None:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Import a file as Python would from its own folder; a file inside packages, as the package's module."""
+    """Import a file as Python would from its own folder; a file inside packages, as the package's module.
+
+    A folder from which it imports with dots is a package, with an __init__.py or without. Absolute imports are found
+    from any folder between the file and the root of its repository, and from the repository's src.
+    """
     root, parts = path.parent, [path.stem] if path.stem != "__init__" else []
-    levels = _levels_above(path)
-    while (root / "__init__.py").is_file() or levels > 0:
+    dots = _most_dots(path)
+    while (root / "__init__.py").is_file() or (len(parts) <= dots and root.name.isidentifier()):
         parts.insert(0, root.name)
-        root, levels = root.parent, levels - 1
+        root = root.parent
     repository = repository_root(path)
+    around = [repository, repository / "src", *path.parents[: path.parents.index(repository)]] if repository else []
     # The package's root first: models/models.py must not hide its package.
-    with _first_on_path(root, path.parent, *([repository] if repository else [])):
+    with _importing(root, path.parent, *around):
         package = getattr(sys.modules.get(parts[0]), "__path__", None)
         if path.parent != root and (parts[0] not in sys.modules or str(root / parts[0]) in (package or ())):
             return importlib.import_module(".".join(parts))
@@ -264,28 +269,31 @@ def _load_file(path: Path) -> ModuleType:
         return module
 
 
-def _levels_above(path: Path) -> int:
-    """How many folders a file takes for packages by its relative imports, whether or not they have an __init__.py."""
+def _most_dots(path: Path) -> int:
+    """How many folders up the relative imports of a file reach; 0 without any, and where it cannot be read."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # importing it says what is wrong
+    except (OSError, SyntaxError, ValueError):
         return 0
-    return max((node.level for node in tree.body if isinstance(node, ast.ImportFrom)), default=0)
+    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
 
 
 def _load_module(name: str, folders: Sequence[str]) -> ModuleType:
-    with _first_on_path(Path.cwd(), *map(Path, folders)):
+    with _importing(Path.cwd(), *map(Path, folders)):
         return importlib.import_module(name)
 
 
 @contextmanager
-def _first_on_path(*folders: Path) -> Iterator[None]:
-    """The folders come first while a subject is imported, last afterwards (for its imports inside functions)."""
+def _importing(*folders: Path) -> Iterator[None]:
+    """The folders come first while a subject is imported, last afterwards (for its imports inside functions); no
+    option of our command line is taken for the subject's."""
     names = list(dict.fromkeys(str(folder) for folder in folders))
     sys.path[:0] = names
+    arguments, sys.argv = sys.argv, sys.argv[:1]  # a file that parses its options when imported gets its defaults
     try:
         yield
     finally:
+        sys.argv = arguments
         del sys.path[: len(names)]
         sys.path.extend(names)
 

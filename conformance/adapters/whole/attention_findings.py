@@ -208,15 +208,6 @@ def merge(core: AttentionCore) -> Iterator[Finding]:
         return
 
 
-def _tokens_differ(rows: Tensor) -> bool:
-    """Whether some row has parts of several tokens. What comes from elsewhere, as from a head that is a module of its
-    own, is judged with the head that it comes from."""
-    known = rows != UNKNOWN
-    lowest = rows.masked_fill(~known, torch.iinfo(rows.dtype).max).amin(-1)
-    highest = rows.masked_fill(~known, torch.iinfo(rows.dtype).min).amax(-1)
-    return bool((known.any(-1) & (lowest != highest)).any())
-
-
 def _readers(record: Record, value: Value) -> list[tuple[Op, Value]]:
     """The first product that reads `value` through moves and element-wise operations, and the operand as it enters."""
     seen, stack = {value}, [value]

@@ -32,23 +32,23 @@ class PointedImplementation:
         self.whole: WholeModel | None = None
         self.parts: TorchModuleImplementation | None = None
         role = spec.role or None
-        reasons: list[str] = []
+        reasons: list[SpecificationError] = []
         made: Made | None = None
         try:
             made = made_of(found, spec)
         except SpecificationError as error:
-            reasons.append(str(error))
-        whole_error: SpecificationError | None = None
+            reasons.append(error)
         if made is not None and role in (None, *WHOLE_MODELS):
             try:
                 self.whole = whole_model(made, role or "")
             except SpecificationError as error:
-                whole_error = error
+                reasons.append(error)
         if role is None or role not in WHOLE_MODELS:
             try:
                 self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
             except Exception as error:
-                reasons.append(" ".join(str(error).split()))
+                known = isinstance(error, SpecificationError)
+                reasons.append(error if known else Unresolved(" ".join(str(error).split())))
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
         self.running = self.whole
@@ -56,9 +56,10 @@ class PointedImplementation:
             try:
                 self.running = part(made)
             except Exception as error:
-                reasons.append(" ".join(str(error).split()))
+                reasons.append(Unresolved(" ".join(str(error).split())))
         if self.running is None and self.parts is None:
-            raise whole_error or Unresolved(reasons[-1] if reasons else f"{self.name} plays no role")
+            asked_for_a_part = role is not None and role not in WHOLE_MODELS
+            raise reasons[-1 if asked_for_a_part else 0]  # what comes later follows from the first
         if self.whole is not None and not self.whole.kind:
             self.untested.append(
                 f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}"

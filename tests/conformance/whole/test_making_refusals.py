@@ -116,3 +116,28 @@ def test_the_subjects_of_a_file_are_its_public_classes_functions_and_instances_i
     """
     made("First", text)
     assert subjects_in(sys.modules["model"]) == ["Second", "First", "make", "model"]
+
+
+# --- how a file is imported -----------------------------------------------------------------------
+
+
+def test_a_folder_from_which_it_imports_with_dots_is_a_package_without_an_init(made):
+    net = "from .sizes_of_it import WIDTH\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    files = {"nets_apart/sizes_of_it.py": "WIDTH = 8\n"}
+    module = made("Net", net + "        self.fc = nn.Linear(WIDTH, WIDTH)\n", files, "nets_apart/model.py").fresh()
+    assert module.fc.in_features == 8
+
+
+def test_imports_are_found_from_the_folders_between_a_file_and_its_repository(made):
+    net = "from gpt_apart.sizes import WIDTH\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    files = {"setup.py": "", "src/gpt_apart/sizes.py": "WIDTH = 8\n", "src/gpt_apart/parts/__init__.py": ""}
+    net += "        self.fc = nn.Linear(WIDTH, WIDTH)\n"
+    assert made("Net", net, files, "src/gpt_apart/parts/model.py").fresh().fc.in_features == 8
+
+
+def test_a_file_that_parses_options_when_it_is_imported_gets_its_defaults(made, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pytest", "--impl", "model.py:Net"])
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--width', type=int, default=8)\n"
+    text += "args = parser.parse_args()\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    assert made("Net", text + "        self.fc = nn.Linear(args.width, 2)\n").fresh().fc.in_features == 8
+    assert sys.argv[1] == "--impl"
