@@ -36,8 +36,8 @@ def check(
     with the batch first, ``"2x16:int"`` or ``"idx=2x16:int,mask=2x16"``. kind: what it is meant to be
     ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier"), or the role of a
     component; inferred when None. reference: a second model with the same parameters; ``report.difference`` is then the
-    first module whose output differs. budget: "quick", "default" or "deep". claims: which, as --claims selects them; all
-    when None.
+    first module whose output differs. budget: "quick", "default" or "deep". claims: which, as --claims selects them;
+    all when None.
 
     Raises SpecificationError (of `conformance.adapters`) when the model cannot be run, CatalogueError (of
     `conformance.catalogue`) when `claims` selects none, and ValueError for another budget; each with one sentence.

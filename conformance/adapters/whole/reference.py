@@ -25,9 +25,9 @@ from conformance.protocol import Arrays
 
 @dataclass(frozen=True)
 class Difference:
-    """path: of the module, as in `named_modules`; empty for the whole model. line: "file:line: source" of its forward, or
-    of what makes it where it is torch's own. expected, got: the reference's output and the user's, as text. error: how
-    far apart."""
+    """path: of the module, as in `named_modules`; empty for the whole model. line: "file:line: source" of its forward,
+    or of what makes it where it is torch's own. expected, got: the reference's output and the user's, as text. error:
+    how far apart."""
 
     path: str
     line: str
