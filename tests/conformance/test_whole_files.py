@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from reports import BLOCKED, FAILED, POSITIONS, SCALED, a_report
 
+from conformance import plugin
 from conformance import session as session_module
 from conformance.adapters import SpecificationError, parse, subjects
 from conformance.annotations import to_sarif
@@ -191,6 +192,16 @@ def test_one_subject_is_open_at_a_time(monkeypatch):
         claims.run(subject, SCALED)
     claims.close()
     assert happened == ["open one", "close one", "open other", "close other"]
+
+
+def test_claims_of_a_subject_stay_together_when_another_plugin_shuffles():
+    one, other = object(), object()
+    items = [SimpleNamespace(name=name, subject=subject) for name, subject in (("a", other), ("b", one), ("c", other))]
+    items.append(SimpleNamespace(name="theirs"))
+    stash = pytest.Stash()
+    stash[plugin._SESSION] = SimpleNamespace(is_whole_file=True, subjects=[one, other])
+    plugin.pytest_collection_modifyitems(SimpleNamespace(stash=stash), items)
+    assert [item.name for item in items] == ["theirs", "b", "a", "c"]
 
 
 # --- what is made of it ---------------------------------------------------------------------------

@@ -37,10 +37,10 @@ class Difference:
 
     def __str__(self) -> str:
         which = self.path or "the whole model (none of its parts)"
-        at = f" at {self.line}" if self.line else ""
+        at = f"; see {self.line}" if self.line else ""
         return (
-            f"the first module whose output differs from the reference's is {which}{at}: expected {self.expected}, "
-            f"got {self.got} (off by {self.error:.3g})"
+            f"the first module whose output differs from the reference's is {which}: expected {self.expected}, "
+            f"got {self.got} (off by {self.error:.3g}){at}"
         )
 
 
