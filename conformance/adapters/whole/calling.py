@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
 from conformance.adapters.whole.masking import Mask, choices, real_tokens
 from conformance.adapters.whole.watching import Watching
@@ -213,12 +214,13 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def calling_of(module: nn.Module, given: Mapping[str, Any] | None = None) -> Calling:
-    """How to call the model. given: the shapes that the user states, by forward's parameters.
+def calling_of(module: nn.Module, given: Sequence[Shape] = ()) -> Calling:
+    """How to call the model. given: the inputs that the user states.
 
-    Raises Unresolved, with the exception of the last attempt, when no way was found.
+    Raises Unresolved, with the exception of an attempt, when no way was found; StatedError when forward takes none of a
+    name that is stated.
     """
-    finder = _Finder(module)
+    finder = _Finder(module, given)
     with quiet_evaluation(module):
         return finder.find()
 
@@ -238,7 +240,7 @@ class NotTwoSided(TypeError):
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, given: Sequence[Shape]) -> None:
         self.module = module
         self.errors: list[BaseException] = []
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -247,6 +249,19 @@ class _Finder:
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
+        self.given = self._named(given)
+
+    def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
+        """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
+        stated = {shape.name: shape for shape in given if shape.name}
+        free = [p.name for p in self.parameters if p.name not in stated]
+        nameless = [shape for shape in given if not shape.name]
+        unknown = [name for name in stated if all(p.name != name for p in self.parameters)]
+        if unknown or len(nameless) > len(free):
+            takes = f"it takes {', '.join(p.name for p in self.parameters) or 'nothing'}"
+            what = f"no parameter {unknown[0]}" if unknown else f"no place for {len(given)} inputs"
+            raise StatedError(f"--claims-input: forward of {type(self.module).__name__} has {what}; {takes}")
+        return {**dict(zip(free, nameless, strict=False)), **stated}
 
     def of(self, meaning: str, required: bool | None = None) -> list[_Parameter]:
         return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
@@ -264,8 +279,13 @@ class _Finder:
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
-        error = self.errors[0]
+        error = self.errors[-1 if self.given else 0]
         place = innermost_line(error)
+        if self.given:
+            raise Unresolved(
+                f"{name} cannot be called with the inputs that --claims-input states: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:200]}{f' at {place}' if place else ''}"
+            )
         raise Unresolved(
             f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
             f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
@@ -273,7 +293,14 @@ class _Finder:
         )
 
     def sides(self) -> Iterator[tuple[_Parameter, ...]]:
-        """Which parameters may be the data: two sides, or one."""
+        """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
+        if self.given:
+            stated = [p for p in self.parameters if p.name in self.given]
+            data = [p for p in stated if p.meaning in ("", "source", "target")] or stated
+            if len(data) > 1 and all(self.given[p.name].dtype == "int" for p in data[:2]):
+                yield tuple(data[:2])
+            yield (data[0],)
+            return
         source, target = self.of("source"), self.of("target")
         plain = [p for p in self.parameters if p.meaning == "" and p.required]
         both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
@@ -295,15 +322,19 @@ class _Finder:
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
+        main = self.given.get(names_[-1])
+        if main is not None:
+            others = [p for p in rest if p.name in self.given and p.name not in fixed and p.meaning != "mask"]
+            fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
         optional = tuple(p.name for p in rest if p.meaning == "mask" and not p.required)
         common = {"fixed": fixed, "optional_masks": optional, **roles}
-        required_masks = [p.name for p in rest if p.meaning == "mask" and p.required]
-        for masks in choices(self.module, required_masks, meanings):
+        required_masks = [p.name for p in rest if p.meaning == "mask" and (p.required or p.name in self.given)]
+        for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
-        if len(sides) == 1:
+        if len(sides) == 1 and (main is None or main.dtype == "float"):
             also = [p.name for p in rest if p.required and p.name not in fixed and p.meaning != "mask"]
-            for shape in number_shapes(self.module):
+            for shape in number_shapes(self.module) if main is None else shapes_stated(main):
                 others = {name: _alike(name) for name in also}
                 numbers = {**common, "fixed": {**fixed, **others}}
                 for masks in choices(self.module, required_masks, ("x",)):
@@ -312,7 +343,11 @@ class _Finder:
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
         numbers = calling.main.meaning == "x"
-        lengths = (0,) if numbers and None not in calling.main.shape else (*LENGTHS, *table_lengths(self.module))
+        lengths: tuple[int, ...] = (*LENGTHS, *table_lengths(self.module))
+        if stated := self.given.get(calling.main.parameter):
+            lengths = (T, *stated.sizes[1:2])
+        if numbers and None not in calling.main.shape:
+            lengths = (0,)
         for length in dict.fromkeys(lengths):
             try:
                 found = self.run(calling, length)
@@ -479,6 +514,26 @@ def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
         return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
 
     return make
+
+
+def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A stated input that is not the data: its batch and positions follow those of the main one."""
+    seed = zlib.crc32(shape.name.encode()) % 1000
+
+    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+        data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+        now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
+        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
+        if shape.dtype == "float":
+            return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.get_default_dtype())
+        return torch.ones(sizes, dtype=torch.bool if shape.dtype == "bool" else torch.int64)
+
+    return make
+
+
+def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
+    """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
+    yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
 
 
 def first_data(calling: Calling, length: int) -> dict[str, Tensor]:

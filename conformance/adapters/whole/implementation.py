@@ -12,21 +12,32 @@ from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.inference.facts import RUNNING, Unresolved, describe
+from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
+from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.making import Made, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
+from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 
 class PointedImplementation:
     """A class, a function, an expression or an instance of PyTorch code.
 
-    Raises Unresolved, in one sentence, when neither a whole model nor a component can be run.
+    stated: what the user says of it. reference: a second one to compare it with, and its specification; `difference`
+    is the first module whose output differs. Raises Unresolved, in one sentence, when neither a whole model nor a
+    component can be run, and StatedError when what is stated cannot be so.
     """
 
-    def __init__(self, found: Any, spec: Specification) -> None:
+    def __init__(
+        self,
+        found: Any,
+        spec: Specification,
+        stated: Stated | None = None,
+        reference: tuple[Any, Specification] | None = None,
+    ) -> None:
+        stated = stated or Stated()
         self.name = spec.name.partition("(")[0] or spec.text
         self.untested: list[str] = []
         self.whole: WholeModel | None = None
@@ -40,8 +51,12 @@ class PointedImplementation:
             reasons.append(error)
         if made is not None and role in (None, *WHOLE_MODELS):
             try:
-                self.whole = whole_model(made, role or "")
+                self.whole = whole_model(made, role or "", stated)
+            except StatedError:
+                raise
             except SpecificationError as error:
+                if stated.options:  # what is stated speaks of the whole
+                    raise
                 reasons.append(error)
         if role is None or role not in WHOLE_MODELS:
             try:
@@ -57,6 +72,8 @@ class PointedImplementation:
                 self.running = part(made)
             except Exception as error:
                 reasons.append(Unresolved(" ".join(str(error).split())))
+        self.reference = reference[1].text or reference[1].name if reference else ""
+        self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:
             asked_for_a_part = role is not None and role not in WHOLE_MODELS
             raise reasons[-1 if asked_for_a_part else 0]  # what comes later follows from the first
@@ -66,6 +83,12 @@ class PointedImplementation:
             )
         if self.whole is None:
             self.untested += self._untested_part()
+
+    def _difference_from(self, found: Any, spec: Specification, role: str, stated: Stated) -> Difference | None:
+        if self.running is None:
+            raise StatedError(f"--claims-reference: {self.name} is no model that could be run, so nothing is compared")
+        theirs = whole_model(made_of(found, spec), role, Stated(input=stated.input, device=stated.device))
+        return first_difference(self.running, theirs)
 
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
@@ -126,6 +149,10 @@ class PointedImplementation:
     def notes(self) -> list[str]:
         """What was inferred, a line a fact."""
         lines: list[str] = []
+        if self.difference is not None:
+            lines.append(f"{DOUBT}{self.difference}")
+        elif self.reference:
+            lines.append(f"every module gives what it gives in the reference {self.reference}")
         if self.running is not None:
             kind = (self.whole.kind or "model") if self.whole is not None else RUNNING
             lines += describe(self.name, kind, self.running.facts).splitlines()

@@ -20,6 +20,7 @@ from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
+from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import (
     Calling,
@@ -39,6 +40,7 @@ from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.names import PADDING_MASK
+from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
@@ -320,10 +322,19 @@ class _Narrow(Watching):
 # --- from what was made to a subject --------------------------------------------------------------
 
 
-def whole_model(made: Made, kind: str = "") -> WholeModel:
-    """The model that `made` makes, as a subject of `kind` (inferred when empty). Raises Unresolved."""
-    module = moved(made.fresh()).eval()
-    calling = calling_of(module)
+def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> WholeModel:
+    """The model that `made` makes, as a subject of `kind` (inferred when empty). Weights that the user gives stay.
+
+    Raises Unresolved, and StatedError when what the user states cannot be so.
+    """
+    stated = stated or Stated()
+    module = made.fresh().eval()
+    if stated.weights:
+        load_weights(module, stated.weights)
+    else:
+        moved(module)
+    module = placed(module, stated.device)
+    calling = calling_of(module, shapes_of(stated.input))
     evidence: list[Fact] = []
     if kind not in KINDS:
         kind, evidence = kind_of(module, calling)
