@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.functions import attention, losses, masks, schedules
+from conformance.adapters.functions import attention, decoding, losses, masks, sampling, schedules, tensors
 from conformance.adapters.functions.roles import proposed
 from conformance.adapters.functions.subjects import FunctionSubject, Served
 from conformance.adapters.inference.facts import Unresolved, describe
@@ -18,6 +18,14 @@ RESOLVERS: dict[str, Callable[[Any], list[Served]]] = {
     "padding_mask": masks.resolve,
     "cross_entropy": losses.resolve,
     "lr_schedule": schedules.resolve,
+    "greedy_decode": decoding.resolve,
+    "beam_search": decoding.resolve,
+    "sampling_filter": sampling.resolve,
+    "shift_targets": tensors.shift,
+    "masked_tokens": tensors.masked_tokens,
+    "clip_grad_norm": tensors.clip,
+    "activation": tensors.activation,
+    "softmax": tensors.softmax,
 }
 """Role -> what finds a function's conventions in it. Each raises Unresolved, in one sentence."""
 
