@@ -6,7 +6,8 @@
     reference                 the formulas of the documents in plain numpy
     path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
     package.module:Class      the same, importable
-    ...:function              a function that makes an nn.Module from sizes (make_model(...))
+    ...:function              a function that makes an nn.Module from sizes (make_model(...)), or one that plays a role
+                              by itself: attention, a mask, a loss, a schedule, a decoder
     ...:Class(Config(n=2))    an expression in the module's names
     ...:model                 an instance that the module holds
     path/to/file.py           all of a file, or of the package in a folder
@@ -130,7 +131,12 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
         return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
     found = _find(_load(spec, folders), spec)
     is_function = isinstance(found, FunctionType)
-    if _is_torch_module(found) or (is_function and "torch.nn" in sys.modules):
+    uses_torch = "torch.nn" in sys.modules
+    if uses_torch and (is_function or (isinstance(found, type) and not hasattr(found, "build"))):
+        functions = _adapter(spec, "conformance.adapters.functions.implementation")
+        if functions.plays(found, spec.role):
+            return _made(spec, partial(functions.FunctionImplementation, found, spec), "test another role as name@role")
+    if _is_torch_module(found) or (is_function and uses_torch):
         adapter = _adapter(spec, "conformance.adapters.whole.implementation").PointedImplementation
         reference = None
         if stated is not None and stated.reference:
