@@ -354,3 +354,25 @@ def test_another_design_is_not_blamed_by_the_formula_of_a_role() -> None:
 def test_a_known_mistake_in_the_formula_is_blamed_in_its_role() -> None:
     result = run_check(CHECKS["multi-head-scales-by-the-width-of-one-head"], pointed(PlainHeads), "quick")
     assert result.verdict is Verdict.FAIL
+
+
+class ManyKinks(nn.Module):
+    """A triangle wave so steep that a small step meets many of its kinks."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((1e6 * self.gain * x) % 2 - 1).abs()
+
+
+class DetachedKinks(ManyKinks):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1e9 * self.gain.detach() * x
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(ManyKinks, Verdict.PASS), (DetachedKinks, Verdict.FAIL)])
+def test_kinks_are_no_wrong_gradient(cls: type[nn.Module], verdict: Verdict) -> None:
+    result = run_check(CHECKS["model-gradients-agree-with-differences"], pointed(cls), "quick")
+    assert result.verdict is verdict
