@@ -213,7 +213,8 @@ class _PartFinder:
         takes_heads = by_heads and any(p.kind == "keys" for p in self.parameters)
         yield from [*split[:6], *flat, *split[6:]] if takes_heads else [*flat, *split]
         yield from ((size, size, w) for w in self.widths[:4] for size in (8, 7, 4, 14))
-        yield from ((w,) for w in self.widths)
+        if families_of(type(self.module).__name__) != {"attention"}:  # which needs several tokens
+            yield from ((w,) for w in self.widths)
         yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module))
 
     def attempt(self, calling: Calling, length: int) -> tuple[Calling | None, bool]:

@@ -404,3 +404,21 @@ def test_kinks_are_no_wrong_gradient(cls: type[nn.Module], verdict: Verdict) -> 
 def test_a_component_is_not_handed_less_than_it_takes() -> None:
     result = run_check(CHECKS["model-keeps-no-state-between-calls"], pointed(WideConvolution), "quick")
     assert result.verdict is Verdict.PASS
+
+
+class OneTokenAttention(nn.Module):
+    """It runs on one vector for a sentence, in which there is nothing to attend to."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim != 2:
+            raise ValueError("one vector for each sentence")
+        return self.map(x)
+
+
+def test_an_attention_is_not_called_without_a_sequence() -> None:
+    with pytest.raises(Unresolved, match="one vector for each sentence"):
+        part_calling(OneTokenAttention())
