@@ -170,7 +170,7 @@ class _PartFinder:
         mixes = not families_of(type(self.module).__name__) <= {"norm", "feed-forward"}  # else one that mixes is wrong
         for shape in self.shapes():
             for contexts, mask in product(self.contexts(shape, data), masks):
-                shapes = [contexts if p.kind == "context" and i else shape for i, p in enumerate(data)]
+                shapes = [contexts if p.kind in ("context", "x") and i else shape for i, p in enumerate(data)]
                 inputs = tuple(
                     Input(_meaning(i, p), p.name, shape=s) for i, (p, s) in enumerate(zip(data, shapes, strict=True))
                 )
@@ -179,9 +179,11 @@ class _PartFinder:
                         yield PartCalling(inputs, fixed=fixed, masks=mask, batch_first=first)
 
     def contexts(self, shape: tuple[int | None, ...], data: list[_Parameter]) -> list[tuple[int | None, ...]]:
-        """Shapes of what is attended to: that of the main input, then its other widths."""
-        if not any(p.kind == "context" for p in data[1:]) or len(shape) != 2:
+        """Shapes of the inputs beside the main one: its own, then other widths of what is attended to."""
+        if not any(p.kind in ("context", "x") for p in data[1:]) or len(shape) != 2:
             return [shape]
+        if all(p.kind == "x" for p in data[1:]):  # perhaps one vector for the whole sequence
+            return [shape, *((width,) for width in self.widths[:6])]
         return [shape, *((None, width) for width in self.widths[:6] if width != shape[-1])]
 
     def shapes(self) -> Iterator[tuple[int | None, ...]]:
@@ -211,7 +213,8 @@ class _PartFinder:
         takes_heads = by_heads and any(p.kind == "keys" for p in self.parameters)
         yield from [*split[:6], *flat, *split[6:]] if takes_heads else [*flat, *split]
         yield from ((size, size, w) for w in self.widths[:4] for size in (8, 7, 4, 14))
-        yield from ((w,) for w in self.widths)
+        if families_of(type(self.module).__name__) != {"attention"}:  # which needs several tokens
+            yield from ((w,) for w in self.widths)
         yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module))
 
     def attempt(self, calling: Calling, length: int) -> tuple[Calling | None, bool]:

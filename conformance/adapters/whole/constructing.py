@@ -49,9 +49,11 @@ class _Later:
 
 
 class Constructions(Names):
-    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it."""
+    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it; `given`
+    its arguments."""
 
     shown = ""
+    given: Mapping[str, Any] = {}
 
     def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
         """Call a class or function with what a call in the user's files shows, or without arguments.
@@ -90,6 +92,7 @@ class Constructions(Names):
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
         shown = ", ".join(_shown(name, bound) for name in bound.arguments)
         self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
+        self.given = dict(bound.arguments)
         made = made_by(*bound.args, **bound.kwargs)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
         return self._passed(made) if bound.arguments and self.sizing.head_width else self.sized(made)

@@ -18,7 +18,7 @@ import itertools
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,6 +53,7 @@ class Made:
     """A way to have fresh modules of what the user pointed at.
 
     name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
+    even: whether its heads divide its width, as far as its arguments say: other classes' defaults may not fit together.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Made:
     facts: list[Fact]
     _make: Callable[[Sizing], nn.Module] = field(repr=False)
     _sizing: Sizing = field(default_factory=Sizing, repr=False)
+    even: bool = True
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
         """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
@@ -99,13 +101,20 @@ def made_of(found: Any, spec: Specification) -> Made:
             f'--impl "{_line(found, spec)}"'
         )
     failures: list[Exception] = []
+    uneven: Made | None = None
     for way in _ways(found, around, strict_first=True):
         try:
-            return _fitted(
+            made = _fitted(
                 found.__name__, way.evidence, way.make, partial(Evaluator, around, make=_as_part, strict=way.strict)
             )
         except Exception as error:
             failures.append(error)
+            continue
+        if made.even:
+            return made
+        uneven = uneven or made
+    if uneven is not None:
+        return uneven
     raise Unresolved(_refusal(found, spec, failures))
 
 
@@ -256,13 +265,13 @@ class _TooLarge(BaseException):
 
 def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator: Callable[..., Evaluator]) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
-    shown = ""
+    shown, even = "", True
 
     def make(sizing: Sizing) -> nn.Module:
-        nonlocal shown
+        nonlocal shown, even
         evaluates = evaluator(sizing=sizing)
         module = _module(name, way(evaluates))
-        shown = shown or evaluates.shown
+        shown, even = shown or evaluates.shown, _divides(evaluates.given)
         return module
 
     sizing = Sizing()
@@ -275,7 +284,14 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
             sizes = [Fact("sizes", scaled, str(error))]
         else:
             sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
-    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing)
+    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even)
+
+
+def _divides(given: Mapping[str, Any]) -> bool:
+    """Whether the number of heads among the arguments divides the width; also where either is not among them."""
+    sizes = {meaning(name): value for name, value in given.items() if type(value) is int and value > 0}
+    width, heads = sizes.get("d_model"), sizes.get("n_heads")
+    return width is None or heads is None or width % heads == 0
 
 
 def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Module, Sizing]:

@@ -258,16 +258,17 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
 
     def _longest(self) -> int | None:
         low, high = T, 2 * T
-        while high <= LONGEST and self._takes(high):
+        while high <= LONGEST and self.takes(high):
             low, high = high, high * 2
         if high > LONGEST:
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._takes(middle) else (low, middle)
+            low, high = (middle, high) if self.takes(middle) else (low, middle)
         return low
 
-    def _takes(self, length: int) -> bool:
+    def takes(self, length: int) -> bool:
+        """Whether it answers inputs of this length."""
         try:
             out = self(**self.example(1, length))["out"]
         except Exception:

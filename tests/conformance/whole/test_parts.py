@@ -83,6 +83,27 @@ class PairedAttention(TurnedAttention):
         return attend(q, k, heads[2].transpose(1, 2)).transpose(1, 2).reshape(x.shape)
 
 
+class ConditionedAttention(nn.Module):
+    """One vector for the whole sequence says how its input is scaled."""
+
+    def __init__(self, width: int = 12) -> None:
+        super().__init__()
+        self.maps, self.condition = nn.Linear(width, 3 * width), nn.Linear(width, 6 * width)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        scale, *_, shift = self.condition(c).chunk(6, dim=1)
+        return attend(*self.maps(x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)).chunk(3, -1))
+
+
+class WideConvolution(nn.Module):
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.map = nn.Conv1d(channels, channels, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(x)
+
+
 class SequenceFirstAttention(nn.Module):
     def __init__(self, d_model: int = 12) -> None:
         super().__init__()
@@ -130,6 +151,8 @@ class PlainNorm(nn.Module):
         (TurnedAttention, [(None, 16)]),
         (CosineAttention, [(None, 16)]),
         (PairedAttention, [(None, 16)]),
+        (ConditionedAttention, [(None, 12), (12,)]),
+        (WideConvolution, [(8, None)]),
         (SequenceFirstAttention, [(None, 12)]),
         (HiddenAttention, [(None, 12)]),
         (PlainNorm, [(None, 10)]),
@@ -354,3 +377,48 @@ def test_another_design_is_not_blamed_by_the_formula_of_a_role() -> None:
 def test_a_known_mistake_in_the_formula_is_blamed_in_its_role() -> None:
     result = run_check(CHECKS["multi-head-scales-by-the-width-of-one-head"], pointed(PlainHeads), "quick")
     assert result.verdict is Verdict.FAIL
+
+
+class ManyKinks(nn.Module):
+    """A triangle wave so steep that a small step meets many of its kinks."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((1e6 * self.gain * x) % 2 - 1).abs()
+
+
+class DetachedKinks(ManyKinks):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1e9 * self.gain.detach() * x
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(ManyKinks, Verdict.PASS), (DetachedKinks, Verdict.FAIL)])
+def test_kinks_are_no_wrong_gradient(cls: type[nn.Module], verdict: Verdict) -> None:
+    result = run_check(CHECKS["model-gradients-agree-with-differences"], pointed(cls), "quick")
+    assert result.verdict is verdict
+
+
+def test_a_component_is_not_handed_less_than_it_takes() -> None:
+    result = run_check(CHECKS["model-keeps-no-state-between-calls"], pointed(WideConvolution), "quick")
+    assert result.verdict is Verdict.PASS
+
+
+class OneTokenAttention(nn.Module):
+    """It runs on one vector for a sentence, in which there is nothing to attend to."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim != 2:
+            raise ValueError("one vector for each sentence")
+        return self.map(x)
+
+
+def test_an_attention_is_not_called_without_a_sequence() -> None:
+    with pytest.raises(Unresolved, match="one vector for each sentence"):
+        part_calling(OneTokenAttention())
