@@ -128,6 +128,13 @@ FINDINGS: dict[str, str] = {
     "sublayers-have-a-residual": (
         f"Around each sublayer stands a residual connection: x + sublayer(x) ({_VASWANI}, section 3.1)."
     ),
+    "sublayers-add-their-input-once": (
+        f"The input of a sublayer is added to its result once, as for all sublayers of a block ({_VASWANI}, 3.1)."
+    ),
+    "sublayers-add-their-own-input": (
+        f"What is added to the result of a sublayer is its own input, from before its norm if the others' is "
+        f"({_VASWANI}, section 3.1; Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, fig. 1)."
+    ),
     "decoder-layers-read-one-memory": (
         f"Every decoder layer attends to the output of the last encoder layer ({_VASWANI}, section 3.2.3)."
     ),

@@ -355,9 +355,10 @@ def _ahead(record: Record, op: Op) -> Iterator[Op]:
 
 
 def _one_module(record: Record, first: Op, second: Op) -> bool:
-    """Are both maps called by one module, or written in one?"""
-    parents = []
-    for op in (first, second):
-        call = record.call_of(op)
-        parents.append(call.parent if call is not None and len(list(call.module.children())) == 0 else op.call)
-    return parents[0] == parents[1]
+    """Does one module below the whole model hold both maps, at most two levels down, or are both written in one?"""
+    around = [[call.number for call in record.around(record.call_of(op))] for op in (first, second)]
+    common = next((number for number in around[0] if number in around[1]), -1)
+    if common < 0:
+        return around[0] == around[1]
+    depth = max(numbers.index(common) for numbers in around)
+    return depth <= 1 or (depth == 2 and record.calls[common].parent >= 0)
