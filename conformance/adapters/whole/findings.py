@@ -103,6 +103,15 @@ FINDINGS: dict[str, str] = {
         "Of H query heads and G key heads, query head i uses key head i // (H / G) (Ainslie et al. 2023, GQA, "
         "section 2.2; torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
     ),
+    "attention-rotates-queries-and-keys": (
+        "Queries and keys are both rotated by their positions (Su et al. 2021, RoFormer, equations 14 and 16)."
+    ),
+    "attention-rotates-by-position": (
+        "The angle of a rotation is a multiple of the position (Su et al. 2021, RoFormer, equations 14 and 16)."
+    ),
+    "attention-linear-bias-falls-with-distance": (
+        "A linear bias lowers the scores of keys that are far away (Press et al. 2022, Train Short, Test Long, 3)."
+    ),
     "dropout-only-in-training": "Dropout changes nothing in evaluation (torch.nn.Dropout, documentation).",
     # norms and networks
     "norm-is-its-formula": (
