@@ -121,6 +121,9 @@ FINDINGS: dict[str, str] = {
     "feed-forward-function-stands-between-its-maps": (
         f"A feed-forward network has a function between its two linear maps ({_VASWANI}, section 3.3)."
     ),
+    "feed-forward-gate-is-used": (
+        "A gated network multiplies one half of its first map by a function of the other (Shazeer 2020, GLU Variants)."
+    ),
     # composition
     "modules-that-are-made-run": (
         "A module that is made in __init__ is part of the model: it runs, or its parameters are read "

@@ -293,9 +293,22 @@ def networks(record: Record) -> list[Network]:
 
 
 def network_findings(record: Record) -> list[Finding]:
-    """Networks without a function between their maps."""
+    """Networks without a function between their maps, or of whose first map a part is not used."""
     findings = []
     for network in networks(record):
+        unused = _unused_part(record, network)
+        if unused is not None:
+            findings.append(
+                Finding(
+                    "feed-forward-gate-is-used",
+                    "A part of what the first map of the feed-forward network gives is split off and not used.",
+                    unused.place,
+                    "a use of both parts: value * function(gate)",
+                    "a part that nothing reads",
+                    "Multiply one part by the function of the other.",
+                    paths=(call.path if (call := record.call_of(network.second)) is not None else "",),
+                )
+            )
         if network.function:
             continue
         late = next(iter(network.after), None)
@@ -314,6 +327,17 @@ def network_findings(record: Record) -> list[Finding]:
             )
         )
     return once(findings)
+
+
+def _unused_part(record: Record, network: Network) -> Op | None:
+    """The operation that splits the first map's result, on the way to the second map, into parts of which one reaches
+    no result."""
+    ahead, used = record.after([network.first.outputs[0]]), record.before(record.outcomes)
+    way = ahead & record.before(network.second.inputs)
+    for op in (record.ops[number] for number in sorted({value.op for value in way})):
+        if moves(op) and len(op.outputs) > 1 and any(value not in used for value in op.outputs):
+            return op
+    return None
 
 
 def _linear(record: Record, op: Op) -> bool:
