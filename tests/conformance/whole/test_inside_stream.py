@@ -63,6 +63,13 @@ def test_a_module_that_one_of_the_runs_uses_is_used():
     assert stream_findings([part, record(model, lambda: model(ids))]) == []
 
 
+def test_an_input_that_was_copied_before_the_call_is_the_input():
+    torch.manual_seed(0)
+    block, x = ODD.PostNorm(), torch.randn(5, 2, 16)
+    recorded = record(block, lambda: block(x.transpose(0, 1).clone()))
+    assert composition(recorded) == []
+
+
 def test_the_holes_of_a_list_are_no_blocks():
     model = nn.Module()
     model.pairs = nn.ModuleList(nn.ModuleList([None, nn.Sequential(nn.Linear(3, 3))]) for _ in range(2))
