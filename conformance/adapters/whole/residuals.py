@@ -212,7 +212,7 @@ def _count(record: Record, inputs: set[Value], end: Op, of_norms: dict[Value, Va
             known[value] = (0, False)
             op = record.producer(value)
             if op is not None and value not in of_norms:
-                parts = [count(part) for part in carriers(op) if part in inputs or record.computed(part)]
+                parts = [count(part) for part in carriers(op)]
                 summed = base_name(op) in ("add", "sub")
                 times = sum(part for part, _ in parts) if summed else max((part for part, _ in parts), default=0)
                 factor = not summed and not moves(op) and op.name not in _KEEPS
