@@ -13,6 +13,7 @@ from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
+from conformance.adapters.whole.attention_positions import linear_bias, rotation
 from conformance.adapters.whole.attention_scale import scale
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
@@ -362,5 +363,5 @@ def same_tokens(core: AttentionCore) -> Iterator[Finding]:
 
 
 _FIRST: tuple[Judgement, ...] = (softmax_axis, contraction, lost_masks)
-_FORMULA: tuple[Judgement, ...] = (scale, mask_after, fill, diagonal)
-_LAYOUT: tuple[Judgement, ...] = (rows, own_matrix, merge, groups, own_projections, same_tokens)
+_FORMULA: tuple[Judgement, ...] = (scale, mask_after, fill, diagonal, linear_bias)
+_LAYOUT: tuple[Judgement, ...] = (rows, own_matrix, merge, groups, own_projections, same_tokens, rotation)

@@ -293,9 +293,22 @@ def networks(record: Record) -> list[Network]:
 
 
 def network_findings(record: Record) -> list[Finding]:
-    """Networks without a function between their maps."""
+    """Networks without a function between their maps, or of whose first map a part is not used."""
     findings = []
     for network in networks(record):
+        unused = _unused_part(record, network)
+        if unused is not None:
+            findings.append(
+                Finding(
+                    "feed-forward-gate-is-used",
+                    "A part of what the first map of the feed-forward network gives is split off and not used.",
+                    unused.place,
+                    "a use of both parts: value * function(gate)",
+                    "a part that nothing reads",
+                    "Multiply one part by the function of the other.",
+                    paths=(call.path if (call := record.call_of(network.second)) is not None else "",),
+                )
+            )
         if network.function:
             continue
         late = next(iter(network.after), None)
@@ -314,6 +327,17 @@ def network_findings(record: Record) -> list[Finding]:
             )
         )
     return once(findings)
+
+
+def _unused_part(record: Record, network: Network) -> Op | None:
+    """The operation that splits the first map's result, on the way to the second map, into parts of which one reaches
+    no result."""
+    ahead, used = record.after([network.first.outputs[0]]), record.before(record.outcomes)
+    way = ahead & record.before(network.second.inputs)
+    for op in (record.ops[number] for number in sorted({value.op for value in way})):
+        if moves(op) and len(op.outputs) > 1 and any(value not in used for value in op.outputs):
+            return op
+    return None
 
 
 def _linear(record: Record, op: Op) -> bool:
@@ -355,9 +379,10 @@ def _ahead(record: Record, op: Op) -> Iterator[Op]:
 
 
 def _one_module(record: Record, first: Op, second: Op) -> bool:
-    """Are both maps called by one module, or written in one?"""
-    parents = []
-    for op in (first, second):
-        call = record.call_of(op)
-        parents.append(call.parent if call is not None and len(list(call.module.children())) == 0 else op.call)
-    return parents[0] == parents[1]
+    """Does one module below the whole model hold both maps, at most two levels down, or are both written in one?"""
+    around = [[call.number for call in record.around(record.call_of(op))] for op in (first, second)]
+    common = next((number for number in around[0] if number in around[1]), -1)
+    if common < 0:
+        return around[0] == around[1]
+    depth = max(numbers.index(common) for numbers in around)
+    return depth <= 1 or (depth == 2 and record.calls[common].parent >= 0)

@@ -55,6 +55,8 @@ DIAGONAL, LOST = "attention-causal-mask-keeps-the-diagonal", "attention-uses-eve
 DROPS, SUM = "dropout-only-in-training", "attention-sums-values-over-the-keys"
 ROW, TOKEN = "attention-stays-in-its-batch-row", "attention-key-and-value-are-of-one-token"
 SHARED = "attention-heads-have-their-own-projections"
+TURNS, ANGLE = "attention-rotates-queries-and-keys", "attention-rotates-by-position"
+SLOPE = "attention-linear-bias-falls-with-distance"
 
 # claim, file, style, line, line of the mutant (and, where the finding points elsewhere, to what)
 MUTANTS = [
@@ -135,6 +137,27 @@ MUTANTS = [
      "scores = torch.baddbmm(bias.reshape(-1, T, T), q, k.mT, alpha=q.size(-1) ** -0.5)"),
     (SHARED, "encoders", "SequenceFirst", "q = self.q_proj(x) * (C // self.heads) ** -0.5",
      "q = F.linear(x.reshape(T, B * self.heads, -1), self.q_proj.weight[:6, :6]) * (C // self.heads) ** -0.5"),
+    (TURNS, "encoders", "Rotary", "q, k = self.turn(self.q_norm(q)), self.turn(self.k_norm(k))",
+     "q, k = self.turn(self.q_norm(q)), self.k_norm(k)",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (TURNS, "encoders", "Rotary", "q, k = self.turn(self.q_norm(q)), self.turn(self.k_norm(k))",
+     "q, k = self.q_norm(q), self.turn(self.k_norm(k))",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (TURNS, "llama", None, "xq, xk = rotate(xq, turns), rotate(xk, turns)", "xq = rotate(xq, turns)",
+     "return torch.view_as_real(pairs * turns[None, :, None]).flatten(3).type_as(x)"),
+    (ANGLE, "encoders", "Rotary",
+     "angles = torch.arange(x.shape[-2])[:, None] / 100 ** (torch.arange(self.d // 2) / (self.d // 2))",
+     "angles = torch.zeros(x.shape[-2])[:, None] / 100 ** (torch.arange(self.d // 2) / (self.d // 2))",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (ANGLE, "llama", None, "h = layer(h, start, self.turns[start : start + T], mask)",
+     "h = layer(h, start, self.turns[3:4].expand(T, -1), mask)",
+     "return torch.view_as_real(pairs * turns[None, :, None]).flatten(3).type_as(x)"),
+    (SLOPE, "encoders", "Alibi",
+     "bias = -slopes[:, None, None] * (torch.arange(T)[None] - torch.arange(T)[:, None]).abs()",
+     "bias = slopes[:, None, None] * (torch.arange(T)[None] - torch.arange(T)[:, None]).abs()",
+     "scores = torch.baddbmm(bias.reshape(-1, T, T), q, k.mT, alpha=q.size(-1) ** -0.5)"),
+    (SLOPE, "encoders", "MultiQuery", "scores = scores - self.slopes[:, None, None] * distance",
+     "scores = scores + self.slopes[:, None, None] * distance"),
     (TOKEN, "translator", None, "x = self.norm2(x + self.dropout(self.src_attn(x, memory, memory, src_mask)))",
      "x = self.norm2(x + self.dropout(self.src_attn(x, memory, x, None)))",
      "value = self.linears[2](value).view(nbatches, -1, self.h, self.d_k).transpose(1, 2)"),

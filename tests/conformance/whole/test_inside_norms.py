@@ -119,3 +119,24 @@ def test_a_network_without_a_function_between_its_maps(file, line, instead, wher
     assert finding.certain
     assert finding.place.text == (where or instead)
     assert ("relu stands after" in finding.sentence) == (instead.endswith("relu()"))
+
+
+class Gated(nn.Module):
+    def __init__(self, gate):
+        super().__init__()
+        self.gate, self.up, self.down = gate, nn.Linear(6, 16), nn.Linear(8, 6)
+
+    def forward(self, x):
+        value, gate = self.up(x).chunk(2, -1)
+        return self.down(value * nn.functional.gelu(gate if self.gate else value))
+
+
+def test_a_gate_that_is_split_off_is_used():
+    def found(gate):
+        model = Gated(gate)
+        return network_findings(record(model, lambda: model(torch.randn(2, 5, 6))))
+
+    assert found(True) == []
+    [finding] = found(False)
+    assert (finding.claim, finding.certain) == ("feed-forward-gate-is-used", True)
+    assert finding.place.text == "value, gate = self.up(x).chunk(2, -1)"
