@@ -14,6 +14,7 @@ from torch import Tensor
 
 from conformance.adapters.functions.arguments import PAD, Arguments, read
 from conformance.adapters.functions.roles import MODEL
+from conformance.adapters.functions.sampling import drawn
 from conformance.adapters.functions.scripted import ANSWERS, Scripted
 from conformance.adapters.functions.subjects import Served, constants, noise
 from conformance.adapters.inference.facts import Fact, Unresolved
@@ -176,7 +177,10 @@ def _measured(decoder: Decoder) -> tuple[Decoder, bool]:
 
     prompt = torch.tensor([[4, 5]]) if decoder.takes("ids") else torch.tensor([[dict(decoder.own).get("start", 4)]])
     pad = {"pad": 0} if decoder.takes("pad") else {}
-    text = decoder.run(next_logits, prompt, LIMIT, **pad)
+    with drawn() as draws:
+        text = decoder.run(next_logits, prompt, LIMIT, **pad)
+    if draws and not decoder.options:
+        raise Unresolved("it draws its tokens, and no option makes it greedy")
     start = prompt.shape[1]
     if text.shape[1] < start or not torch.equal(text[:, :start], prompt):
         decoder = replace(decoder, returns_prompt=False)

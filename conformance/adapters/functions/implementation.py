@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.functions import attention, decoding, losses, masks, sampling, schedules, tensors
+from conformance.adapters.functions import attention, decoding, losses, masks, models, sampling, schedules, tensors
 from conformance.adapters.functions.roles import proposed
 from conformance.adapters.functions.subjects import FunctionSubject, Served
 from conformance.adapters.inference.facts import Unresolved, describe
@@ -18,6 +18,7 @@ RESOLVERS: dict[str, Callable[[Any], list[Served]]] = {
     "padding_mask": masks.resolve,
     "cross_entropy": losses.resolve,
     "lr_schedule": schedules.resolve,
+    "training_loss": models.resolve,
     "greedy_decode": decoding.resolve,
     "beam_search": decoding.resolve,
     "sampling_filter": sampling.resolve,

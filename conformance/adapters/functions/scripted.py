@@ -62,7 +62,7 @@ class Scripted(nn.Module):
         last = self.next_logits(text)
         logits = torch.zeros(len(text), given.shape[0 if self.sequence_first else 1], last.shape[-1])
         logits[:, -1] = last
-        return logits.transpose(0, 1) if self.sequence_first else logits
+        return logits.transpose(0, 1).contiguous() if self.sequence_first else logits
 
 
 def texts_in(value: Any) -> list[Tensor]:

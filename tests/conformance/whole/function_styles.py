@@ -657,6 +657,63 @@ def mask_tokens(inputs, mask_token_id, vocab_size, mlm_probability=0.15, special
 """,
 )
 
+# --- losses of models -----------------------------------------------------------------------------
+
+STYLES["training loss: translator, sequence first"] = (
+    "compute_loss",
+    "training_loss",
+    """
+PAD_IDX = 1
+
+def create_mask(src, tgt):
+    n = tgt.shape[0]
+    ahead = torch.triu(torch.ones((n, n), dtype=torch.bool), diagonal=1)
+    return None, ahead, (src == PAD_IDX).t(), (tgt == PAD_IDX).t()
+
+def compute_loss(model, src, tgt):
+    "src: (S, N), tgt: (T, N)"
+    tgt_input = tgt[:-1, :]
+    src_mask, tgt_mask, src_padding_mask, tgt_padding_mask = create_mask(src, tgt_input)
+    logits = model(src, tgt_input, src_mask, tgt_mask, src_padding_mask, tgt_padding_mask, src_padding_mask)
+    tgt_out = tgt[1:, :]
+    loss_fn = nn.CrossEntropyLoss(ignore_index=PAD_IDX)
+    return loss_fn(logits.reshape(-1, logits.shape[-1]), tgt_out.reshape(-1))
+""",
+)
+STYLES["training loss: shifted inside"] = (
+    "lm_loss",
+    "training_loss",
+    """
+def lm_loss(model, input_ids, pad_id=0):
+    logits = model(input_ids).logits
+    shift_logits = logits[..., :-1, :].contiguous()
+    shift_labels = input_ids[..., 1:].contiguous()
+    return F.cross_entropy(shift_logits.view(-1, shift_logits.size(-1)), shift_labels.view(-1), ignore_index=pad_id)
+""",
+)
+STYLES["training loss: input and labels"] = (
+    "loss_fn",
+    "training_loss",
+    """
+PAD = 0
+
+def loss_fn(model, x, y):
+    logits, _ = model(x)
+    losses = F.cross_entropy(logits.transpose(1, 2), y, reduction="none")
+    keep = (y != PAD).float()
+    return (losses * keep).sum() / keep.sum()
+""",
+)
+STYLES["training loss: a model of log-probabilities, sequence first"] = (
+    "lm_loss",
+    "training_loss",
+    """
+def lm_loss(model, data, target):
+    output = model(data)
+    return F.nll_loss(output.view(-1, output.size(-1)), target.reshape(-1), ignore_index=0)
+""",
+)
+
 MUTANTS: list[tuple[str, str, str]] = [
     ("attention: annotated", "/ math.sqrt(d_k)", ""),
     ("attention: annotated", "/ math.sqrt(d_k)", "/ d_k"),
@@ -752,4 +809,12 @@ MUTANTS: list[tuple[str, str, str]] = [
     ("softmax: stable", "e.sum(dim=dim, keepdim=True)", "e.sum()"),
     ("masked tokens", "labels[~masked] = -100", "labels[masked] = -100"),
     ("masked tokens", "inputs == special, 0.0", "inputs == special, 1.0"),
+    ("training loss: translator, sequence first", "tgt[1:, :]", "tgt[:-1, :]"),
+    ("training loss: translator, sequence first", "tgt_input = tgt[:-1, :]", "tgt_input = tgt[1:, :]"),
+    ("training loss: translator, sequence first", "ignore_index=PAD_IDX", ""),
+    ("training loss: shifted inside", "input_ids[..., 1:]", "input_ids[..., :-1]"),
+    ("training loss: shifted inside", ", ignore_index=pad_id", ""),
+    ("training loss: input and labels", "/ keep.sum()", "/ keep.numel()"),
+    ("training loss: input and labels", "logits.transpose(1, 2), y,", "logits.transpose(1, 2)[..., :-1], y[:, 1:],"),
+    ("training loss: input and labels", "(losses * keep)", "losses"),
 ]
