@@ -3,8 +3,8 @@
     for finding in stream_findings([record, ...]): ...
 
 Designs differ: parallel blocks, sandwich norms, skips, shared layers, experts that are not asked. So only three things
-are certain here: what is computed and reaches nothing; what is made and never runs; and one block of a list that is
-wired unlike all others where no rule explains it. All else is a note.
+are certain here: what is computed and reaches nothing, be it a part's result or a residual's sum; what is made and never
+runs; and one block of a list that is wired unlike all others where no rule explains it. All else is a note.
 """
 
 from __future__ import annotations
@@ -289,13 +289,25 @@ def _memories(record: Record, stack: Stack) -> Iterator[Finding]:
 
 def _residuals(record: Record, stack: Stack) -> Iterator[Finding]:
     """Sublayers whose result is added to nothing, in a block in which another sublayer's is."""
+    alive = record.before(record.outcomes)
     for call in stack.calls:
         inner = [c for c in record.calls if c.parent == call.number and c.gave and _sublayer(record, c)]
         inner = [c for c in inner if record.before(record.results) & set(c.gave)]
-        adds = {c.number: _added(record, c, call) for c in inner}
-        if len(inner) < 2 or not any(adds.values()):
+        sums = {c.number: list(_sums(record, c, call)) for c in inner}
+        kept = {number: [op for op in ops if op.outputs[0] in alive] for number, ops in sums.items()}
+        if len(inner) < 2 or not any(kept.values()):
             continue
-        for missing in (c for c in inner if adds[c.number] is None):
+        for lost in (c for c in inner if sums[c.number] and not kept[c.number]):
+            yield Finding(
+                "sublayers-have-a-residual",
+                f"The sum of what {lost.path} gives and its input reaches no result: its block goes on without it.",
+                sums[lost.number][0].place,
+                "x + sublayer(x)",
+                "sublayer(x)",
+                "Go on with the sum (x = x + sublayer(x)).",
+                paths=(lost.path,),
+            )
+        for missing in (c for c in inner if not sums[c.number]):
             yield Finding(
                 "sublayers-have-a-residual",
                 f"Nothing is added to what {missing.path} gives: its block has a residual elsewhere, and none here.",
@@ -316,8 +328,8 @@ def _sublayer(record: Record, call: Call) -> bool:
     return products and has_parts and same
 
 
-def _added(record: Record, call: Call, block: Call) -> Op | None:
-    """The sum in which a sublayer's result meets a value that was not computed from it."""
+def _sums(record: Record, call: Call, block: Call) -> Iterator[Op]:
+    """The sums in which a sublayer's result meets a value that was not computed from it."""
     stack, seen = [call.gave[0]], {call.gave[0]}
     while stack:
         value = stack.pop()
@@ -326,10 +338,10 @@ def _added(record: Record, call: Call, block: Call) -> Op | None:
                 continue
             others = [v for v in op.inputs if record.computed(v) and not record.reaches(call.gave[0], v)]
             if base_name(op) == "add" and others:
-                return op
+                yield op
+                continue
             through = value in carriers(op) and (moves(op) or pointwise(op) or op.name == "native_dropout")
             for ahead in op.outputs if through else ():
                 if ahead not in seen:
                     seen.add(ahead)
                     stack.append(ahead)
-    return None

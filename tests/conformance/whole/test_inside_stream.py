@@ -78,6 +78,8 @@ MUTANTS = [
     (ORDER, True, "gpt", {LOOP: "for block in self.h[:-1]:"}, "x = block(x)"),
     (ORDER, True, "gpt", {"x = block(x)": "x = self.h[0](x)"}, "x = self.h[0](x)"),
     (ORDER, False, "gpt", {LOOP: "for block in [self.h[1], self.h[0], self.h[2]]:"}, "x = block(x)"),
+    (RESIDUAL, True, "gpt", {"x = x + self.attn(self.ln_1(x))": "x, y = self.attn(self.ln_1(x)), x\n        x + y"},
+     "x + y"),
     (RESIDUAL, False, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = self.attn(self.ln_1(x))"},
      "x = self.attn(self.ln_1(x))"),
     (RESIDUAL, False, "translator", {"x = self.norm1(x + self.dropout(self.self_attn(x, x, x, mask)))":
