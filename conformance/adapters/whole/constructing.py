@@ -49,9 +49,11 @@ class _Later:
 
 
 class Constructions(Names):
-    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it."""
+    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it; `given` are
+    its arguments, with the defaults."""
 
     shown = ""
+    given: Mapping[str, Any] = {}
 
     def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
         """Call a class or function with what a call in the user's files shows, or without arguments.
@@ -91,8 +93,10 @@ class Constructions(Names):
         shown = ", ".join(_shown(name, bound) for name in bound.arguments)
         self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
         made = made_by(*bound.args, **bound.kwargs)
+        bound.apply_defaults()
+        self.given = dict(bound.arguments)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
-        return self._passed(made) if bound.arguments and self.sizing.head_width else self.sized(made)
+        return self._passed(made) if shown and self.sizing.head_width else self.sized(made)
 
     def _settle(self, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
         name, value = parameter.name, bound.arguments[parameter.name]

@@ -19,7 +19,7 @@ import itertools
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,6 +53,7 @@ class Made:
     """A way to have fresh modules of what the user pointed at.
 
     name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
+    options: the arguments that the constructor got, by name; empty where none are known.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Made:
     facts: list[Fact]
     _make: Callable[[Sizing], nn.Module] = field(repr=False)
     _sizing: Sizing = field(default_factory=Sizing, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
         """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
@@ -133,7 +135,11 @@ def subjects_in(module: ModuleType) -> list[str]:
         if not name.startswith("_")
         and (
             isinstance(value, nn.Module)
-            or (isinstance(value, FunctionType) and is_own(value) and _makes_module(value, surroundings(sys.modules[value.__module__])))
+            or (
+                isinstance(value, FunctionType)
+                and is_own(value)
+                and _makes_module(value, surroundings(sys.modules[value.__module__]))
+            )
             or (isinstance(value, type) and issubclass(value, nn.Module) and is_own(value))
         )
     ]
@@ -257,12 +263,13 @@ class _TooLarge(BaseException):
 def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator: Callable[..., Evaluator]) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
     shown = ""
+    given: Mapping[str, Any] = {}
 
     def make(sizing: Sizing) -> nn.Module:
-        nonlocal shown
+        nonlocal shown, given
         evaluates = evaluator(sizing=sizing)
         module = _module(name, way(evaluates))
-        shown = shown or evaluates.shown
+        shown, given = shown or evaluates.shown, evaluates.given
         return module
 
     sizing = Sizing()
@@ -275,7 +282,7 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
             sizes = [Fact("sizes", scaled, str(error))]
         else:
             sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
-    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing)
+    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, given)
 
 
 def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Module, Sizing]:

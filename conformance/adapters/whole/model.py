@@ -23,6 +23,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import (
+    ONE_ANSWER,
     Calling,
     T,
     calling_of,
@@ -110,7 +111,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
+        return self.calling.layout not in ONE_ANSWER
 
     @property
     def last_only(self) -> bool:
@@ -305,7 +306,7 @@ class _Narrow(Watching):
 def whole_model(made: Made, kind: str = "") -> WholeModel:
     """The model that `made` makes, as a subject of `kind` (inferred when empty). Raises Unresolved."""
     module = moved(made.fresh()).eval()
-    calling = calling_of(module)
+    calling = calling_of(module, made.options)
     evidence: list[Fact] = []
     if kind not in KINDS:
         kind, evidence = kind_of(module, calling)
