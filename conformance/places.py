@@ -14,6 +14,8 @@ from types import FunctionType
 from typing import Any
 
 _LIBRARIES = ("<", "site-packages", "dist-packages", "lib/python")
+_WATCHERS = ("__torch_dispatch__", "__torch_function__")
+"""Functions of this package that torch calls inside the user's operations."""
 _OWN = str(Path(__file__).parent)
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?!\d)")
 
@@ -23,7 +25,7 @@ def innermost_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
-    own = [frame for frame in frames if not _is_library(frame.filename)]
+    own = [frame for frame in frames if not _is_library(frame.filename) and frame.name not in _WATCHERS]
     frame = (own or list(frames))[-1]
     return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
 

@@ -24,7 +24,7 @@ class NotShifted(TrainingLoss):
 
 
 @mutant(breaks=(NEXT,))
-class ShiftedTwice(TrainingLoss):
+class TaughtTwoAhead(TrainingLoss):
     """Each position is taught the token after the next one."""
 
     def labels(self, ids: Array) -> Array:

@@ -22,6 +22,7 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
 from conformance.adapters.whole.masking import Mask, choices, real_tokens
+from conformance.adapters.whole.shapes import number_shapes, table_lengths
 from conformance.adapters.whole.watching import Watching
 from conformance.places import innermost_line
 
@@ -128,7 +129,10 @@ class Calling:
         return None
 
 
-LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", "(B, 1, V)", "(B, V)", "(V)")
+ONE_ANSWER = ("(B, 1, V)", "(B, V)", "(V)", "(B, ...)")
+"""Layouts of one answer a sample; of the last, such as an image, all numbers stand in one row."""
+
+LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", *ONE_ANSWER)
 
 
 def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int) -> Tensor | None:
@@ -142,6 +146,9 @@ def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int)
         "(B, V)": (batch, outputs),
         "(V)": (outputs,) if batch == 1 else (-1,),
     }
+    if layout == "(B, ...)":
+        fits = tensor.ndim > 2 and len(tensor) == batch and tensor.numel() == batch * outputs
+        return tensor.reshape(batch, outputs) if fits else None
     if tuple(tensor.shape) != shapes[layout]:
         return None
     if layout == "(T, B, V)":
@@ -165,8 +172,10 @@ class Lookups(Watching):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[Tensor, Tensor]] = []
+        self.operations = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
         if func is torch.ops.aten.embedding.default:
             self.seen.append((args[0], args[1]))
         elif func is torch.ops.aten.index.Tensor and args[0].ndim == 2 and len(args[1]) == 1 and args[1][0] is not None:
@@ -214,13 +223,16 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def calling_of(module: nn.Module, given: Sequence[Shape] = ()) -> Calling:
-    """How to call the model. given: the inputs that the user states.
+def calling_of(
+    module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None
+) -> Calling:
+    """How to call the model. given: the inputs that the user states. options: the arguments that its constructor got,
+    which say sizes of numbers.
 
-    Raises Unresolved, with the exception of an attempt, when no way was found; StatedError when forward takes none of a
-    name that is stated.
+    Raises Unresolved, with the exception of the attempt that came furthest, when no way was found; StatedError when
+    forward takes none of a name that is stated.
     """
-    finder = _Finder(module, given)
+    finder = _Finder(module, given, options or {})
     with quiet_evaluation(module):
         return finder.find()
 
@@ -240,9 +252,12 @@ class NotTwoSided(TypeError):
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
-    def __init__(self, module: nn.Module, given: Sequence[Shape]) -> None:
+    def __init__(self, module: nn.Module, given: Sequence[Shape], options: Mapping[str, Any]) -> None:
         self.module = module
-        self.errors: list[BaseException] = []
+        self.options = options
+        self.operations = 0
+        self.errors: list[tuple[int, Exception]] = []
+        """(how many operations ran before, what was raised): the attempt that came furthest says most."""
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         self.parameters = [
             _Parameter(p.name, names.meaning_of(p.name), p.default is p.empty, p.default)
@@ -279,7 +294,7 @@ class _Finder:
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
-        error = self.errors[-1 if self.given else 0]
+        _, error = self.errors[-1] if self.given else max(self.errors, key=lambda failed: failed[0])
         place = innermost_line(error)
         if self.given:
             raise Unresolved(
@@ -333,10 +348,13 @@ class _Finder:
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
         if len(sides) == 1 and (main is None or main.dtype == "float"):
-            also = [p.name for p in rest if p.required and p.name not in fixed and p.meaning != "mask"]
-            for shape in number_shapes(self.module) if main is None else shapes_stated(main):
-                others = {name: _alike(name) for name in also}
-                numbers = {**common, "fixed": {**fixed, **others}}
+            filled = {*fixed, *required_masks} - {roles["labels"]}
+            also = [p.name for p in rest if p.required and p.name not in filled]
+            numbers = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            fillers = (_alike, _one_each) if also else (_alike,)
+            shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
+            for shape, filler in product(shapes, fillers):
+                numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
 
@@ -352,7 +370,7 @@ class _Finder:
             try:
                 found = self.run(calling, length)
             except Exception as error:
-                self.errors.append(error)
+                self.errors.append((self.operations, error))
                 if not _about_sizes(error):
                     return None
                 continue
@@ -370,7 +388,7 @@ class _Finder:
             candidate = replace(calling, batch_first=batch_first)
             data = first_data(calling, length)
             try:
-                with Lookups() as lookups:
+                with self.watching() as lookups:
                     result = self.module(**candidate.arguments(data))
                 laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
                 if laid is None:
@@ -385,6 +403,15 @@ class _Finder:
         if mixed is None and failure is not None:
             raise failure
         return self.said(mixed) if mixed is not None else None
+
+    @contextmanager
+    def watching(self) -> Iterator[Lookups]:
+        lookups = Lookups()
+        try:
+            with lookups:
+                yield lookups
+        finally:
+            self.operations = lookups.operations
 
     def with_vocabularies(
         self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int
@@ -534,6 +561,9 @@ def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Ten
 def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
     """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
     yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
+def _one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A whole number for each sample: its class, or its step in time."""
+    return lambda inputs: torch.arange(len(inputs["x"]))
 
 
 def first_data(calling: Calling, length: int) -> dict[str, Tensor]:
@@ -560,57 +590,11 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
     orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
     for wanted, layout in product((True, False), orders):
         for at, tensor in enumerate(floating):
-            if tensor.ndim == 0 or tensor.ndim > 3:
+            if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
                 continue
-            outputs = tensor.shape[1] if layout == "(B, V, T)" else tensor.shape[-1]
+            outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
+            outputs = tensor.numel() // batch if layout == "(B, ...)" else outputs
             if (outputs in vocabs) != wanted or laid_out(tensor, layout, batch, length, outputs) is None:
                 continue
             return replace(calling, layout=layout, outputs=outputs, answer_at=at)
     return None
-
-
-def table_lengths(module: nn.Module) -> list[int]:
-    """Lengths that tables of positions and square masks suggest."""
-    found = [size for p in (*module.parameters(), *module.buffers()) for size in p.shape if 4 <= size <= 1100]
-    said = [getattr(module, name, None) for name in ("block_size", "max_len", "max_seq_len", "context_length", "seq_len")]
-    return [*(s for s in said if isinstance(s, int)), *sorted(set(found), key=lambda n: (-found.count(n), n))][:8]
-
-
-def number_shapes(module: nn.Module) -> Iterator[tuple[int | None, ...]]:
-    """Shapes of numbers that the model's first layers suggest, without the batch."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            for size in image_sizes(module):
-                yield (part.in_channels, size, size)
-            return
-        if isinstance(part, nn.Conv1d):
-            yield (part.in_channels, None)
-            yield (None, part.in_channels)
-            return
-        if isinstance(part, nn.Linear):
-            break
-    channels, sizes = _number(module, ("in_channels", "channels", "in_chans", "num_channels", "c")), image_sizes(module)
-    widths = dict.fromkeys(part.in_features for part in module.modules() if isinstance(part, nn.Linear))
-    norms = [part.normalized_shape[-1] for part in module.modules() if isinstance(part, nn.LayerNorm)]
-    for width in list(dict.fromkeys([*widths, *norms]))[:4]:
-        yield (None, width)
-    for width, image in product(list(widths)[:1], sizes):
-        for planes in (channels, 3, 1) if channels else (3, 1):
-            if width % planes == 0:
-                yield (planes, image, image)
-
-
-def image_sizes(module: nn.Module) -> list[int]:
-    """Sides of images: what the model says of itself, then the usual ones."""
-    said = [_number(part, ("image_size", "img_size", "input_size", "resolution", "size")) for part in module.modules()]
-    return list(dict.fromkeys([*(s for s in said if s), 32, 28, 16, 64, 224, 8]))
-
-
-def _number(holder: Any, wanted: tuple[str, ...]) -> int:
-    for where in (holder, getattr(holder, "config", None), getattr(holder, "cfg", None), getattr(holder, "args", None)):
-        for name in wanted:
-            value = where.get(name) if isinstance(where, dict) else getattr(where, name, None)
-            value = value[0] if isinstance(value, (tuple, list)) and value else value
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
-    return 0

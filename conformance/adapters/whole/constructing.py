@@ -49,8 +49,8 @@ class _Later:
 
 
 class Constructions(Names):
-    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it; `given`
-    its arguments."""
+    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it; `given` are
+    its arguments, with the defaults."""
 
     shown = ""
     given: Mapping[str, Any] = {}
@@ -94,8 +94,10 @@ class Constructions(Names):
         self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
         self.given = dict(bound.arguments)
         made = made_by(*bound.args, **bound.kwargs)
+        bound.apply_defaults()
+        self.given = dict(bound.arguments)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
-        return self._passed(made) if bound.arguments and self.sizing.head_width else self.sized(made)
+        return self._passed(made) if shown and self.sizing.head_width else self.sized(made)
 
     def _settle(self, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
         name, value = parameter.name, bound.arguments[parameter.name]

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.facts import Fact
-from conformance.adapters.whole.calling import Calling
+from conformance.adapters.whole.calling import ONE_ANSWER, Calling
 from conformance.adapters.whole.language import source_of
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
@@ -30,11 +30,11 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
     if calling.two_sided:
         return "sequence_to_sequence", [Fact("kind", "sequence to sequence", "it embeds two sequences of tokens")]
     if not calling.main.vocab:
-        per_position = calling.layout not in ("(B, V)", "(B, 1, V)", "(V)")
+        per_position = calling.layout not in ONE_ANSWER
         kind = "encoder_model" if per_position else "classifier"
         return kind, [Fact("kind", kind.replace("_", " "), f"numbers in, {calling.layout} out")]
     if calling.outputs not in (calling.main.vocab, _words_of(module)):
-        kind = "classifier" if calling.layout in ("(B, V)", "(B, 1, V)", "(V)") else "encoder_model"
+        kind = "classifier" if calling.layout in ONE_ANSWER else "encoder_model"
         return kind, [Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += list(_built(module))

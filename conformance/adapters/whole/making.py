@@ -54,6 +54,7 @@ class Made:
 
     name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
     even: whether its heads divide its width, as far as its arguments say: other classes' defaults may not fit together.
+    options: the arguments that the constructor got, by name; empty where none are known.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Made:
     _make: Callable[[Sizing], nn.Module] = field(repr=False)
     _sizing: Sizing = field(default_factory=Sizing, repr=False)
     even: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
         """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
@@ -142,7 +144,11 @@ def subjects_in(module: ModuleType) -> list[str]:
         if not name.startswith("_")
         and (
             isinstance(value, nn.Module)
-            or (isinstance(value, FunctionType) and is_own(value) and _makes_module(value, surroundings(sys.modules[value.__module__])))
+            or (
+                isinstance(value, FunctionType)
+                and is_own(value)
+                and _makes_module(value, surroundings(sys.modules[value.__module__]))
+            )
             or (isinstance(value, type) and issubclass(value, nn.Module) and is_own(value))
         )
     ]
@@ -266,12 +272,14 @@ class _TooLarge(BaseException):
 def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator: Callable[..., Evaluator]) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
     shown, even = "", True
+    given: Mapping[str, Any] = {}
 
     def make(sizing: Sizing) -> nn.Module:
-        nonlocal shown, even
+        nonlocal shown, even, given
         evaluates = evaluator(sizing=sizing)
         module = _module(name, way(evaluates))
-        shown, even = shown or evaluates.shown, _divides(evaluates.given)
+        shown, given = shown or evaluates.shown, evaluates.given
+        even = _divides(given)
         return module
 
     sizing = Sizing()
@@ -284,7 +292,7 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
             sizes = [Fact("sizes", scaled, str(error))]
         else:
             sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
-    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even)
+    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even, given)
 
 
 def _divides(given: Mapping[str, Any]) -> bool:

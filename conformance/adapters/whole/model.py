@@ -23,6 +23,7 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import (
+    ONE_ANSWER,
     Calling,
     T,
     calling_of,
@@ -114,7 +115,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in ("(B, V)", "(B, 1, V)", "(V)", "(...)")
+        return self.calling.layout not in (*ONE_ANSWER, "(...)")
 
     @property
     def is_whole(self) -> bool:
@@ -335,7 +336,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     else:
         moved(module)
     module = placed(module, stated.device)
-    calling = calling_of(module, shapes_of(stated.input))
+    calling = calling_of(module, shapes_of(stated.input), made.options)
     evidence: list[Fact] = []
     if kind not in KINDS:
         kind, evidence = kind_of(module, calling)

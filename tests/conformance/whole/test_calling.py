@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
@@ -13,29 +12,147 @@ torch = pytest.importorskip("torch")
 
 from conformance.adapters import SpecificationError, resolve  # noqa: E402
 
+HEAD = "import torch.nn.functional as F\n"
+
 
 @pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """whole("Net", "class Net...") is the whole model that `--impl file.py:Net` gives."""
-    import sys
+def whole(made: Callable[..., Any]) -> Callable[..., Any]:
+    """whole("Net", "class Net...") is the running model that is made of a class of this text."""
+    from conformance.adapters.whole.model import whole_model
 
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
-
-    def make(name: str, text: str) -> Any:
-        path = tmp_path / "calling_subject.py"
-        path.write_text("import torch\nfrom torch import nn\nimport torch.nn.functional as F\n" + dedent(text))
-        return resolve(f"{path}:{name}").whole
-
-    yield make
-    for added in set(sys.modules) - before:
-        if str(getattr(sys.modules[added], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[added]
+    return lambda name, text: whole_model(made(name, HEAD + dedent(text)))
 
 
-def test_the_first_reason_is_told_with_the_line_to_write(whole):
+def test_the_first_reason_is_told_with_the_line_to_write(tmp_path):
+    path = tmp_path / "odd_subject.py"
+    odd = "class Odd(nn.Module):\n    def __init__(self, widget: str):\n        super().__init__()\n"
+    path.write_text(f"from torch import nn\n{odd}")
     with pytest.raises(SpecificationError) as caught:
-        whole("Odd", "class Odd(nn.Module):\n    def __init__(self, widget: str):\n        super().__init__()\n")
+        resolve(f"{path}:Odd")
     assert "nothing shows what widget of Odd should be" in str(caught.value)
     assert "Odd(widget=...)" in str(caught.value)
     assert str(caught.value).count("UNRESOLVED") == 1
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+PATCHES = """
+class Net(nn.Module):
+    def __init__(self, in_c=3, img_size=24, patch=8, dim=16):
+        super().__init__()
+        self.in_c, self.patch = in_c, patch
+        self.emb = nn.Linear(in_c * patch**2, dim)
+        self.pos = nn.Parameter(torch.randn(1, (img_size // patch) ** 2, dim))
+        self.fc = nn.Linear(dim, 5)
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        p = self.patch
+        x = x.reshape(b, c, h // p, p, w // p, p).permute(0, 2, 4, 1, 3, 5).reshape(b, -1, c * p * p)
+        return self.fc((self.emb(x) + self.pos).mean(1))
+"""
+
+
+def test_images_have_the_size_that_the_constructor_says(whole):
+    found = whole("Net", PATCHES)
+    assert found.calling.main.shape == (3, 24, 24)
+    assert found.kind == "classifier"
+
+
+def test_images_have_the_size_that_the_table_of_positions_covers(whole):
+    text = PATCHES.replace("img_size", "extent").replace("in_c", "colours")
+    assert whole("Net", text).calling.main.shape == (3, 24, 24)
+
+
+def test_volumes_and_images_with_the_channels_last_are_found(whole):
+    volume = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv3d(2, 4, 4, stride=4)
+                self.fc = nn.Linear(4, 5)
+
+            def forward(self, volume):
+                return self.fc(self.conv(volume).mean((2, 3, 4)))
+    """
+    assert whole("Net", volume).calling.main.shape[0] == 2
+    last = """
+        class Net(nn.Module):
+            def __init__(self, input_channels=3):
+                super().__init__()
+                self.fc = nn.Linear(input_channels + 2, 5)
+
+            def forward(self, data):
+                b, h, w, c = data.shape
+                rows = torch.linspace(-1, 1, h)[None, :, None, None].expand(b, h, w, 1).to(data.dtype)
+                return self.fc(torch.cat([data, rows, rows], -1).mean((1, 2)))
+    """
+    assert whole("Net", last).calling.main.shape[-1] == 3
+
+
+def test_a_diffusion_model_is_given_a_step_and_a_class_for_each_image(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, in_channels=4, size=16):
+                super().__init__()
+                self.conv = nn.Conv2d(in_channels, 8, 3, padding=1)
+                self.steps, self.classes = nn.Linear(1, 8), nn.Embedding(10, 8)
+                self.back = nn.Conv2d(8, in_channels, 3, padding=1)
+
+            def forward(self, x, t, y):
+                shift = self.steps(t[:, None].to(x.dtype)) + self.classes(y)
+                return self.back(F.gelu(self.conv(x) + shift[:, :, None, None]))
+    """
+    found = whole("Net", text)
+    assert found.calling.main.shape == (4, 16, 16)
+    assert found.calling.layout == "(B, ...)"
+    assert found(**found.example())["out"].shape == (2, 4 * 16 * 16)
+
+
+def test_a_speech_model_is_given_frames_and_their_number(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, num_classes=5, input_dim=20):
+                super().__init__()
+                self.conv = nn.Conv2d(1, 4, 3, padding=1)
+                self.fc = nn.Linear(4 * input_dim, num_classes)
+
+            def forward(self, inputs, input_lengths):
+                x = self.conv(inputs.unsqueeze(1)).permute(0, 2, 1, 3).flatten(2)
+                keep = torch.arange(x.shape[1])[None] < input_lengths[:, None]
+                return self.fc(x * keep[..., None])
+    """
+    found = whole("Net", text)
+    assert found.calling.main.shape == (None, 20)
+    assert found.kind == "encoder_model"
+
+
+def test_the_attempt_that_came_furthest_is_what_a_refusal_quotes(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 4)
+
+            def forward(self, x):
+                if x.ndim != 4:
+                    raise ValueError("images, please")
+                raise RuntimeError(f"no images of {x.mul(2).add(1).sin().shape[1:]}")
+    """
+    with pytest.raises(SpecificationError, match=r"RuntimeError: no images of .*\[3, 32, 32\]"):
+        whole("Net", text)
+
+
+def test_a_refusal_names_the_user_s_line_where_an_operation_failed(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = nn.Embedding(20, 8)
+                self.fc = nn.Linear(9, 20)
+
+            def forward(self, tokens):
+                return self.fc(self.wte(tokens))
+    """
+    with pytest.raises(SpecificationError, match=r"shapes cannot be multiplied .* in forward: return self.fc\("):
+        whole("Net", text)

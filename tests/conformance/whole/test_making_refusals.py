@@ -129,7 +129,8 @@ def test_a_folder_from_which_it_imports_with_dots_is_a_package_without_an_init(m
 
 
 def test_imports_are_found_from_the_folders_between_a_file_and_its_repository(made):
-    net = "from gpt_apart.sizes import WIDTH\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    net = "from gpt_apart.sizes import WIDTH\n"
+    net += "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     files = {"setup.py": "", "src/gpt_apart/sizes.py": "WIDTH = 8\n", "src/gpt_apart/parts/__init__.py": ""}
     net += "        self.fc = nn.Linear(WIDTH, WIDTH)\n"
     assert made("Net", net, files, "src/gpt_apart/parts/model.py").fresh().fc.in_features == 8

@@ -1,0 +1,98 @@
+"""Shapes of numbers that a model may take: from its constructor's options, its first layers, its tables of positions.
+
+Nothing is decided here: `calling` tries them in this order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from torch import nn
+
+Shape = tuple[int | None, ...]
+"""Without the batch; None in the place of a length that is free."""
+
+_CHANNELS = re.compile(r"(in|num|n|img|image|input|color)?_?(c|ch|chans?|channels?|planes)|input_dim|in_dim")
+_SIDES = re.compile(r"(img|image|input|max_img|vol(ume)?)?_?(size|shape|dim|res(olution)?|height|width|h|w|side)")
+_WIDTHS = re.compile(
+    r"(n_?)?(mels?|features?)|(num|n)_(mels?|features?)|(in(put)?|feat(ure)?|d)_?(dim|in(put)?|size|features?)"
+)
+_LENGTHS = re.compile(r"block_size|max_len|max_seq_len|context_length|seq_len")
+_USUAL_SIDES = (32, 28, 16, 64, 224, 8)
+_USUAL_WIDTHS = (80, 40)
+"""Of the features of a frame of speech."""
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_MOST = 40
+"""So many shapes are tried."""
+
+
+def number_shapes(module: nn.Module, options: Mapping[str, Any]) -> list[Shape]:
+    """Shapes of numbers, the likeliest first. options: the arguments that the model's constructor got."""
+    return list(dict.fromkeys(_shapes(module, dict(_said(module, options)))))[:_MOST]
+
+
+def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
+    first = next((p for p in module.modules() if isinstance(p, (*_CONVOLUTIONS, nn.Linear))), None)
+    convolution = next((p for p in module.modules() if isinstance(p, _CONVOLUTIONS)), None)
+    if isinstance(convolution, nn.Conv3d):
+        yield from ((convolution.in_channels, side, side, side) for side in image_sizes(module, said)[:3])
+    if isinstance(convolution, nn.Conv2d):
+        yield from ((convolution.in_channels, side, side) for side in image_sizes(module, said))
+    if isinstance(convolution, nn.Conv1d) and convolution is first:
+        yield (convolution.in_channels, None)
+        yield (None, convolution.in_channels)
+    linears = [part.in_features for part in module.modules() if isinstance(part, nn.Linear)]
+    norms = [part.normalized_shape[-1] for part in module.modules() if isinstance(part, nn.LayerNorm)]
+    told = [size for name, size in said.items() if _WIDTHS.fullmatch(name)]
+    for width in list(dict.fromkeys([*told, *linears, *norms]))[:5]:
+        yield (None, width)
+    planes = dict.fromkeys([*(size for name, size in said.items() if _CHANNELS.fullmatch(name) and size < 16), 3, 1])
+    for channels, side in product(planes, image_sizes(module, said)):
+        yield (channels, side, side)
+    for channels, side in product(planes, image_sizes(module, said)[:2]):
+        yield (side, side, channels)
+    if isinstance(convolution, nn.Conv2d):
+        yield from ((None, width) for width in _USUAL_WIDTHS)
+
+
+def image_sizes(module: nn.Module, said: Mapping[str, int]) -> list[int]:
+    """Sides of images: what the model and its constructor say, what its table of positions covers, the usual ones."""
+    named = [size for name, size in said.items() if _SIDES.fullmatch(name) and size <= 512]
+    return list(dict.fromkeys([*named, *_sides_of_positions(module), *_USUAL_SIDES]))
+
+
+def _sides_of_positions(module: nn.Module) -> Iterator[int]:
+    """The side whose patches fill a table of positions, with or without one more for the class."""
+    patches = [part.stride[0] for part in module.modules() if isinstance(part, nn.Conv2d) and part.stride[0] > 1][:1]
+    first = next((part.in_features for part in module.modules() if isinstance(part, nn.Linear)), 0)
+    patches += [math.isqrt(first // c) for c in (3, 1) if first % c == 0 and math.isqrt(first // c) ** 2 == first // c]
+    tables = [p.shape[-2] for p in module.parameters() if p.ndim == 3 and p.shape[0] == 1 and p.shape[-2] > 1]
+    for rows, patch in product(tables, patches):
+        for count in (rows, rows - 1):
+            if patch and math.isqrt(count) ** 2 == count:
+                yield math.isqrt(count) * patch
+
+
+def table_lengths(module: nn.Module) -> list[int]:
+    """Lengths that tables of positions and square masks suggest."""
+    found = [size for p in (*module.parameters(), *module.buffers()) for size in p.shape if 4 <= size <= 1100]
+    said = [value for name, value in vars(module).items() if _LENGTHS.fullmatch(name) and isinstance(value, int)]
+    return [*said, *sorted(set(found), key=lambda n: (-found.count(n), n))][:8]
+
+
+def _said(module: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """(name, size) of what the constructor got and what the model and its parts keep; the first of a name last, so that
+    it wins in a dict."""
+    holders: list[Mapping[str, Any]] = [options, vars(module), *(vars(part) for part in module.modules())]
+    for name in ("config", "cfg", "args", "hparams"):
+        config = options.get(name, getattr(module, name, None))
+        holders.insert(1, config if isinstance(config, Mapping) else getattr(config, "__dict__", {}))
+    for holder in reversed(holders):
+        for name, value in holder.items():
+            value = value[0] if isinstance(value, (tuple, list)) and value else value
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                yield str(name).lower(), int(value)
