@@ -18,8 +18,8 @@ from conformance.adapters.inference.probes import FITS, NORM_EPS
 from conformance.adapters.inference.roles import MODELS, norms_in
 from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
-from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from conformance.places import innermost_line
+from conformance.protocol import ROLES, Array, Arrays, NotProvided
 
 if TYPE_CHECKING:
     from conformance.adapters.inference.resolve import Resolution

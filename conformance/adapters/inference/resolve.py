@@ -42,9 +42,9 @@ from conformance.adapters.inference.subjects import (
     TransformerLayer,
 )
 from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
+from conformance.places import innermost_line
 from conformance.protocol import ROLES, Array, Arrays, NotProvided, Refused
 from conformance.reference.attention import causal_mask
-from conformance.places import innermost_line
 
 MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "multi_head_attention": Attention,

@@ -28,12 +28,11 @@ from conformance.adapters.whole.calling import (
     Input,
     Lookups,
     T,
-    image_sizes,
     quiet_evaluation,
-    table_lengths,
 )
 from conformance.adapters.whole.masking import Mask
 from conformance.adapters.whole.names import families_of
+from conformance.adapters.whole.shapes import image_sizes, table_lengths
 from conformance.adapters.whole.sizes import meaning
 from conformance.places import innermost_line
 
@@ -193,7 +192,7 @@ class _PartFinder:
                 yield from ((part.in_channels, None), (None, part.in_channels))
                 break
             if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
-                yield from ((part.in_channels, size, size) for size in image_sizes(self.module))
+                yield from ((part.in_channels, size, size) for size in image_sizes(self.module, {}))
                 break
             if isinstance(part, nn.Conv3d | nn.ConvTranspose3d):
                 yield from ((part.in_channels, size, size, size) for size in (16, 8, 32))
@@ -215,7 +214,7 @@ class _PartFinder:
         yield from ((size, size, w) for w in self.widths[:4] for size in (8, 7, 4, 14))
         if families_of(type(self.module).__name__) != {"attention"}:  # which needs several tokens
             yield from ((w,) for w in self.widths)
-        yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module))
+        yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module, {}))
 
     def attempt(self, calling: Calling, length: int) -> tuple[Calling | None, bool]:
         """The calling completed by running it, None when it does not run; and whether its batch rows stay apart."""

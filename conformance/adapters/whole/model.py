@@ -33,9 +33,9 @@ from conformance.adapters.whole.calling import (
     other_words,
     quiet_evaluation,
 )
+from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.decoding import DecodingProbes
-from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes

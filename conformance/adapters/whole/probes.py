@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.watching import Watching
 from conformance.adapters.whole.calling import Lookups, quiet_evaluation
+from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays, NotProvided
 
 if TYPE_CHECKING:
