@@ -33,7 +33,7 @@ def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
     failed: the choices of the example that it failed (`conformance.draw.Recorded`). Mutants of the claim are asked
     first, other mutants of its components only if none of them is alike.
     """
-    from conformance.mutants import MUTANTS, Mutant  # only where something is wrong
+    from conformance.mutants import MUTANTS  # only where something is wrong
 
     sources: list[Callable[[], Source]] = [lambda: Replayed(failed), Pinned, lambda: Seeded(0), lambda: Seeded(1)]
     answers = [(source, answer) for source in sources if (answer := _answer(check, impl, source))]

@@ -90,7 +90,7 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
         mend="hide later keys before the softmax (a causal mask)",
         pictures={
             "expected: which token (column) may change which answer (row)": np.tri(length),
-            "got": (found.T > 10 * subject.noise).astype(float),
+            "got": (10 * subject.noise < found.T).astype(float),
         },
     )
 
@@ -143,7 +143,9 @@ def sees_every_earlier_token(impl: Any, draw: Draw) -> Evidence:
     if not subject.last_only and (shown := window(seen)):
         return note("each position sees a part of the earlier tokens", shown)
     at, row = missed[0]
-    return true("every earlier token changes every later answer", False, got=f"token {at} does not reach position {row}").saying(
+    return true(
+        "every earlier token changes every later answer", False, got=f"token {at} does not reach position {row}"
+    ).saying(
         diagnosis=f"Token {at} does not reach the logits of position {row}, which comes after it.",
         place=subject.attention_place() or subject.place(),
         pictures={"expected": np.tri(length), "got": seen.T.astype(float)} if not subject.last_only else None,
@@ -166,7 +168,9 @@ def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
     if not all_of(*parts).ok and prefix_of(subject, changes(subject, inputs, "ids")):
         raise NotProvided("the tokens of its prefix see each other")
     if not all_of(*parts).ok and subject.scales_by_length():
-        return note("the logits of a prefix change with the length of the input, by which it scales", subject.scales_by_length())
+        return note(
+            "the logits of a prefix change with the length of the input, by which it scales", subject.scales_by_length()
+        )
     return judged(subject, all_of(*parts)).saying(
         diagnosis="The logits of a prefix change when words follow it, or with its length.",
         place=subject.attention_place() or subject.place(),
@@ -218,7 +222,9 @@ def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
     if 0 in found or 1 in found:
         return true(what, True, got=f"the label {'of the position' if 0 in found else 'after the position'}")
     if found:
-        return true(what, False, expected="the label of the position, or the one after it", got=f"the label {found[0]:+d}").saying(
+        return true(
+            what, False, expected="the label of the position, or the one after it", got=f"the label {found[0]:+d}"
+        ).saying(
             diagnosis=f"Labels are shifted by {found[0]}: each position is taught a token that is not the next one.",
             place=place,
             mend=mend,
@@ -240,7 +246,9 @@ def loss_takes_logits(impl: Any, draw: Draw) -> Evidence:
     logits, loss = found["out"], float(found["loss"])
     flat, wanted = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     once, twice = float(cross_entropy(flat, wanted)), float(cross_entropy(_softmax(flat), wanted))
-    return true("the loss is not that of probabilities", abs(twice - loss) > 1e-6 * abs(twice), expected=once, got=loss).saying(
+    return true(
+        "the loss is not that of probabilities", abs(twice - loss) > 1e-6 * abs(twice), expected=once, got=loss
+    ).saying(
         diagnosis="The cross-entropy is given probabilities: the softmax is taken twice.",
         place=subject.line_of("cross_entropy|CrossEntropyLoss") or subject.place(),
         mend="give it the logits",
@@ -285,13 +293,22 @@ def loss_ignores(impl: Any, draw: Draw) -> Evidence:
         each = -np.log(np.maximum(_softmax(rows)[np.arange(len(rows))[kept], wanted[kept]], 1e-300))
         values[shift] = (float(each.mean()), float(each.sum() / len(rows)))
     base = float(plain["loss"])
-    plain_values = [float(cross_entropy(logits[:, : length - s].reshape(-1, logits.shape[-1]), labels[:, s:].reshape(-1))) for s in (0, 1)]
+    plain_values = [
+        float(cross_entropy(logits[:, : length - s].reshape(-1, logits.shape[-1]), labels[:, s:].reshape(-1)))
+        for s in (0, 1)
+    ]
     if min(abs(base - value) for value in plain_values) > 1e-5 * max(1.0, abs(base)) + subject.noise:
         raise NotProvided("its loss is no plain cross-entropy")
     shift = int(np.argmin([abs(base - value) for value in plain_values]))
     right, over_all = values[shift]
-    evidence = close("the loss with ignored labels", np.array(loss), np.array(right), 1e-5 * max(1.0, abs(right)) + subject.noise)
-    words = "they are left out of the sum, and counted in the mean" if abs(loss - over_all) < 1e-5 * abs(loss) else "they are taught"
+    evidence = close(
+        "the loss with ignored labels", np.array(loss), np.array(right), 1e-5 * max(1.0, abs(right)) + subject.noise
+    )
+    words = (
+        "they are left out of the sum, and counted in the mean"
+        if abs(loss - over_all) < 1e-5 * abs(loss)
+        else "they are taught"
+    )
     return evidence.saying(
         diagnosis=f"Ignored labels ({index}) change the loss: {words}.",
         place=subject.line_of("cross_entropy") or subject.place(),
@@ -332,7 +349,9 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     parts = []
     for answer in answers:
         got, expected = (answer[:1, cut], short[:, cut]) if follows else (answer[:1], short)
-        parts.append(equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding"))
+        parts.append(
+            equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding")
+        )
         parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
     draw.bites(True, "padding")
     return all_of(*parts).saying(
@@ -349,7 +368,9 @@ def learns(impl: Any, draw: Draw) -> Evidence:
     if subject.last_only:
         raise NotProvided("it answers for the last position only")
     before, after = subject.learns(usable_length(subject))
-    return true("the loss after 5 steps is lower", after < before, expected=f"below {before:.4g}", got=f"{after:.4g}").saying(
+    return true(
+        "the loss after 5 steps is lower", after < before, expected=f"below {before:.4g}", got=f"{after:.4g}"
+    ).saying(
         diagnosis="Gradient steps on one batch do not lower its loss, at any of three rates.", place=subject.place()
     )
 

@@ -48,7 +48,7 @@ def target_is_causal(impl: Any, draw: Draw) -> Evidence:
         mend="hide later target tokens in the decoder's self-attention",
         pictures={
             "expected: which token (column) may change which answer (row)": np.tri(len(found)),
-            "got": (found.T > 10 * subject.noise).astype(float),
+            "got": (10 * subject.noise < found.T).astype(float),
         },
     )
 
@@ -64,7 +64,9 @@ def target_sees_earlier(impl: Any, draw: Draw) -> Evidence:
     if missed and (shown := window(found > 0)):
         return note("each position sees a part of the earlier target tokens", shown)
     at, row = missed[0] if missed else (0, 0)
-    return true("every earlier target token changes every later answer", not missed, got=f"token {at}, position {row}").saying(
+    return true(
+        "every earlier target token changes every later answer", not missed, got=f"token {at}, position {row}"
+    ).saying(
         diagnosis=f"Target token {at} does not reach the logits of position {row}, which comes after it.",
         place=subject.attention_place() or subject.place(),
         mend="mask only what is later; give the decoder the target, too",
@@ -132,7 +134,9 @@ def sides_apart(impl: Any, draw: Draw) -> Evidence:
     for source, target in ((3, 6), (6, 3), (5, 5), (6, 1)):
         out = subject(**pair(subject, 46, source, target))["out"]
         ok = out.ndim < 3 or out.shape[1] == target
-        parts.append(true(f"a source of {source} and a target of {target}", ok and np.isfinite(out).all(), got=out.shape))
+        parts.append(
+            true(f"a source of {source} and a target of {target}", ok and np.isfinite(out).all(), got=out.shape)
+        )
     return all_of(*parts).saying(
         diagnosis="The lengths of source and target are mixed up, or an answer is not finite.", place=subject.place()
     )

@@ -70,7 +70,10 @@ def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("module", {})
     inputs = subject.example(seed=1)
     once = subject(**inputs)["out"]
-    others = [subject.example(seed=2), subject.example(batch=3, length=4 if subject.free_length and subject.takes(4) else None, seed=3)]
+    others = [
+        subject.example(seed=2),
+        subject.example(batch=3, length=4 if subject.free_length and subject.takes(4) else None, seed=3),
+    ]
     for other in others:
         subject(**other)
     again = subject(**inputs)["out"]
@@ -168,7 +171,9 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
         return true(f"with dropout {rate} something is dropped", False, expected=f"dropout {rate}", got="none").saying(
             diagnosis="The dropout option reaches nothing: no dropout acts in training mode.", place=subject.place()
         )
-    others = [d for d in dropped if d.rate is not None and abs(d.rate - rate) > 1e-6 and abs(d.rate - (1 - rate)) > 1e-6]
+    others = [
+        d for d in dropped if d.rate is not None and abs(d.rate - rate) > 1e-6 and abs(d.rate - (1 - rate)) > 1e-6
+    ]
     if others and any(abs((d.rate or 0) - (1 - rate)) < 1e-6 for d in dropped):
         return note("a dropout keeps its own rate", others[0].what)
     wrong = [d for d in dropped if d.rate is not None and abs(d.rate - (1 - rate)) <= 1e-6]
@@ -193,7 +198,9 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it has no trainable parameters")
     largest = max((float(np.abs(g).max(initial=0.0)) for g in gradients.values() if g is not None), default=0.0)
     missing = [name for name, g in gradients.items() if g is None]
-    zero = [name for name, g in gradients.items() if g is not None and float(np.abs(g).max(initial=0.0)) < 1e-13 * largest]
+    zero = [
+        name for name, g in gradients.items() if g is not None and float(np.abs(g).max(initial=0.0)) < 1e-13 * largest
+    ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
     if not bad:
@@ -214,7 +221,9 @@ def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it computes in float32 somewhere, where differences are too coarse")
     inputs = subject.example(batch=2, seed=6)
     wrong, error, expected, got = subject.worst_gradient(inputs)
-    evidence = close("the slope along a random direction", np.array(got), np.array(expected), max(1e-4 * abs(expected), error))
+    evidence = close(
+        "the slope along a random direction", np.array(got), np.array(expected), max(1e-4 * abs(expected), error)
+    )
     if evidence.ok:
         return evidence
     return evidence.saying(
@@ -233,7 +242,9 @@ def buffers_reach_the_answer(impl: Any, draw: Draw) -> Evidence:
     if idle is None:
         raise NotProvided("it keeps no tables beside its parameters")
     path = idle[0] if idle else ""
-    return true("every table of numbers that it keeps changes the answer", not idle, got=", ".join(idle) or "all do").saying(
+    return true(
+        "every table of numbers that it keeps changes the answer", not idle, got=", ".join(idle) or "all do"
+    ).saying(
         diagnosis=f"{path} is made and never reaches the answer: positions are not added, or not applied.",
         place=subject.made_at(path) if path else "",
     )
@@ -254,7 +265,9 @@ def order_matters(impl: Any, draw: Draw) -> Evidence:
         one, other = subject(**inputs)["out"], subject(**swapped)["out"]
         if subject.positions and name == main:
             keep = [i for i in range(one.shape[1]) if i not in (0, 2)]
-            one, other = (np.concatenate([a[:, keep], b], 1) for a, b in ((one, one[:, [0, 2]]), (other, other[:, [2, 0]])))
+            one, other = (
+                np.concatenate([a[:, keep], b], 1) for a, b in ((one, one[:, [0, 2]]), (other, other[:, [2, 0]]))
+            )
         if distance(one, other) < 10 * subject.noise:
             owned = subject.position_parts()
             if not owned:
@@ -317,9 +330,9 @@ def state_dict_makes_an_equal_model(impl: Any, draw: Draw) -> Evidence:
     except NotProvided:
         raise
     except Exception as error:
-        return true("the state dict loads", False, expected="every key fits", got=f"{type(error).__name__}: {error}").saying(
-            diagnosis="A new model does not take this model's state dict.", place=subject.place()
-        )
+        return true(
+            "the state dict loads", False, expected="every key fits", got=f"{type(error).__name__}: {error}"
+        ).saying(diagnosis="A new model does not take this model's state dict.", place=subject.place())
     inputs = subject.example(seed=9)
     evidence = equal("the answer of the loaded model", subject, other(**inputs)["out"], subject(**inputs)["out"])
     evidence = judged(subject, evidence)

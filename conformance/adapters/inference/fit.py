@@ -141,7 +141,9 @@ def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: A
     except Exception:  # it cannot be run on them all
         return {}
     formulas: dict[str, dict[str, Any]] = {
-        mutant.defect: {"formula": mutant.cls} for mutant in MUTANTS.values() if isinstance(mutant, Mutant) and mutant.role == found.role
+        mutant.defect: {"formula": mutant.cls}
+        for mutant in MUTANTS.values()
+        if isinstance(mutant, Mutant) and mutant.role == found.role
     }
     scales: dict[str, dict[str, Any]] = {}
     if "q_proj.weight" in ROLES[found.role].params(settings):

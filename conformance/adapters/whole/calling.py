@@ -223,9 +223,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def calling_of(
-    module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None
-) -> Calling:
+def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
     """How to call the model. given: the inputs that the user states. options: the arguments that its constructor got,
     which say sizes of numbers.
 
@@ -320,7 +318,11 @@ class _Finder:
         plain = [p for p in self.parameters if p.meaning == "" and p.required]
         both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
         required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
-        if len(both) == 2 and both[0] is not both[1] and all(p.required or p.meaning in ("source", "target") for p in both):
+        if (
+            len(both) == 2
+            and both[0] is not both[1]
+            and all(p.required or p.meaning in ("source", "target") for p in both)
+        ):
             yield tuple(both)
         if len(required) >= 2:
             yield tuple(required[:2])
@@ -333,7 +335,10 @@ class _Finder:
         names_ = [p.name for p in sides]
         rest = [p for p in self.parameters if p.name not in names_]
         meanings = ("src", "tgt") if len(sides) == 2 else ("ids",)
-        roles = {m: next((p.name for p in rest if p.meaning == m), "") for m in ("labels", "cache", "types", "positions", "offset")}
+        roles = {
+            m: next((p.name for p in rest if p.meaning == m), "")
+            for m in ("labels", "cache", "types", "positions", "offset")
+        }
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
@@ -413,9 +418,7 @@ class _Finder:
         finally:
             self.operations = lookups.operations
 
-    def with_vocabularies(
-        self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int
-    ) -> Calling:
+    def with_vocabularies(self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int) -> Calling:
         """The calling with what its tables say. Raises NotTwoSided when the second input is read through none."""
         inputs = []
         for one in calling.inputs:
@@ -561,6 +564,8 @@ def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Ten
 def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
     """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
     yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
+
+
 def _one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """A whole number for each sample: its class, or its step in time."""
     return lambda inputs: torch.arange(len(inputs["x"]))

@@ -21,7 +21,9 @@ KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "enc
 
 _CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
-_CAUSAL_CODE = r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
+_CAUSAL_CODE = (
+    r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
+)
 _TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
 
 
@@ -35,7 +37,9 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         return kind, [Fact("kind", kind.replace("_", " "), f"numbers in, {calling.layout} out")]
     if calling.outputs not in (calling.main.vocab, _words_of(module)):
         kind = "classifier" if calling.layout in ONE_ANSWER else "encoder_model"
-        return kind, [Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")]
+        return kind, [
+            Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
+        ]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += list(_built(module))
     chosen = _stronger(causal, two_way)

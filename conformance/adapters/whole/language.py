@@ -20,7 +20,9 @@ from conformance.protocol import Array, NotProvided
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
-_PAD_MASK = re.compile(r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I)
+_PAD_MASK = re.compile(
+    r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I
+)
 _TIES = re.compile(r"(\w[\w.\[\]]*)\.(weight|embedding)\s*=\s*(\w[\w.\[\]]*)\.(weight)\b")
 RATES = (0.3, 0.03, 0.003)
 

@@ -89,7 +89,9 @@ def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None =
             continue  # documented: one number a token, 1 for those that are real
         is_square = 2 not in fixed  # only a mask with a row for each query can hide the future
 
-        def make(inputs: Inputs, cut: Any = cut, encoding: str = encoding, future: bool = causal and is_square) -> Tensor:
+        def make(
+            inputs: Inputs, cut: Any = cut, encoding: str = encoding, future: bool = causal and is_square
+        ) -> Tensor:
             return ENCODINGS[encoding](cut(visible(inputs, keys, queries, future)))
 
         how, axes, per_row = f"{encoding}, {shape}", shape.count(",") + 1, 0 not in fixed

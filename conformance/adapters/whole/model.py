@@ -99,7 +99,11 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(str(self.torch_dtype).removeprefix("torch.")) if self.torch_dtype != torch.bfloat16 else np.dtype("float32")
+        return (
+            np.dtype(str(self.torch_dtype).removeprefix("torch."))
+            if self.torch_dtype != torch.bfloat16
+            else np.dtype("float32")
+        )
 
     @property
     def noise(self) -> float:
@@ -158,7 +162,9 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
             vocab = min(vocab, self.calling.outputs)  # a table may have more rows than there are words
         low = min(4, max(vocab - 8, 0))
         ids = rng.integers(low, vocab, shape)
-        return np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
+        return (
+            np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
+        )
 
     @property
     def free_length(self) -> bool:
@@ -183,7 +189,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
             return self.calling(self.module, self.tensors(inputs))
 
     def __call__(self, **inputs: Any) -> Arrays:
-        """"out", and "loss" where labels are given; in evaluation mode, without gradients."""
+        """ "out", and "loss" where labels are given; in evaluation mode, without gradients."""
         with quiet_evaluation(self.module):
             found = self.run(inputs)
         if "out" not in found:
@@ -207,7 +213,9 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
             for part, was in modes:
                 part.training = was
 
-    def gradients(self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out") -> dict[str, Array | None]:
+    def gradients(
+        self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
+    ) -> dict[str, Array | None]:
         """The gradient of sum(out * cotangent) (of a random one when None), or of "loss", by parameter; None without."""
         self.module.zero_grad(set_to_none=True)
         with self.mode(False), torch.enable_grad():
@@ -394,7 +402,9 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
             if parameter in filled:
                 continue
             offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
-            leaks = [(leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None]
+            leaks = [
+                (leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None
+            ]
             if not leaks:
                 continue
             least, at = min(leaks)
@@ -467,5 +477,3 @@ def pad_of(subject: WholeModel) -> int | None:
     scope = vars(sys.modules.get(type(module).__module__, object())) if of_tables is None else {}
     constants = (v for n, v in scope.items() if re.fullmatch(r"(\w+_)?pad(ding)?(_\w+)?", n.lower()) and type(v) is int)
     return next((v for v in constants if 0 <= v < vocab), of_tables)
-
-

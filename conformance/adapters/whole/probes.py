@@ -19,13 +19,15 @@ from torch.overrides import TorchFunctionMode
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups, quiet_evaluation
 from conformance.adapters.whole.watching import Watching
-from conformance.protocol import Arrays, NotProvided
+from conformance.protocol import Arrays
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
-_POSITIONS = re.compile(r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative")
+_POSITIONS = re.compile(
+    r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
+)
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,8 @@ class Probes:
             weight = torch.randn(answer.shape, generator=generator, dtype=torch.float64)
         gradients = self.gradients(inputs, to_array(weight))
         directions = {
-            name: torch.randn(p.shape, generator=generator, dtype=torch.float64) * max(float(p.detach().double().std(correction=0)), 1e-2)
+            name: torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            * max(float(p.detach().double().std(correction=0)), 1e-2)
             for name, p in self.module.named_parameters()
             if p.requires_grad
         }
@@ -249,7 +252,9 @@ class Probes:
             told = of_gradient(names)
             for step in (1e-5, 1e-6, 1e-7):  # the error of kinks shrinks with the step, that of a mistake does not
                 coarse, fine = slope(names, 2 * step), slope(names, step)
-                kink = 3 * abs(coarse - fine) + 1e-7 * (abs(fine) + float((answer.double() * weight).abs().sum()) * 1e-4)
+                kink = 3 * abs(coarse - fine) + 1e-7 * (
+                    abs(fine) + float((answer.double() * weight).abs().sum()) * 1e-4
+                )
                 wrong = abs(fine - told) > max(1e-4 * abs(fine), kink)
                 if not wrong:
                     break
@@ -288,7 +293,9 @@ class Probes:
             buffers = dict(other.module.named_buffers())
             with torch.no_grad():
                 for name in names:
-                    noise = torch.randn(buffers[name].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+                    noise = torch.randn(
+                        buffers[name].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+                    )
                     buffers[name].add_(noise.to(buffers[name].dtype))
             if np.array_equal(before, other(**inputs)["out"]):
                 idle.append(names[0])
@@ -297,7 +304,11 @@ class Probes:
     def position_parts(self: WholeModel) -> list[str]:  # type: ignore[misc]
         """The paths of what is called after positions: parameters, buffers and parts."""
         stored = [n for n, _ in (*self.module.named_parameters(), *self.module.named_buffers())]
-        parts = [path for path, part in self.module.named_modules() if path and _POSITIONS.search(type(part).__name__.lower())]
+        parts = [
+            path
+            for path, part in self.module.named_modules()
+            if path and _POSITIONS.search(type(part).__name__.lower())
+        ]
         return [*parts, *(name for name in stored if _POSITIONS.search(name.lower()))]
 
     def load_state_of(self: WholeModel, other: WholeModel) -> list[str]:  # type: ignore[misc]
