@@ -85,7 +85,7 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
         return note("the tokens of a prefix see each other, and what follows is causal", f"the first {prefix}")
     evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
     return judged(subject, evidence).saying(
-        diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, which is before it.",
+        diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, before it.",
         place=subject.attention_place() or subject.place(),
         mend="hide later keys before the softmax (a causal mask)",
         pictures={
@@ -215,7 +215,7 @@ def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
     mend = "shift once: logits[:, :-1] against labels[:, 1:]"
     if 0 in found and 0 in silent and length - 1 not in silent:
         return true(what, False, expected="its next token", got="its own label, and none at the first position").saying(
-            diagnosis="The logits are shifted instead of the labels: each position is taught the token that it was given.",
+            diagnosis="The logits are shifted instead of the labels: each position is taught its own token.",
             place=place,
             mend=mend,
         )
@@ -391,7 +391,7 @@ def tied_head(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it does not tie its head to the embedding")
     place, tied = said
     evidence = true("head and embedding are one tensor", tied, got="two tensors").saying(
-        diagnosis="The code ties the head to the embedding, and they are two tensors: one was replaced afterwards, or copied.",
+        diagnosis="The code ties the head to the embedding, and they are two tensors: one was copied or replaced.",
         place=place,
         mend="tie them last, by assigning the parameter itself",
     )

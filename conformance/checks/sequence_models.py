@@ -255,7 +255,7 @@ def token_types_matter(impl: Any, draw: Draw) -> Evidence:
 
 @check("masked-language-model-loss-counts-masked-labels-only", roles=("masked_language_model",))
 def masked_loss(impl: Any, draw: Draw) -> Evidence:
-    """The loss that it returns is the mean over the labels that are given, without the ignored ones, and not shifted."""
+    """The loss that it returns is the mean over the labels that are not ignored, and nothing is shifted."""
     subject = impl.build("masked_language_model", {})
     if not subject.calling.labels:
         raise NotProvided("it returns no loss")

@@ -5,6 +5,7 @@ The subject is `conformance.adapters.whole.model.WholeModel`, or anything that o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
             if option := subject.asks_for_dropout():
                 return note("dropout acts in evaluation mode, as an option asks for", option)
             return evidence.saying(
-                diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): the same input gives another answer.",
+                diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): one input gives many answers.",
                 place=drops[0].place,
                 mend="use nn.Dropout, or hand training=self.training to F.dropout",
             )
@@ -159,7 +160,7 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
     left = none.active_dropouts(True)
     if left:
         return true("with dropout 0 nothing is dropped", False, expected="no dropout", got=left[0].what).saying(
-            diagnosis=f"With dropout 0 something is dropped all the same ({left[0].what}): a rate is written into the code.",
+            diagnosis=f"With dropout 0 something is dropped ({left[0].what}): a rate is written into the code.",
             place=left[0].place,
             mend="use the option's rate",
         )
@@ -207,7 +208,7 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
         return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
     return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
-        diagnosis=f"{shown}: the answer does not depend on {'it' if len(bad) == 1 else 'them'}, so nothing is learnt there.",
+        diagnosis=f"{shown}: no answer depends on {'it' if len(bad) == 1 else 'them'}: nothing is learnt there.",
         place=subject.made_at(bad[0]),
         mend="use it in forward, or remove it",
     )
@@ -307,12 +308,12 @@ def refuses_wrong_tokens(impl: Any, draw: Draw) -> Evidence:
     for one in wrong:
         inputs = subject.example()
         inputs[one.meaning][0, 1] = one.vocab
-        evidence = refused(f"token {one.vocab} of {one.vocab}", lambda inputs=inputs: subject(**inputs))
+        evidence = refused(f"token {one.vocab} of {one.vocab}", partial(subject, **inputs))
         if not evidence.ok:
             last = {**inputs, one.meaning: np.minimum(inputs[one.meaning], one.vocab - 1)}
             if np.array_equal(subject(**inputs)["out"], subject(**last)["out"]):
                 return evidence.saying(
-                    diagnosis=f"Any id beyond the vocabulary of {one.parameter} is read as its last word: wrong ids stay hidden.",
+                    diagnosis=f"Ids beyond the vocabulary of {one.parameter} are read as its last word.",
                     place=subject.line_of(r"clamp|clip|min\(") or subject.place(),
                     mend="let nn.Embedding refuse them",
                 )
@@ -371,6 +372,6 @@ def precisions_agree(impl: Any, draw: Draw) -> Evidence:
         return parts[0]
     parts.append(true("bfloat16 is finite", bool(np.isfinite(half).all()), got="inf or nan"))
     return judged(subject, all_of(*parts)).saying(
-        diagnosis="The answer depends on the precision: a constant of forward does not fit in it, or a sum loses digits.",
+        diagnosis="The answer depends on the precision: a constant does not fit in it, or a sum loses digits.",
         place=subject.place(),
     )

@@ -56,7 +56,7 @@ class Calling:
     """How one model is called. `arguments` turns inputs by meaning into forward's, `answer` the result into tensors.
 
     inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
-    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings, or "".
+    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings.
     batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
     """
 
@@ -88,7 +88,7 @@ class Calling:
         return next(given for given in self.inputs if given.meaning == meaning)
 
     def arguments(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types" and others, if given."""
+        """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types", if given."""
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
         turned_inputs = {**inputs, **turned}
         given = {one.parameter: turned[one.meaning] for one in self.inputs}
@@ -347,7 +347,7 @@ class _Finder:
             others = [p for p in rest if p.name in self.given and p.name not in fixed and p.meaning != "mask"]
             fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
         optional = tuple(p.name for p in rest if p.meaning == "mask" and not p.required)
-        common = {"fixed": fixed, "optional_masks": optional, **roles}
+        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, **roles}
         required_masks = [p.name for p in rest if p.meaning == "mask" and (p.required or p.name in self.given)]
         for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
@@ -355,7 +355,7 @@ class _Finder:
         if len(sides) == 1 and (main is None or main.dtype == "float"):
             filled = {*fixed, *required_masks} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
-            numbers = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
             fillers = (_alike, _one_each) if also else (_alike,)
             shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
             for shape, filler in product(shapes, fillers):
@@ -384,7 +384,7 @@ class _Finder:
         return None
 
     def run(self, calling: Calling, length: int) -> Calling | None:
-        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of the orders that run,
+        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,
         that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs."""
         mixed: Calling | None = None
         failure: Exception | None = None

@@ -49,7 +49,7 @@ class _Later:
 
 
 class Constructions(Names):
-    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it; `given` are
+    """Constructs with the arguments that syntax shows. `shown` is the last call as a person would write it, `given` are
     its arguments, with the defaults."""
 
     shown = ""

@@ -62,8 +62,8 @@ class PointedImplementation:
             try:
                 self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
             except Exception as error:
-                known = isinstance(error, SpecificationError)
-                reasons.append(error if known else Unresolved(" ".join(str(error).split())))
+                told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
+                reasons.append(told)
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
         self.running = self.whole

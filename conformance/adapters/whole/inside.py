@@ -1,4 +1,4 @@
-"""What one recorded run of a model shows of its inside: attention, norms, feed-forward networks, the stream of blocks."""
+"""What one recorded run of a model shows of its inside: attention, norms, networks, the stream of blocks."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ class InsideProbes:
         return found
 
     def is_beside_forward(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
-        """Whether it is about a part that the user's file calls outside of forward, such as a head that the loss applies."""
+        """Whether it is about a part that the user's file calls outside of forward: a head that the loss applies."""
         parts = {path.partition(".")[0] for path in finding.paths}
         return finding.claim == "modules-that-are-made-run" and any(map(self.is_used_elsewhere, parts))

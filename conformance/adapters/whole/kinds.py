@@ -19,7 +19,10 @@ from conformance.adapters.whole.language import source_of
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
 
-_CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
+_CAUSAL = (
+    r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|"
+    r"qwen|mamba|xlnet|charlm|next_?token"
+)
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
 _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"

@@ -118,7 +118,7 @@ class LanguageProbes:
         return before, best
 
     def taught(self: WholeModel, inputs: dict[str, Array]) -> Array:  # type: ignore[misc]
-        """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises; -1 where it teaches none.
+        """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises, or -1.
         Read from the gradient of the loss, so that smoothing, weights and other losses beside it do not matter."""
         with self.mode(False), torch.enable_grad():
             found = self.run(inputs)
@@ -129,7 +129,7 @@ class LanguageProbes:
             raise NotProvided("its loss is not computed from the logits that it returns")
         lowest, token = gradient.min(-1)
         silent = lowest > -1e-3 * gradient.abs().max()
-        return to_array(torch.where(silent, -1, token))  # type: ignore[no-any-return]
+        return to_array(torch.where(silent, -1, token))
 
     def copied_head(self: WholeModel) -> str | None:  # type: ignore[misc]
         """The parameter that starts as a copy of the table of tokens and is another tensor; None without one."""

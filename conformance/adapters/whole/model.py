@@ -143,7 +143,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     # --- data
 
     def example(self, batch: int = 2, length: int | None = None, seed: int = 0, **lengths: int) -> Arrays:
-        """Data ``(batch, length)`` without padding: random tokens, or numbers. lengths: src=..., tgt=... of two sides."""
+        """Data ``(batch, length)`` without padding: tokens or numbers at random. lengths: src=..., tgt=..."""
         rng = np.random.default_rng(seed)
         data: Arrays = {}
         for one in self.calling.inputs:
@@ -216,7 +216,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     def gradients(
         self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
     ) -> dict[str, Array | None]:
-        """The gradient of sum(out * cotangent) (of a random one when None), or of "loss", by parameter; None without."""
+        """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without."""
         self.module.zero_grad(set_to_none=True)
         with self.mode(False), torch.enable_grad():
             found = self.run(inputs)
@@ -263,7 +263,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
         """The longest input that it takes, up to LONGEST tokens; None when it takes those, or one length only."""
         if "longest" not in self.known:
             self.known["longest"] = self._longest() if self.free_length else None
-        return self.known["longest"]  # type: ignore[no-any-return]
+        return self.known["longest"]
 
     def _longest(self) -> int | None:
         low, high = T, 2 * T
@@ -392,9 +392,9 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
 
 
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
-    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token, else
-    in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name says that
-    it is about padding."""
+    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
+    else in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name
+    says that it is about padding."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
     with quiet_evaluation(module):
@@ -417,8 +417,8 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
 
 
 def _padding_leak(module: nn.Module, calling: Calling, mask: Mask) -> float | None:
-    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides, near
-    1 where the mask changes nothing. None where the model does not run with it, or it hides what it should show."""
+    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides,
+    near 1 where the mask changes nothing. None where the model does not run with it, or hides too much."""
     data = first_data(calling, calling.main.length or T)
     keys, main = mask.keys, calling.main.meaning
     if data[keys].ndim != 2:

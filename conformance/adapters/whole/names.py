@@ -10,10 +10,17 @@ import re
 MEANINGS: dict[str, str] = {
     "types": r"token_?types?(_ids?)?|segments?(_(ids?|info|labels?|tokens?))?|seg(_ids?)?|type_ids?|sent(ence)?_ids?",
     "positions": r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?",
-    "offset": r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len",
-    "cache": r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|(past_)?layer_states?",
+    "offset": (
+        r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len"
+    ),
+    "cache": (
+        r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|"
+        r"(past_)?layer_states?"
+    ),
     "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
-    "labels": r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)",
+    "labels": (
+        r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)"
+    ),
     "source": (
         r"src|source|enc(oder)?_(in|inp|inputs?|ids|tokens?|x)|(src|source|encoder|enc)_(ids?|tokens?|seq|input(s|_ids)?|"
         r"sequence|x|words)|x_enc|src_input|inputs?_enc(oder)?|question|article"

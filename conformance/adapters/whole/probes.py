@@ -1,4 +1,4 @@
-"""Experiments on a running model that need more than its answers: what drops, what gets a gradient, what is forgotten."""
+"""Experiments on a running model that need more than its answers: what drops, what learns, what is forgotten."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Probes:
         return bool(self.known["tokens_compete"])
 
     def asks_for_dropout(self: WholeModel) -> str:  # type: ignore[misc]
-        """The option that is on and asks for dropout in evaluation, too (Monte Carlo dropout); "" when there is none."""
+        """The option that is on and asks for dropout in evaluation (Monte Carlo dropout); "" when there is none."""
         for part in self.module.modules():
             for name, value in vars(part).items():
                 if value is True and _MONTE_CARLO.search(name.lower()):
@@ -143,8 +143,8 @@ class Probes:
         return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, kinds)]
 
     def excused_parameters(self: WholeModel, wanted: list[str]) -> set[str]:  # type: ignore[misc]
-        """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows that
-        were not looked up, experts that no token chose, poolers and heads beside the answer."""
+        """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows
+        that were not looked up, experts that no token chose, poolers and heads beside the answer."""
         if not wanted:
             return set()
         excused = {name for name in wanted if _is_key_bias(name)} | self.padding_tables()
@@ -198,7 +198,7 @@ class Probes:
         with self.mode(False), torch.enable_grad(), suppress(Exception):
             result = self.run(inputs)["result"]
             parts = [t for t in tensors_in(result) if t.is_floating_point() and t.requires_grad]
-            sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()  # type: ignore[union-attr]
+            sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()
         found = {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
         self.module.zero_grad(set_to_none=True)
         return found
@@ -246,7 +246,7 @@ class Probes:
             return (ends[0] - ends[1]) / (2 * step)
 
         def of_gradient(names: list[str]) -> float:
-            return sum(float((gradients[n] * to_array(directions[n])).sum()) for n in names if gradients[n] is not None)  # type: ignore[operator]
+            return sum(float((gradients[n] * to_array(directions[n])).sum()) for n in names if gradients[n] is not None)
 
         def differs(names: list[str]) -> tuple[bool, float, float, float]:
             told = of_gradient(names)

@@ -3,7 +3,7 @@
     for finding in stream_findings([record, ...]): ...
 
 Designs differ: parallel blocks, sandwich norms, skips, shared layers, experts that are not asked. So only three things
-are certain here: what is computed and reaches nothing, be it a part's result or a residual's sum; what is made and never
+are certain here: what is computed and reaches nothing, a part's result or a residual's sum; what is made and never
 runs; and one block of a list that is wired unlike all others where no rule explains it. All else is a note.
 """
 

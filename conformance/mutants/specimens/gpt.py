@@ -1,4 +1,4 @@
-"""A GPT: learned positions, pre-norm blocks, a head that is tied to the embedding, a loss, a cache that generate feeds."""
+"""A GPT: learned positions, pre-norm blocks, a tied head, a loss, a cache that generate feeds."""
 
 import math
 

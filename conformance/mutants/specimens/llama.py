@@ -97,7 +97,7 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def generate(self, tokens, max_new_tokens, temperature=1.0, top_p=1.0):
-        """The tokens with max_new_tokens more: the best at temperature 0, else drawn from the likeliest that hold top_p."""
+        """The tokens with max_new_tokens more: the best at temperature 0, else drawn from those that hold top_p."""
         was_training = self.training
         self.eval()
         for _ in range(max_new_tokens):

@@ -1,4 +1,4 @@
-"""A post-norm translator: sinusoidal positions, masks of both paddings made from the ids, two vocabularies, beam search."""
+"""A post-norm translator: sinusoidal positions, masks of both paddings from the ids, beam search."""
 
 import math
 
