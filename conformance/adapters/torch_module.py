@@ -80,6 +80,7 @@ class TorchModuleImplementation:
                 yield resolution
         if hasattr(model, "generate") and looks_ahead(model):
             self.unresolved.append(f"{DOUBT}the whole: it generates, and a token changes what is said before it")
+        plain: set[str] = set()
         for name in MODELS:
             if role not in (None, name) or not _takes_tokens(type(model), name, constructor):
                 continue
@@ -88,7 +89,10 @@ class TorchModuleImplementation:
             except Exception as error:
                 self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
                 continue
-            if resolution.fits or resolution.is_mistaken:
+            cache_alone = name == "cached_decoder_lm" and "decoder_lm" in plain and resolution.runs
+            if resolution.fits or resolution.is_mistaken or cache_alone:
+                resolution.recognised |= cache_alone  # without its cache it is the formula
+                plain.add(name)
                 yield resolution
             else:
                 self.unresolved.append(

@@ -28,7 +28,7 @@ FAMILIES = {
 words."""
 
 
-def no_finding(slug: str, family: str) -> Callable[[Any, Draw], Evidence]:
+def no_finding(slug: str, family: str, says: str) -> Callable[[Any, Draw], Evidence]:
     """The check that a recorded run breaks a claim nowhere."""
 
     def run(impl: Any, draw: Draw) -> Evidence:
@@ -46,10 +46,11 @@ def no_finding(slug: str, family: str) -> Callable[[Any, Draw], Evidence]:
             diagnosis=first.sentence, place=str(first.place or ""), mend=first.mend
         )
 
+    run.__doc__ = says
     return run
 
 
 for _claim in load().claims.values():
     if _claim.topic == "inside":
         _family = next(name for name in FAMILIES if _claim.slug.startswith(name))
-        check(_claim.slug, roles=("module",))(no_finding(_claim.slug, _family))
+        check(_claim.slug, roles=("module",))(no_finding(_claim.slug, _family, _claim.says))

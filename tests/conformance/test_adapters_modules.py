@@ -113,7 +113,7 @@ def test_the_role_can_be_named():
     assert TorchModuleImplementation(Mystery, "layer_norm").inference[0].evidence == "as asked"
     with pytest.raises(Unresolved, match="choose one of multi_head_attention"):
         TorchModuleImplementation(Mystery, "softmax")
-    assert resolve(f"{specification('HandLayerNorm')}@layer_norm").inference[0].evidence == "as asked"
+    assert resolve(f"{specification('HandLayerNorm')}@layer_norm").parts.inference[0].evidence == "as asked"
 
 
 class NeedsParts(nn.Module):

@@ -136,8 +136,8 @@ def test_the_class_alone_serves_where_the_model_has_no_option() -> None:
     [
         (models.MaskedByItsCallerLanguageModel, "without mask MaskedByItsCallerLanguageModel hides not what"),
         (models.MaskedByItsCaller, "without tgt_mask, src_padding_mask MaskedByItsCaller hides not what"),
-        (models.PreNormTranslator, "its layers put their norms first: another model"),
-        (models.SequenceFirstTranslator, "it cannot be run on token ids (B, T) alone"),
+        (models.PreNormTranslator, "another design than the documents"),
+        (models.SequenceFirstTranslator, "another design than the documents"),
     ],
 )
 def test_a_model_of_another_design_or_that_leaves_masks_to_its_caller_is_not_tested_as_a_whole(

@@ -29,7 +29,7 @@ def test_a_failure_is_told_as_on_the_terminal():
     assert isinstance(report, Report)
     assert [(failure.claim, failure.verdict) for failure in report.failures] == [(SCALED, Verdict.FAIL)]
     lines = str(report).splitlines()
-    assert lines[0] == f"FAIL {SCALED}"
+    assert lines[0] == "FAIL It looks like this mistake: The scores are not divided by sqrt(d_k)."
     assert lines[-1] == "0 of 1 claims kept: 0 PASS, 1 FAIL, 0 NOT PROVIDED"
     assert f"    replay    conformance.check(model, claims='{SCALED}')" in lines
     html = report._repr_html_()
@@ -131,7 +131,7 @@ def test_tests_are_made_one_a_claim(pytester):
     result = pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1, skipped=1)
     result.stdout.fnmatch_lines(
-        [f"*::test_claims[[]{SCALED}] FAILED*", f"E *AssertionError: FAIL {SCALED}", "E *expected *"]
+        [f"*::test_claims[[]{SCALED}] FAILED*", "E *AssertionError: FAIL It looks like this mistake*", "E *expected *"]
     )
 
 

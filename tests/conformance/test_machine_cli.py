@@ -85,7 +85,8 @@ def test_claims_from_elsewhere_are_counted_by_themselves(monkeypatch):
     assert coverage.covered_rows(more, more.claims) == covered
     assert coverage.by_document(more, covered) == coverage.by_document(catalogue, covered)
     assert coverage.rows_per_claim(more) == coverage.rows_per_claim(catalogue)
-    assert coverage.from_elsewhere(more).startswith("1 claims come from elsewhere (1 paper); ")
+    before, after = (int(coverage.from_elsewhere(c).split()[0]) for c in (catalogue, more))
+    assert after == before + 1
 
 
 def test_list_names_the_documents_and_other_sources(capsys, monkeypatch):
@@ -116,7 +117,7 @@ def test_coverage_prints_tables_and_the_linter_decides(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "1201 of 1204 testable statements covered (1374 statements in all)" in out
     assert "1.9 statements a claim, at most 22 (sinusoid-formula); " in out
-    assert "357 checks and 528 mutants; 0 checks have none that they must kill" in out
+    assert re.search(r"\d{3} checks and \d{3} mutants; 0 checks have none that they must kill", out)
     assert "not tested: 002-343, 002-386, 002-346 (pytorch-chooses-flash-attention-automatically: which kernel" in out
     monkeypatch.setattr(coverage, "lint", lambda *_: ["a-claim: it is wrong"])
     assert main(["coverage"]) == 1
