@@ -261,7 +261,7 @@ class _Finder:
             for calling in self.callings(sides):
                 found = self.attempt(calling)
                 if found is not None and (not found.masks or hides(self.module, found)):
-                    return found
+                    return self.at_all_positions(found)
                 leaking = leaking or found
             if leaking is not None:
                 return leaking
@@ -275,6 +275,16 @@ class _Finder:
             f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
             f"'{self.parameters[0].name if self.parameters else 'x'}=2x16:int'"
         )
+
+    def at_all_positions(self, found: Calling) -> Calling:
+        """The calling with labels, where a model that answers for the last token only answers for all when it gets some:
+        as it is called in training."""
+        if found.layout not in ONE_ANSWER or found.outputs != found.main.vocab or not found.labels:
+            return found
+        meaning = found.main.meaning
+        labels = {found.labels: lambda inputs: inputs.get("labels", inputs[meaning])}
+        trained = self.attempt(replace(found, fixed={**found.fixed, **labels}))
+        return found if trained is None or trained.layout in ONE_ANSWER else trained
 
     def sides(self) -> Iterator[tuple[_Parameter, ...]]:
         """Which parameters may be the data: two sides, or one."""

@@ -47,7 +47,7 @@ def stacks(record: Record) -> list[Stack]:
         if not isinstance(module, nn.ModuleList | nn.Sequential):
             continue
         blocks = list(module)
-        parts = all(any(True for _ in block.children()) for block in blocks)
+        parts = all(block is not None and any(True for _ in block.children()) for block in blocks)
         if len(blocks) < 2 or len({type(block) for block in blocks}) != 1 or not parts:
             continue
         own = {id(block) for block in blocks}

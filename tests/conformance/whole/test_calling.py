@@ -34,6 +34,36 @@ def test_the_first_reason_is_told_with_the_line_to_write(tmp_path):
     assert str(caught.value).count("UNRESOLVED") == 1
 
 
+# --- tokens ---------------------------------------------------------------------------------------
+
+LAST_ONLY = """
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, idx, targets=None):
+        x = self.wte(idx).cumsum(1)
+        if targets is None:
+            return self.head(x[:, [-1]]), None
+        logits = self.head(x)
+        return logits, F.cross_entropy(logits.reshape(-1, 20), targets.reshape(-1), ignore_index=-1)
+"""
+
+
+def test_a_model_that_answers_for_the_last_token_only_without_targets_gets_some(whole):
+    found = whole("GPT", LAST_ONLY)
+    assert found.calling.layout == "(B, T, V)"
+    assert not found.last_only
+    assert found(**found.example(2, 5))["out"].shape == (2, 5, 20)
+
+
+def test_a_model_that_answers_for_the_last_token_with_targets_too_stays_so(whole):
+    found = whole("GPT", LAST_ONLY.replace("if targets is None", "if True"))
+    assert found.calling.layout == "(B, 1, V)"
+    assert found.last_only
+
+
 # --- numbers --------------------------------------------------------------------------------------
 
 PATCHES = """
