@@ -256,15 +256,11 @@ class _Finder:
         return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
 
     def find(self) -> Calling:
-        leaking: Calling | None = None
-        for sides in self.sides():
-            for calling in self.callings(sides):
-                found = self.attempt(calling)
-                if found is not None and (not found.masks or hides(self.module, found)):
-                    return self.at_all_positions(found)
-                leaking = leaking or found
-            if leaking is not None:
-                return leaking
+        optional = any(p.meaning == "mask" and not p.required for p in self.parameters)
+        for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
+            found = self.first_that_runs(all_masks)
+            if found is not None:
+                return found
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
@@ -275,6 +271,20 @@ class _Finder:
             f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
             f"'{self.parameters[0].name if self.parameters else 'x'}=2x16:int'"
         )
+
+    def first_that_runs(self, all_masks: bool) -> Calling | None:
+        """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
+        masks are given, too."""
+        leaking: Calling | None = None
+        for sides in self.sides():
+            for calling in self.callings(sides, all_masks):
+                found = self.attempt(calling)
+                if found is not None and (not found.masks or hides(self.module, found)):
+                    return self.at_all_positions(found)
+                leaking = leaking or found
+            if leaking is not None:
+                return leaking
+        return None
 
     def at_all_positions(self, found: Calling) -> Calling:
         """The calling with labels, where a model that answers for the last token only answers for all when it gets some:
@@ -300,7 +310,7 @@ class _Finder:
         for one in dict.fromkeys(p.name for p in candidates[:3]):
             yield (next(p for p in self.parameters if p.name == one),)
 
-    def callings(self, sides: tuple[_Parameter, ...]) -> Iterator[Calling]:
+    def callings(self, sides: tuple[_Parameter, ...], all_masks: bool = False) -> Iterator[Calling]:
         """Ways to call with these data: token ids first, numbers where the model reads no table."""
         names_ = [p.name for p in sides]
         rest = [p for p in self.parameters if p.name not in names_]
@@ -309,9 +319,9 @@ class _Finder:
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
-        optional = tuple(p.name for p in rest if p.meaning == "mask" and not p.required)
+        optional = tuple(p.name for p in rest if p.meaning == "mask" and not (p.required or all_masks))
         common = {"fixed": fixed, "optional_masks": optional, **roles}
-        required_masks = [p.name for p in rest if p.meaning == "mask" and p.required]
+        required_masks = [p.name for p in rest if p.meaning == "mask" and (p.required or all_masks)]
         for masks in choices(self.module, required_masks, meanings):
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
@@ -330,6 +340,8 @@ class _Finder:
         numbers = calling.main.meaning == "x"
         lengths = (0,) if numbers and None not in calling.main.shape else (*LENGTHS, *table_lengths(self.module))
         for length in dict.fromkeys(lengths):
+            if numbers and length in calling.main.shape:  # the two axes could not be told apart
+                continue
             try:
                 found = self.run(calling, length)
             except Exception as error:
@@ -464,6 +476,7 @@ def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping
         "offset": lambda inputs: 0,
         "cache": lambda inputs: None,
         "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
+        "marks": lambda inputs: torch.zeros(*shape_of(inputs).shape[:2], 4, dtype=torch.get_default_dtype()),
         "flag": lambda inputs: False,
     }
     if name == roles["labels"]:

@@ -12,6 +12,7 @@ MEANINGS: dict[str, str] = {
     "positions": r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?",
     "offset": r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len",
     "cache": r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|(past_)?layer_states?",
+    "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
     "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
     "labels": r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)",
     "source": (
@@ -35,6 +36,8 @@ FLAGS = re.compile(r"(return|output|use|need|is|do|with|training|causal|verbose|
 def meaning_of(name: str) -> str:
     """The meaning that the name of a forward parameter proposes: a key of MEANINGS, "mask", "flag", or "" for none."""
     lower = name.lower().strip("_")
+    if re.fullmatch(MEANINGS["labels"], lower):  # masked_lm_labels are no mask
+        return "labels"
     if "mask" in lower or lower.endswith(("attn_bias", "attention_bias", "attn_bias")):
         return "mask"
     for meaning, names in MEANINGS.items():
