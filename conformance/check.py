@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from conformance.draw import Draw
-from conformance.evidence import Evidence
-from conformance.protocol import ROLES
+if TYPE_CHECKING:  # `import conformance` imports this file, and nothing heavy
+    from conformance.draw import Draw
+    from conformance.evidence import Evidence
 
-CheckFunction = Callable[[Any, Draw], Evidence]
+    CheckFunction = Callable[[Any, Draw], Evidence]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ def check(
     """Register a function as the check of `claim` (a slug of the catalogue; one check a claim)."""
 
     def register(function: CheckFunction) -> CheckFunction:
+        from conformance.protocol import ROLES
+
         if claim in CHECKS:
             raise ValueError(f"claim {claim!r} has two checks: {CHECKS[claim].name} and {function.__qualname__}")
         for role in roles:

@@ -61,14 +61,17 @@ class Host:
         self._impl, self._implementation = "", None
         self._told: set[str] = set()
 
-    def load(self, impl: str, folders: Sequence[str]) -> dict[str, str]:
-        """The first question: import and construct the implementation. Answers with its `name`, and with its `kind` when
-        it says what kind of model it is (else "")."""
+    def load(self, impl: str, folders: Sequence[str], stated: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The first question: import and construct the implementation, of which the user states some things.
+
+        Answers with its `name`, and with its `kind` when it says what kind of model it is (else "").
+        """
         from conformance.adapters import parse, resolve
+        from conformance.adapters.stated import Stated
 
         if not parse(impl).is_built_in:
             _forget_own_folder()
-        self._impl, self._implementation = impl, resolve(impl, folders)
+        self._impl, self._implementation = impl, resolve(impl, folders, Stated(**(stated or {})))
         _limit_memory(impl)
         name, kind = getattr(self._implementation, "name", impl), getattr(self._implementation, "kind", None)
         return {"name": str(name), "kind": str(kind or "")}

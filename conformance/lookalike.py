@@ -33,7 +33,7 @@ def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
     failed: the choices of the example that it failed (`conformance.draw.Recorded`). Mutants of the claim are asked
     first, other mutants of its components only if none of them is alike.
     """
-    from conformance.mutants import MUTANTS  # only where something is wrong
+    from conformance.mutants import MUTANTS, Mutant  # only where something is wrong
 
     sources: list[Callable[[], Source]] = [lambda: Replayed(failed), Pinned, lambda: Seeded(0), lambda: Seeded(1)]
     answers = [(source, answer) for source in sources if (answer := _answer(check, impl, source))]
@@ -42,7 +42,7 @@ def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
     deadline = time.process_time() + SECONDS
     for is_of_claim in (True, False):
         alike: list[str] = []
-        for mutant in MUTANTS.values():
+        for mutant in [known for known in MUTANTS.values() if isinstance(known, Mutant)]:
             fits = mutant.role in check.roles and (check.claim in mutant.breaks) is is_of_claim
             if fits and len(alike) <= MOST and time.process_time() < deadline:
                 shadow = Observed(Shadow(mutant.implementation(), impl))

@@ -26,8 +26,8 @@ class Observed:
         self.places: dict[str, str] = {}
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
-        """A subject for `role`; `config` reaches the implementation complete. A whole model comes as it is: there is far
-        more to it than outputs. Raises NotProvided."""
+        """A subject for `role`; `config` reaches the implementation complete. A whole model comes as it is: there
+        is far more to it than outputs. Raises NotProvided."""
         subject = self.impl.build(role, ROLES[role].settings(config))
         if subject is None:
             raise NotProvided(f"{self.name} has no {role}")

@@ -42,6 +42,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run only these claims: slugs, patterns (*causal*), topics, documents (002), rows (002-017) "
         "or origins (paper), separated by commas",
     )
+    group.addoption(
+        "--claims-input",
+        metavar="SHAPES",
+        default=None,
+        help="what forward takes, where it cannot be guessed: 2x16:int (token ids), 2x16x64 (numbers), or by name "
+        "idx=2x16:int,mask=2x16; the batch first, then the positions",
+    )
+    group.addoption(
+        "--claims-weights",
+        metavar="FILE",
+        default=None,
+        help="test an nn.Module with the weights of this state dict (safetensors or torch.save)",
+    )
+    group.addoption("--claims-device", metavar="DEVICE", default=None, help="run an nn.Module on cpu (default) or cuda")
+    group.addoption(
+        "--claims-reference",
+        metavar="SPEC",
+        default=None,
+        help="a second nn.Module of the same parameters: say which module is the first whose output differs",
+    )
     group.addoption("--claims-list", action="store_true", help="list the selected claims and exit")
     group.addoption(
         "--claims-budget",

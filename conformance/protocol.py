@@ -178,6 +178,14 @@ ROLES: dict[str, Role] = {
             {"logits": "(N, V)", "targets": "(N,) int"},
             {"out": "() or (N,)"},
         ),
+        Role(
+            "training_loss",
+            "The loss that a function of a model and a batch of texts computes: cross-entropy of the next tokens. The "
+            "model answers `logits` for the positions that it is fed; the token 0 is padding.",
+            {},
+            {"logits": "(B, T, V): the model's answers", "ids": "(B, T) int: the text, its first token among it"},
+            {"out": "()", "given": "(B, T - 1) or (B, T) int: what the model was fed"},
+        ),
         Role("mse", "Mean squared error.", {}, {"x": "any shape", "target": "the same shape"}, {"out": "()"}),
         Role("dropout", "Inverted dropout.", {"p": 0.5}, {"x": "any shape"}),
         Role(
@@ -486,7 +494,9 @@ ROLES: dict[str, Role] = {
         ),
         # whole models as they run, by behaviour: `conformance.adapters.whole.model` says what their subjects offer
         Role("module", "Any module as it runs, a whole model or a part.", {}, {"**inputs": "its example()"}),
-        Role("model", "Any whole model, at its own sizes and with its own parameters.", {}, {"**inputs": "its example()"}),
+        Role(
+            "model", "Any whole model, at its own sizes and with its own parameters.", {}, {"**inputs": "its example()"}
+        ),
         Role(
             "language_model",
             "Token ids to the logits of each position's next token, in any design.",

@@ -95,7 +95,8 @@ class Report:
         return [
             slug
             for slug, result in self.results.items()
-            if result.verdict is not Verdict.NOT_PROVIDED or (result.roles and has.issuperset(result.roles))
+            if slug in self.catalogue.claims
+            and (result.verdict is not Verdict.NOT_PROVIDED or (result.roles and has.issuperset(result.roles)))
         ]
 
 

@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from conformance.adapters import SpecificationError, parse
+from conformance.adapters.stated import Stated
 from conformance.annotations import github_commands
 from conformance.catalogue import Catalogue, CatalogueError, Claim, is_newer, load
 from conformance.known import KnownFailuresError, is_stale, load_known
@@ -56,6 +58,7 @@ class ClaimsSession:
                 raise CatalogueError(
                     f"--claims {selection} selects only claims about the documents; see `conformance errata`"
                 )
+            self.stated = self._stated()
             self.is_whole_file = parse(self.impl).is_whole_file
             self.subjects = [] if self.is_whole_file else [self._subject(self.impl)]
         except (CatalogueError, KnownFailuresError, SettingsError, SpecificationError) as error:
@@ -72,6 +75,14 @@ class ClaimsSession:
             raise CatalogueError(f"--claims-since {since}: every claim of {selection or 'the catalogue'} is newer")
         return chosen
 
+    def _stated(self) -> Stated:
+        """What the options say of the implementation, else the settings. Raises StatedError."""
+        names = [field.name for field in fields(Stated)]
+        options = {name: getattr(self.config.option, f"claims_{name}") for name in names}
+        stated = Stated(**{name: options[name] or getattr(self.settings, name) or "" for name in names})
+        stated.check()
+        return stated
+
     def _subject(self, impl: str, name: str = "") -> Subject:
         known = self.config.option.claims_known or self.settings.known
         supervise = partial(
@@ -81,6 +92,7 @@ class ClaimsSession:
             seed=self.config.option.claims_explore,
             children=1 if self.is_worker else 2,
             folders=self._folders(),
+            stated=self.stated,
         )
         return Subject(impl, name, supervise, load_known(Path(known), self.catalogue, impl) if known else {})
 
@@ -231,7 +243,7 @@ class ClaimsSession:
     def replay(self, subject: Subject, claim: str) -> str:
         """The command that runs a claim again in the same way."""
         option = self.config.option
-        words = ["pytest", *self._target(), "--impl", subject.impl, "--claims", claim]
+        words = ["pytest", *self._target(), "--impl", subject.impl, *self.stated.options, "--claims", claim]
         if self.budget != DEFAULT_BUDGET:
             words += ["--claims-budget", self.budget]
         if option.claims_explore:

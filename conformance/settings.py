@@ -6,6 +6,10 @@
     budget = "quick"                    # --claims-budget
     known = "known-failures.toml"       # --claims-known; found from the folder of pyproject.toml
     since = "0.1.0"                     # --claims-since
+    input = "2x16:int"                  # --claims-input
+    weights = "trained.safetensors"     # --claims-weights; found from the folder of pyproject.toml
+    device = "cuda"                     # --claims-device
+    reference = "theirs.py:GPT"         # --claims-reference; a file is found from the folder of pyproject.toml
 
 The nearest pyproject.toml upwards that has the section counts. The command line wins.
 """
@@ -13,6 +17,7 @@ The nearest pyproject.toml upwards that has the section counts. The command line
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -34,6 +39,10 @@ class Settings:
     budget: str | None = None
     known: str | None = None
     since: str | None = None
+    input: str | None = None
+    weights: str | None = None
+    device: str | None = None
+    reference: str | None = None
     folder: Path | None = None
 
 
@@ -75,9 +84,10 @@ def _settings(section: object, path: Path) -> Settings:
     if budget is not None and budget not in BUDGETS:
         raise SettingsError(f"{where}: budget is {budget!r}; choose one of {', '.join(BUDGETS)}")
     values = dict(section)
-    if "known" in values:
-        values["known"] = str(path.parent / values["known"])
-    target, colon, name = values.get("impl", "").rpartition(":")
-    if target.endswith(".py"):
-        values["impl"] = os.path.relpath(path.parent / target) + colon + name
+    for name in ("known", "weights"):
+        if name in values:
+            values[name] = str(path.parent / values[name])
+    for name in ("impl", "reference"):
+        if file := re.match(r"([^:]*\.py)(?=:|$)", values.get(name, "")):
+            values[name] = os.path.relpath(path.parent / file[1]) + values[name][file.end() :]
     return Settings(**values, folder=path.parent)

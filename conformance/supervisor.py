@@ -18,10 +18,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from conformance.adapters import SpecificationError, parse
+from conformance.adapters.stated import Stated
 from conformance.dialogue import Asker, Refused, Unfit
 from conformance.verdict import JUDGED, Result, Verdict
 
@@ -65,7 +67,14 @@ class _Died(Exception):
 class _Child:
     """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects"."""
 
-    def __init__(self, impl: str, load_seconds: float, folders: Sequence[Path] = (), question: str = "load") -> None:
+    def __init__(
+        self,
+        impl: str,
+        load_seconds: float,
+        folders: Sequence[Path] = (),
+        question: str = "load",
+        **more: Mapping[str, str],
+    ) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self.process = subprocess.Popen(
@@ -80,7 +89,7 @@ class _Child:
         assert self.process.stdout is not None
         self._asker = Asker(self.process.stdin, self.process.stdout)
         try:
-            values = {"impl": impl, "folders": list(map(str, folders))}
+            values = {"impl": impl, "folders": list(map(str, folders)), **more}
             read = texts("name", "kind") if question == "load" else texts()
             self.started = self.ask(question, values, read, load_seconds, START_SECONDS)
         except Refused as refusal:
@@ -202,7 +211,7 @@ class Supervisor:
 
     `start` loads the implementation (SpecificationError when that fails); `submit` queues claims; `result` waits for
     one; `close` ends every process. As a context manager it starts and closes. `folders`: where the modules of
-    an implementation are looked for, besides the current folder and what is installed.
+    an implementation are looked for, besides the current folder and what is installed. stated: what the user says.
     """
 
     def __init__(
@@ -215,8 +224,11 @@ class Supervisor:
         claim_seconds: float | None = None,
         load_seconds: float = LOAD_SECONDS,
         folders: Sequence[Path] = (),
+        stated: Stated | None = None,
     ) -> None:
         parse(impl)
+        self.stated = stated or Stated()
+        self.stated.check()
         self.folders = [Path(folder).absolute() for folder in folders]
         self.impl = impl
         self.budget = budget
@@ -329,7 +341,7 @@ class Supervisor:
                 self._gave_up = f"not run: {self._deaths} claims before it ended the process"
 
     def _new_child(self) -> _Child:
-        child = _Child(self.impl, self.load_seconds, self.folders)
+        child = _Child(self.impl, self.load_seconds, self.folders, stated=asdict(self.stated))
         with self._lock:
             self._living.add(child)
         if self._closed:

@@ -6,7 +6,8 @@
     reference                 the formulas of the documents in plain numpy
     path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
     package.module:Class      the same, importable
-    ...:function              a function that makes an nn.Module from sizes (make_model(...))
+    ...:function              a function that makes an nn.Module from sizes (make_model(...)), or one that plays a role
+                              by itself: attention, a mask, a loss, a schedule, a decoder
     ...:Class(Config(n=2))    an expression in the module's names
     ...:model                 an instance that the module holds
     path/to/file.py           all of a file, or of the package in a folder
@@ -30,7 +31,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conformance.adapters.stated import Stated
 
 MINIGRAD_MODES = ("kernels", "reference", "compiled", "cuda")
 BUILT_IN = ("minigrad", "torch", "reference")
@@ -112,21 +116,36 @@ def is_expression(name: str) -> bool:
     return not all(part.isidentifier() for part in name.split("."))
 
 
-def resolve(text: str, folders: Sequence[str] = ()) -> Any:
+def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None) -> Any:
     """The implementation that `text` names. Raises SpecificationError with one sentence when there is none.
 
-    A module is looked for in the current folder, in `folders`, and among what is installed.
+    A module is looked for in the current folder, in `folders`, and among what is installed. stated: what the user says
+    about an nn.Module; of anything else nothing can be said.
 
     It runs the user's module and constructor: call it in a process that may hang or die.
     """
     spec = parse(text)
+    if stated is not None and stated.options and spec.is_built_in:
+        raise SpecificationError(f"--impl {text}: {' '.join(stated.options)} speaks of an nn.Module, which this is not")
     if spec.is_built_in:
         return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
     found = _find(_load(spec, folders), spec)
     is_function = isinstance(found, FunctionType)
-    if _is_torch_module(found) or (is_function and "torch.nn" in sys.modules):
+    uses_torch = "torch.nn" in sys.modules
+    if uses_torch and (is_function or (isinstance(found, type) and not hasattr(found, "build"))):
+        functions = _adapter(spec, "conformance.adapters.functions.implementation")
+        if functions.plays(found, spec.role):
+            return _made(spec, partial(functions.FunctionImplementation, found, spec), "test another role as name@role")
+    if _is_torch_module(found) or (is_function and uses_torch):
         adapter = _adapter(spec, "conformance.adapters.whole.implementation").PointedImplementation
-        return _made(spec, partial(adapter, found, spec), "write an adapter class with build(role, config) for it")
+        reference = None
+        if stated is not None and stated.reference:
+            theirs = parse(stated.reference)
+            reference = _find(_load(theirs, folders), theirs), theirs
+        factory = partial(adapter, found, spec, stated, reference)
+        return _made(spec, factory, "write an adapter class with build(role, config) for it")
+    if stated is not None and stated.options:
+        raise SpecificationError(f"--impl {text}: {' '.join(stated.options)} speaks of an nn.Module, which this is not")
     if is_function:
         raise SpecificationError(
             f"--impl {text}: {spec.name} is a function; write a class with build(role, config) around it"

@@ -37,6 +37,7 @@ ABSENT: dict[str, str] = {
     "lr_schedule": "torch.optim.lr_scheduler has no inverse-square-root warm-up (LambdaLR takes the user's formula)",
     "greedy_decode": "torch has no decoding loop",
     "beam_search": "torch has no decoding loop",
+    "training_loss": "torch has no training loop: feeding a model and shifting its labels is left to the user",
     "masked_tokens": "torch has no corruption for masked language modelling",
     "gradient_accumulation": "torch has no training loop: dividing a micro-batch's loss is left to the user",
     "mixture_of_experts": "torch.nn has no mixture of experts",

@@ -91,7 +91,9 @@ class TorchModuleImplementation:
             if resolution.fits or resolution.is_mistaken:
                 yield resolution
             else:
-                self.unresolved.append(f"  the whole as {name}: another design than the documents', judged by behaviour")
+                self.unresolved.append(
+                    f"  the whole as {name}: another design than the documents', judged by behaviour"
+                )
 
     def _lay_out_positions(self) -> None:
         """In a whole model codes are tested in the layout in which it hands them their input: that of its attention, or

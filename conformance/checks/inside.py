@@ -19,7 +19,7 @@ FAMILIES = {
     "norm": ("norm", "norm"),
     "feed-forward": ("feed-forward", "feed-forward network"),
     "blocks": ("blocks", "stack of blocks"),
-    "sublayers": ("blocks", "stack of blocks"),
+    "sublayers": ("sublayers", "block with two sublayers"),
     "decoder-layers": ("blocks", "stack of blocks"),
     "modules": ("modules", "module"),
     "results": ("results", "result"),

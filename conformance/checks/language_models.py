@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.whole_models import distance, equal
+from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
 from conformance.protocol import Array, NotProvided
@@ -41,6 +41,29 @@ def changes(subject: Any, inputs: dict[str, Array], name: str) -> Array:
     return found
 
 
+def window(seen: Array) -> str:
+    """What part of the earlier tokens each position sees, by design: a band or chunks of a constant width above 1; ""
+    when neither. seen: bool, (token, answer)."""
+    pairs = [(at, row) for row in range(len(seen)) for at in range(row + 1)]
+    for width in range(2, len(seen)):
+        if all(seen[at, row] == (row - at < width) for at, row in pairs):
+            return f"a window of {width}"
+        if all(seen[at, row] == (row // width == at // width) for at, row in pairs):
+            return f"chunks of {width}"
+    return ""
+
+
+def prefix_of(subject: Any, found: Array) -> int:
+    """How many tokens at the start see each other, where the model says that it has a prefix; else 0."""
+    sees = found > 10 * subject.noise
+    for length in range(2, len(sees)):
+        expected = np.tri(len(sees), dtype=bool).T
+        expected[:length, :length] = True
+        if np.array_equal(sees, expected):
+            return length if subject.line_of("(?i)prefix") else 0
+    return 0
+
+
 def usable_length(subject: Any) -> int:
     return subject.calling.main.length or min(LENGTH, subject.longest or LENGTH)
 
@@ -58,14 +81,16 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
     ahead = np.tril(found, -1)  # row: the token that changes; column: the answer before it
     worst = np.unravel_index(int(ahead.argmax()), ahead.shape)
     draw.bites((np.diag(found) > subject.noise).any(), "a token changes its own answer")
+    if prefix := prefix_of(subject, found):
+        return note("the tokens of a prefix see each other, and what follows is causal", f"the first {prefix}")
     evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
-    return evidence.saying(
-        diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, which is before it.",
+    return judged(subject, evidence).saying(
+        diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, before it.",
         place=subject.attention_place() or subject.place(),
         mend="hide later keys before the softmax (a causal mask)",
         pictures={
             "expected: which token (column) may change which answer (row)": np.tri(length),
-            "got": (found.T > 10 * subject.noise).astype(float),
+            "got": (10 * subject.noise < found.T).astype(float),
         },
     )
 
@@ -87,13 +112,14 @@ def is_causal_in_training(impl: Any, draw: Draw) -> Evidence:
     before, after = (subject.in_training(3, **x)["out"] for x in (inputs, other))
     if before.ndim < 3 or before.shape[1] != length:
         raise NotProvided("its answer in training mode has no row for each position")
-    return close(
+    evidence = close(
         "change of earlier logits by the last token, in training mode",
         after[:, :-1],
         before[:, :-1],
         10 * subject.noise * float(np.abs(before).max()),
         "rounding",
-    ).saying(
+    )
+    return judged(subject, evidence).saying(
         diagnosis="In training mode the model sees the future: the last token changes earlier logits.",
         place=subject.attention_place() or subject.place(),
         mend="hide later keys in training mode, too",
@@ -114,13 +140,12 @@ def sees_every_earlier_token(impl: Any, draw: Draw) -> Evidence:
         missed = [(at, row) for row in range(length) for at in range(row + 1) if not seen[at, row]]
     if not missed:
         return true("every earlier token changes every later answer", True)
-    if not subject.last_only and all(
-        seen[at, row] == seen[at - 1, row - 1] for row in range(1, length) for at in range(1, row + 1)
-    ) and seen[0, 0]:
-        width = int(seen[:, -1].sum())
-        return note("each position sees a window of tokens", f"window {width}")
+    if not subject.last_only and (shown := window(seen)):
+        return note("each position sees a part of the earlier tokens", shown)
     at, row = missed[0]
-    return true("every earlier token changes every later answer", False, got=f"token {at} does not reach position {row}").saying(
+    return true(
+        "every earlier token changes every later answer", False, got=f"token {at} does not reach position {row}"
+    ).saying(
         diagnosis=f"Token {at} does not reach the logits of position {row}, which comes after it.",
         place=subject.attention_place() or subject.place(),
         pictures={"expected": np.tri(length), "got": seen.T.astype(float)} if not subject.last_only else None,
@@ -140,7 +165,13 @@ def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
     for cut in range(1, length):
         short = subject(ids=inputs["ids"][:, :cut])["out"]
         parts.append(equal(f"logits of the first {cut} tokens", subject, short, whole[:, :cut]))
-    return all_of(*parts).saying(
+    if not all_of(*parts).ok and prefix_of(subject, changes(subject, inputs, "ids")):
+        raise NotProvided("the tokens of its prefix see each other")
+    if not all_of(*parts).ok and subject.scales_by_length():
+        return note(
+            "the logits of a prefix change with the length of the input, by which it scales", subject.scales_by_length()
+        )
+    return judged(subject, all_of(*parts)).saying(
         diagnosis="The logits of a prefix change when words follow it, or with its length.",
         place=subject.attention_place() or subject.place(),
     )
@@ -184,14 +215,16 @@ def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
     mend = "shift once: logits[:, :-1] against labels[:, 1:]"
     if 0 in found and 0 in silent and length - 1 not in silent:
         return true(what, False, expected="its next token", got="its own label, and none at the first position").saying(
-            diagnosis="The logits are shifted instead of the labels: each position is taught the token that it was given.",
+            diagnosis="The logits are shifted instead of the labels: each position is taught its own token.",
             place=place,
             mend=mend,
         )
     if 0 in found or 1 in found:
         return true(what, True, got=f"the label {'of the position' if 0 in found else 'after the position'}")
     if found:
-        return true(what, False, expected="the label of the position, or the one after it", got=f"the label {found[0]:+d}").saying(
+        return true(
+            what, False, expected="the label of the position, or the one after it", got=f"the label {found[0]:+d}"
+        ).saying(
             diagnosis=f"Labels are shifted by {found[0]}: each position is taught a token that is not the next one.",
             place=place,
             mend=mend,
@@ -213,7 +246,9 @@ def loss_takes_logits(impl: Any, draw: Draw) -> Evidence:
     logits, loss = found["out"], float(found["loss"])
     flat, wanted = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     once, twice = float(cross_entropy(flat, wanted)), float(cross_entropy(_softmax(flat), wanted))
-    return true("the loss is not that of probabilities", abs(twice - loss) > 1e-6 * abs(twice), expected=once, got=loss).saying(
+    return true(
+        "the loss is not that of probabilities", abs(twice - loss) > 1e-6 * abs(twice), expected=once, got=loss
+    ).saying(
         diagnosis="The cross-entropy is given probabilities: the softmax is taken twice.",
         place=subject.line_of("cross_entropy|CrossEntropyLoss") or subject.place(),
         mend="give it the logits",
@@ -258,13 +293,22 @@ def loss_ignores(impl: Any, draw: Draw) -> Evidence:
         each = -np.log(np.maximum(_softmax(rows)[np.arange(len(rows))[kept], wanted[kept]], 1e-300))
         values[shift] = (float(each.mean()), float(each.sum() / len(rows)))
     base = float(plain["loss"])
-    plain_values = [float(cross_entropy(logits[:, : length - s].reshape(-1, logits.shape[-1]), labels[:, s:].reshape(-1))) for s in (0, 1)]
+    plain_values = [
+        float(cross_entropy(logits[:, : length - s].reshape(-1, logits.shape[-1]), labels[:, s:].reshape(-1)))
+        for s in (0, 1)
+    ]
     if min(abs(base - value) for value in plain_values) > 1e-5 * max(1.0, abs(base)) + subject.noise:
         raise NotProvided("its loss is no plain cross-entropy")
     shift = int(np.argmin([abs(base - value) for value in plain_values]))
     right, over_all = values[shift]
-    evidence = close("the loss with ignored labels", np.array(loss), np.array(right), 1e-5 * max(1.0, abs(right)) + subject.noise)
-    words = "they are left out of the sum, and counted in the mean" if abs(loss - over_all) < 1e-5 * abs(loss) else "they are taught"
+    evidence = close(
+        "the loss with ignored labels", np.array(loss), np.array(right), 1e-5 * max(1.0, abs(right)) + subject.noise
+    )
+    words = (
+        "they are left out of the sum, and counted in the mean"
+        if abs(loss - over_all) < 1e-5 * abs(loss)
+        else "they are taught"
+    )
     return evidence.saying(
         diagnosis=f"Ignored labels ({index}) change the loss: {words}.",
         place=subject.line_of("cross_entropy") or subject.place(),
@@ -305,7 +349,9 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     parts = []
     for answer in answers:
         got, expected = (answer[:1, cut], short[:, cut]) if follows else (answer[:1], short)
-        parts.append(equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding"))
+        parts.append(
+            equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding")
+        )
         parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
     draw.bites(True, "padding")
     return all_of(*parts).saying(
@@ -322,7 +368,9 @@ def learns(impl: Any, draw: Draw) -> Evidence:
     if subject.last_only:
         raise NotProvided("it answers for the last position only")
     before, after = subject.learns(usable_length(subject))
-    return true("the loss after 5 steps is lower", after < before, expected=f"below {before:.4g}", got=f"{after:.4g}").saying(
+    return true(
+        "the loss after 5 steps is lower", after < before, expected=f"below {before:.4g}", got=f"{after:.4g}"
+    ).saying(
         diagnosis="Gradient steps on one batch do not lower its loss, at any of three rates.", place=subject.place()
     )
 
@@ -343,7 +391,7 @@ def tied_head(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it does not tie its head to the embedding")
     place, tied = said
     evidence = true("head and embedding are one tensor", tied, got="two tensors").saying(
-        diagnosis="The code ties the head to the embedding, and they are two tensors: one was replaced afterwards, or copied.",
+        diagnosis="The code ties the head to the embedding, and they are two tensors: one was copied or replaced.",
         place=place,
         mend="tie them last, by assigning the parameter itself",
     )

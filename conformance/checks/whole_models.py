@@ -5,6 +5,7 @@ The subject is `conformance.adapters.whole.model.WholeModel`, or anything that o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,24 @@ def equal(what: str, subject: Any, got: Array, expected: Array, reason: str = "r
     return close(what, got, expected, subject.noise * max(float(np.abs(expected).max(initial=0.0)), 1e-9), reason)
 
 
+def judged(subject: Any, evidence: Evidence) -> Evidence:
+    """The evidence, if it says something about a sentence's own answer. Raises NotProvided where a difference is no
+    mistake: answers are drawn anew, or all tokens of a batch compete for experts."""
+    if not evidence.ok and subject.draws_anew:
+        raise NotProvided("its answers are random in evaluation mode")
+    if not evidence.ok and subject.tokens_compete:
+        raise NotProvided("all tokens of a batch compete for its experts, so that they change each other's answers")
+    return evidence
+
+
 def first_rows(inputs: Arrays, row: int) -> Arrays:
     return {name: value[row : row + 1] for name, value in inputs.items()}
 
 
-@check("model-evaluation-repeats-itself", roles=("model",))
+@check("model-evaluation-repeats-itself", roles=("module",))
 def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
     """The same input gives the same answer in evaluation mode."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     inputs = subject.example()
     once = subject(**inputs)["out"]
     for _ in range(2):
@@ -44,36 +55,41 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
             drops = subject.active_dropouts(False)
             if not drops:
                 return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
+            if option := subject.asks_for_dropout():
+                return note("dropout acts in evaluation mode, as an option asks for", option)
             return evidence.saying(
-                diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): the same input gives another answer.",
+                diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): one input gives many answers.",
                 place=drops[0].place,
                 mend="use nn.Dropout, or hand training=self.training to F.dropout",
             )
     return evidence
 
 
-@check("model-keeps-no-state-between-calls", roles=("model",))
+@check("model-keeps-no-state-between-calls", roles=("module",))
 def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
     """What was asked before does not change an answer."""
-    subject = impl.build("model", {})
-    if subject.active_dropouts(False):
-        raise NotProvided("its answers are random in evaluation mode")
+    subject = impl.build("module", {})
     inputs = subject.example(seed=1)
     once = subject(**inputs)["out"]
-    others = [subject.example(seed=2), subject.example(batch=3, length=4 if subject.free_length else None, seed=3)]
+    others = [
+        subject.example(seed=2),
+        subject.example(batch=3, length=4 if subject.free_length and subject.takes(4) else None, seed=3),
+    ]
     for other in others:
         subject(**other)
     again = subject(**inputs)["out"]
-    return equal("the answer after other inputs", subject, again, once).saying(
+    return judged(subject, equal("the answer after other inputs", subject, again, once)).saying(
         diagnosis="An answer depends on what the model was called with before: something is kept between calls.",
         place=subject.place(),
     )
 
 
-@check("model-rows-of-a-batch-are-apart", roles=("model",))
+@check("model-rows-of-a-batch-are-apart", roles=("module",))
 def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
     """A sentence's answer does not depend on the other sentences of its batch."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
+    if not subject.batched:
+        raise NotProvided("its answer has no rows of a batch")
     inputs = subject.example(batch=3, seed=4)
     together = subject(**inputs)["out"]
     other = {name: value.copy() for name, value in inputs.items()}
@@ -81,31 +97,34 @@ def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
         other[name][1:] = value[1:]
     changed = subject(**other)["out"]
     draw.bites(not np.array_equal(together[1:], changed[1:]), "the other sentences have other answers")
-    return equal("the first sentence's answer among other sentences", subject, changed[0], together[0]).saying(
+    evidence = equal("the first sentence's answer among other sentences", subject, changed[0], together[0])
+    return judged(subject, evidence).saying(
         diagnosis="Sentences of one batch see each other: other neighbours change a sentence's answer.",
         place=subject.place(),
     )
 
 
-@check("model-answers-one-sentence-as-in-a-batch", roles=("model",))
+@check("model-answers-one-sentence-as-in-a-batch", roles=("module",))
 def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     """A sentence alone gets the answer that it gets in a batch."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
+    if not subject.batched:
+        raise NotProvided("its answer has no rows of a batch")
     inputs = subject.example(batch=3, seed=4)
     together = subject(**inputs)["out"]
     parts = []
     for row in range(3):
         alone = subject(**first_rows(inputs, row))["out"]
         parts.append(equal(f"sentence {row} alone", subject, alone[0], together[row]))
-    return all_of(*parts).saying(
+    return judged(subject, all_of(*parts)).saying(
         diagnosis="A sentence alone gets another answer than in a batch.", place=subject.place()
     )
 
 
-@check("model-drops-only-in-training", roles=("model",))
+@check("model-drops-only-in-training", roles=("module",))
 def drops_in_training(impl: Any, draw: Draw) -> Evidence:
     """A model that has dropout draws anew in training mode, and drops nothing in evaluation."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     inputs = subject.example(batch=4)
     rates = subject.dropout_rates()
     active = subject.active_dropouts(True)
@@ -123,30 +142,39 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
             diagnosis="Dropout draws the same in every pass, or its result is thrown away.", place=active[0].place
         )
     still = subject.active_dropouts(False)
+    if still and (option := subject.asks_for_dropout()):
+        return note("dropout acts in evaluation mode, as an option asks for", option)
     return true("nothing is dropped in evaluation mode", not still, got=", ".join(d.what for d in still)).saying(
         diagnosis="Dropout is active in evaluation mode.", place=still[0].place if still else ""
     )
 
 
-@check("model-dropout-is-what-its-option-says", roles=("model",))
+@check("model-dropout-is-what-its-option-says", roles=("module",))
 def dropout_option(impl: Any, draw: Draw) -> Evidence:
     """dropout=0 drops nothing, and another rate reaches the dropout."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
+    if not subject.is_whole and not subject.takes_option("dropout"):
+        raise NotProvided("its own constructor takes no dropout rate")
     rate = 0.37
     none, some = subject.fresh(2, dropout=0.0), subject.fresh(2, dropout=rate)
     left = none.active_dropouts(True)
     if left:
         return true("with dropout 0 nothing is dropped", False, expected="no dropout", got=left[0].what).saying(
-            diagnosis=f"With dropout 0 something is dropped all the same ({left[0].what}): a rate is written into the code.",
+            diagnosis=f"With dropout 0 something is dropped ({left[0].what}): a rate is written into the code.",
             place=left[0].place,
             mend="use the option's rate",
         )
     dropped = some.active_dropouts(True)
     if not dropped and not some.dropout_rates():
+        passes = [some.in_training(seed, **some.example())["out"] for seed in range(6)]
+        if some.draws() or any(not np.array_equal(one, passes[0]) for one in passes[1:]):
+            return note("it leaves out whole parts at random in training, and no single numbers", "no dropout")
         return true(f"with dropout {rate} something is dropped", False, expected=f"dropout {rate}", got="none").saying(
             diagnosis="The dropout option reaches nothing: no dropout acts in training mode.", place=subject.place()
         )
-    others = [d for d in dropped if d.rate is not None and abs(d.rate - rate) > 1e-6 and abs(d.rate - (1 - rate)) > 1e-6]
+    others = [
+        d for d in dropped if d.rate is not None and abs(d.rate - rate) > 1e-6 and abs(d.rate - (1 - rate)) > 1e-6
+    ]
     if others and any(abs((d.rate or 0) - (1 - rate)) < 1e-6 for d in dropped):
         return note("a dropout keeps its own rate", others[0].what)
     wrong = [d for d in dropped if d.rate is not None and abs(d.rate - (1 - rate)) <= 1e-6]
@@ -157,10 +185,10 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
     return note("a dropout keeps its own rate", others[0].what) if others else true("the rates are the option's", True)
 
 
-@check("model-every-parameter-gets-a-gradient", roles=("model",))
+@check("model-every-parameter-gets-a-gradient", roles=("module",))
 def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     """Every trainable parameter changes the answer, and so gets a gradient."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     if not subject.positions:
         inputs = subject.example(batch=4)
     else:
@@ -171,28 +199,32 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it has no trainable parameters")
     largest = max((float(np.abs(g).max(initial=0.0)) for g in gradients.values() if g is not None), default=0.0)
     missing = [name for name, g in gradients.items() if g is None]
-    zero = [name for name, g in gradients.items() if g is not None and float(np.abs(g).max(initial=0.0)) < 1e-13 * largest]
+    zero = [
+        name for name, g in gradients.items() if g is not None and float(np.abs(g).max(initial=0.0)) < 1e-13 * largest
+    ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
     if not bad:
         return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
     return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
-        diagnosis=f"{shown}: the answer does not depend on {'it' if len(bad) == 1 else 'them'}, so nothing is learnt there.",
+        diagnosis=f"{shown}: no answer depends on {'it' if len(bad) == 1 else 'them'}: nothing is learnt there.",
         place=subject.made_at(bad[0]),
         mend="use it in forward, or remove it",
     )
 
 
-@check("model-gradients-agree-with-differences", roles=("model",))
+@check("model-gradients-agree-with-differences", roles=("module",))
 def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
     """Along a random direction the answer changes as its gradient says: nothing is detached on the way."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     if subject.noise > 1e-8:
         raise NotProvided("it computes in float32 somewhere, where differences are too coarse")
     inputs = subject.example(batch=2, seed=6)
     wrong, error, expected, got = subject.worst_gradient(inputs)
-    evidence = close("the slope along a random direction", np.array(got), np.array(expected), max(1e-4 * abs(expected), error))
+    evidence = close(
+        "the slope along a random direction", np.array(got), np.array(expected), max(1e-4 * abs(expected), error)
+    )
     if evidence.ok:
         return evidence
     return evidence.saying(
@@ -203,15 +235,17 @@ def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("model-what-it-keeps-reaches-the-answer", roles=("model",))
+@check("model-what-it-keeps-reaches-the-answer", roles=("module",))
 def buffers_reach_the_answer(impl: Any, draw: Draw) -> Evidence:
     """A table that the model keeps (of positions, of rotations) reaches its answer."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     idle = subject.idle_buffers()
     if idle is None:
         raise NotProvided("it keeps no tables beside its parameters")
     path = idle[0] if idle else ""
-    return true("every table of numbers that it keeps changes the answer", not idle, got=", ".join(idle) or "all do").saying(
+    return true(
+        "every table of numbers that it keeps changes the answer", not idle, got=", ".join(idle) or "all do"
+    ).saying(
         diagnosis=f"{path} is made and never reaches the answer: positions are not added, or not applied.",
         place=subject.made_at(path) if path else "",
     )
@@ -232,7 +266,9 @@ def order_matters(impl: Any, draw: Draw) -> Evidence:
         one, other = subject(**inputs)["out"], subject(**swapped)["out"]
         if subject.positions and name == main:
             keep = [i for i in range(one.shape[1]) if i not in (0, 2)]
-            one, other = (np.concatenate([a[:, keep], b], 1) for a, b in ((one, one[:, [0, 2]]), (other, other[:, [2, 0]])))
+            one, other = (
+                np.concatenate([a[:, keep], b], 1) for a, b in ((one, one[:, [0, 2]]), (other, other[:, [2, 0]]))
+            )
         if distance(one, other) < 10 * subject.noise:
             owned = subject.position_parts()
             if not owned:
@@ -272,12 +308,12 @@ def refuses_wrong_tokens(impl: Any, draw: Draw) -> Evidence:
     for one in wrong:
         inputs = subject.example()
         inputs[one.meaning][0, 1] = one.vocab
-        evidence = refused(f"token {one.vocab} of {one.vocab}", lambda inputs=inputs: subject(**inputs))
+        evidence = refused(f"token {one.vocab} of {one.vocab}", partial(subject, **inputs))
         if not evidence.ok:
             last = {**inputs, one.meaning: np.minimum(inputs[one.meaning], one.vocab - 1)}
             if np.array_equal(subject(**inputs)["out"], subject(**last)["out"]):
                 return evidence.saying(
-                    diagnosis=f"Any id beyond the vocabulary of {one.parameter} is read as its last word: wrong ids stay hidden.",
+                    diagnosis=f"Ids beyond the vocabulary of {one.parameter} are read as its last word.",
                     place=subject.line_of(r"clamp|clip|min\(") or subject.place(),
                     mend="let nn.Embedding refuse them",
                 )
@@ -285,23 +321,22 @@ def refuses_wrong_tokens(impl: Any, draw: Draw) -> Evidence:
     return evidence
 
 
-@check("model-state-dict-makes-an-equal-model", roles=("model",))
+@check("model-state-dict-makes-an-equal-model", roles=("module",))
 def state_dict_makes_an_equal_model(impl: Any, draw: Draw) -> Evidence:
     """Another model that loads the state dict gives the same answers."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     other = subject.fresh(7)
     try:
         forgotten = other.load_state_of(subject)
     except NotProvided:
         raise
     except Exception as error:
-        return true("the state dict loads", False, expected="every key fits", got=f"{type(error).__name__}: {error}").saying(
-            diagnosis="A new model does not take this model's state dict.", place=subject.place()
-        )
+        return true(
+            "the state dict loads", False, expected="every key fits", got=f"{type(error).__name__}: {error}"
+        ).saying(diagnosis="A new model does not take this model's state dict.", place=subject.place())
     inputs = subject.example(seed=9)
-    if subject.active_dropouts(False):
-        raise NotProvided("its answers are random in evaluation mode")
     evidence = equal("the answer of the loaded model", subject, other(**inputs)["out"], subject(**inputs)["out"])
+    evidence = judged(subject, evidence)
     shown = ", ".join(forgotten[:4]) or "something that is no parameter and no buffer"
     return evidence.saying(
         diagnosis=f"The state dict forgets {shown}: a loaded model gives other answers.",
@@ -310,20 +345,22 @@ def state_dict_makes_an_equal_model(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("model-leaves-its-inputs-alone", roles=("model",))
+@check("model-leaves-its-inputs-alone", roles=("module",))
 def leaves_inputs_alone(impl: Any, draw: Draw) -> Evidence:
     """forward changes none of its inputs in place."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     changed = subject.changed_inputs(subject.example(seed=10))
+    if changed and not subject.is_whole:
+        return note("a component changes what it is handed in place", ", ".join(changed))
     return true("the inputs are as they were", not changed, got=f"{', '.join(changed)} changed").saying(
         diagnosis=f"forward changes its input {', '.join(changed)} in place.", place=subject.place()
     )
 
 
-@check("model-precisions-agree", roles=("model",))
+@check("model-precisions-agree", roles=("module",))
 def precisions_agree(impl: Any, draw: Draw) -> Evidence:
     """float32 gives what float64 gives, and bfloat16 stays near, without infinities."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     inputs = subject.example(seed=11)
     wide = subject(**inputs)["out"]
     narrow = subject.in_precision("float32")(**inputs)["out"]
@@ -334,7 +371,7 @@ def precisions_agree(impl: Any, draw: Draw) -> Evidence:
     except Exception:
         return parts[0]
     parts.append(true("bfloat16 is finite", bool(np.isfinite(half).all()), got="inf or nan"))
-    return all_of(*parts).saying(
-        diagnosis="The answer depends on the precision: a constant of forward does not fit in it, or a sum loses digits.",
+    return judged(subject, all_of(*parts)).saying(
+        diagnosis="The answer depends on the precision: a constant does not fit in it, or a sum loses digits.",
         place=subject.place(),
     )

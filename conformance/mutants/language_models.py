@@ -9,7 +9,8 @@ CAUSAL_IN_TRAINING = "language-model-is-causal-in-training"
 EARLIER = "language-model-sees-every-earlier-token"
 PREFIX = "language-model-prefix-has-the-same-logits"
 LOGITS = "language-model-gives-logits"
-LOSS = "language-model-loss-is-the-cross-entropy-of-its-logits"
+NEXT = "language-model-loss-teaches-the-next-token"
+FROM_LOGITS = "language-model-loss-takes-logits"
 IGNORED = "language-model-loss-leaves-ignored-labels-out"
 PADDING = "language-model-padding-changes-nothing"
 LEARNS = "language-model-learns-a-repeated-batch"
@@ -68,7 +69,7 @@ changed(
     LLAMA,
     "logits[:, :-1], labels[:, 1:]",
     "logits[:, :-2], labels[:, 2:]",
-    breaks=(LOSS,),
+    breaks=(NEXT,),
     defect="The labels are shifted twice.",
 )
 changed(
@@ -76,7 +77,7 @@ changed(
     GPT,
     "F.cross_entropy(logits.flatten(0, 1)",
     "F.cross_entropy(logits.softmax(-1).flatten(0, 1)",
-    breaks=(LOSS,),
+    breaks=(FROM_LOGITS,),
     defect="The cross-entropy gets probabilities and takes their softmax again.",
 )
 changed(

@@ -28,7 +28,7 @@ class Specimen:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("model", self.kind)
+        return ("module", "model", self.kind)
 
     @property
     def source(self) -> str:

@@ -20,6 +20,9 @@ STATE_DICT = "model-state-dict-makes-an-equal-model"
 INPUTS = "model-leaves-its-inputs-alone"
 PRECISIONS = "model-precisions-agree"
 TYPES = "encoder-token-types-matter"
+USED = "results-that-are-computed-are-used"
+BLOCKS = "blocks-run-once-and-in-order"
+NORM = "norm-is-its-formula"
 
 changed(
     "DropsInEvaluation",
@@ -66,7 +69,7 @@ changed(
     LLAMA,
     "x.square().mean(-1, keepdim=True)",
     "x.square().mean((0, -1), keepdim=True)",
-    breaks=(APART, ALONE),
+    breaks=(APART, ALONE, NORM),
     defect="The norm takes its mean over the batch, too.",
 )
 changed(
@@ -90,7 +93,7 @@ changed(
     GPT,
     "enumerate(self.blocks)",
     "enumerate(self.blocks[:-1])",
-    breaks=(GRADIENT,),
+    breaks=(GRADIENT, BLOCKS),
     defect="The last block is never run.",
 )
 changed(
@@ -98,7 +101,7 @@ changed(
     GPT,
     "logits = self.head(self.norm(x))",
     "self.norm(x)\n        logits = self.head(x)",
-    breaks=(GRADIENT,),
+    breaks=(GRADIENT, USED),
     defect="The result of the final norm is thrown away.",
 )
 changed(
@@ -186,6 +189,6 @@ changed(
     BERT,
     "x = x + self.token_type_embeddings(token_type_ids)",
     "self.token_type_embeddings(token_type_ids)",
-    breaks=(TYPES,),
+    breaks=(TYPES, USED),
     defect="The embedding of the token types is looked up and not added.",
 )

@@ -77,6 +77,11 @@ SARIF = {
                         "required": ["driver"],
                         "additionalProperties": False,
                     },
+                    "automationDetails": {
+                        "type": "object",
+                        "properties": {"id": {"type": "string"}},
+                        "additionalProperties": False,
+                    },
                     "results": {"type": "array", "items": RESULT},
                     "properties": {"type": "object"},
                 },

@@ -103,6 +103,14 @@ def test_a_subject_may_have_any_name_and_siblings_of_any_name(tmp_path, name):
     assert done.stdout.strip() == f"result ('their {sibling}', 'their {lazy}')", done.stderr
 
 
+def test_a_folder_is_a_package_where_a_file_of_it_imports_relatively(tmp_path):
+    (tmp_path / "layouts").mkdir()
+    (tmp_path / "layouts" / "names.py").write_text("NAME = 'beside it'")
+    text = "from .names import NAME\nclass Subject:\n    name = NAME\n    def build(self, role, config): ..."
+    (tmp_path / "layouts" / "subject.py").write_text(text)
+    assert resolve(f"{tmp_path / 'layouts' / 'subject.py'}:Subject").name == "beside it"
+
+
 def test_a_file_in_a_package_may_import_relatively(tmp_path):
     package = tmp_path / "models" / "inner"
     package.mkdir(parents=True)

@@ -15,7 +15,15 @@ from conformance.mutants import MUTANTS
 from conformance.mutants.source import GPT, SPECIMENS, SourceMutant, changed
 
 ZOO = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant))
-WHOLE = {"language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier", "model"}
+WHOLE = {
+    "module",
+    "language_model",
+    "masked_language_model",
+    "sequence_to_sequence",
+    "encoder_model",
+    "classifier",
+    "model",
+}
 CLAIMS = [claim for claim, check in CHECKS.items() if WHOLE.issuperset(check.roles)]
 
 

@@ -65,6 +65,16 @@ def test_the_nearest_section_counts_and_files_are_found_from_its_folder(tmp_path
     assert settings == Settings("../../model.py:GPT", known=str(tmp_path / "known.toml"), folder=tmp_path)
 
 
+def test_what_is_stated_of_a_model_is_read_and_its_files_are_found_from_the_folder(tmp_path, monkeypatch):
+    values = 'impl = "a.py"\ninput = "2x16:int"\nweights = "w.pt"\ndevice = "cpu"\nreference = "b.py:GPT(n=2)"\n'
+    (tmp_path / "pyproject.toml").write_text(f"[tool.conformance]\n{values}")
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    settings = read_settings(tmp_path / "inner")
+    assert (settings.impl, settings.reference) == ("../a.py", "../b.py:GPT(n=2)")
+    assert (settings.input, settings.weights, settings.device) == ("2x16:int", str(tmp_path / "w.pt"), "cpu")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from reports import BLOCKED, FAILED, POSITIONS, SCALED, a_report
 
+from conformance import plugin
 from conformance import session as session_module
 from conformance.adapters import SpecificationError, parse, subjects
 from conformance.annotations import to_sarif
@@ -100,7 +101,8 @@ def test_modules_functions_that_make_them_and_instances_are_subjects(module):
     pytest.importorskip("torch")
     path = module(
         "import torch\nfrom torch import nn\nfrom torch.nn import Linear\n"
-        "class Net(nn.Module):\n    def __init__(self, n=4):\n        super().__init__()\n        self.fc = Linear(n, n)\n"
+        "class Net(nn.Module):\n    def __init__(self, n=4):\n        super().__init__()\n"
+        "        self.fc = Linear(n, n)\n"
         "def make(n): return Net(n)\n"
         "def train(net): raise SystemExit\n"
         "net = Net()\n"
@@ -192,6 +194,16 @@ def test_one_subject_is_open_at_a_time(monkeypatch):
     assert happened == ["open one", "close one", "open other", "close other"]
 
 
+def test_claims_of_a_subject_stay_together_when_another_plugin_shuffles():
+    one, other = object(), object()
+    items = [SimpleNamespace(name=name, subject=subject) for name, subject in (("a", other), ("b", one), ("c", other))]
+    items.append(SimpleNamespace(name="theirs"))
+    stash = pytest.Stash()
+    stash[plugin._SESSION] = SimpleNamespace(is_whole_file=True, subjects=[one, other])
+    plugin.pytest_collection_modifyitems(SimpleNamespace(stash=stash), items)
+    assert [item.name for item in items] == ["theirs", "b", "a", "c"]
+
+
 # --- what is made of it ---------------------------------------------------------------------------
 
 
@@ -247,3 +259,23 @@ def test_compare_pairs_the_subjects_by_name(reports, tmp_path, capsys):
     write_reports([replace(one, implementation="n.py:X") for one in reports], after)
     assert main(["compare", str(before), str(after)]) == 2
     assert "no class, function or instance of the same name in common" in capsys.readouterr().err
+
+
+def test_what_is_stated_is_checked_first_and_reaches_the_model(pytester):
+    pytest.importorskip("torch")
+    options = ("-p", "no:cacheprovider", "--pyargs", "conformance", "--claims", SCALED)
+    for wrong, sentence in (
+        (("--claims-input", "2x"), "2x is no shape"),
+        (("--claims-device", "tpu"), "give cpu, cuda"),
+    ):
+        refused = pytester.runpytest_inprocess(*options, "--impl", "torch", *wrong)
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR
+        assert sentence in "\n".join(refused.errlines)
+    pytester.makepyfile(
+        model="import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.fc = nn.Linear(4, 4)\n"
+        "    def forward(self, x): return self.fc(x) + x.shape.nothing\n"
+    )
+    result = pytester.runpytest_inprocess(*options, "--impl", "model.py:Net", "--claims-input", "2x6x4")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "cannot be called with the inputs that --claims-input states" in "\n".join(result.errlines)

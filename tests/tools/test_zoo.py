@@ -179,7 +179,7 @@ def test_a_row_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_every_core_claim_has_a_check(tmp_path: Path) -> None:
     trial.core_claims()
     path = tmp_path / "core.toml"
-    path.write_text('[kind.encoder]\nalways = ["no-such-claim"]\n[role]')
+    path.write_text('[kind.encoder]\nalways = ["no-such-claim"]\n[role]\n[family]\n[module]')
     with pytest.raises(ValueError, match=r"core.toml, encoder: no check has the name no-such-claim"):
         trial.core_claims(path)
 
@@ -187,16 +187,18 @@ def test_every_core_claim_has_a_check(tmp_path: Path) -> None:
 CORE = {
     "kind": {"language_model": {"always": ["decoder-lm-is-causal"], "cache": ["prefill-is-causal"]}},
     "role": {"rms_norm": {"always": ["rms-norm-formula"]}, "encoder": {"always": ["encoder-layer-obeys-its-mask"]}},
+    "family": {"norm": {"always": ["norm-is-its-formula"]}},
+    "module": {"core": ["model-evaluation-repeats-itself"], "always": ["model-rows-of-a-batch-are-apart"]},
 }
 
 
-def report(role: str, *open_: str, **verdicts: str) -> dict[str, Any]:
+def report(role: str, *open_: str, kind: str | None = None, **verdicts: str) -> dict[str, Any]:
     """A report in which all claims of a role passed, except these, which nobody could test."""
     told = {claim: "PASS" for claim, check in CHECKS.items() if role in check.roles}
     told |= dict.fromkeys(open_, "NOT PROVIDED") | {claim.replace("_", "-"): v for claim, v in verdicts.items()}
     claims = [{"slug": claim, "verdict": verdict} for claim, verdict in told.items()]
     counts = {"PASS": sum(verdict == "PASS" for verdict in told.values())}
-    return {"notes": [f"Thing as {role}"], "claims": claims, "counts": counts}
+    return {"notes": [f"Thing as {role}"], "claims": claims, "counts": counts, "kind": kind, "untested": []}
 
 
 def test_a_component_is_reached_when_its_core_and_two_thirds_of_its_claims_were_decided() -> None:
@@ -209,19 +211,39 @@ def test_a_component_is_reached_when_its_core_and_two_thirds_of_its_claims_were_
     assert trial.why_not(norm, report("rms_norm", others[0]), CORE) == ""
     said = trial.why_not(norm, report("rms_norm", *others[:2]), CORE)
     assert said == f"a third or more untested: 2 of the {len(others) + 1} claims that apply"
-    assert "no role" in trial.why_not(norm, {"notes": ["nothing"], "claims": []}, CORE)
+    nothing = {"notes": ["nothing"], "claims": [], "kind": None, "untested": []}
+    assert "neither a role nor a run of it was tested" in trial.why_not(norm, nothing, CORE)
+    assert trial.why_not(norm, {**report("rms_norm"), "untested": ["its mask"]}, CORE) == "its mask"
+
+
+def test_a_component_without_a_role_is_reached_by_a_run_that_shows_what_its_name_says() -> None:
+    def ran(**verdicts: str) -> dict[str, Any]:
+        told = {"model-evaluation-repeats-itself": "PASS", "model-rows-of-a-batch-are-apart": "PASS"}
+        told |= {claim.replace("_", "-"): verdict for claim, verdict in verdicts.items()}
+        claims = [{"slug": claim, "verdict": verdict} for claim, verdict in told.items()]
+        return {"notes": ["Thing as module"], "claims": claims, "kind": None, "untested": []}
+
+    norm, attention = Entry("a.py", "MyNorm", "component"), Entry("a.py", "MyAttention", "component")
+    assert trial.why_not(norm, ran(norm_is_its_formula="FAIL"), CORE) == ""
+    assert "shows no norm" in trial.why_not(norm, ran(), CORE)
+    assert "shows no attention" in trial.why_not(attention, ran(norm_is_its_formula="PASS"), CORE)
+    still = ran(norm_is_its_formula="PASS", model_evaluation_repeats_itself="ERROR")
+    assert trial.why_not(norm, still, CORE) == "core claims untested: model-evaluation-repeats-itself"
+    few = ran(norm_is_its_formula="PASS", model_rows_of_a_batch_are_apart="NOT PROVIDED")
+    assert "a third or more untested: 1 of the 2" in trial.why_not(norm, few, CORE)
 
 
 def test_a_whole_model_is_reached_by_claims_of_its_kind_and_not_by_those_of_its_parts() -> None:
     def model(*takes: str, kind: str = "language_model") -> Entry:
         return Entry("a.py", "Thing", kind, takes)
 
-    assert "core claims untested: decoder-lm-is-causal" in trial.why_not(model(), report("rms_norm"), CORE)
-    whole = report("decoder_lm")
+    known = "language_model"
+    assert "core claims untested: decoder-lm-is-causal" in trial.why_not(model(), report("rms_norm", kind=known), CORE)
+    whole = report("decoder_lm", kind=known)
     assert trial.why_not(model(), whole, CORE) == ""
     assert trial.why_not(model("mask"), whole, CORE) == "", "the kind has no core claims of masks"
     assert trial.why_not(model("cache"), whole, CORE) == "core claims untested: prefill-is-causal"
-    assert "no core claims of this kind" in trial.why_not(model(kind="encoder"), whole, CORE)
+    assert "does not take it for a whole model" in trial.why_not(model(kind="encoder"), report("rms_norm"), CORE)
 
 
 def test_a_run_that_takes_too_long_is_ended_with_all_its_children(tmp_path: Path) -> None:

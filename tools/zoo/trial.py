@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -19,6 +19,7 @@ from typing import Any
 
 import conformance.checks  # noqa: F401  (registers the checks)
 from conformance.adapters.inference.facts import roles_in
+from conformance.adapters.whole.names import families_of
 from conformance.check import CHECKS
 from tools.zoo.syntax import Checkout
 from tools.zoo.table import Entry, Repository
@@ -67,12 +68,14 @@ class Outcome:
 
 
 def core_claims(path: Path = CORE) -> dict[str, Any]:
-    """Under "kind" and "role": kind of whole model, or role -> what it takes ("always", "mask", "cache") -> claims.
+    """Under "kind", "role" and "family": kind of whole model, role, or what a run shows -> what it takes ("always",
+    "mask", "cache") -> claims; under "module" those of any running component.
 
     Raises ValueError for a claim without a check.
     """
     tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    for name, table in [*tables["kind"].items(), *tables["role"].items()]:
+    named = [item for part in ("kind", "role", "family") for item in tables[part].items()]
+    for name, table in [*named, ("module", tables["module"])]:
         if unknown := {claim for claims in table.values() for claim in claims} - set(CHECKS):
             raise ValueError(f"{path.name}, {name}: no check has the name {', '.join(sorted(unknown))}")
     return tables
@@ -81,36 +84,62 @@ def core_claims(path: Path = CORE) -> dict[str, Any]:
 def why_not(entry: Entry, report: Mapping[str, Any], core: Mapping[str, Any]) -> str:
     """Why the run of a report did not reach the entry; empty when it did.
 
-    Reached: the core claims of a whole model's kind, or of a component's roles, were decided, and less than a third of
-    all claims of the roles that were found is untested. A whole model is of the kind that the suite takes it for.
+    Reached: the suite says of nothing that it was untested, the core claims of a whole model's kind or of a component
+    were decided, and less than a third of all claims that apply to a component is untested. A component is tested in
+    the roles that were found, or by a run of it that shows what its name says. A whole model is of the kind that the
+    suite takes it for.
     """
     verdicts = {claim["slug"]: claim["verdict"] for claim in report["claims"]}
     if report["kind"]:
         return why_no_model(entry, report, core["kind"][report["kind"]], verdicts)
     if entry.whole:
         return next(iter(report["untested"]), "the suite does not take it for a whole model")
+    if report["untested"]:
+        return str(report["untested"][0])
+    unrun = why_no_run(entry, core, verdicts)
+    return unrun and (why_no_roles(report, entry, core, verdicts) if roles_in(report["notes"]) else unrun)
+
+
+def why_no_roles(report: Mapping[str, Any], entry: Entry, core: Mapping[str, Any], verdicts: Mapping[str, str]) -> str:
+    """Why a component was not reached in the roles that it plays; empty when it was."""
     roles = roles_in(report["notes"])
-    if not roles:
-        return "the suite found no role of its own in it"
     tables = [core["role"].get(role, {}) for role in roles]
     wanted = {claim for table in tables for when in ("always", *entry.takes) for claim in table.get(when, ())}
-    open_ = sorted(claim for claim in wanted if verdicts.get(claim, "NOT PROVIDED") in UNTESTED)
-    if open_:
-        return f"core claims untested: {', '.join(open_)}"
-    applies = wanted | {claim for claim in verdicts if claim in CHECKS and set(roles) & set(CHECKS[claim].roles)}
+    return _open(wanted, verdicts) or _too_few(
+        wanted | {claim for claim in verdicts if claim in CHECKS and set(roles) & set(CHECKS[claim].roles)}, verdicts
+    )
+
+
+def why_no_run(entry: Entry, core: Mapping[str, Any], verdicts: Mapping[str, str]) -> str:
+    """Why a component was not reached by a run of it; empty when the run showed what its name says, and was judged."""
+    seen = {family for family, table in core["family"].items() if not _open(table["always"], verdicts)}
+    named = families_of(entry.entry)
+    if not seen & named:
+        return f"neither a role nor a run of it was tested: its run shows no {' or '.join(sorted(named))}"
+    always = core["module"]["always"]
+    return _open(core["module"]["core"], verdicts) or _too_few(
+        {*always, *(claim for family in seen for claim in core["family"][family]["always"])}, verdicts
+    )
+
+
+def _open(claims: Iterable[str], verdicts: Mapping[str, str]) -> str:
+    open_ = sorted(claim for claim in claims if verdicts.get(claim, "NOT PROVIDED") in UNTESTED)
+    return f"core claims untested: {', '.join(open_)}" if open_ else ""
+
+
+def _too_few(applies: Collection[str], verdicts: Mapping[str, str]) -> str:
     untested = sum(verdicts.get(claim, "NOT PROVIDED") in UNTESTED for claim in applies)
     if 3 * untested >= len(applies):
         return f"a third or more untested: {untested} of the {len(applies)} claims that apply"
     return ""
 
 
-def why_no_model(entry: Entry, report: Mapping[str, Any], wanted: Mapping[str, Any], verdicts: Mapping[str, str]) -> str:
+def why_no_model(
+    entry: Entry, report: Mapping[str, Any], wanted: Mapping[str, Any], verdicts: Mapping[str, str]
+) -> str:
     """Why a whole model was not reached: a core claim is open, or the suite itself says that something is untested."""
     slugs = {claim for when in ("always", *entry.takes) for claim in wanted.get(when, ())}
-    open_ = sorted(claim for claim in slugs if verdicts.get(claim, "NOT PROVIDED") in UNTESTED)
-    if open_:
-        return f"core claims untested: {', '.join(open_)}"
-    return next(iter(report["untested"]), "")
+    return _open(slugs, verdicts) or next(iter(report["untested"]), "")
 
 
 def environment(sources: Path) -> dict[str, str]:

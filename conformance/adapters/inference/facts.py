@@ -44,11 +44,16 @@ DOUBT = "! "
 """How the line of a doubtful fact begins."""
 
 
+RUNNING = "module"
+"""What a component is that is tested as it runs, beside the roles that it may play."""
+
+
 def describe(name: str, role: str, facts: Iterable[Fact]) -> str:
     """The facts of a class in a role as text: a line each, ``subject: value   (evidence)``, doubtful ones marked."""
     return "\n".join([f"{name} as {role}", *map(str, facts)])
 
 
 def roles_in(notes: Iterable[str]) -> tuple[str, ...]:
-    """The roles that `describe` was called with, from its lines."""
-    return tuple(line.rpartition(" as ")[2] for line in notes if " as " in line and line[0] not in " !")
+    """The roles that `describe` was called with, from its lines; that a module runs is none."""
+    said = (line.rpartition(" as ")[2] for line in notes if " as " in line and line[0] not in " !")
+    return tuple(role for role in said if role != RUNNING)

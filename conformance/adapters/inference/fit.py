@@ -18,8 +18,8 @@ from conformance.adapters.inference.probes import FITS, NORM_EPS
 from conformance.adapters.inference.roles import MODELS, norms_in
 from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
-from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from conformance.places import innermost_line
+from conformance.protocol import ROLES, Array, Arrays, NotProvided
 
 if TYPE_CHECKING:
     from conformance.adapters.inference.resolve import Resolution
@@ -120,6 +120,7 @@ def _adopt_unfit(
     )
     found.say("layout", trial[0], evidence, doubtful=True)
     own = _own_norms(found, trials, inputs[0], mask)
+    found.recognised = bool(mistakes or own)
     if own:
         found.say("norms", own, "with LayerNorms in their place it equals the formula", doubtful=True)
     for mistake, error in mistakes.items():
@@ -129,7 +130,7 @@ def _adopt_unfit(
 def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: Array | None) -> dict[str, float]:
     """The known mistakes that the module makes in this layout -> how exactly it equals them on all inputs: the
     defects of the role's mutants, and other scales of the scores."""
-    from conformance.mutants import MUTANTS  # only where something is wrong
+    from conformance.mutants import MUTANTS, Mutant  # only where something is wrong
 
     settings, subject = _settings_of(found, trial), _subject_of(found, trial)
     if subject is None or not np.isfinite(probes.difference(subject, inputs[0], settings, mask)):
@@ -140,7 +141,9 @@ def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: A
     except Exception:  # it cannot be run on them all
         return {}
     formulas: dict[str, dict[str, Any]] = {
-        mutant.defect: {"formula": mutant.cls} for mutant in MUTANTS.values() if mutant.role == found.role
+        mutant.defect: {"formula": mutant.cls}
+        for mutant in MUTANTS.values()
+        if isinstance(mutant, Mutant) and mutant.role == found.role
     }
     scales: dict[str, dict[str, Any]] = {}
     if "q_proj.weight" in ROLES[found.role].params(settings):

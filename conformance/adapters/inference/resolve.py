@@ -42,9 +42,9 @@ from conformance.adapters.inference.subjects import (
     TransformerLayer,
 )
 from conformance.adapters.torch_subject import TorchSubject, masked_row_policy, to_array
+from conformance.places import innermost_line
 from conformance.protocol import ROLES, Array, Arrays, NotProvided, Refused
 from conformance.reference.attention import causal_mask
-from conformance.places import innermost_line
 
 MODULE_SUBJECTS: dict[str, type[ModuleSubject]] = {
     "multi_head_attention": Attention,
@@ -74,7 +74,7 @@ class Resolution:
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
     class has decided (activation, norm_first, eps, pairing); `why`: in words, where that is not plain. attributes: what
     subjects report besides. runs: whether it could be run in its role at all; fits: whether it equals the role's
-    formula.
+    formula; recognised: whether it equals that, or a known mistake in it. What does neither may be another design.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Resolution:
         self.fixed: dict[str, Any] = {}
         self.attributes: dict[str, Any] = {}
         self.why: dict[str, str] = {}
-        self.runs = self.fits = True
+        self.runs = self.fits = self.recognised = True
         self.role = role or ""
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else "").for_heads(SIZES["n_heads"]))
         module = self.make({**SIZES, "bias": True})

@@ -36,6 +36,23 @@ class CrossEntropy(ReferenceSubject):
         return {"out": np.asarray(f.cross_entropy(inputs["logits"], inputs["targets"], **self.config))}
 
 
+@reference("training_loss")
+class TrainingLoss(ReferenceSubject):
+    """Fed all tokens but the last, taught all but the first, the mean over the labels that are no padding."""
+
+    def labels(self, ids: Array) -> Array:
+        return ids[:, 1:]
+
+    def loss(self, logits: Array, labels: Array) -> Array:
+        """Of logits (N, V) and labels (N,)."""
+        return f.cross_entropy(logits, labels, ignore_index=0)
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        given, labels = inputs["ids"][:, :-1], self.labels(inputs["ids"])
+        logits = inputs["logits"][:, : labels.shape[1]]
+        return {"out": np.asarray(self.loss(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))), "given": given}
+
+
 @reference("mse")
 class MSE(ReferenceSubject):
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:

@@ -97,6 +97,7 @@ class AttentionCore:
     zero: Tensor  # (N, Tq, Tk): scores of a zero product
     slope: Tensor  # (N, Tq, Tk): what the scores do per unit of the product
     flipped: bool  # the raw product is keys by queries
+    folded: Tensor | None  # (N, heads, Tq): where the rows of one product hold all heads, which row is whose
     terms: int  # how many products the scores are the sum of (DeBERTa adds two with positions)
 
     @property
@@ -163,7 +164,7 @@ class AttentionCore:
 
     def by_product(self, tensor: Tensor) -> Tensor:
         """What a tensor of the softmax's shape holds, as (N, Tq, Tk)."""
-        return _arranged(tensor, self.places, self.raw.shape, self.flipped)
+        return _unfolded(_arranged(tensor, self.places, self.raw.shape, self.flipped), self.folded)
 
 
 def attentions(record: Record) -> list[AttentionCore]:
@@ -253,7 +254,14 @@ def _core(record: Record, softmax: Softmax) -> AttentionCore | None:
         _reorder(sides["value"], order)
     zero, one = record.replay([softmax.given], {raw: torch.zeros_like(raw.data)}), None
     one = record.replay([softmax.given], {raw: torch.ones_like(raw.data)})
-    arranged = [_arranged(tensor[0], places, raw.shape, flipped) for tensor in (zero, one)]
+    folded = _folded(sides["query"], places.select(softmax.axis, 0) // raw.shape[-1]) if not flipped else None
+    if folded is not None:
+        alone = torch.arange(len(folded)).repeat_interleave(folded.shape[1])  # all heads have one key and one value
+        for name, side in sides.items():
+            for grid in ("vectors", "tokens", "columns"):
+                whole = getattr(side, grid)
+                setattr(side, grid, _unfolded(whole, folded) if name == "query" else whole[alone])
+    arranged = [_unfolded(_arranged(tensor[0], places, raw.shape, flipped), folded) for tensor in (zero, one)]
     return AttentionCore(
         record,
         softmax,
@@ -271,6 +279,7 @@ def _core(record: Record, softmax: Softmax) -> AttentionCore | None:
         arranged[0],
         arranged[1] - arranged[0],
         flipped,
+        folded,
         len(behind),
     )
 
@@ -368,6 +377,36 @@ def _arranged(tensor: Tensor, places: Tensor, shape: tuple[int, ...], flipped: b
     flat[places[known]] = tensor.expand(places.shape)[known].double()
     result = _three(flat.reshape(shape))
     return result.transpose(-1, -2) if flipped else result
+
+
+def _folded(query: Side, rows: Tensor) -> Tensor | None:
+    """(N, heads, T): the rows of each head, where one product has the queries of all heads as its rows (one key head:
+    "bthd,bsd->bhts"). None where each head has a product of its own. rows: which row stands where in the softmax; it
+    has an axis for the heads and one for the tokens, or these are heads by no reading."""
+    if not query.mapped or bool((rows < 0).any()):
+        return None
+    tokens, heads = query.tokens[..., 0], query.columns.amin(-1)
+    seen = [grid.reshape(-1)[rows] for grid in (tokens, heads)]
+    for axis in range(rows.dim()):
+        if not any(bool((grid == grid.narrow(axis, 0, 1)).all()) for grid in seen):
+            return None
+    count, several = len(tokens[0].unique()), len(heads[0].unique())
+    if several < 2 or count * several != tokens.shape[1]:
+        return None
+    found = []
+    for token, head in zip(tokens, heads, strict=True):
+        pairs = sorted((h, t, row) for row, (h, t) in enumerate(zip(head.tolist(), token.tolist(), strict=True)))
+        if len({pair[:2] for pair in pairs}) < len(pairs) or len(head.unique()) != several:
+            return None
+        found.append([row for _, _, row in pairs])
+    return torch.tensor(found).reshape(len(tokens), several, count)
+
+
+def _unfolded(tensor: Tensor, folded: Tensor | None) -> Tensor:
+    """(N, heads * T, ...) as (N * heads, T, ...)."""
+    if folded is None:
+        return tensor
+    return torch.stack([tensor[n][rows] for n, group in enumerate(folded) for rows in group])
 
 
 def _batches(query: Side) -> Tensor:

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
+from conformance.adapters.whole.attention_positions import linear_bias, rotation
 from conformance.adapters.whole.attention_scale import scale
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
     MIXED,
+    UNKNOWN,
     carriers,
     carry,
     moves,
@@ -193,7 +195,8 @@ def merge(core: AttentionCore) -> Iterator[Finding]:
         if carried is None:
             return
         per_row = carried if left else carried.transpose(-1, -2)
-        if bool((per_row == MIXED).any()) or bool((per_row != per_row[..., :1]).any()):
+        own = per_row.where(per_row != UNKNOWN, per_row.amax(-1, keepdim=True))  # other heads may stand beside it
+        if bool((per_row == MIXED).any()) or bool((own != own[..., :1]).any()):
             yield Finding(
                 "attention-merges-heads-of-one-token",
                 "The heads are put together wrongly: one row of the result has parts of several tokens.",
@@ -360,5 +363,5 @@ def same_tokens(core: AttentionCore) -> Iterator[Finding]:
 
 
 _FIRST: tuple[Judgement, ...] = (softmax_axis, contraction, lost_masks)
-_FORMULA: tuple[Judgement, ...] = (scale, mask_after, fill, diagonal)
-_LAYOUT: tuple[Judgement, ...] = (rows, own_matrix, merge, groups, own_projections, same_tokens)
+_FORMULA: tuple[Judgement, ...] = (scale, mask_after, fill, diagonal, linear_bias)
+_LAYOUT: tuple[Judgement, ...] = (rows, own_matrix, merge, groups, own_projections, same_tokens, rotation)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
 from conformance.adapters.whole.masking import Mask, choices, real_tokens
 from conformance.adapters.whole.shapes import number_shapes, table_lengths
@@ -55,7 +56,7 @@ class Calling:
     """How one model is called. `arguments` turns inputs by meaning into forward's, `answer` the result into tensors.
 
     inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
-    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings, or "".
+    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings.
     batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
     """
 
@@ -87,7 +88,7 @@ class Calling:
         return next(given for given in self.inputs if given.meaning == meaning)
 
     def arguments(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types" and others, if given."""
+        """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types", if given."""
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
         turned_inputs = {**inputs, **turned}
         given = {one.parameter: turned[one.meaning] for one in self.inputs}
@@ -187,7 +188,15 @@ class Lookups(Watching):
         for table, indices in self.seen:
             if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids.reshape(-1).sort()[0]):
                 return len(table)
-        return next((len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique())), 0)
+        cut = (len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique()))
+        shifted = (len(table) for table, indices in self.seen if _is_shifted(indices, ids))
+        return next(cut, next(shifted, 0))
+
+
+def _is_shifted(indices: Tensor, ids: Tensor) -> bool:
+    """Whether they are the ids behind a sign of the start, (B, T) or (T, B)."""
+    ways = [(indices, ids), (indices.T, ids.T)] if indices.shape == ids.shape and ids.ndim == 2 else []
+    return any(torch.equal(one[:, 1:], other[:, :-1]) for one, other in ways)
 
 
 @contextmanager
@@ -214,12 +223,14 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def calling_of(module: nn.Module, options: Mapping[str, Any] | None = None) -> Calling:
-    """How to call the model. options: the arguments that its constructor got, which say sizes of numbers.
+def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
+    """How to call the model. given: the inputs that the user states. options: the arguments that its constructor got,
+    which say sizes of numbers.
 
-    Raises Unresolved, with the exception of the attempt that came furthest, when no way was found.
+    Raises Unresolved, with the exception of the attempt that came furthest, when no way was found; StatedError when
+    forward takes none of a name that is stated.
     """
-    finder = _Finder(module, options or {})
+    finder = _Finder(module, given, options or {})
     with quiet_evaluation(module):
         return finder.find()
 
@@ -239,7 +250,7 @@ class NotTwoSided(TypeError):
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
-    def __init__(self, module: nn.Module, options: Mapping[str, Any]) -> None:
+    def __init__(self, module: nn.Module, given: Sequence[Shape], options: Mapping[str, Any]) -> None:
         self.module = module
         self.options = options
         self.operations = 0
@@ -251,6 +262,19 @@ class _Finder:
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
+        self.given = self._named(given)
+
+    def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
+        """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
+        stated = {shape.name: shape for shape in given if shape.name}
+        free = [p.name for p in self.parameters if p.name not in stated]
+        nameless = [shape for shape in given if not shape.name]
+        unknown = [name for name in stated if all(p.name != name for p in self.parameters)]
+        if unknown or len(nameless) > len(free):
+            takes = f"it takes {', '.join(p.name for p in self.parameters) or 'nothing'}"
+            what = f"no parameter {unknown[0]}" if unknown else f"no place for {len(given)} inputs"
+            raise StatedError(f"--claims-input: forward of {type(self.module).__name__} has {what}; {takes}")
+        return {**dict(zip(free, nameless, strict=False)), **stated}
 
     def of(self, meaning: str, required: bool | None = None) -> list[_Parameter]:
         return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
@@ -264,8 +288,13 @@ class _Finder:
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
-        _, error = max(self.errors, key=lambda failed: failed[0])
+        _, error = self.errors[-1] if self.given else max(self.errors, key=lambda failed: failed[0])
         place = innermost_line(error)
+        if self.given:
+            raise Unresolved(
+                f"{name} cannot be called with the inputs that --claims-input states: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:200]}{f' at {place}' if place else ''}"
+            )
         raise Unresolved(
             f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
             f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
@@ -287,7 +316,7 @@ class _Finder:
         return None
 
     def at_all_positions(self, found: Calling) -> Calling:
-        """The calling with labels, where a model that answers for the last token only answers for all when it gets some:
+        """The calling with labels, where a model that answers for the last token answers for all once it gets any:
         as it is called in training."""
         if found.layout not in ONE_ANSWER or found.outputs != found.main.vocab or not found.labels:
             return found
@@ -297,12 +326,23 @@ class _Finder:
         return found if trained is None or trained.layout in ONE_ANSWER else trained
 
     def sides(self) -> Iterator[tuple[_Parameter, ...]]:
-        """Which parameters may be the data: two sides, or one."""
+        """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
+        if self.given:
+            stated = [p for p in self.parameters if p.name in self.given]
+            data = [p for p in stated if p.meaning in ("", "source", "target")] or stated
+            if len(data) > 1 and all(self.given[p.name].dtype == "int" for p in data[:2]):
+                yield tuple(data[:2])
+            yield (data[0],)
+            return
         source, target = self.of("source"), self.of("target")
         plain = [p for p in self.parameters if p.meaning == "" and p.required]
         both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
         required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
-        if len(both) == 2 and both[0] is not both[1] and all(p.required or p.meaning in ("source", "target") for p in both):
+        if (
+            len(both) == 2
+            and both[0] is not both[1]
+            and all(p.required or p.meaning in ("source", "target") for p in both)
+        ):
             yield tuple(both)
         if len(required) >= 2:
             yield tuple(required[:2])
@@ -315,22 +355,31 @@ class _Finder:
         names_ = [p.name for p in sides]
         rest = [p for p in self.parameters if p.name not in names_]
         meanings = ("src", "tgt") if len(sides) == 2 else ("ids",)
-        roles = {m: next((p.name for p in rest if p.meaning == m), "") for m in ("labels", "cache", "types", "positions", "offset")}
+        roles = {
+            m: next((p.name for p in rest if p.meaning == m), "")
+            for m in ("labels", "cache", "types", "positions", "offset")
+        }
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
-        optional = tuple(p.name for p in rest if p.meaning == "mask" and not (p.required or all_masks))
-        common = {"fixed": fixed, "optional_masks": optional, **roles}
-        required_masks = [p.name for p in rest if p.meaning == "mask" and (p.required or all_masks)]
-        for masks in choices(self.module, required_masks, meanings):
+        main = self.given.get(names_[-1])
+        if main is not None:
+            others = [p for p in rest if p.name in self.given and p.name not in fixed and p.meaning != "mask"]
+            fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
+        masks_of = [p for p in rest if p.meaning == "mask"]
+        required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
+        optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
+        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, **roles}
+        for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
-        if len(sides) == 1:
+        if len(sides) == 1 and (main is None or main.dtype == "float"):
             filled = {*fixed, *required_masks} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
-            numbers = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
             fillers = (_alike, _one_each) if also else (_alike,)
-            for shape, filler in product(number_shapes(self.module, self.options), fillers):
+            shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
+            for shape, filler in product(shapes, fillers):
                 numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
@@ -338,7 +387,11 @@ class _Finder:
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
         numbers = calling.main.meaning == "x"
-        lengths = (0,) if numbers and None not in calling.main.shape else (*LENGTHS, *table_lengths(self.module))
+        lengths: tuple[int, ...] = (*LENGTHS, *table_lengths(self.module))
+        if stated := self.given.get(calling.main.parameter):
+            lengths = (T, *stated.sizes[1:2])
+        if numbers and None not in calling.main.shape:
+            lengths = (0,)
         for length in dict.fromkeys(lengths):
             if numbers and length in calling.main.shape:  # the two axes could not be told apart
                 continue
@@ -354,7 +407,7 @@ class _Finder:
         return None
 
     def run(self, calling: Calling, length: int) -> Calling | None:
-        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of the orders that run,
+        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,
         that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs."""
         mixed: Calling | None = None
         failure: Exception | None = None
@@ -368,6 +421,7 @@ class _Finder:
                 laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
                 if laid is None:
                     continue
+                laid = self.answering_everywhere(laid, data)
                 if self.rows_apart(laid, data):
                     return self.said(laid)
             except Exception as error:
@@ -387,9 +441,7 @@ class _Finder:
         finally:
             self.operations = lookups.operations
 
-    def with_vocabularies(
-        self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int
-    ) -> Calling:
+    def with_vocabularies(self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int) -> Calling:
         """The calling with what its tables say. Raises NotTwoSided when the second input is read through none."""
         inputs = []
         for one in calling.inputs:
@@ -398,6 +450,20 @@ class _Finder:
         if calling.two_sided and not all(one.vocab for one in inputs):
             raise NotTwoSided
         return replace(calling, inputs=tuple(inputs))
+
+    def answering_everywhere(self, calling: Calling, data: dict[str, Tensor]) -> Calling:
+        """A model that answers for the last position only, and for all when it is given labels, is given them."""
+        one = calling.main
+        last_only = calling.layout in ("(B, V)", "(B, 1, V)") and calling.outputs == one.vocab > 0
+        if not last_only or not calling.labels or calling.two_sided:
+            return calling
+        labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
+        everywhere = replace(calling, fixed={**calling.fixed, **labels})
+        try:
+            laid = _layout(everywhere, data, self.module(**everywhere.arguments(data)))
+        except Exception:
+            return calling
+        return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
 
     def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
         """Whether a change of the first sentence leaves the second's answer as it was."""
@@ -455,7 +521,16 @@ def hides(module: nn.Module, calling: Calling) -> bool:
         return False
     if before.ndim < 3 or before.shape[1] != length:
         return True
-    return float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+    hidden = float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+    return hidden and all(_reaches(module, calling, data, one.meaning) for one in calling.inputs)
+
+
+def _reaches(module: nn.Module, calling: Calling, data: dict[str, Tensor], meaning: str) -> bool:
+    """Whether the first thing of an input changes the last answer: a mask that hides all hides the wrong things."""
+    changed = {**data, meaning: data[meaning].clone()}
+    changed[meaning][:, 0] = other_words(changed[meaning][:, 0])
+    before, after = (calling(module, x)["out"][:, -1] for x in (data, changed))
+    return not torch.equal(before, after)
 
 
 def _about_sizes(error: BaseException) -> bool:
@@ -493,6 +568,26 @@ def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
         return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
 
     return make
+
+
+def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A stated input that is not the data: its batch and positions follow those of the main one."""
+    seed = zlib.crc32(shape.name.encode()) % 1000
+
+    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+        data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+        now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
+        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
+        if shape.dtype == "float":
+            return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.get_default_dtype())
+        return torch.ones(sizes, dtype=torch.bool if shape.dtype == "bool" else torch.int64)
+
+    return make
+
+
+def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
+    """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
+    yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
 
 
 def _one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:

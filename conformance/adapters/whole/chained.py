@@ -1,4 +1,4 @@
-"""A forward for models that have none: their `encode` and `decode`, one after the other, and what projects the result."""
+"""A forward for models that have none: their `encode`, their `decode`, and what projects its result."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class _Later:
 
 
 class Constructions(Names):
-    """Constructs with the arguments that syntax shows. `shown` is the last call, as a person would write it; `given` are
+    """Constructs with the arguments that syntax shows. `shown` is the last call as a person would write it, `given` are
     its arguments, with the defaults."""
 
     shown = ""
@@ -92,6 +92,7 @@ class Constructions(Names):
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
         shown = ", ".join(_shown(name, bound) for name in bound.arguments)
         self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
+        self.given = dict(bound.arguments)
         made = made_by(*bound.args, **bound.kwargs)
         bound.apply_defaults()
         self.given = dict(bound.arguments)

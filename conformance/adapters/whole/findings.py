@@ -103,6 +103,15 @@ FINDINGS: dict[str, str] = {
         "Of H query heads and G key heads, query head i uses key head i // (H / G) (Ainslie et al. 2023, GQA, "
         "section 2.2; torch.nn.functional.scaled_dot_product_attention, enable_gqa)."
     ),
+    "attention-rotates-queries-and-keys": (
+        "Queries and keys are both rotated by their positions (Su et al. 2021, RoFormer, equations 14 and 16)."
+    ),
+    "attention-rotates-by-position": (
+        "The angle of a rotation is a multiple of the position (Su et al. 2021, RoFormer, equations 14 and 16)."
+    ),
+    "attention-linear-bias-falls-with-distance": (
+        "A linear bias lowers the scores of keys that are far away (Press et al. 2022, Train Short, Test Long, 3)."
+    ),
     "dropout-only-in-training": "Dropout changes nothing in evaluation (torch.nn.Dropout, documentation).",
     # norms and networks
     "norm-is-its-formula": (
@@ -111,6 +120,9 @@ FINDINGS: dict[str, str] = {
     ),
     "feed-forward-function-stands-between-its-maps": (
         f"A feed-forward network has a function between its two linear maps ({_VASWANI}, section 3.3)."
+    ),
+    "feed-forward-gate-is-used": (
+        "A gated network multiplies one half of its first map by a function of the other (Shazeer 2020, GLU Variants)."
     ),
     # composition
     "modules-that-are-made-run": (
@@ -127,6 +139,13 @@ FINDINGS: dict[str, str] = {
     "blocks-are-wired-alike": f"The layers of a stack are identical in their structure ({_VASWANI}, section 3.1).",
     "sublayers-have-a-residual": (
         f"Around each sublayer stands a residual connection: x + sublayer(x) ({_VASWANI}, section 3.1)."
+    ),
+    "sublayers-add-their-input-once": (
+        f"The input of a sublayer is added to its result once, as for all sublayers of a block ({_VASWANI}, 3.1)."
+    ),
+    "sublayers-add-their-own-input": (
+        f"What is added to the result of a sublayer is its own input, from before its norm if the others' is "
+        f"({_VASWANI}, section 3.1; Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, fig. 1)."
     ),
     "decoder-layers-read-one-memory": (
         f"Every decoder layer attends to the output of the last encoder layer ({_VASWANI}, section 3.2.3)."

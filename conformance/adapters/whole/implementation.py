@@ -6,24 +6,38 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.inference.facts import Unresolved, describe
+from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
+from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.making import Made, made_of
-from conformance.adapters.whole.model import WholeModel, whole_model
+from conformance.adapters.whole.model import WholeModel, part, whole_model
+from conformance.adapters.whole.names import families_of
+from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 
 class PointedImplementation:
     """A class, a function, an expression or an instance of PyTorch code.
 
-    Raises Unresolved, in one sentence, when neither a whole model nor a component can be run.
+    stated: what the user says of it. reference: a second one to compare it with, and its specification; `difference`
+    is the first module whose output differs. Raises Unresolved, in one sentence, when neither a whole model nor a
+    component can be run, and StatedError when what is stated cannot be so.
     """
 
-    def __init__(self, found: Any, spec: Specification) -> None:
+    def __init__(
+        self,
+        found: Any,
+        spec: Specification,
+        stated: Stated | None = None,
+        reference: tuple[Any, Specification] | None = None,
+    ) -> None:
+        stated = stated or Stated()
         self.name = spec.name.partition("(")[0] or spec.text
         self.untested: list[str] = []
         self.whole: WholeModel | None = None
@@ -37,8 +51,12 @@ class PointedImplementation:
             reasons.append(error)
         if made is not None and role in (None, *WHOLE_MODELS):
             try:
-                self.whole = whole_model(made, role or "")
+                self.whole = whole_model(made, role or "", stated)
+            except StatedError:
+                raise
             except SpecificationError as error:
+                if stated.options:  # what is stated speaks of the whole
+                    raise
                 reasons.append(error)
         if role is None or role not in WHOLE_MODELS:
             try:
@@ -46,9 +64,16 @@ class PointedImplementation:
             except Exception as error:
                 told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
                 reasons.append(told)
-        self.running = self.whole
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
+        self.running = self.whole
+        if self.running is None and made is not None and role not in WHOLE_MODELS:
+            try:
+                self.running = part(made)
+            except Exception as error:
+                reasons.append(Unresolved(" ".join(str(error).split())))
+        self.reference = reference[1].text or reference[1].name if reference else ""
+        self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:
             asked_for_a_part = role is not None and role not in WHOLE_MODELS
             raise reasons[-1 if asked_for_a_part else 0]  # what comes later follows from the first
@@ -56,19 +81,42 @@ class PointedImplementation:
             self.untested.append(
                 f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}"
             )
-        if self.whole is None and self.parts is not None:
-            self.untested += [
-                f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known"
-                for r in self.parts.resolutions.values()
-                if not r.runs or not r.fits
-            ]
+        if self.whole is None:
+            self.untested += self._untested_part()
+
+    def _difference_from(self, found: Any, spec: Specification, role: str, stated: Stated) -> Difference | None:
+        if self.running is None:
+            raise StatedError(f"--claims-reference: {self.name} is no model that could be run, so nothing is compared")
+        theirs = whole_model(made_of(found, spec), role, Stated(input=stated.input, device=stated.device))
+        return first_difference(self.running, theirs)
 
     def _is_whole(self, whole: WholeModel) -> bool:
-        """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role."""
+        """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
+        gives other vectors than it takes. What calls itself an embedding is part of a model."""
         main = whole.calling.main
+        if re.search(r"embed", self.name, re.IGNORECASE) or not (main.vocab or main.shape):
+            return False
         if main.vocab or len(main.shape) == 3:
             return len(list(whole.module.modules())) > 3
-        return self.parts is None
+        return self.parts is None and whole.calling.outputs != main.shape[-1]
+
+    def _untested_part(self) -> list[str]:
+        """Why a component was not tested: neither is it the formula of a role, nor did its run show what it is."""
+        resolutions = self.parts.resolutions.values() if self.parts else []
+        if any(found.runs and found.fits for found in resolutions):
+            return []
+        seen: frozenset[str] = frozenset()
+        if self.running is not None:
+            with suppress(Exception):
+                seen = self.running.inside().seen
+        wanted = families_of(self.name)
+        if seen & wanted:
+            return []
+        shown = " or ".join(sorted(wanted))
+        reasons = [
+            f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known" for r in resolutions
+        ]
+        return [*reasons, f"{self.name} as it runs: no {shown} is seen in it"][:1]
 
     @property
     def kind(self) -> str | None:
@@ -90,14 +138,24 @@ class PointedImplementation:
             return self.whole.twin()
         if self.parts is None:
             raise NotProvided(f"{self.name} has no component that plays the role {role}")
+        found = self.parts.resolutions.get(role)
+        if found is not None and not found.recognised:
+            raise NotProvided(
+                f"{found.cls.__name__} is neither the formula of a {role.replace('_', ' ')} nor a known mistake"
+            )
         return self.parts.build(role, config)
 
     @property
     def notes(self) -> list[str]:
         """What was inferred, a line a fact."""
         lines: list[str] = []
-        if self.whole is not None:
-            lines += describe(self.name, self.whole.kind or "model", self.whole.facts).splitlines()
+        if self.difference is not None:
+            lines.append(f"{DOUBT}{self.difference}")
+        elif self.reference:
+            lines.append(f"every module gives what it gives in the reference {self.reference}")
+        if self.running is not None:
+            kind = (self.whole.kind or "model") if self.whole is not None else RUNNING
+            lines += describe(self.name, kind, self.running.facts).splitlines()
         return lines + (self.parts.notes if self.parts else [])
 
     def describe(self) -> str:

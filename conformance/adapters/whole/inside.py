@@ -1,4 +1,4 @@
-"""What one recorded run of a model shows of its inside: attention, norms, feed-forward networks, the stream of blocks."""
+"""What one recorded run of a model shows of its inside: attention, norms, networks, the stream of blocks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
 from conformance.adapters.whole.record import record
+from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
 
 if TYPE_CHECKING:
@@ -36,11 +37,15 @@ class InsideProbes:
             with self.mode(False), torch.no_grad():
                 run = record(self.module, lambda: self.run(inputs))
             cores = attentions(run)
-            families = {"attention": cores, "norm": norms(run), "feed-forward": networks(run), "blocks": stacks(run)}
+            nets = networks(run)
+            parts = sublayers(run, cores, nets)
+            families = {"attention": cores, "norm": norms(run), "feed-forward": nets, "blocks": stacks(run)}
+            families |= {"sublayers": parts}
             findings = [
                 *attention_findings(cores),
                 *norm_findings(run),
                 *network_findings(run),
+                *residual_findings(run, parts),
                 *(finding for finding in stream_findings([run]) if not self.is_beside_forward(finding)),
             ]
             seen = frozenset({"modules", "results", *(name for name, found in families.items() if found)})
@@ -49,6 +54,6 @@ class InsideProbes:
         return found
 
     def is_beside_forward(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
-        """Whether it is about a part that the user's file calls outside of forward, such as a head that the loss applies."""
+        """Whether it is about a part that the user's file calls outside of forward: a head that the loss applies."""
         parts = {path.partition(".")[0] for path in finding.paths}
         return finding.claim == "modules-that-are-made-run" and any(map(self.is_used_elsewhere, parts))

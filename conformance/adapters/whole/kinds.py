@@ -15,13 +15,19 @@ from torch import nn
 
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import ONE_ANSWER, Calling
+from conformance.adapters.whole.language import source_of
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
 
-_CAUSAL = r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|nextttoken"
+_CAUSAL = (
+    r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|"
+    r"qwen|mamba|xlnet|charlm|next_?token"
+)
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
-_CAUSAL_CODE = r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
-_TWO_WAY_CODE = r"\bmlm\b|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
+_CAUSAL_CODE = (
+    r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
+)
+_TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
 
 
 def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
@@ -32,9 +38,11 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         per_position = calling.layout not in ONE_ANSWER
         kind = "encoder_model" if per_position else "classifier"
         return kind, [Fact("kind", kind.replace("_", " "), f"numbers in, {calling.layout} out")]
-    if calling.outputs != calling.main.vocab:
+    if calling.outputs not in (calling.main.vocab, _words_of(module)):
         kind = "classifier" if calling.layout in ONE_ANSWER else "encoder_model"
-        return kind, [Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")]
+        return kind, [
+            Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
+        ]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += list(_built(module))
     chosen = _stronger(causal, two_way)
@@ -52,6 +60,15 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
     return chosen, [Fact("kind", chosen.replace("_", " "), "; ".join(text for _, text in evidence[:3]))]
 
 
+def _words_of(module: nn.Module) -> int:
+    """How many words the model or its config says that there are: its table may have more rows. 0 when neither does."""
+    for holder in (module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))):
+        said = holder.get("vocab_size") if isinstance(holder, dict) else getattr(holder, "vocab_size", None)
+        if isinstance(said, int):
+            return said
+    return 0
+
+
 Evidence = tuple[int, str]
 """How strong (3: the model's own name, 2: what it is made of, 1: words in its source), and what."""
 
@@ -62,16 +79,13 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
         yield 3, f"the class is called {cls.__name__}"
     if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
         yield 2, "its docstring says so"
-    for part in dict.fromkeys(type(part) for part in module.modules()):
-        if part.__module__.split(".")[0] == "torch":
+    for part in dict.fromkeys(base for held in module.modules() for base in type(held).__mro__):
+        source = source_of(part)
+        if source is None:
             continue
         if part is not cls and re.search(names, _words(part.__name__)):
             yield 1, f"a part is called {part.__name__}"
-        try:
-            source = inspect.getsource(part)
-        except (OSError, TypeError):
-            continue
-        found = re.search(code, source, re.IGNORECASE)
+        found = re.search(code, source[0], re.IGNORECASE)
         if found:
             yield 1, f"{part.__name__} says {found.group(0)!r}"
 

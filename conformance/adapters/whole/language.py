@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,9 +20,23 @@ from conformance.protocol import Array, NotProvided
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
-_PAD_MASK = re.compile(r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I)
+_PAD_MASK = re.compile(
+    r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I
+)
 _TIES = re.compile(r"(\w[\w.\[\]]*)\.(weight|embedding)\s*=\s*(\w[\w.\[\]]*)\.(weight)\b")
 RATES = (0.3, 0.03, 0.003)
+
+
+@cache
+def source_of(cls: type) -> tuple[str, str, int] | None:
+    """Source, file and first line of a class of the user's; None for torch's and for one without a file. Kept, since
+    `inspect` parses the whole file each time."""
+    if cls.__module__.split(".")[0] in ("torch", "builtins"):
+        return None
+    with suppress(OSError, TypeError):
+        lines, start = inspect.getsourcelines(cls)
+        return "".join(lines), str(inspect.getsourcefile(cls)), start
+    return None
 
 
 class LanguageProbes:
@@ -30,11 +45,8 @@ class LanguageProbes:
     def sources(self: WholeModel) -> Iterator[tuple[type, str, str, int]]:  # type: ignore[misc]
         """Class, source, file and first line of every class of the user's that the model is made of."""
         for cls in dict.fromkeys(base for part in self.module.modules() for base in type(part).__mro__[:3]):
-            if cls.__module__.split(".")[0] in ("torch", "builtins"):
-                continue
-            with suppress(OSError, TypeError):
-                lines, start = inspect.getsourcelines(cls)
-                yield cls, "".join(lines), str(inspect.getsourcefile(cls)), start
+            if found := source_of(cls):
+                yield cls, *found
 
     def line_of(self: WholeModel, pattern: str) -> str:  # type: ignore[misc]
         """file:line of the first line of the user's classes that the pattern is found in."""
@@ -47,6 +59,10 @@ class LanguageProbes:
     def attention_place(self: WholeModel) -> str:  # type: ignore[misc]
         """file:line where attention takes its softmax."""
         return self.line_of(r"softmax|scaled_dot_product_attention|MultiheadAttention\(|nn\.Transformer\w*\(")
+
+    def scales_by_length(self: WholeModel) -> str:  # type: ignore[misc]
+        """file:line where the code says that scores or rotations depend on the length of the input; "" when nowhere."""
+        return self.line_of(r"(?i)\blog_?n\b|\blog\([^()]*(length|seq_len|len\()|ntk|long_?rope|yarn")
 
     def normalises_over_batches(self: WholeModel) -> bool:  # type: ignore[misc]
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
@@ -74,7 +90,8 @@ class LanguageProbes:
         return "token" if says else None
 
     def learns(self: WholeModel, length: int) -> tuple[float, float]:  # type: ignore[misc]
-        """The cross-entropy of the next token on one batch, before and after 5 steps at the best of three rates."""
+        """The cross-entropy of the next token on one batch, before and after 5 steps at the first of three rates that
+        lowers it, else at the best."""
         inputs = self.example(4, length, seed=30)
         best, before = float("inf"), float("nan")
         for rate in RATES:
@@ -96,10 +113,12 @@ class LanguageProbes:
                         if gradient is not None:
                             parameter.sub_(gradient, alpha=rate / max(norm, 1.0))
             best = min(best, float(loss.detach()))
+            if best < before:
+                break
         return before, best
 
     def taught(self: WholeModel, inputs: dict[str, Array]) -> Array:  # type: ignore[misc]
-        """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises; -1 where it teaches none.
+        """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises, or -1.
         Read from the gradient of the loss, so that smoothing, weights and other losses beside it do not matter."""
         with self.mode(False), torch.enable_grad():
             found = self.run(inputs)
@@ -110,7 +129,7 @@ class LanguageProbes:
             raise NotProvided("its loss is not computed from the logits that it returns")
         lowest, token = gradient.min(-1)
         silent = lowest > -1e-3 * gradient.abs().max()
-        return to_array(torch.where(silent, -1, token))  # type: ignore[no-any-return]
+        return to_array(torch.where(silent, -1, token))
 
     def copied_head(self: WholeModel) -> str | None:  # type: ignore[misc]
         """The parameter that starts as a copy of the table of tokens and is another tensor; None without one."""
@@ -128,20 +147,19 @@ class LanguageProbes:
         """Where the code ties two weights, and whether they are one tensor; None where it does not, or under an option
         that is off."""
         for part in self.module.modules():
-            cls = type(part)
-            with suppress(OSError, TypeError):
-                lines, start = inspect.getsourcelines(cls)
-                for number, line in enumerate(lines):
-                    found = _TIES.search(line.split("#")[0])
-                    if not found or not found.group(1).startswith("self."):
-                        continue
-                    conditional = len(line) - len(line.lstrip()) > 8
-                    one, other = (_attribute(part, text) for text in (f"{found[1]}.{found[2]}", f"{found[3]}.{found[4]}"))
-                    if one is None or other is None or one.shape != other.shape:
-                        continue
-                    if conditional and one is not other:
-                        continue  # perhaps an option that is off
-                    return f"{inspect.getsourcefile(cls)}:{start + number}", one is other
+            cls: type = type(part)
+            source, file, start = source_of(cls) or ("", "", 0)
+            for number, line in enumerate(source.splitlines()):
+                found = _TIES.search(line.split("#")[0])
+                if not found or not found.group(1).startswith("self."):
+                    continue
+                conditional = len(line) - len(line.lstrip()) > 8
+                one, other = (_attribute(part, text) for text in (f"{found[1]}.{found[2]}", f"{found[3]}.{found[4]}"))
+                if one is None or other is None or one.shape != other.shape:
+                    continue
+                if conditional and one is not other:
+                    continue  # perhaps an option that is off
+                return f"{file}:{start + number}", one is other
         return None
 
 

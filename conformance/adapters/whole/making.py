@@ -13,7 +13,6 @@ A model of more than `MAX_PARAMETERS` is made again at smaller sizes, where its 
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 import itertools
 import sys
@@ -37,6 +36,7 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole.chained import with_forward
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
+from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
@@ -54,6 +54,7 @@ class Made:
     """A way to have fresh modules of what the user pointed at.
 
     name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
+    even: whether its heads divide its width, as far as its arguments say: other classes' defaults may not fit together.
     options: the arguments that the constructor got, by name; empty where none are known.
     """
 
@@ -62,6 +63,7 @@ class Made:
     facts: list[Fact]
     _make: Callable[[Sizing], nn.Module] = field(repr=False)
     _sizing: Sizing = field(default_factory=Sizing, repr=False)
+    even: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
@@ -102,13 +104,20 @@ def made_of(found: Any, spec: Specification) -> Made:
             f'--impl "{_line(found, spec)}"'
         )
     failures: list[Exception] = []
+    uneven: Made | None = None
     for way in _ways(found, around, strict_first=True):
         try:
-            return _fitted(
+            made = _fitted(
                 found.__name__, way.evidence, way.make, partial(Evaluator, around, make=_as_part, strict=way.strict)
             )
         except Exception as error:
             failures.append(error)
+            continue
+        if made.even:
+            return made
+        uneven = uneven or made
+    if uneven is not None:
+        return uneven
     raise Unresolved(_refusal(found, spec, failures))
 
 
@@ -151,7 +160,7 @@ def subjects_in(module: ModuleType) -> list[str]:
 
 def _of_instance(module: nn.Module, name: str) -> Made:
     fact = Fact("constructor", "a copy of it", f"{name} is an instance")
-    return Made(name, type(module), [fact], lambda sizing: copy.deepcopy(module))
+    return Made(name, type(module), [fact], lambda sizing: copied(module))
 
 
 def _of_expression(found: nn.Module, spec: Specification) -> Made:
@@ -263,14 +272,15 @@ class _TooLarge(BaseException):
 
 def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator: Callable[..., Evaluator]) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
-    shown = ""
+    shown, even = "", True
     given: Mapping[str, Any] = {}
 
     def make(sizing: Sizing) -> nn.Module:
-        nonlocal shown, given
+        nonlocal shown, even, given
         evaluates = evaluator(sizing=sizing)
         module = _module(name, way(evaluates))
         shown, given = shown or evaluates.shown, evaluates.given
+        even = _divides(given)
         return module
 
     sizing = Sizing()
@@ -283,7 +293,14 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
             sizes = [Fact("sizes", scaled, str(error))]
         else:
             sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
-    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, given)
+    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even, given)
+
+
+def _divides(given: Mapping[str, Any]) -> bool:
+    """Whether the number of heads among the arguments divides the width; also where either is not among them."""
+    sizes = {meaning(name): value for name, value in given.items() if type(value) is int and value > 0}
+    width, heads = sizes.get("d_model"), sizes.get("n_heads")
+    return width is None or heads is None or width % heads == 0
 
 
 def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Module, Sizing]:

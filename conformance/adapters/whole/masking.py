@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def real_tokens(inputs: Inputs, keys: str) -> Tensor:
 def visible(inputs: Inputs, keys: str, queries: str, causal: bool) -> Tensor:
     """(B, 1, Tq, Tk) of bool: which keys each query may see."""
     real = real_tokens(inputs, keys)
-    batch, length = real.shape
+    length = real.shape[1]
     rows = inputs[queries].shape[1]
     pairs = torch.ones(rows, length).tril().bool() if causal else torch.ones(rows, length, dtype=torch.bool)
     return (pairs & real[:, None, :])[:, None]
@@ -75,7 +76,7 @@ def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None =
     padding_only = bool(names.PADDING_MASK.search(lower))
     if causal is None:
         causal = not padding_only and (keys == "tgt" or (side == "target" and not two))
-    encodings = [name for name in ENCODINGS]
+    encodings = list(ENCODINGS)
     if names.HIDES_BY_NAME.search(lower):
         encodings = ["bool, True = hidden"]
     elif names.KEEPS_BY_NAME.search(lower):
@@ -89,7 +90,9 @@ def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None =
             continue  # documented: one number a token, 1 for those that are real
         is_square = 2 not in fixed  # only a mask with a row for each query can hide the future
 
-        def make(inputs: Inputs, cut: Any = cut, encoding: str = encoding, future: bool = causal and is_square) -> Tensor:
+        def make(
+            inputs: Inputs, cut: Any = cut, encoding: str = encoding, future: bool = causal and is_square
+        ) -> Tensor:
             return ENCODINGS[encoding](cut(visible(inputs, keys, queries, future)))
 
         how, axes, per_row = f"{encoding}, {shape}", shape.count(",") + 1, 0 not in fixed
@@ -179,8 +182,7 @@ def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) ->
         lower = parameter.name.lower()
         meaning = names.meaning_of(lower)
         if meaning in ("source", "target") and len(meanings) == 2:
-            key = "src" if meaning == "source" else "tgt"
-            plan[parameter.name] = lambda inputs, key=key: inputs[key]
+            plan[parameter.name] = itemgetter("src" if meaning == "source" else "tgt")
         elif lower in ("size", "sz", "n", "length", "seq_len", "t", "seq_length", "tgt_len", "max_len", "l"):
             plan[parameter.name] = lambda inputs: inputs[main].shape[1]
         elif parameter.default is not parameter.empty:

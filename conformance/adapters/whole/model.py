@@ -6,7 +6,6 @@ does. It computes in float64 where it can, so that a small leak is not taken for
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import sys
@@ -21,6 +20,7 @@ from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
+from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import (
     ONE_ANSWER,
@@ -33,14 +33,18 @@ from conformance.adapters.whole.calling import (
     other_words,
     quiet_evaluation,
 )
+from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.chained import has_forward
+from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.names import PADDING_MASK
+from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 
@@ -96,7 +100,11 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(str(self.torch_dtype).removeprefix("torch.")) if self.torch_dtype != torch.bfloat16 else np.dtype("float32")
+        return (
+            np.dtype(str(self.torch_dtype).removeprefix("torch."))
+            if self.torch_dtype != torch.bfloat16
+            else np.dtype("float32")
+        )
 
     @property
     def noise(self) -> float:
@@ -112,7 +120,21 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in ONE_ANSWER
+        return self.calling.layout not in (*ONE_ANSWER, "(...)")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a model, and no component of one."""
+        return not isinstance(self.calling, PartCalling)
+
+    def takes_option(self, option: str) -> bool:
+        """Whether its own constructor has a parameter of this meaning, and not one around it."""
+        return any(meaning(name) == option for name in inspect.signature(type(self.module)).parameters)
+
+    @property
+    def batched(self) -> bool:
+        """Whether the answer has a row for each row of the batch."""
+        return self.calling.layout != "(...)"
 
     @property
     def last_only(self) -> bool:
@@ -122,14 +144,14 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     # --- data
 
     def example(self, batch: int = 2, length: int | None = None, seed: int = 0, **lengths: int) -> Arrays:
-        """Data ``(batch, length)`` without padding: random tokens, or numbers. lengths: src=..., tgt=... of two sides."""
+        """Data ``(batch, length)`` without padding: tokens or numbers at random. lengths: src=..., tgt=..."""
         rng = np.random.default_rng(seed)
         data: Arrays = {}
         for one in self.calling.inputs:
             steps = one.length or lengths.get(one.meaning) or length or T
-            if one.meaning == "x":
+            if one.shape:
                 shape = [steps if size is None else size for size in one.shape]
-                data["x"] = rng.standard_normal((batch, *shape))
+                data[one.meaning] = rng.standard_normal((batch, *shape))
             else:
                 data[one.meaning] = self.tokens(rng, one.meaning, (batch, steps))
         return data
@@ -137,14 +159,18 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
     def tokens(self, rng: np.random.Generator, meaning: str, shape: tuple[int, ...]) -> Array:
         """Random tokens that are real words: none of the padding, none of the first few, which often are special."""
         vocab = self.calling.input(meaning).vocab
+        if self.kind in ("language_model", "masked_language_model"):
+            vocab = min(vocab, self.calling.outputs)  # a table may have more rows than there are words
         low = min(4, max(vocab - 8, 0))
         ids = rng.integers(low, vocab, shape)
-        return np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
+        return (
+            np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
+        )
 
     @property
     def free_length(self) -> bool:
         return all(one.length is None for one in self.calling.inputs) and (
-            self.calling.main.meaning != "x" or None in self.calling.main.shape
+            not self.calling.main.shape or None in self.calling.main.shape
         )
 
     # --- running
@@ -164,7 +190,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
             return self.calling(self.module, self.tensors(inputs))
 
     def __call__(self, **inputs: Any) -> Arrays:
-        """"out", and "loss" where labels are given; in evaluation mode, without gradients."""
+        """ "out", and "loss" where labels are given; in evaluation mode, without gradients."""
         with quiet_evaluation(self.module):
             found = self.run(inputs)
         if "out" not in found:
@@ -188,8 +214,10 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
             for part, was in modes:
                 part.training = was
 
-    def gradients(self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out") -> dict[str, Array | None]:
-        """The gradient of sum(out * cotangent) (of a random one when None), or of "loss", by parameter; None without."""
+    def gradients(
+        self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
+    ) -> dict[str, Array | None]:
+        """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without."""
         self.module.zero_grad(set_to_none=True)
         with self.mode(False), torch.enable_grad():
             found = self.run(inputs)
@@ -218,7 +246,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
 
     def twin(self, dtype: torch.dtype | None = None) -> WholeModel:
         """A copy that shares nothing, in another dtype if one is given."""
-        module = copy.deepcopy(self.module)
+        module = copied(self.module)
         return replace(self, module=module.to(dtype) if dtype else module)
 
     def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
@@ -236,20 +264,21 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
         """The longest input that it takes, up to LONGEST tokens; None when it takes those, or one length only."""
         if "longest" not in self.known:
             self.known["longest"] = self._longest() if self.free_length else None
-        return self.known["longest"]  # type: ignore[no-any-return]
+        return self.known["longest"]
 
     def _longest(self) -> int | None:
         low, high = T, 2 * T
-        while high <= LONGEST and self._takes(high):
+        while high <= LONGEST and self.takes(high):
             low, high = high, high * 2
         if high > LONGEST:
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._takes(middle) else (low, middle)
+            low, high = (middle, high) if self.takes(middle) else (low, middle)
         return low
 
-    def _takes(self, length: int) -> bool:
+    def takes(self, length: int) -> bool:
+        """Whether it answers inputs of this length."""
         try:
             out = self(**self.example(1, length))["out"]
         except Exception:
@@ -304,10 +333,19 @@ class _Narrow(Watching):
 # --- from what was made to a subject --------------------------------------------------------------
 
 
-def whole_model(made: Made, kind: str = "") -> WholeModel:
-    """The model that `made` makes, as a subject of `kind` (inferred when empty). Raises Unresolved."""
-    module = moved(made.fresh()).eval()
-    calling = calling_of(module, made.options)
+def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> WholeModel:
+    """The model that `made` makes, as a subject of `kind` (inferred when empty). Weights that the user gives stay.
+
+    Raises Unresolved, and StatedError when what the user states cannot be so.
+    """
+    stated = stated or Stated()
+    module = made.fresh().eval()
+    if stated.weights:
+        load_weights(module, stated.weights)
+    else:
+        moved(module)
+    module = placed(module, stated.device)
+    calling = calling_of(module, shapes_of(stated.input), made.options)
     evidence: list[Fact] = []
     if not has_forward(module):
         evidence.append(Fact("forward", "decode(encode(...), ...)", f"{made.name} defines none"))
@@ -319,6 +357,13 @@ def whole_model(made: Made, kind: str = "") -> WholeModel:
     subject = _in_double(subject)
     subject.pad_id = pad_of(subject)
     return subject
+
+
+def part(made: Made) -> WholeModel:
+    """The component that `made` makes, as it runs: no whole model, so of no kind. Raises Unresolved."""
+    module = moved(made.fresh()).eval()
+    calling = part_calling(module)
+    return _in_double(WholeModel(made, module, calling, "", [*made.facts, *calling.facts]))
 
 
 def _in_double(subject: WholeModel) -> WholeModel:
@@ -351,9 +396,9 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
 
 
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
-    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token, else
-    in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name says that
-    it is about padding."""
+    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
+    else in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name
+    says that it is about padding."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
     with quiet_evaluation(module):
@@ -361,7 +406,9 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
             if parameter in filled:
                 continue
             offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
-            leaks = [(leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None]
+            leaks = [
+                (leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None
+            ]
             if not leaks:
                 continue
             least, at = min(leaks)
@@ -374,8 +421,8 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
 
 
 def _padding_leak(module: nn.Module, calling: Calling, mask: Mask) -> float | None:
-    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides, near
-    1 where the mask changes nothing. None where the model does not run with it, or it hides what it should show."""
+    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides,
+    near 1 where the mask changes nothing. None where the model does not run with it, or hides too much."""
     data = first_data(calling, calling.main.length or T)
     keys, main = mask.keys, calling.main.meaning
     if data[keys].ndim != 2:
@@ -434,5 +481,3 @@ def pad_of(subject: WholeModel) -> int | None:
     scope = vars(sys.modules.get(type(module).__module__, object())) if of_tables is None else {}
     constants = (v for n, v in scope.items() if re.fullmatch(r"(\w+_)?pad(ding)?(_\w+)?", n.lower()) and type(v) is int)
     return next((v for v in constants if 0 <= v < vocab), of_tables)
-
-

@@ -10,11 +10,18 @@ import re
 MEANINGS: dict[str, str] = {
     "types": r"token_?types?(_ids?)?|segments?(_(ids?|info|labels?|tokens?))?|seg(_ids?)?|type_ids?|sent(ence)?_ids?",
     "positions": r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?",
-    "offset": r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len",
-    "cache": r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|(past_)?layer_states?",
+    "offset": (
+        r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len"
+    ),
+    "cache": (
+        r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|"
+        r"(past_)?layer_states?"
+    ),
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
     "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
-    "labels": r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)",
+    "labels": (
+        r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)"
+    ),
     "source": (
         r"src|source|enc(oder)?_(in|inp|inputs?|ids|tokens?|x)|(src|source|encoder|enc)_(ids?|tokens?|seq|input(s|_ids)?|"
         r"sequence|x|words)|x_enc|src_input|inputs?_enc(oder)?|question|article"
@@ -29,7 +36,9 @@ MEANINGS: dict[str, str] = {
 MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""
 
-FLAGS = re.compile(r"(return|output|use|need|is|do|with|training|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)")
+FLAGS = re.compile(
+    r"(return|output|use|need|is|do|with|training|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)"
+)
 """Names of switches, which keep their default, or are off."""
 
 
@@ -65,3 +74,19 @@ HIDES_BY_NAME = re.compile(r"key_padding_mask")
 
 KEEPS_BY_NAME = re.compile(r"^attention_mask$|^input_mask$")
 """Masks that Hugging Face's documentation defines: 1 keeps."""
+
+_FAMILIES = (
+    (re.compile(r"att(entio)?n|attend|mha|msa"), "attention"),
+    (re.compile(r"feed_?forward|ffn|mlp"), "feed-forward"),
+    (re.compile(r"norm"), "norm"),
+)
+FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
+"""What a recorded run can show of a component, as `inside().seen` calls it."""
+
+
+def families_of(cls: str) -> frozenset[str]:
+    """What a run must show, one of these, before a component of this class name counts as tested: attention of an
+    attention; any of FAMILIES of a layer or a stack, or where the name says nothing. The last word decides: PreNorm."""
+    found = [(m.end(), family) for pattern, family in _FAMILIES for m in pattern.finditer(cls.lower())]
+    holds = re.search(r"layer$|block$|encoder|decoder", cls.lower()) and not re.search(r"attentionlayer$", cls.lower())
+    return FAMILIES if holds or not found else frozenset({max(found)[1]})

@@ -71,11 +71,12 @@ _RIGHT: dict[str, Formula] = {
 }
 
 # what is wrong, its formula, and the operations of which the last is its line
+_EPS_OUTSIDE = "eps is added to the root instead of under it"
 _STATISTIC, _ROOT, _LAST = ("std", "var", "mean", "sum", "var_mean"), ("div", "rsqrt", "mul"), ()
 _WRONG: tuple[tuple[str, Formula, tuple[str, ...]], ...] = (
     ("the variance is the unbiased one (divided by d - 1)",
      lambda s: s.centred / (s.variance(True) + s.eps).sqrt() * s.weight + s.bias, _STATISTIC),
-    ("eps is added to the root instead of under it",
+    (_EPS_OUTSIDE,
      lambda s: s.centred / (s.variance().sqrt() + s.eps) * s.weight + s.bias, ("div",)),
     ("the variance is the unbiased one, and eps is added to the root instead of under it",
      lambda s: s.centred / (s.variance(True).sqrt() + s.eps) * s.weight + s.bias, _STATISTIC),
@@ -100,7 +101,7 @@ _WRONG: tuple[tuple[str, Formula, tuple[str, ...]], ...] = (
     ("the root of the mean square is missing", lambda s: s.x / (s.square + s.eps) * s.weight, _ROOT),
     ("it divides by the sum of the squares, not by their mean",
      lambda s: s.x / (s.square * s.count + s.eps).sqrt() * s.weight, ("sum", "norm", "linalg_vector_norm")),
-    ("eps is added to the root instead of under it",
+    (_EPS_OUTSIDE,
      lambda s: s.x / (s.square.sqrt() + s.eps) * s.weight, ("div", "mul")),
     ("it multiplies by the root instead of dividing by it",
      lambda s: s.x * (s.square + s.eps).sqrt() * s.weight, ("mul",)),
@@ -150,7 +151,8 @@ def norm_findings(record: Record) -> list[Finding]:
                     "(x - mean) / sqrt(variance + eps) * weight + bias, or x / sqrt(mean square + eps) * weight",
                     norm.mistake,
                     "Write the formula of torch.nn.LayerNorm or torch.nn.RMSNorm, over the features of one token.",
-                    paths=(norm.call.path,),
+                    norm.mistake != _EPS_OUTSIDE,  # some choose it, and it matters for rows of tiny spread only
+                    (norm.call.path,),
                 )
             )
         elif not norm.formula:
@@ -201,9 +203,9 @@ def _fitted(record: Record, call: Call) -> Norm:
         if parameter.dim() != 1:
             continue
         numbers = (torch.randn(width, generator=draw) + (2 if bool(parameter.detach().mean() > 0.5) else 0)).double()
-        is_bias = bool(re.search(r"bias|beta|shift|b_2|offset", name, re.I)) and len(named) > 1
-        weight, bias = (weight, numbers) if is_bias else (numbers, bias)
         value = inside.get(f"{call.path}.{name}" if call.path else name)
+        is_bias = len(named) > 1 and _is_bias(record, name, value)
+        weight, bias = (weight, numbers) if is_bias else (numbers, bias)
         if value is not None:
             given[value] = numbers
     result = record.replay([y], given)[0].double()
@@ -238,6 +240,14 @@ def _fitted(record: Record, call: Call) -> Norm:
                 mistake = f"its statistics are over {words}, not over the features of one token"
                 return Norm(call, x, y, "", mistake, eps, _line(record, call, _STATISTIC) or place)
     return Norm(call, x, y, "", "", 0.0, place)
+
+
+def _is_bias(record: Record, name: str, value: Value | None) -> bool:
+    """By its name; where the name does not say it, by use: a bias is only added."""
+    if re.search(r"bias|beta|shift|b_2|offset|weight|gamma|scale|a_2", name, re.I):
+        return bool(re.search(r"bias|beta|shift|b_2|offset", name, re.I))
+    readers = record.consumers(value) if value is not None else []
+    return bool(readers) and all(base_name(op) in ("add", "sub") for op in readers)
 
 
 def _line(record: Record, call: Call, names: tuple[str, ...]) -> Place | None:
@@ -283,9 +293,22 @@ def networks(record: Record) -> list[Network]:
 
 
 def network_findings(record: Record) -> list[Finding]:
-    """Networks without a function between their maps."""
+    """Networks without a function between their maps, or of whose first map a part is not used."""
     findings = []
     for network in networks(record):
+        unused = _unused_part(record, network)
+        if unused is not None:
+            findings.append(
+                Finding(
+                    "feed-forward-gate-is-used",
+                    "A part of what the first map of the feed-forward network gives is split off and not used.",
+                    unused.place,
+                    "a use of both parts: value * function(gate)",
+                    "a part that nothing reads",
+                    "Multiply one part by the function of the other.",
+                    paths=(call.path if (call := record.call_of(network.second)) is not None else "",),
+                )
+            )
         if network.function:
             continue
         late = next(iter(network.after), None)
@@ -304,6 +327,17 @@ def network_findings(record: Record) -> list[Finding]:
             )
         )
     return once(findings)
+
+
+def _unused_part(record: Record, network: Network) -> Op | None:
+    """The operation that splits the first map's result, on the way to the second map, into parts of which one reaches
+    no result."""
+    ahead, used = record.after([network.first.outputs[0]]), record.before(record.outcomes)
+    way = ahead & record.before(network.second.inputs)
+    for op in (record.ops[number] for number in sorted({value.op for value in way})):
+        if moves(op) and len(op.outputs) > 1 and any(value not in used for value in op.outputs):
+            return op
+    return None
 
 
 def _linear(record: Record, op: Op) -> bool:
@@ -345,9 +379,10 @@ def _ahead(record: Record, op: Op) -> Iterator[Op]:
 
 
 def _one_module(record: Record, first: Op, second: Op) -> bool:
-    """Are both maps called by one module, or written in one?"""
-    parents = []
-    for op in (first, second):
-        call = record.call_of(op)
-        parents.append(call.parent if call is not None and len(list(call.module.children())) == 0 else op.call)
-    return parents[0] == parents[1]
+    """Does one module below the whole model hold both maps, at most two levels down, or are both written in one?"""
+    around = [[call.number for call in record.around(record.call_of(op))] for op in (first, second)]
+    common = next((number for number in around[0] if number in around[1]), -1)
+    if common < 0:
+        return around[0] == around[1]
+    depth = max(numbers.index(common) for numbers in around)
+    return depth <= 1 or (depth == 2 and record.calls[common].parent >= 0)

@@ -1,4 +1,4 @@
-"""Experiments on a running model that need more than its answers: what drops, what gets a gradient, what is forgotten."""
+"""Experiments on a running model that need more than its answers: what drops, what learns, what is forgotten."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.protocol import Arrays, NotProvided
+from conformance.adapters.whole.calling import Lookups, quiet_evaluation
+from conformance.adapters.whole.watching import Watching
+from conformance.protocol import Arrays
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
-_POSITIONS = re.compile(r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative")
+_MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
+_POSITIONS = re.compile(
+    r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,50 @@ def user_line() -> str:
     return ""
 
 
+class _Choices(Watching):
+    """Whether a choice was made among so many things at once: the largest, the first so many, a running count."""
+
+    def __init__(self, among: int) -> None:
+        super().__init__()
+        self.among, self.seen = among, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        chooses = func.overloadpacket.__name__ in ("topk", "sort", "nonzero", "cumsum")
+        self.seen = self.seen or (chooses and self.among in args[0].shape)
+        return func(*args, **(kwargs or {}))
+
+
 class Probes:
     """The experiments, as methods of `WholeModel`."""
+
+    @property
+    def draws_anew(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time."""
+        if "draws_anew" not in self.known:
+            inputs, answers = self.example(), []
+            for seed in (1, 2):
+                torch.manual_seed(seed)
+                answers.append(self.twin()(**inputs)["out"])
+            self.known["draws_anew"] = float(np.abs(answers[0] - answers[1]).max(initial=0.0)) > 0
+        return bool(self.known["draws_anew"])
+
+    @property
+    def tokens_compete(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether a choice is made among all tokens of a batch: experts with a capacity, experts that choose."""
+        if "tokens_compete" not in self.known:
+            batch, length = 3, self.calling.main.length or 7
+            with self.mode(False), torch.no_grad(), _Choices(batch * length) as choices:
+                self.run(self.example(batch, length))
+            self.known["tokens_compete"] = choices.seen
+        return bool(self.known["tokens_compete"])
+
+    def asks_for_dropout(self: WholeModel) -> str:  # type: ignore[misc]
+        """The option that is on and asks for dropout in evaluation (Monte Carlo dropout); "" when there is none."""
+        for part in self.module.modules():
+            for name, value in vars(part).items():
+                if value is True and _MONTE_CARLO.search(name.lower()):
+                    return name
+        return ""
 
     def active_dropouts(self: WholeModel, training: bool) -> list[Dropped]:  # type: ignore[misc]
         """Which dropouts drop something in this mode."""
@@ -84,17 +131,23 @@ class Probes:
             self.run(self.example())
         return seen.seen
 
+    def draws(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether training mode is random in some way: layers and paths are dropped by numbers of their own."""
+        inputs = self.example()
+        first, second = (self.in_training(seed, **inputs)["out"] for seed in (1, 2))
+        return not np.array_equal(first, second)
+
     def dropout_rates(self: WholeModel) -> list[tuple[str, float]]:  # type: ignore[misc]
         """The path and rate of every dropout module."""
         kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
         return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, kinds)]
 
     def excused_parameters(self: WholeModel, wanted: list[str]) -> set[str]:  # type: ignore[misc]
-        """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows that
-        were not looked up, experts that no token chose, poolers and heads beside the answer."""
+        """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows
+        that were not looked up, experts that no token chose, poolers and heads beside the answer."""
         if not wanted:
             return set()
-        excused = {name for name in wanted if _is_key_bias(name)}
+        excused = {name for name in wanted if _is_key_bias(name)} | self.padding_tables()
         called = self.called_paths()
         experts = re.compile(r"expert")
         others = self.other_outputs_reach()
@@ -108,6 +161,22 @@ class Probes:
             if siblings_run or elsewhere or name in others or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         return excused
+
+    def padding_tables(self: WholeModel) -> set[str]:  # type: ignore[misc]
+        """Tables of which a run reads no row but that of padding, which never learns: all of one segment, perhaps."""
+        with quiet_evaluation(self.module), Lookups() as lookups:
+            self.run(self.example(batch=4))
+        read: dict[int, list[Tensor]] = {}
+        for table, ids in lookups.seen:
+            read.setdefault(table.data_ptr(), []).append(ids)
+        return {
+            f"{path}.weight".lstrip(".")
+            for path, part in self.module.named_modules()
+            if isinstance(part, nn.Embedding)
+            and part.padding_idx is not None
+            and part.weight.data_ptr() in read
+            and all(bool((ids == part.padding_idx).all()) for ids in read[part.weight.data_ptr()])
+        }
 
     def is_used_elsewhere(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
         """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies."""
@@ -124,10 +193,12 @@ class Probes:
         inputs = self.example(batch=4)
         if self.calling.labels:
             inputs["labels"] = next(iter(inputs.values()))
+        if self.calling.types and self.calling.main.vocab:
+            inputs["types"] = np.zeros_like(inputs[self.calling.main.meaning])
         with self.mode(False), torch.enable_grad(), suppress(Exception):
             result = self.run(inputs)["result"]
             parts = [t for t in tensors_in(result) if t.is_floating_point() and t.requires_grad]
-            sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()  # type: ignore[union-attr]
+            sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()
         found = {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
         self.module.zero_grad(set_to_none=True)
         return found
@@ -156,7 +227,8 @@ class Probes:
             weight = torch.randn(answer.shape, generator=generator, dtype=torch.float64)
         gradients = self.gradients(inputs, to_array(weight))
         directions = {
-            name: torch.randn(p.shape, generator=generator, dtype=torch.float64) * max(float(p.detach().double().std(correction=0)), 1e-2)
+            name: torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            * max(float(p.detach().double().std(correction=0)), 1e-2)
             for name, p in self.module.named_parameters()
             if p.requires_grad
         }
@@ -174,13 +246,19 @@ class Probes:
             return (ends[0] - ends[1]) / (2 * step)
 
         def of_gradient(names: list[str]) -> float:
-            return sum(float((gradients[n] * to_array(directions[n])).sum()) for n in names if gradients[n] is not None)  # type: ignore[operator]
+            return sum(float((gradients[n] * to_array(directions[n])).sum()) for n in names if gradients[n] is not None)
 
         def differs(names: list[str]) -> tuple[bool, float, float, float]:
-            step = 1e-5
-            coarse, fine, told = slope(names, 2 * step), slope(names, step), of_gradient(names)
-            kink = 3 * abs(coarse - fine) + 1e-7 * (abs(fine) + float((answer.double() * weight).abs().sum()) * 1e-4)
-            return abs(fine - told) > max(1e-4 * abs(fine), kink), kink, fine, told
+            told = of_gradient(names)
+            for step in (1e-5, 1e-6, 1e-7):  # the error of kinks shrinks with the step, that of a mistake does not
+                coarse, fine = slope(names, 2 * step), slope(names, step)
+                kink = 3 * abs(coarse - fine) + 1e-7 * (
+                    abs(fine) + float((answer.double() * weight).abs().sum()) * 1e-4
+                )
+                wrong = abs(fine - told) > max(1e-4 * abs(fine), kink)
+                if not wrong:
+                    break
+            return wrong, kink, fine, told
 
         everything = list(directions)
         wrong, error, expected, got = differs(everything)
@@ -194,9 +272,14 @@ class Probes:
 
     def idle_buffers(self: WholeModel) -> list[str] | None:  # type: ignore[misc]
         """Parts all of whose tables of numbers change nothing; None when there are no tables. Triangles are masks,
-        zeros are caches, and one table may be made from another of the same part."""
+        what a call changes is a cache, and one table may be made from another of the same part."""
         groups: dict[str, list[str]] = {}
+        used = self.twin()
+        used(**self.example(seed=3))
+        after = dict(used.module.named_buffers())
         for name, buffer in self.module.named_buffers():
+            if not torch.equal(buffer, after[name]):
+                continue
             numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
             if numbers and bool((buffer != 0).any()) and not _is_mask(buffer):
                 groups.setdefault(name.rpartition(".")[0], []).append(name)
@@ -210,7 +293,9 @@ class Probes:
             buffers = dict(other.module.named_buffers())
             with torch.no_grad():
                 for name in names:
-                    noise = torch.randn(buffers[name].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+                    noise = torch.randn(
+                        buffers[name].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+                    )
                     buffers[name].add_(noise.to(buffers[name].dtype))
             if np.array_equal(before, other(**inputs)["out"]):
                 idle.append(names[0])
@@ -219,7 +304,11 @@ class Probes:
     def position_parts(self: WholeModel) -> list[str]:  # type: ignore[misc]
         """The paths of what is called after positions: parameters, buffers and parts."""
         stored = [n for n, _ in (*self.module.named_parameters(), *self.module.named_buffers())]
-        parts = [path for path, part in self.module.named_modules() if path and _POSITIONS.search(type(part).__name__.lower())]
+        parts = [
+            path
+            for path, part in self.module.named_modules()
+            if path and _POSITIONS.search(type(part).__name__.lower())
+        ]
         return [*parts, *(name for name in stored if _POSITIONS.search(name.lower()))]
 
     def load_state_of(self: WholeModel, other: WholeModel) -> list[str]:  # type: ignore[misc]

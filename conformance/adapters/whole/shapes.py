@@ -42,7 +42,7 @@ def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
         yield from ((convolution.in_channels, side, side, side) for side in image_sizes(module, said)[:3])
     if isinstance(convolution, nn.Conv2d):
         yield from ((convolution.in_channels, side, side) for side in image_sizes(module, said))
-    if isinstance(convolution, nn.Conv1d) and convolution is first:
+    if convolution is first and isinstance(convolution, nn.Conv1d):
         yield (None, convolution.in_channels)
         yield (convolution.in_channels, None)
     linears = [part.in_features for part in module.modules() if isinstance(part, nn.Linear)]

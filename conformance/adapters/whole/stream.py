@@ -3,8 +3,8 @@
     for finding in stream_findings([record, ...]): ...
 
 Designs differ: parallel blocks, sandwich norms, skips, shared layers, experts that are not asked. So only three things
-are certain here: what is computed and reaches nothing; what is made and never runs; and one block of a list that is
-wired unlike all others where no rule explains it. All else is a note.
+are certain here: what is computed and reaches nothing, a part's result or a residual's sum; what is made and never
+runs; and one block of a list that is wired unlike all others where no rule explains it. All else is a note.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from conformance.adapters.whole.findings import Finding, once
-from conformance.adapters.whole.flow import base_name, carriers, moves, pointwise
-from conformance.adapters.whole.record import Call, Op, Place, Record, Value
+from conformance.adapters.whole.record import Call, Place, Record, Value
 
 _OPTIONAL = re.compile(r"pool|head|expert|adapter|lora|mask_token|cls|classifier|proj_out|decoder|predict", re.I)
 """Names of parts that a run may leave alone because another output was asked for."""
@@ -46,8 +45,8 @@ def stacks(record: Record) -> list[Stack]:
     for path, module in record.module.named_modules():
         if not isinstance(module, nn.ModuleList | nn.Sequential):
             continue
-        blocks = list(module)
-        parts = all(block is not None and any(True for _ in block.children()) for block in blocks)
+        blocks = [block for block in module if block is not None]  # a list may have holes
+        parts = all(any(True for _ in block.children()) for block in blocks)
         if len(blocks) < 2 or len({type(block) for block in blocks}) != 1 or not parts:
             continue
         own = {id(block) for block in blocks}
@@ -76,7 +75,6 @@ def stream_findings(records: Sequence[Record]) -> list[Finding]:
         for stack in lists:
             if stack.chained:
                 found += [*_order(record, stack, records), *_unlike(record, stack), *_memories(record, stack)]
-                found += _residuals(record, stack)
     return once(found)
 
 
@@ -282,54 +280,3 @@ def _memories(record: Record, stack: Stack) -> Iterator[Finding]:
             0 < odd[0] < len(seconds) - 1 and len(seconds) > 3,
             (call.path,),
         )
-
-
-# --- residuals
-
-
-def _residuals(record: Record, stack: Stack) -> Iterator[Finding]:
-    """Sublayers whose result is added to nothing, in a block in which another sublayer's is."""
-    for call in stack.calls:
-        inner = [c for c in record.calls if c.parent == call.number and c.gave and _sublayer(record, c)]
-        inner = [c for c in inner if record.before(record.results) & set(c.gave)]
-        adds = {c.number: _added(record, c, call) for c in inner}
-        if len(inner) < 2 or not any(adds.values()):
-            continue
-        for missing in (c for c in inner if adds[c.number] is None):
-            yield Finding(
-                "sublayers-have-a-residual",
-                f"Nothing is added to what {missing.path} gives: its block has a residual elsewhere, and none here.",
-                missing.caller,
-                "x + sublayer(x)",
-                "sublayer(x)",
-                "If none is meant, nothing; else add the input of the sublayer to its result.",
-                False,
-                (missing.path,),
-            )
-
-
-def _sublayer(record: Record, call: Call) -> bool:
-    """Does a part of a block compute with matrices of its own, from a vector a token to a vector a token?"""
-    products = any(record.ops[number].name in ("mm", "addmm", "bmm") for number in call.ops)
-    has_parts = any(True for _ in call.module.children())
-    same = bool(call.given) and call.gave[0].shape == call.given[0].shape
-    return products and has_parts and same
-
-
-def _added(record: Record, call: Call, block: Call) -> Op | None:
-    """The sum in which a sublayer's result meets a value that was not computed from it."""
-    stack, seen = [call.gave[0]], {call.gave[0]}
-    while stack:
-        value = stack.pop()
-        for op in record.consumers(value):
-            if op.number not in block.ops:
-                continue
-            others = [v for v in op.inputs if record.computed(v) and not record.reaches(call.gave[0], v)]
-            if base_name(op) == "add" and others:
-                return op
-            through = value in carriers(op) and (moves(op) or pointwise(op) or op.name == "native_dropout")
-            for ahead in op.outputs if through else ():
-                if ahead not in seen:
-                    seen.add(ahead)
-                    stack.append(ahead)
-    return None

@@ -1,4 +1,4 @@
-"""A GPT: learned positions, pre-norm blocks, a head that is tied to the embedding, a loss, a cache, and generate."""
+"""A GPT: learned positions, pre-norm blocks, a tied head, a loss, a cache that generate feeds."""
 
 import math
 
@@ -79,9 +79,10 @@ class GPT(nn.Module):
         return logits, loss, presents
 
     @torch.no_grad()
-    def generate(self, ids, max_new_tokens, temperature=1.0, top_k=None, use_cache=True):
-        """The ids with max_new_tokens more, each drawn from the top_k likeliest."""
+    def generate(self, ids, max_new_tokens, temperature=1.0, top_k=None, eos_id=None, use_cache=True):
+        """The ids with up to max_new_tokens more, each drawn from the top_k likeliest; an ended row is filled up."""
         cache, new = None, ids
+        ended = torch.zeros(len(ids), 1, dtype=torch.bool)
         for _ in range(max_new_tokens):
             logits, _, presents = self(new, past_key_values=cache)
             scores = logits[:, -1] / temperature
@@ -89,6 +90,11 @@ class GPT(nn.Module):
                 least = scores.topk(top_k).values[:, -1:]
                 scores = scores.masked_fill(scores < least, -math.inf)
             chosen = torch.multinomial(scores.softmax(-1), 1)
+            if eos_id is not None:
+                chosen = chosen.masked_fill(ended, eos_id)
+                ended = ended | (chosen == eos_id)
             ids = torch.cat((ids, chosen), 1)
+            if ended.all():
+                break
             cache, new = (presents, chosen) if use_cache else (None, ids)
         return ids

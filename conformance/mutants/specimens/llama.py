@@ -1,4 +1,4 @@
-"""A LLaMA-like language model: rotary positions, RMSNorm, SwiGLU, key heads that groups of query heads share."""
+"""A LLaMA-like language model: rotary positions, RMSNorm, SwiGLU, shared key heads, and generate by nucleus."""
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +71,7 @@ class Llama(nn.Module):
         self, vocab_size=31, dim=16, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=24, max_seq_len=32, theta=10000.0
     ):
         super().__init__()
+        self.max_seq_len = max_seq_len
         self.tok_embeddings = nn.Embedding(vocab_size, dim)
         self.layers = nn.ModuleList(Block(dim, n_heads, n_kv_heads, hidden_dim) for _ in range(n_layers))
         self.norm = RMSNorm(dim)
@@ -93,3 +94,21 @@ class Llama(nn.Module):
         shifted, wanted = logits[:, :-1], labels[:, 1:]
         each = F.cross_entropy(shifted.flatten(0, 1), wanted.flatten(), ignore_index=-100, reduction="sum")
         return logits, each / (wanted != -100).sum()
+
+    @torch.no_grad()
+    def generate(self, tokens, max_new_tokens, temperature=1.0, top_p=1.0):
+        """The tokens with max_new_tokens more: the best at temperature 0, else drawn from those that hold top_p."""
+        was_training = self.training
+        self.eval()
+        for _ in range(max_new_tokens):
+            logits = self(tokens[:, -self.max_seq_len :])[:, -1]
+            if temperature == 0:
+                chosen = logits.argmax(-1, keepdim=True)
+            else:
+                likely = (logits / temperature).softmax(-1)
+                ranked, order = likely.sort(-1, descending=True)
+                beyond = ranked.cumsum(-1) - ranked >= top_p
+                chosen = torch.multinomial(likely.masked_fill(beyond.scatter(-1, order, beyond), 0.0), 1)
+            tokens = torch.cat((tokens, chosen), 1)
+        self.train(was_training)
+        return tokens

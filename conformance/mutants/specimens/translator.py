@@ -1,4 +1,4 @@
-"""A post-norm translator: sinusoidal positions, masks of both paddings made from the ids, dropout, two vocabularies."""
+"""A post-norm translator: sinusoidal positions, masks of both paddings from the ids, beam search."""
 
 import math
 
@@ -93,7 +93,8 @@ class Transformer(nn.Module):
         tgt_pad_idx=0,
         d_model=16,
         n_heads=2,
-        n_layers=2,
+        n_encoder_layers=2,
+        n_decoder_layers=4,
         d_ff=24,
         max_len=40,
         dropout=0.1,
@@ -103,8 +104,9 @@ class Transformer(nn.Module):
         self.src_embedding = nn.Embedding(src_vocab, d_model)
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_model)
         self.positions = PositionalEncoding(d_model, max_len, dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_layers))
+        encoder = [EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_encoder_layers)]
+        decoder = [DecoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_decoder_layers)]
+        self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
         self.generator = nn.Linear(d_model, tgt_vocab)
 
     def make_src_mask(self, src):
@@ -131,3 +133,21 @@ class Transformer(nn.Module):
         """Logits (B, Tt, V) of the token after each target token."""
         src_mask, tgt_mask = self.make_src_mask(src), self.make_tgt_mask(tgt)
         return self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask)
+
+    @torch.no_grad()
+    def beam_search(self, src, start_id=1, end_id=2, beam_size=3, max_len=10):
+        """The likeliest target (1, Tt) that beam_size beams find for a source (1, Ts)."""
+        src_mask = self.make_src_mask(src)
+        memory = self.encode(src, src_mask)
+        beams = [(0.0, torch.tensor([[start_id]]))]
+        for _ in range(max_len):
+            grown = []
+            for score, tgt in beams:
+                if tgt[0, -1] == end_id:
+                    grown.append((score, tgt))
+                    continue
+                logits = self.decode(tgt, memory, src_mask, self.make_tgt_mask(tgt))
+                for value, word in zip(*logits[0, -1].log_softmax(-1).topk(beam_size), strict=True):
+                    grown.append((score + value.item(), torch.cat((tgt, word.view(1, 1)), 1)))
+            beams = sorted(grown, key=lambda beam: beam[0], reverse=True)[:beam_size]
+        return beams[0][1]

@@ -248,7 +248,8 @@ def test_a_time_series_model_is_given_marks_of_time(whole):
 
             def forward(self, x_enc, x_mark_enc, x_dec, x_mark_dec):
                 read = self.values(x_enc) + self.marks(x_mark_enc.long()[..., 0])
-                return self.back(read.mean(1, keepdim=True) + self.values(x_dec) + self.marks(x_mark_dec.long()[..., 3]))
+                written = self.values(x_dec) + self.marks(x_mark_dec.long()[..., 3])
+                return self.back(read.mean(1, keepdim=True) + written)
     """
     found = whole("Net", text)
     assert found.calling.main.parameter == "x_enc"

@@ -24,7 +24,7 @@ STYLES = [*(("encoders", name) for name in ENCODERS), ("gpt", None), ("llama", N
 def test_correct_attention_is_read_whole_and_gives_no_certain_finding(file, style, training):
     recorded = run(load(SUBJECTS / f"{file}.py"), style, training)
     cores = attentions(recorded)
-    assert len(cores) == {"gpt": 3, "translator": 6}.get(file, 2)
+    assert len(cores) == {"gpt": 3, "translator": 6, "Apart": 6}.get(style or file, 2)
     for core in cores:
         assert (core.axis, core.contracted) == ("keys", "keys")
         if style != "Disentangled":  # its other products depend on the input: they are no bias
@@ -55,6 +55,8 @@ DIAGONAL, LOST = "attention-causal-mask-keeps-the-diagonal", "attention-uses-eve
 DROPS, SUM = "dropout-only-in-training", "attention-sums-values-over-the-keys"
 ROW, TOKEN = "attention-stays-in-its-batch-row", "attention-key-and-value-are-of-one-token"
 SHARED = "attention-heads-have-their-own-projections"
+TURNS, ANGLE = "attention-rotates-queries-and-keys", "attention-rotates-by-position"
+SLOPE = "attention-linear-bias-falls-with-distance"
 
 # claim, file, style, line, line of the mutant (and, where the finding points elsewhere, to what)
 MUTANTS = [
@@ -109,6 +111,8 @@ MUTANTS = [
      "value = self.linears[2](value).view(nbatches, self.h, -1, self.d_k)"),
     (SPLIT, "encoders", "SequenceFirst", "k = self.k_proj(x).view(T, B * self.heads, -1).transpose(0, 1)",
      "k = self.k_proj(x).view(B * self.heads, T, -1)"),
+    (SPLIT, "encoders", "MultiQuery", "q = q.view(B, T, self.heads, -1)",
+     "q = q.reshape(B, self.heads, T, -1).transpose(1, 2)", "q = q.reshape(B, self.heads, T, -1).transpose(1, 2)"),
     (MERGE, "gpt", None, "y = y.transpose(1, 2).contiguous().view(B, T, C)", "y = y.contiguous().view(B, T, C)"),
     (MERGE, "translator", None, "x = x.transpose(1, 2).contiguous().view(nbatches, -1, self.h * self.d_k)",
      "x = x.contiguous().view(nbatches, -1, self.h * self.d_k)"),
@@ -133,6 +137,27 @@ MUTANTS = [
      "scores = torch.baddbmm(bias.reshape(-1, T, T), q, k.mT, alpha=q.size(-1) ** -0.5)"),
     (SHARED, "encoders", "SequenceFirst", "q = self.q_proj(x) * (C // self.heads) ** -0.5",
      "q = F.linear(x.reshape(T, B * self.heads, -1), self.q_proj.weight[:6, :6]) * (C // self.heads) ** -0.5"),
+    (TURNS, "encoders", "Rotary", "q, k = self.turn(self.q_norm(q)), self.turn(self.k_norm(k))",
+     "q, k = self.turn(self.q_norm(q)), self.k_norm(k)",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (TURNS, "encoders", "Rotary", "q, k = self.turn(self.q_norm(q)), self.turn(self.k_norm(k))",
+     "q, k = self.q_norm(q), self.turn(self.k_norm(k))",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (TURNS, "llama", None, "xq, xk = rotate(xq, turns), rotate(xk, turns)", "xq = rotate(xq, turns)",
+     "return torch.view_as_real(pairs * turns[None, :, None]).flatten(3).type_as(x)"),
+    (ANGLE, "encoders", "Rotary",
+     "angles = torch.arange(x.shape[-2])[:, None] / 100 ** (torch.arange(self.d // 2) / (self.d // 2))",
+     "angles = torch.zeros(x.shape[-2])[:, None] / 100 ** (torch.arange(self.d // 2) / (self.d // 2))",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (ANGLE, "llama", None, "h = layer(h, start, self.turns[start : start + T], mask)",
+     "h = layer(h, start, self.turns[3:4].expand(T, -1), mask)",
+     "return torch.view_as_real(pairs * turns[None, :, None]).flatten(3).type_as(x)"),
+    (SLOPE, "encoders", "Alibi",
+     "bias = -slopes[:, None, None] * (torch.arange(T)[None] - torch.arange(T)[:, None]).abs()",
+     "bias = slopes[:, None, None] * (torch.arange(T)[None] - torch.arange(T)[:, None]).abs()",
+     "scores = torch.baddbmm(bias.reshape(-1, T, T), q, k.mT, alpha=q.size(-1) ** -0.5)"),
+    (SLOPE, "encoders", "MultiQuery", "scores = scores - self.slopes[:, None, None] * distance",
+     "scores = scores + self.slopes[:, None, None] * distance"),
     (TOKEN, "translator", None, "x = self.norm2(x + self.dropout(self.src_attn(x, memory, memory, src_mask)))",
      "x = self.norm2(x + self.dropout(self.src_attn(x, memory, x, None)))",
      "value = self.linears[2](value).view(nbatches, -1, self.h, self.d_k).transpose(1, 2)"),

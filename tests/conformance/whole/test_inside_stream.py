@@ -7,20 +7,29 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
+from torch import nn  # noqa: E402
 
 import conformance.adapters.whole  # noqa: E402
 from conformance.adapters.whole.attention import attentions  # noqa: E402
 from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
+from conformance.adapters.whole.copying import copied  # noqa: E402
 from conformance.adapters.whole.findings import FINDINGS, Finding  # noqa: E402
-from conformance.adapters.whole.norms import network_findings, norm_findings  # noqa: E402
+from conformance.adapters.whole.norms import network_findings, networks, norm_findings  # noqa: E402
 from conformance.adapters.whole.record import record  # noqa: E402
+from conformance.adapters.whole.residuals import residual_findings, sublayers  # noqa: E402
 from conformance.adapters.whole.stream import stacks, stream_findings  # noqa: E402
 
 WHOLE = Path(conformance.adapters.whole.__file__).parent
 ODD = load(SUBJECTS / "odd.py")
 UNUSED, RESULT = "modules-that-are-made-run", "results-that-are-computed-are-used"
 ORDER, ALIKE = "blocks-run-once-and-in-order", "blocks-are-wired-alike"
+TWICE, INPUT = "sublayers-add-their-input-once", "sublayers-add-their-own-input"
 RESIDUAL, MEMORY = "sublayers-have-a-residual", "decoder-layers-read-one-memory"
+
+
+def composition(recorded):
+    parts = sublayers(recorded, attentions(recorded), networks(recorded))
+    return stream_findings([recorded]) + residual_findings(recorded, parts)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -29,14 +38,14 @@ def test_an_odd_design_is_not_called_wrong(name, training):
     torch.manual_seed(0)
     model, ids = ODD.MODELS[name]().train(training), torch.randint(0, 11, (2, 5))
     recorded = record(model, lambda: model(ids))
-    found = stream_findings([recorded]) + norm_findings(recorded) + network_findings(recorded)
+    found = composition(recorded) + norm_findings(recorded) + network_findings(recorded)
     found += attention_findings(attentions(recorded))
     assert [finding for finding in found if finding.certain] == []
 
 
 @pytest.mark.parametrize("file", ["gpt", "llama", "translator"])
 def test_usual_models_are_silent(file):
-    assert stream_findings([run(load(SUBJECTS / f"{file}.py"))]) == []
+    assert composition(run(load(SUBJECTS / f"{file}.py"))) == []
 
 
 def test_a_stack_is_read_from_the_calls():
@@ -52,6 +61,32 @@ def test_a_module_that_one_of_the_runs_uses_is_used():
     part = record(model, lambda: model.norm(model.words(ids)))
     assert any(finding.claim == UNUSED for finding in stream_findings([part]))
     assert stream_findings([part, record(model, lambda: model(ids))]) == []
+
+
+def test_an_input_that_was_copied_before_the_call_is_the_input():
+    torch.manual_seed(0)
+    block, x = ODD.PostNorm(), torch.randn(5, 2, 16)
+    recorded = record(block, lambda: block(x.transpose(0, 1).clone()))
+    assert composition(recorded) == []
+
+
+def test_the_holes_of_a_list_are_no_blocks():
+    model = nn.Module()
+    model.pairs = nn.ModuleList(nn.ModuleList([None, nn.Sequential(nn.Linear(3, 3))]) for _ in range(2))
+    recorded = record(model, lambda: [pair[1](torch.randn(2, 3)) for pair in model.pairs])
+    assert stream_findings([recorded]) == []
+
+
+def test_a_copy_runs_its_own_parts_also_from_a_function_that_a_part_holds():
+    block = nn.Module()
+    block.net = nn.Sequential(nn.Linear(4, 4))
+    block.forward = block.run = lambda x: block.net(x)
+    copy = copied(block)
+    with torch.no_grad():
+        copy.net[0].weight.zero_()
+        copy.net[0].bias.zero_()
+    with torch.no_grad():
+        assert [bool(one.run(torch.ones(1, 4)).any()) for one in (copy, block)] == [False, True]
 
 
 LOOP = "for block in self.h:"
@@ -78,11 +113,26 @@ MUTANTS = [
     (ORDER, True, "gpt", {LOOP: "for block in self.h[:-1]:"}, "x = block(x)"),
     (ORDER, True, "gpt", {"x = block(x)": "x = self.h[0](x)"}, "x = self.h[0](x)"),
     (ORDER, False, "gpt", {LOOP: "for block in [self.h[1], self.h[0], self.h[2]]:"}, "x = block(x)"),
-    (RESIDUAL, False, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = self.attn(self.ln_1(x))"},
+    (RESIDUAL, True, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = self.attn(self.ln_1(x))"},
      "x = self.attn(self.ln_1(x))"),
-    (RESIDUAL, False, "translator", {"x = self.norm1(x + self.dropout(self.self_attn(x, x, x, mask)))":
+    (RESIDUAL, True, "translator", {"x = self.norm1(x + self.dropout(self.self_attn(x, x, x, mask)))":
                                      "x = self.norm1(self.dropout(self.self_attn(x, x, x, mask)))"},
      "x = self.norm1(self.dropout(self.self_attn(x, x, x, mask)))"),
+    (RESIDUAL, True, "llama", {"return h + self.feed_forward(self.ffn_norm(h))":
+                               "return self.feed_forward(self.ffn_norm(h))"},
+     "return self.feed_forward(self.ffn_norm(h))"),
+    (TWICE, True, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = x + x + self.attn(self.ln_1(x))"},
+     "x = x + x + self.attn(self.ln_1(x))"),
+    (TWICE, True, "gpt", {"x = x + self.mlp(self.ln_2(x))": "x = self.mlp(self.ln_2(x)) + x + x"},
+     "x = self.mlp(self.ln_2(x)) + x + x"),
+    (TWICE, True, "translator", {"x = self.norm1(x + self.dropout(self.self_attn(x, x, x, mask)))":
+                                 "x = self.norm1(x + x + self.dropout(self.self_attn(x, x, x, mask)))"},
+     "x = self.norm1(x + x + self.dropout(self.self_attn(x, x, x, mask)))"),
+    (INPUT, True, "gpt", {"x = x + self.mlp(self.ln_2(x))": "x = self.ln_2(x); x = x + self.mlp(x)"},
+     "x = self.ln_2(x); x = x + self.mlp(x)"),
+    (INPUT, True, "llama", {"return h + self.feed_forward(self.ffn_norm(h))":
+                            "return x + self.feed_forward(self.ffn_norm(h))"},
+     "return x + self.feed_forward(self.ffn_norm(h))"),
 ]  # fmt: skip
 
 
@@ -96,7 +146,7 @@ def test_a_mistake_of_composition_is_told_with_its_line(mutant, tmp_path):
         assert line in source
         source = source.replace(line, instead, 1)
     (tmp_path / f"{file}.py").write_text(source)
-    found = stream_findings([run(load(tmp_path / f"{file}.py"))])
+    found = composition(run(load(tmp_path / f"{file}.py")))
     assert {(finding.claim, finding.certain) for finding in found} == {(claim, certain)}
     assert {finding.place.text for finding in found} == {where}
 

@@ -403,3 +403,19 @@ def test_an_object_that_the_file_names_like_the_parameter_is_given(made):
                 self.wte = nn.Embedding(tokenizer.size, dim)
     """
     assert made("Net", text).fresh().wte.num_embeddings == 23
+
+
+def test_defaults_of_another_class_that_do_not_fit_together_are_not_taken(made):
+    layer = """
+    class Layer(nn.Module):
+        def __init__(self, d_model, nhead):
+            super().__init__()
+            self.map, self.heads = nn.Linear(d_model, d_model), nhead
+
+    class Stack(nn.Module):
+        def __init__(self, embed_dim=20, num_heads={heads}):
+            super().__init__()
+            self.layer = Layer(embed_dim, num_heads)
+    """
+    assert "Layer(d_model=20, nhead=5)" in evidence(made("Layer", layer.format(heads=5)))
+    assert "Layer(d_model=32, nhead=4)" in evidence(made("Layer", layer.format(heads=3), file="uneven.py"))

@@ -150,6 +150,48 @@ class Alibi(nn.Module):
         return self.o(out.transpose(1, 2).reshape(B, T, C))
 
 
+class MultiQuery(nn.Module):
+    """One key head: a single product has the queries of all heads as its rows."""
+
+    def __init__(self, width=24, heads=4):
+        super().__init__()
+        self.heads, self.sizes = heads, (width, width // heads, width // heads)
+        self.fused, self.o = nn.Linear(width, sum(self.sizes)), nn.Linear(width, width)
+        self.register_buffer("slopes", 2.0 ** -torch.arange(1, heads + 1))
+
+    def forward(self, x, keep):
+        B, T, C = x.shape
+        q, k, v = self.fused(x).split(self.sizes, -1)
+        q = q.view(B, T, self.heads, -1)
+        scores = torch.einsum("bthd,bsd->bhts", q, k) * q.size(-1) ** -0.5
+        distance = (torch.arange(T)[:, None] - torch.arange(T)).abs()
+        scores = scores - self.slopes[:, None, None] * distance
+        probs = scores.masked_fill(~keep[:, None, None, :], torch.finfo(scores.dtype).min).softmax(-1)
+        return self.o(torch.einsum("bhts,bsd->bthd", probs, v).reshape(B, T, C))
+
+
+class Head(nn.Module):
+    def __init__(self, width, d):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(width, d), nn.Linear(width, d), nn.Linear(width, d)
+
+    def forward(self, x, keep):
+        scores = self.q(x).bmm(self.k(x).mT) / self.q.out_features**0.5
+        return scores.masked_fill(~keep[:, None], -torch.inf).softmax(-1).bmm(self.v(x))
+
+
+class Apart(nn.Module):
+    """A module for each head."""
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads = nn.ModuleList(Head(width, width // heads) for _ in range(heads))
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x, keep):
+        return self.linear(torch.cat([head(x, keep) for head in self.heads], -1))
+
+
 class Rotary(nn.Module):
     """Rotation by halves, norms of queries and keys, no batch in the mask."""
 

@@ -51,6 +51,69 @@ class Sandwich(Pre):
         return x + self.norm4(self.net(self.norm2(x)))
 
 
+class PostNorm(Pre):
+    def forward(self, x):
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.net(x))
+
+
+class AfterNorm(Pre):
+    """BLOOM's option: what is added is what the norm gave, in both sublayers."""
+
+    def forward(self, x):
+        h = self.norm1(x)
+        x = h + self.attention(h)
+        h = self.norm2(x)
+        return h + self.net(h)
+
+
+class Highway(Pre):
+    """A gate that is computed, in the place of a sum."""
+
+    def __init__(self, width=16):
+        super().__init__(width)
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        gate = self.gate(x).sigmoid()
+        return gate * self.net(self.norm2(x)) + (1 - gate) * x
+
+
+class Scaled(Pre):
+    """DeepNorm, and a layer scale."""
+
+    def __init__(self, width=16):
+        super().__init__(width)
+        self.gamma = nn.Parameter(torch.full((width,), 0.1))
+
+    def forward(self, x):
+        x = self.norm1(2.0 * x + self.attention(x))
+        return self.norm2(2.0 * x + self.gamma * self.net(x))
+
+
+class Modulated(Pre):
+    """DiT: norms whose scale and shift are computed."""
+
+    def __init__(self, width=16):
+        super().__init__(width)
+        self.modulation = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        scale, shift, gate = self.modulation(x.mean(1, keepdim=True)).chunk(3, -1)
+        x = x + gate * self.attention(self.norm1(x) * (1 + scale) + shift)
+        return x + gate * self.net(self.norm2(x) * (1 + scale) + shift)
+
+
+class Windows(Pre):
+    """Swin: the tokens are padded and rolled before the attention, and rolled back after it."""
+
+    def forward(self, x):
+        h = F.pad(self.norm1(x), (0, 0, 0, 1)).roll(-1, 1)
+        x = x + self.attention(h).roll(1, 1)[:, : x.shape[1]]
+        return x + self.net(self.norm2(x))
+
+
 class Experts(nn.Module):
     def __init__(self, width=16, count=4):
         super().__init__()
@@ -190,6 +253,10 @@ MODELS = {
     "parallel": lambda: Stack(Parallel),
     "pre": lambda: Stack(Pre),
     "sandwich": lambda: Stack(Sandwich),
+    **{
+        block.__name__: lambda block=block: Stack(block)
+        for block in (PostNorm, AfterNorm, Highway, Scaled, Modulated, Windows)
+    },
     "mixture": lambda: Stack(Mixture),
     "shared": Shared,
     "skips": lambda: Skips(Pre),

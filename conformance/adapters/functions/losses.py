@@ -1,0 +1,373 @@
+"""Cross-entropy, plain or with label smoothing, as a function or as a module.
+
+What a loss teaches is read from its gradient: softmax minus the distribution that each row is taught, over the number
+of rows that count. That tells the smoothing's convention, the padding and the reduction without a formula of the loss.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conformance.adapters.functions.arguments import PAD, VOCAB, Arguments, read
+from conformance.adapters.functions.roles import LOGITS, TARGETS
+from conformance.adapters.functions.subjects import Served, agrees, constants, first_tensor, noise, source_of
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.protocol import NotProvided
+
+WORDS = {
+    "pad": PAD,
+    "eps": r"(label_?)?smooth(ing)?(_?(value|eps|epsilon|factor|rate))?|eps(ilon)?|ls|alpha|e",
+    "reduction": r"reduction|reduce",
+    "mask": r".*mask.*",
+    "vocab": VOCAB,
+    "logits": LOGITS,
+    "targets": TARGETS,
+}
+FAR = -1e4
+"""The logit of a class that no row has: its probability is 0 in float32."""
+V, ROWS = 7, 6
+
+Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
+FORMS: dict[str, Form] = {
+    "(N, V) and (N,)": (lambda x: x, lambda t: t),
+    "(B, T, V) and (B, T)": (lambda x: x[None], lambda t: t[None]),
+    "(B, V, T) and (B, T)": (lambda x: x.t()[None], lambda t: t[None]),
+}
+"""How logits (N, V) and targets (N,) are handed over."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How a loss is called. made: builds the callable from settings by meaning. log: it takes log-probabilities.
+
+    divides: 'mean', 'sum' or 'none' of its rows. over: 'all', 'others' or 'real' (neither label nor padding). eps:
+    its own smoothing where it cannot be set. pad: its own padding where it cannot be set. divergence: the entropy of
+    the targets is taken off, as the Kullback-Leibler divergence does. pad_is_word: its padding must be a word.
+    """
+
+    found: Any
+    build: Arguments | None
+    call: Arguments
+    form: str = "(N, V) and (N,)"
+    log: bool = False
+    divides: str = "mean"
+    over: str = "all"
+    eps: float = 0.0
+    pad: int | None = None
+    divergence: bool = False
+    pad_is_word: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.call.name if self.build is None else self.build.name
+
+    def takes(self, meaning: str) -> bool:
+        return self.call.has(meaning) or (self.build is not None and self.build.has(meaning))
+
+    def value(
+        self, logits: Tensor, targets: Tensor, pad: int | None = None, training: bool = False, **settings: Any
+    ) -> Tensor:
+        """What it returns for logits (N, V) and targets (N,). settings: eps, reduction; those it does not take go."""
+        logits_in, targets_in = FORMS[self.form]
+        given = logits.log_softmax(-1) if self.log else logits
+        options = {**settings, "vocab": logits.shape[1]}
+        if self.takes("pad"):
+            if pad is not None:
+                options["pad"] = pad
+            elif not self._has_default("pad"):
+                options["pad"] = 0 if self.pad_is_word else -100
+        values = {"logits": logits_in(given), "targets": targets_in(targets)}
+        if self.call.has("mask"):
+            kept = torch.ones_like(targets, dtype=torch.bool) if pad is None else targets != pad
+            values["mask"] = targets_in(kept)
+        if self.build is None:
+            return first_tensor(self.call.call(self.found, **values, **options))
+        module = self.build.call(self.found, **options)
+        if isinstance(module, nn.Module):
+            module.train(training)
+        return first_tensor(self.call.call(module, **values, **options))
+
+    def _has_default(self, meaning: str) -> bool:
+        for function, arguments in ((self.found, self.build), (self.found, self.call)):
+            if arguments is not None and arguments.has(meaning):
+                with_default = inspect.signature(function).parameters.get(arguments.parameter_of[meaning])
+                return with_default is not None and with_default.default is not inspect.Parameter.empty
+        return False
+
+    def taught(self, logits: Tensor, targets: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+        """The loss (summed), and the distributions that the rows are taught, times what each row counts."""
+        leaf = logits.clone().requires_grad_()
+        loss = self.value(leaf, targets, **settings)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+        rows = 1.0 if self.divides in ("sum", "none") else 1.0 / len(targets)
+        return loss.detach(), logits.softmax(-1) * rows - gradient
+
+
+def resolve(found: Any) -> list[Served]:
+    """A loss as the role cross_entropy. Raises Unresolved when it runs on no form of logits and targets."""
+    loss = _signature(found)
+    logits, targets = 2.0 * noise(ROWS, V), torch.tensor([1, 4, 2, 6, 3, 5])
+    rows = F.cross_entropy(logits, targets, reduction="none")
+    ran: list[Loss] = []
+    reasons: list[str] = []
+    exact: Loss | None = None
+    for form, log, is_word in product(FORMS, _inputs(found, loss), (False, True) if loss.takes("pad") else (False,)):
+        candidate = replace(loss, form=form, log=log, pad_is_word=is_word)
+        try:
+            got = candidate.value(logits, targets, eps=0.0)
+            candidate = replace(candidate, divides=_divides(candidate, got, logits, targets))
+        except Exception as error:
+            reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            continue
+        if got.ndim and got.numel() != ROWS:
+            reasons.append(f"it returns {tuple(got.shape)}")
+            continue
+        ran.append(candidate)
+        wanted = {"none": rows, "sum": rows.sum(), "mean": rows.mean()}[candidate.divides]
+        if agrees(got.reshape(wanted.shape) if got.numel() == wanted.numel() else got, wanted):
+            exact = candidate
+            break
+    if not ran:
+        raise Unresolved(f"{loss.name} runs on logits and targets in no form: {reasons[0]}")
+    chosen = exact or ran[0]
+    facts = [Fact("inputs", f"{chosen.form} {'log-probabilities' if chosen.log else 'logits'}", _how(exact))]
+    facts.append(
+        Fact(
+            "reduction",
+            chosen.divides,
+            "twice the rows give " + ("as much" if chosen.divides == "mean" else "twice as much")
+            if chosen.divides != "none"
+            else "a loss for each row",
+        )
+    )
+    chosen, more = _padding(chosen)
+    facts += more
+    chosen, more, smooth = _smoothing(chosen)
+    facts += more
+    fits = smooth if smooth is not None else exact is not None
+    return [Served("cross_entropy", partial(_make, chosen), facts, fits)]
+
+
+def _how(exact: Loss | None) -> str:
+    return "it gives - log P(target) so" if exact else "it runs so"
+
+
+def _signature(found: Any) -> Loss:
+    if not isinstance(found, type):
+        return Loss(found, None, read(found, WORDS, ("logits", "targets")))
+    cls: type[nn.Module] = found
+    data = {key: words for key, words in WORDS.items() if key not in ("logits", "targets")}
+    build = read(found, data)
+    return Loss(found, build, read(cls.forward, WORDS, ("logits", "targets")))
+
+
+def _inputs(found: Any, loss: Loss) -> tuple[bool, ...]:
+    """Whether it may take log-probabilities: never when its parameter is called logits."""
+    name = loss.call.parameter_of["logits"].lower()
+    if "logit" in name:
+        return (False,)
+    said = re.search(r"log_?p|lprob", name) or re.search(r"kldiv|kl_div|nll_?loss|log_?prob", source_of(found).lower())
+    return (False, True) if said else (False,)
+
+
+def _divides(loss: Loss, got: Tensor, logits: Tensor, targets: Tensor) -> str:
+    """Mean or sum over the rows: what twice the rows do."""
+    if got.numel() == len(targets) and got.ndim:
+        return "none"
+    twice = loss.value(torch.cat([logits, logits]), torch.cat([targets, targets]), eps=0.0)
+    return "sum" if abs(float(twice / got) - 2.0) < 0.25 else "mean"
+
+
+# --- padding --------------------------------------------------------------------------------------
+
+
+def _padding(loss: Loss) -> tuple[Loss, list[Fact]]:
+    """The label that the loss leaves out by itself: the one whose row gets no gradient."""
+    if loss.takes("pad") or loss.call.has("mask"):
+        parameter = (loss.build or loss.call).parameter_of.get("pad") or loss.call.parameter_of.get("pad", "mask")
+        return loss, [Fact("padding", f"by {parameter}", "its parameter")]
+    logits = noise(3, V)
+    silent = []
+    for label in (*range(V), -100):
+        targets = torch.tensor([label, 1 if label != 1 else 2, 3 if label != 3 else 4])
+        leaf = logits.clone().requires_grad_()
+        try:
+            (gradient,) = torch.autograd.grad(loss.value(leaf, targets).sum(), leaf)
+        except Exception:  # it has no such label
+            continue
+        if not gradient[0].any() and gradient[1].any():
+            silent.append(label)
+    if not silent:
+        return loss, [Fact("padding", "none", "every label is taught")]
+    named = list(constants(loss.found, r"(.*_)?pad(_.*)?").values())
+    pad = silent[0]
+    doubtful = bool(named) and pad != -100 and pad not in named
+    return replace(loss, pad=pad), [Fact("padding", pad, "a row with this label has no gradient", doubtful)]
+
+
+# --- label smoothing ------------------------------------------------------------------------------
+
+
+def _smoothing(loss: Loss) -> tuple[Loss, list[Fact], bool | None]:
+    """Over which words the smoothing spreads, from what the other words are taught; None where there is none."""
+    settable = loss.takes("eps")
+    pad = 0 if loss.takes("pad") else loss.pad
+    logits, targets = noise(ROWS, V), torch.tensor([1, 4, 2, 6, 3, 5])
+    if pad is not None and 0 < pad < V:
+        targets[targets == pad] = 0
+    try:
+        _, taught = (
+            loss.taught(logits, targets, eps=0.1, pad=pad) if settable else loss.taught(logits, targets, pad=pad)
+        )
+    except Exception:  # it has no gradient
+        return loss, [], None
+    taught = taught * (ROWS if loss.divides == "mean" else 1)
+    others = [c for c in range(V) if c != pad]
+    label = taught[torch.arange(ROWS), targets]
+    rest = torch.stack(
+        [row[[c for c in others if c != t]].mean() for row, t in zip(taught, targets.tolist(), strict=True)]
+    )
+    spread = float(rest.mean())
+    if abs(spread) < 1e-6:
+        fact = [Fact("label smoothing", "none", "the words that are no label are not taught", True)] if settable else []
+        return loss, fact, False if settable else None
+    on_pad = float(taught[:, pad].abs().max()) if pad is not None and pad >= 0 else 1.0
+    eps = 0.1 if settable else 0.0
+    if not settable:
+        eps = float(
+            1 - label.mean() + (rest.mean() if on_pad > 1e-6 and abs(1 - label.mean() - spread * (V - 1)) > 1e-4 else 0)
+        )
+    shares = {"real": eps / (V - 2), "others": eps / (V - 1), "all": eps / V}
+    over = min(shares, key=lambda name: abs(shares[name] - spread))
+    if over == "real" and on_pad > 1e-6:
+        over = "others"
+    wanted = distribution(targets, V, eps, over, pad if pad is not None else -1)
+    fits = bool(torch.allclose(taught, wanted, atol=1e-4))
+    if not settable and not fits:
+        return loss, [Fact("label smoothing", "none", "what the other words are taught is no smoothing", True)], False
+    loss = replace(loss, over=over, eps=0.0 if settable else eps)
+    divergence = _is_divergence(loss, logits, targets, wanted, eps if settable else None, pad)
+    words = {"all": "all words", "others": "the other words", "real": "the other words but padding"}[over]
+    facts = [Fact("label smoothing", f"over {words}", f"each is taught {spread:.4f} for {eps:.3g}", not fits)]
+    if not settable:
+        facts.append(Fact("smoothing", round(eps, 6), "it has no parameter for it"))
+    if divergence:
+        facts.append(Fact("loss", "Kullback-Leibler divergence", "it is the cross-entropy less the targets' entropy"))
+    return replace(loss, divergence=divergence), facts, fits
+
+
+def distribution(targets: Tensor, classes: int, eps: float, over: str, pad: int = -1) -> Tensor:
+    """What smoothing teaches, (N, V): 1 - eps on the label, the rest over all, the others, or the others but `pad`."""
+    one_hot = F.one_hot(targets, classes).float()
+    if over == "all":
+        return one_hot * (1 - eps) + eps / classes
+    spread = (1 - one_hot) * eps / (classes - (2 if over == "real" else 1))
+    if over == "real":
+        spread[:, pad] = 0.0
+    return one_hot * (1 - eps) + spread
+
+
+def _entropy(wanted: Tensor) -> Tensor:
+    return -torch.xlogy(wanted, wanted).sum(-1)
+
+
+def _is_divergence(
+    loss: Loss, logits: Tensor, targets: Tensor, wanted: Tensor, eps: float | None, pad: int | None
+) -> bool:
+    """Whether its value is the cross-entropy less the entropy: nearer to that than to the cross-entropy."""
+    settings: dict[str, Any] = {} if eps is None else {"eps": eps}
+    got = float(loss.value(logits, targets, pad=pad, **settings).sum())
+    rows = 1 if loss.divides != "mean" else 1 / len(targets)
+    full = float(-(wanted * logits.log_softmax(-1)).sum()) * rows
+    less = full - float(_entropy(wanted).sum()) * rows
+    return abs(got - less) < 1e-3 * max(1.0, abs(less)) < abs(got - full)
+
+
+# --- serving --------------------------------------------------------------------------------------
+
+
+def _make(loss: Loss, config: Mapping[str, Any]) -> Callable[..., dict[str, Any]]:
+    """Raises NotProvided for what the loss has not."""
+    name, eps, ignored = loss.name, config["label_smoothing"], config["ignore_index"]
+    if eps and not loss.takes("eps") and abs(eps - loss.eps) > 1e-6:
+        raise NotProvided(f"{name} has no label smoothing of {eps:g}")
+    if not eps and loss.eps:
+        raise NotProvided(f"{name} always smooths with {loss.eps:g}")
+    over = {"real": "others"}.get(loss.over, loss.over)
+    if eps and config["smoothing_over"] != over:
+        raise NotProvided(f"{name} does not spread the smoothing over {config['smoothing_over']}")
+    if ignored is not None and loss.pad is None and not loss.takes("pad") and not loss.call.has("mask"):
+        raise NotProvided(f"{name} leaves no label out")
+    wanted = config["reduction"]
+    if wanted == "none" and loss.divides != "none" and not loss.takes("reduction"):
+        raise NotProvided(f"{name} gives the {loss.divides} of its rows only")
+
+    def compute(training: bool, logits: Tensor, targets: Tensor) -> dict[str, Any]:
+        if targets.is_floating_point():  # the caller exchanged the two
+            return {"out": loss.value(logits, targets)}
+        kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
+        given, labels, pad = _with_padding(loss, logits, targets, ignored, bool(eps))
+        settings: dict[str, Any] = {"eps": eps} if loss.takes("eps") else {}
+        if loss.takes("reduction"):
+            settings["reduction"] = wanted
+        got = loss.value(given, labels, pad=pad, training=training, **settings)
+        own = wanted if loss.takes("reduction") else loss.divides
+        if loss.divergence and eps:
+            entropy = _entropy(
+                distribution(labels.clamp(0), given.shape[1], eps, loss.over, pad if pad is not None else -1)
+            )
+            entropy = torch.where(kept, entropy, 0.0)
+            got = got + {"none": entropy, "sum": entropy.sum(), "mean": entropy.sum() / kept.sum()}[own]
+        if own == "none":
+            rows = got.reshape(-1)
+            return {"out": rows if wanted == "none" else rows.sum() if wanted == "sum" else rows.sum() / kept.sum()}
+        if own != wanted:
+            got = got * kept.sum() if wanted == "sum" else got / kept.sum()
+        return {"out": got}
+
+    return compute
+
+
+def _with_padding(
+    loss: Loss, logits: Tensor, targets: Tensor, ignored: int | None, smooth: bool
+) -> tuple[Tensor, Tensor, int | None]:
+    """Logits, labels and padding as the loss takes them.
+
+    A loss whose padding is a word of its own, and one that smooths over the real words, gets one word more: no row has
+    it, and the labels that a claim leaves out become it.
+    """
+    if loss.over == "real" and smooth:
+        pad = 0 if loss.takes("pad") else int(loss.pad or 0)
+        return (*_inserted(logits, targets, pad, ignored), pad)
+    if loss.takes("pad") and loss.pad_is_word and (ignored is None or ignored < 0):
+        return (*_inserted(logits, targets, 0, ignored), 0)
+    if loss.takes("pad") or loss.call.has("mask") or loss.pad is None or loss.pad == ignored:
+        return logits, targets, ignored
+    if loss.pad == -100:
+        labels = targets if ignored is None else torch.where(targets == ignored, -100, targets)
+        return logits, labels, loss.pad
+    if smooth and loss.over in ("all", "others") and (ignored is None or ignored < 0):
+        raise NotProvided(f"{loss.name} always leaves the label {loss.pad} out")
+    if ignored is not None and 0 <= ignored < logits.shape[1]:
+        order = torch.arange(logits.shape[1])
+        order[ignored], order[loss.pad] = loss.pad, ignored
+        return logits[:, order], order[targets], loss.pad
+    return (*_inserted(logits, targets, loss.pad, ignored), loss.pad)
+
+
+def _inserted(logits: Tensor, targets: Tensor, pad: int, ignored: int | None) -> tuple[Tensor, Tensor]:
+    """One word more at `pad`, which no row has; labels that are left out become it."""
+    far = torch.full((len(logits), 1), FAR, dtype=logits.dtype) + logits.detach().amin(-1, keepdim=True)
+    given = torch.cat([logits[:, :pad], far, logits[:, pad:]], dim=1)
+    labels = targets + (targets >= pad)
+    return given, labels if ignored is None else torch.where(targets == ignored, pad, labels)

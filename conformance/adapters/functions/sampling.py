@@ -1,0 +1,115 @@
+"""Filters of logits, and functions that draw the next token: what they draw from is read where they draw."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conformance.adapters.functions.arguments import Arguments, read
+from conformance.adapters.functions.roles import LOGITS
+from conformance.adapters.functions.subjects import Served, agrees, first_tensor, noise
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.protocol import NotProvided
+
+WORDS = {
+    "temperature": r"temp(erature)?|tau|t",
+    "top_k": r"top_?k|k",
+    "top_p": r"top_?p|p|nucleus(_p)?|threshold",
+    "logits": LOGITS,
+}
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+
+
+@contextmanager
+def drawn() -> Iterator[list[Tensor]]:
+    """What torch.multinomial is given inside, Categorical's draws among it."""
+    found: list[Tensor] = []
+    real = torch.multinomial
+
+    def draw(weights: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
+        found.append(weights.detach().clone())
+        return real(weights, *arguments, **keywords)
+
+    with mock.patch.object(torch, "multinomial", draw), mock.patch.object(torch.Tensor, "multinomial", draw):
+        yield found
+
+
+def resolve(function: Callable[..., Any]) -> list[Served]:
+    """The function as sampling_filter. Raises Unresolved when nothing that it gives is a distribution of tokens."""
+    arguments = read(function, WORDS, ("logits",))
+    if not arguments.has("logits"):
+        raise Unresolved(f"{arguments.name} has no parameter for the logits")
+    logits = noise(2, 7)
+    reasons: list[str] = []
+    for rows in (False, True):
+        try:
+            got, how = _probabilities(function, arguments, rows, logits, {})
+        except Exception as error:
+            reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            continue
+        facts = [Fact("logits", "(V,)" if rows else "(B, V)", "it runs so"), Fact("gives", how, "its result")]
+        make = partial(_make, function, arguments, rows)
+        return [Served("sampling_filter", make, facts, agrees(got, logits.softmax(-1)))]
+    raise Unresolved(f"{arguments.name} does not run on logits (B, V) or (V,): {reasons[0]}")
+
+
+def _make(
+    function: Callable[..., Any], arguments: Arguments, rows: bool, config: Mapping[str, Any]
+) -> Callable[..., dict[str, Any]]:
+    wanted = {"temperature": None if config["temperature"] == 1.0 else config["temperature"]}
+    wanted |= {"top_k": config["top_k"], "top_p": config["top_p"]}
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    for name in asked:
+        if not arguments.has(name):
+            raise NotProvided(f"{arguments.name} has no {name}")
+
+    def compute(training: bool, logits: Tensor) -> dict[str, Any]:
+        return {"out": _probabilities(function, arguments, rows, logits, asked)[0]}
+
+    return compute
+
+
+def _probabilities(
+    function: Callable[..., Any], arguments: Arguments, rows: bool, logits: Tensor, asked: Mapping[str, Any]
+) -> tuple[Tensor, str]:
+    """The probabilities (B, V) that tokens are drawn with, and what the function gives. Raises what it raises."""
+    if rows:
+        parts = [_probabilities_of(function, arguments, row, asked) for row in logits]
+        return torch.stack([part for part, _ in parts]), parts[0][1]
+    return _probabilities_of(function, arguments, logits, asked)
+
+
+def _probabilities_of(
+    function: Callable[..., Any], arguments: Arguments, logits: Tensor, asked: Mapping[str, Any]
+) -> tuple[Tensor, str]:
+    signature = inspect.signature(function).parameters
+    values: dict[str, Any] = {"logits": logits.clone()}
+    for name, off in OFF.items():
+        if name in asked:
+            values[name] = asked[name]
+        elif arguments.has(name):
+            default = signature[arguments.parameter_of[name]].default
+            values[name] = default if default in (None, 0, -1) and name != "temperature" else off
+    with drawn() as found:
+        made = first_tensor(arguments.call(function, **values))
+    if found:
+        weights, how = found[0].reshape(logits.shape), "tokens: what it draws from is read"
+        return weights / weights.sum(-1, keepdim=True), how
+    if made.shape == logits.shape and made.is_floating_point():
+        sums = made.sum(-1)
+        if bool((made >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+            return made, "probabilities"
+        probabilities = made.softmax(-1)
+        torch.multinomial(probabilities, 1)  # what cannot be drawn from is refused there
+        return probabilities, "logits: their softmax is taken"
+    if made.is_floating_point() or made.numel() != logits.numel() // logits.shape[-1]:
+        raise TypeError(f"it returns {tuple(made.shape)}, which is no distribution of tokens and no token")
+    return F.one_hot(made.reshape(logits.shape[:-1]), logits.shape[-1]).float(), "the token"

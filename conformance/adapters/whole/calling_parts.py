@@ -1,0 +1,440 @@
+"""How the forward of a component is called: several inputs of numbers, in the shapes that its tables and maps suggest.
+
+`part_calling(module)` proposes inputs by the names of forward's parameters and runs the module. Of the ways that run,
+one in which the rows of a batch stay apart is taken first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.inference.masks import ENCODINGS
+from conformance.adapters.whole import names
+from conformance.adapters.whole.calling import (
+    LENGTHS,
+    B,
+    Calling,
+    Input,
+    Lookups,
+    T,
+    quiet_evaluation,
+)
+from conformance.adapters.whole.masking import Mask
+from conformance.adapters.whole.names import families_of
+from conformance.adapters.whole.shapes import image_sizes, table_lengths
+from conformance.adapters.whole.sizes import meaning
+from conformance.places import innermost_line
+
+ATTEMPTS, SECONDS = 600, 6.0
+"""So many ways to call are tried, for so long."""
+
+Maker = Callable[[Mapping[str, Tensor]], Any]
+"""From the inputs by meaning to the value of a parameter."""
+
+_CONTEXT = re.compile(
+    r"mem(ory)?|context|enc(oder)?(_.*)?|.*_?enc(oded)?(_.*)?|src|source|cross.*|kv|kv_input|media|e_out(puts?)?"
+)
+_KEYS = re.compile(r"k(eys?)?|v(al(ues?)?)?|(proj_|input_)?(key|value)s?(_layer|_states?)?|x[kv]|[kv]_?(in|x|input)")
+_QUERIES = re.compile(r"q(uer(y|ies))?|(input_)?quer(y|ies)(_layer|_states?)?|xq|q_?(in|x|input)")
+_COS, _SIN = re.compile(r"(.*_)?cos(ine)?s?(_.*)?"), re.compile(r"(.*_)?sin(e)?s?(_.*)?")
+_UNIT = re.compile(r"freqs?_?(cis|complex)|rope(_cache)?")
+_COUNT = re.compile(r"(seq|max_?seq|src|tgt|q|k)?_?(len(gth)?|size|n|t)|[nthw]|height|width")
+_HEAD_AXES = re.compile(r"attn|attention|attend|dot|rope|rotary|sdpa", re.IGNORECASE)
+
+
+class PartCalling(Calling):
+    """A calling whose answer has any shape: "(B, ...)", "(T, B, ...)", or "(...)" where it has no rows of a batch."""
+
+    @property
+    def main(self) -> Input:
+        return self.inputs[0]
+
+    @property
+    def two_sided(self) -> bool:
+        return False
+
+    def answer(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        floating = answers_in(result)
+        if not self.answer_at < len(floating):
+            return None
+        tensor = floating[self.answer_at]
+        return tensor.transpose(0, 1) if self.layout == "(T, B, ...)" else tensor
+
+
+def answers_in(result: Any) -> list[Tensor]:
+    """The results that hold numbers; complex ones as pairs."""
+    found = [torch.view_as_real(t) if t.is_complex() else t for t in tensors_in(result)]
+    return [t for t in found if t.is_floating_point() and t.ndim]
+
+
+def part_calling(module: nn.Module) -> Calling:
+    """How to call a component. Raises Unresolved, with what the first attempts raised, when no way was found."""
+    finder = _PartFinder(module)
+    with quiet_evaluation(module):
+        return finder.find()
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter of forward. kind: "x", "keys", "context", "ids", "mask", or "" for what `_given` fills."""
+
+    name: str
+    kind: str
+    required: bool
+
+
+class _PartFinder:
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.errors: list[BaseException] = []
+        self.parameters: list[_Parameter] = []
+        for p in inspect.signature(module.forward).parameters.values():
+            if p.kind is p.VAR_KEYWORD or (p.kind is p.VAR_POSITIONAL and self.parameters):
+                continue
+            required = p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+            self.parameters.append(_Parameter(p.name, _kind(p.name, required), required))
+        self.widths = widths_in(module)
+        self.heads = heads_in(module)
+
+    def find(self) -> Calling:
+        start, mixed = time.monotonic(), None
+        for calling in islice(self.callings(), ATTEMPTS):
+            for length in self.lengths(calling):
+                if time.monotonic() - start > SECONDS:
+                    break
+                found, apart = self.attempt(calling, length)
+                if found is not None and apart:
+                    return self.said(found)
+                mixed = mixed or found
+                if found is not None:
+                    break
+        if mixed is not None:
+            return self.said(mixed)
+        name = type(self.module).__name__
+        if not self.errors:
+            raise Unresolved(f"{name}.forward takes no input that is known")
+        error = self.errors[0]
+        place = innermost_line(error)
+        raise Unresolved(
+            f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            f"{f' at {place}' if place else ''}; write a module without arguments that calls it"
+        )
+
+    def lengths(self, calling: Calling) -> list[int]:
+        free = any(one.vocab or None in one.shape for one in calling.inputs)
+        return list(dict.fromkeys([*LENGTHS, *(n for n in table_lengths(self.module) if n <= 64)])) if free else [T]
+
+    def callings(self) -> Iterator[Calling]:
+        """Ways to call, the likeliest first: token ids where it has a table, then numbers in shape after shape."""
+        data = [p for p in self.parameters if p.kind in ("x", "keys", "context") and p.required]
+        if not data:
+            data = [p for p in self.parameters if p.kind in ("x", "keys", "context")][:1]
+        for form in self.forms():
+            given = {p.name: _given(p.name, form) for p in self.parameters if p.required and p.kind == ""}
+            yield from self.with_data(data, {name: make for name, make in given.items() if make is not None})
+
+    def forms(self) -> Iterator[Turning]:
+        """Forms of what turns queries and keys, where it takes that."""
+        lower = [p.name.lower().strip("_") for p in self.parameters if p.required]
+        yield Turning()
+        if any(_UNIT.fullmatch(n) or _COS.fullmatch(n) for n in lower):
+            yield from (
+                Turning(1 / self.heads),
+                Turning(1 / self.heads, pairs=True),
+                Turning(0.5 / self.heads),
+                Turning(0.5),
+            )
+
+    def with_data(self, data: list[_Parameter], fixed: Mapping[str, Maker]) -> Iterator[Calling]:
+        required_masks = [p.name for p in self.parameters if p.kind == "mask" and p.required]
+        masks = list(_masks(required_masks))
+        if any(isinstance(part, nn.Embedding) for part in self.module.modules()) and data:
+            inputs = tuple(Input(_meaning(i, p), p.name, vocab=1) for i, p in enumerate(data[:1]))
+            others = tuple(
+                Input(_meaning(i, p), p.name, shape=(None, w)) for w in self.widths[:1] for i, p in enumerate(data) if i
+            )
+            for mask in masks:
+                yield PartCalling((*inputs, *others), fixed=fixed, masks=mask)
+        mixes = not families_of(type(self.module).__name__) <= {"norm", "feed-forward"}  # else one that mixes is wrong
+        for shape in self.shapes():
+            for contexts, mask in product(self.contexts(shape, data), masks):
+                shapes = [contexts if p.kind in ("context", "x") and i else shape for i, p in enumerate(data)]
+                inputs = tuple(
+                    Input(_meaning(i, p), p.name, shape=s) for i, (p, s) in enumerate(zip(data, shapes, strict=True))
+                )
+                if inputs:
+                    for first in (True, False) if shape[0] is None and len(shape) == 2 and mixes else (True,):
+                        yield PartCalling(inputs, fixed=fixed, masks=mask, batch_first=first)
+
+    def contexts(self, shape: tuple[int | None, ...], data: list[_Parameter]) -> list[tuple[int | None, ...]]:
+        """Shapes of the inputs beside the main one: its own, then other widths of what is attended to."""
+        if not any(p.kind in ("context", "x") for p in data[1:]) or len(shape) != 2:
+            return [shape]
+        if all(p.kind == "x" for p in data[1:]):  # perhaps one vector for the whole sequence
+            return [shape, *((width,) for width in self.widths[:6])]
+        return [shape, *((None, width) for width in self.widths[:6] if width != shape[-1])]
+
+    def shapes(self) -> Iterator[tuple[int | None, ...]]:
+        """Shapes of the main input without the batch."""
+        for part in self.module.modules():
+            if isinstance(part, nn.Conv1d | nn.ConvTranspose1d):
+                yield from ((part.in_channels, None), (None, part.in_channels))
+                break
+            if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
+                yield from ((part.in_channels, size, size) for size in image_sizes(self.module, {}))
+                break
+            if isinstance(part, nn.Conv3d | nn.ConvTranspose3d):
+                yield from ((part.in_channels, size, size, size) for size in (16, 8, 32))
+                break
+            if isinstance(part, nn.Linear):
+                break
+        per_head = [w // self.heads for w in self.widths if w % self.heads == 0]
+        split = [
+            shape
+            for w in dict.fromkeys([*self.widths, *per_head])
+            for shape in ((self.heads, None, w), (None, self.heads, w))
+        ]
+        flat = [(None, w) for w in self.widths]
+        by_heads = bool(_HEAD_AXES.search(type(self.module).__name__)) and not any(
+            True for _ in self.module.parameters()
+        )
+        takes_heads = by_heads and any(p.kind == "keys" for p in self.parameters)
+        yield from [*split[:6], *flat, *split[6:]] if takes_heads else [*flat, *split]
+        yield from ((size, size, w) for w in self.widths[:4] for size in (8, 7, 4, 14))
+        if families_of(type(self.module).__name__) != {"attention"}:  # which needs several tokens
+            yield from ((w,) for w in self.widths)
+        yield from ((planes, size, size) for planes in (3, 1) for size in image_sizes(self.module, {}))
+
+    def attempt(self, calling: Calling, length: int) -> tuple[Calling | None, bool]:
+        """The calling completed by running it, None when it does not run; and whether its batch rows stay apart."""
+        data = part_data(calling, length)
+        try:
+            with Lookups() as lookups:
+                result = self.module(**calling.arguments(data))
+            vocabs = [lookups.vocab_of(data[one.meaning]) if one.vocab else 0 for one in calling.inputs]
+            if any(not vocab and one.vocab for vocab, one in zip(vocabs, calling.inputs, strict=True)):
+                return None, False
+            only = None if length == T else length
+            inputs = tuple(replace(one, vocab=v, length=only) for one, v in zip(calling.inputs, vocabs, strict=True))
+            found = _laid(replace(calling, inputs=inputs), data, result)
+            if found is None:
+                return None, False
+            found = self.with_open_masks(found, data)
+            return found, self.rows_apart(found, data)
+        except Exception as error:
+            self.errors.append(error)
+            return None, False
+
+    def with_open_masks(self, calling: Calling, data: dict[str, Tensor]) -> Calling:
+        """The calling with its masks in the encoding that hides least: the one in which most parameters matter."""
+        if not any(mask.encoding for mask in calling.masks):
+            return calling
+        offered = [replace(calling, masks=_open(calling.masks, encoding)) for encoding in ENCODINGS]
+        return max(offered, key=lambda one: self.alive(one, data))
+
+    def alive(self, calling: Calling, data: dict[str, Tensor]) -> int:
+        """How many parameters and inputs the answer depends on, by its gradient; -1 where it does not run."""
+        leaves = [p for p in self.module.parameters() if p.requires_grad and p.is_floating_point()]
+        given = {name: x.clone().requires_grad_() if x.is_floating_point() else x for name, x in data.items()}
+        leaves += [x for x in given.values() if x.requires_grad]
+        try:
+            with torch.enable_grad():
+                out = calling(self.module, given)["out"]
+                weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=out.dtype)
+                gradients = torch.autograd.grad((out * weight).sum(), leaves, allow_unused=True)
+        except Exception:
+            return -1
+        if not bool(out.isfinite().all()):
+            return -1
+        sizes = [0.0 if g is None else float(g.abs().max()) for g in gradients]
+        return sum(size > 1e-12 * max(sizes) for size in sizes)
+
+    def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
+        """Whether a change of the first row changes its answer and no other row's."""
+        if calling.layout == "(...)":
+            return False
+        before = calling(self.module, data)["out"]
+        changed = {name: x.clone() for name, x in data.items()}
+        for one in calling.inputs:
+            x = changed[one.meaning]
+            x[0] = x[0].flip(0) + (0 if one.vocab else 1 + x[0])
+        after = calling(self.module, changed)["out"]
+        if before.shape != after.shape or not bool(before.isfinite().all()):
+            return False
+        apart = float((before[1:] - after[1:]).abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+        return apart and not torch.equal(before[0], after[0])
+
+    def said(self, calling: Calling) -> Calling:
+        shown = []
+        for one in calling.inputs:
+            what = f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape}".replace("None", "T")
+            shown.append(f"{one.parameter} = {what}")
+        order = "(B, T, ...)" if calling.batch_first else "(T, B, ...)"
+        masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
+        evidence = "it was run so"
+        call = Fact("call", ", ".join([*shown, *calling.fixed, *masks]), evidence)
+        return replace(calling, facts=(call, Fact("layout", f"{order} in, {calling.layout} out", evidence)))
+
+
+def _kind(name: str, required: bool) -> str:
+    lower = name.lower().strip("_")
+    if _UNIT.fullmatch(lower) or _COS.fullmatch(lower) or _SIN.fullmatch(lower):
+        return ""
+    said = names.meaning_of(lower)
+    if said in ("mask", "types", "positions", "offset", "cache", "lengths", "labels", "flag"):
+        return "mask" if said == "mask" else "" if _given(name, Turning()) is not None else "x"
+    if _KEYS.fullmatch(lower):
+        return "keys"
+    if _CONTEXT.fullmatch(lower):
+        return "context"
+    return "" if _COUNT.fullmatch(lower) else "x"
+
+
+def _meaning(at: int, parameter: _Parameter) -> str:
+    """The name of an input among the data: "x" is the main one; what is attended to may be longer."""
+    if at == 0:
+        return "x"
+    return f"memory_{parameter.name}" if parameter.kind in ("keys", "context") else f"x_{parameter.name}"
+
+
+def part_data(calling: Calling, length: int) -> dict[str, Tensor]:
+    """The first data of a component: noise, or small ids."""
+    generator = torch.Generator().manual_seed(3)
+    data: dict[str, Tensor] = {}
+    for one in calling.inputs:
+        if one.shape:
+            shape = [length if axis is None else axis for axis in one.shape]
+            data[one.meaning] = torch.randn(B, *shape, generator=generator, dtype=torch.get_default_dtype())
+        else:
+            data[one.meaning] = torch.arange(B * length).reshape(B, length) % 3 + 1
+    return data
+
+
+def _laid(calling: Calling, data: Mapping[str, Tensor], result: Any) -> Calling | None:
+    """The calling with the layout of the first result that holds numbers."""
+    main = next(iter(data.values()))
+    found = answers_in(result)
+    if not found or not bool(found[0].isfinite().all()):
+        return None
+    shape = found[0].shape
+    if not calling.batch_first:
+        layout = "(T, B, ...)" if len(shape) > 1 and shape[1] == len(main) else ""
+    else:
+        layout = "(B, ...)" if shape[0] == len(main) else "(...)"
+    return replace(calling, layout=layout, outputs=shape[-1]) if layout else None
+
+
+def _main(inputs: Mapping[str, Tensor]) -> Tensor:
+    return next(value for value in inputs.values() if isinstance(value, Tensor))
+
+
+@dataclass(frozen=True)
+class Turning:
+    """How the numbers that turn queries and keys are handed in. share: their width by that of the input, which is less
+    where heads are turned apart; pairs: unit numbers as (cosine, sine)."""
+
+    share: float = 1.0
+    pairs: bool = False
+
+
+def _given(name: str, form: Turning) -> Maker | None:
+    """What a parameter that is no data gets; None where nothing is known."""
+    lower = name.lower().strip("_")
+
+    def steps(inputs: Mapping[str, Tensor]) -> int:
+        x = _main(inputs)
+        return x.shape[-2] if x.ndim > 2 else x.shape[1]
+
+    def turned(part: Callable[[Tensor], Tensor], share: float) -> Maker:
+        def make(inputs: Mapping[str, Tensor]) -> Tensor:
+            width = max(int(_main(inputs).shape[-1] * share * form.share), 1)
+            angles = torch.arange(steps(inputs))[:, None] / 100.0 ** torch.linspace(0, 1, width)
+            return part(angles)
+
+        return make
+
+    if _UNIT.fullmatch(lower):
+        if form.pairs:
+            return turned(lambda angles: torch.stack([angles.cos(), angles.sin()], -1), 0.5)
+        return turned(lambda angles: torch.polar(torch.ones_like(angles), angles), 0.5)
+    if _COS.fullmatch(lower):
+        return turned(torch.cos, 1.0)
+    if _SIN.fullmatch(lower):
+        return turned(torch.sin, 1.0)
+    makers: dict[str, Maker] = {
+        "types": lambda inputs: torch.zeros(_main(inputs).shape[:2], dtype=torch.int64),
+        "positions": lambda inputs: torch.arange(steps(inputs)),
+        "offset": lambda inputs: 0,
+        "cache": lambda inputs: None,
+        "lengths": lambda inputs: torch.full((len(_main(inputs)),), steps(inputs)),
+        "flag": lambda inputs: False,
+    }
+    found = makers.get(names.meaning_of(lower))
+    if found is not None:
+        return found
+    return steps if _COUNT.fullmatch(lower) else None
+
+
+def _masks(parameters: list[str]) -> Iterator[tuple[Mask, ...]]:
+    """Masks that hide nothing: none at all, then one in each shape."""
+    if not parameters:
+        yield ()
+        return
+    yield tuple(Mask(name, lambda inputs: None, "None", padding=False) for name in parameters)
+    for axes in ("bqk", "b11k", "qk", "b1qk", "bk"):
+        yield _open(tuple(Mask(name, lambda inputs: None, axes) for name in parameters), next(iter(ENCODINGS)), axes)
+
+
+def _open(masks: tuple[Mask, ...], encoding: str, axes: str = "") -> tuple[Mask, ...]:
+    """The masks in another encoding, and with other axes if these are given; they hide nothing."""
+
+    def made(mask: Mask) -> Mask:
+        axes_ = axes or mask.how.partition("(")[2].partition(")")[0].replace(", ", "")
+
+        def make(inputs: Mapping[str, Tensor]) -> Tensor:
+            x = _main(inputs)
+            steps = x.shape[-2] if x.ndim > 2 else x.shape[1]
+            sizes = {"b": len(x), "1": 1, "q": steps, "k": steps}
+            return ENCODINGS[encoding](torch.ones([sizes[axis] for axis in axes_], dtype=torch.bool))
+
+        how = f"{encoding}, hiding nothing ({', '.join(axes_)})"
+        return Mask(mask.parameter, make, how, own=True, encoding=encoding, padding=False)
+
+    return tuple(map(made, masks))
+
+
+def widths_in(module: nn.Module) -> list[int]:
+    """The widths of vectors that it may take: what it says of itself, then those of its first maps and tables."""
+    found: list[int] = []
+    said = [(n, v) for n, v in vars(module).items() if type(v) is int and v > 0]
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            found.append(part.normalized_shape[-1])
+        elif isinstance(part, nn.Linear):
+            found.append(part.in_features)
+    stored = [p.shape for p in (*module.parameters(), *module.buffers()) if p.ndim]
+    found += [v for n, v in said if meaning(n) in ("d_model", "d_k", "d_v")]
+    found += (
+        [shape[-1] for shape in stored] + [shape[0] for shape in stored] + [s for shape in stored for s in shape[1:-1]]
+    )
+    return [w for w in dict.fromkeys([*found, 32, 8]) if 1 < w <= 4096][:14]
+
+
+def heads_in(module: nn.Module) -> int:
+    """How many heads the module says that it has; 4 when it does not say."""
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if type(value) is int and value > 0 and meaning(name) == "n_heads":
+                return value
+    return 4

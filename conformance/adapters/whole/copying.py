@@ -1,0 +1,44 @@
+"""A copy of a module that shares nothing with it.
+
+`copy.deepcopy` keeps functions as they are: a lambda that a module made for itself goes on to call the parts of the
+first module. Here such functions are made anew around the parts of the copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from types import CellType, FunctionType
+from typing import Any
+
+from torch import nn
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy, with the functions that its parts hold as attributes."""
+    memo: dict[int, Any] = {}
+    result = copy.deepcopy(module, memo)
+    for part in result.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, FunctionType) and _holds(value, memo):
+                vars(part)[name] = _around(value, memo)
+    return result
+
+
+def _holds(function: FunctionType, memo: dict[int, Any]) -> bool:
+    """Does a function close over something that was copied?"""
+    return any(id(content) in memo for content in map(_content, function.__closure__ or ()))
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _around(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    held = [(cell, id(_content(cell))) for cell in function.__closure__ or ()]
+    cells = tuple(CellType(memo[key]) if key in memo else cell for cell, key in held)
+    result = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    result.__kwdefaults__ = function.__kwdefaults__
+    return result

@@ -1,0 +1,222 @@
+"""The residuals of a recorded run: what is added to what each sublayer gives.
+
+A sublayer is an attention with its output projection, or a feed-forward network; modules and names do not matter. Its
+input is the value that it reads, or what the norm before it got. What of this input stands in a sum is counted along
+sums and moves; behind a product or a norm there is nothing of it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from conformance.adapters.whole.attention import AttentionCore
+from conformance.adapters.whole.findings import Finding, once
+from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers, moves, operands, pointwise, projection
+from conformance.adapters.whole.norms import Network, norms
+from conformance.adapters.whole.record import Call, Op, Place, Record, Value
+
+_KEEPS = {"native_dropout", "_softmax"}
+
+
+@dataclass(eq=False)
+class Sublayer:
+    """base: the value that it reads. out: its last product. block: the call of the block around it.
+
+    sums: the sums that `out` reaches by itself, in order. inputs: what counts as its input. times: how often the input
+    stands in the sum, 0 for never. loose: a factor that is computed stands on the way, so the count means nothing more.
+    normalised: what stands in the sum is the norm's result, not what the norm got.
+    """
+
+    name: str
+    base: Value
+    out: Value
+    block: Call
+    sums: list[Op] = field(default_factory=list)
+    times: int = 0
+    loose: bool = False
+    normalised: bool = False
+    has_norm: bool = False
+
+
+def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence[Network]) -> list[Sublayer]:
+    """Every sublayer that gives vectors as wide as those that it reads. Its block is the innermost call around it that
+    holds another sublayer too; sublayers without one are left out."""
+    found: dict[Value, tuple[str, Value]] = {}
+    for core in cores:
+        query = core.sides["query"].projections
+        if query:
+            found.setdefault(_projected(record, core.product.outputs[0]), ("attention", query[-1].base))
+    for network in networks:
+        first = projection(record, network.first.outputs[0])
+        if first is not None:
+            found.setdefault(network.second.outputs[0], ("feed-forward network", first.base))
+    used, result = record.before(record.outcomes), []
+    for out, (name, base) in found.items():
+        around = record.around(record.call_of(record.ops[out.op]))
+        blocks = [call for call in around if any(other.op in call.ops for other in found if other is not out)]
+        if blocks and out in used and base.shape[-1:] == out.shape[-1:]:
+            result.append(Sublayer(name, base, out, blocks[0]))
+    of_norms = {norm.y: norm.x for norm in norms(record)}
+    for one in result:
+        one.sums = list(_sums(record, one, {x: y for y, x in of_norms.items()}))
+    ends = {op for one in result for op in one.sums}
+    for one in result:
+        _measure(record, one, ends, of_norms)
+    return result
+
+
+def residual_findings(record: Record, found: Sequence[Sublayer]) -> list[Finding]:
+    """What is odd about a residual where its siblings in the same block have a plain one."""
+    findings: list[Finding] = []
+    for one in found:
+        siblings = [other for other in found if other.block is one.block and other is not one]
+        plain = [other for other in siblings if other.times == 1 and not other.loose]
+        if not plain or one.loose:
+            continue
+        findings += _judged(record, one, plain)
+    return once(findings)
+
+
+def _judged(record: Record, one: Sublayer, plain: Sequence[Sublayer]) -> Iterator[Finding]:
+    what = f"the {one.name} of {one.block.path}"
+    place = one.sums[0].place if one.sums else None
+    if one.times > 1:
+        yield Finding(
+            "sublayers-add-their-input-once",
+            f"The input of {what} is added {one.times} times to its result; that of the other sublayers once.",
+            place,
+            "x + sublayer(x)",
+            f"{one.times} x + sublayer(x)",
+            "Add the input once.",
+            paths=(one.block.path,),
+        )
+    elif not one.times and not one.sums:
+        yield Finding(
+            "sublayers-have-a-residual",
+            f"Nothing is added to what {what} gives: its block has a residual elsewhere, and none here.",
+            _caller(record, one),
+            "x + sublayer(x)",
+            "sublayer(x)",
+            "Add the input of the sublayer to its result.",
+            paths=(one.block.path,),
+        )
+    elif not one.times:
+        yield Finding(
+            "sublayers-add-their-own-input",
+            f"What is added to the result of {what} is not its input, as it is for the other sublayers.",
+            place,
+            "x + sublayer(x)",
+            "another value + sublayer(x)",
+            "Add the value that the sublayer, or the norm before it, gets.",
+            paths=(one.block.path,),
+        )
+    elif one.normalised and any(other.has_norm and not other.normalised for other in plain):
+        yield Finding(
+            "sublayers-add-their-own-input",
+            f"To the result of {what} its normalised input is added; the other sublayers add what their norm gets.",
+            place,
+            "x + sublayer(norm(x))",
+            "norm(x) + sublayer(norm(x))",
+            "Add the value from before the norm.",
+            paths=(one.block.path,),
+        )
+
+
+def _caller(record: Record, one: Sublayer) -> Place | None:
+    """The line of the block that asks for the sublayer."""
+    op = record.ops[one.out.op]
+    inner = [call for call in record.around(record.call_of(op)) if call.parent == one.block.number]
+    return inner[0].caller if inner else op.place
+
+
+def _projected(record: Record, value: Value) -> Value:
+    """The product with a matrix of its own that a core's result goes into; else the result itself."""
+    seen, stack = {value}, [value]
+    while stack:
+        here = stack.pop(0)
+        for op in record.consumers(here):
+            if op.name in PRODUCTS and here in operands(op):
+                return op.outputs[0] if sum(map(record.computed, operands(op))) == 1 else value
+            if here in carriers(op) and (moves(op) or pointwise(op) or op.name == "native_dropout"):
+                ahead = [made for made in op.outputs if made not in seen]
+                seen.update(ahead)
+                stack.extend(ahead)
+    return value
+
+
+def _sums(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> Iterator[Op]:
+    """The sums of the result with values that were not computed from it, as far as it is not used otherwise."""
+    mine = record.after([one.out])
+    seen, stack = {one.out}, [(one.out, False)]
+    while stack:
+        here, summed = stack.pop(0)
+        ahead = []
+        if not summed and here in of_norms and of_norms[here].op in one.block.ops:
+            ahead.append((of_norms[here], False))  # a norm of the result alone
+        for op in record.consumers(here):
+            if op.number not in one.block.ops or here not in carriers(op):
+                continue
+            others = [value for value in op.inputs if value is not here and record.computed(value)]
+            if any(value in mine for value in others):
+                continue  # another sublayer's sum
+            adds = base_name(op) == "add" and bool(others)
+            if adds:
+                yield op
+            if (moves(op) or pointwise(op) or op.name in _KEEPS) and here not in of_norms:
+                ahead.append((op.outputs[0], summed or adds))
+        stack.extend(item for item in ahead if item[0] not in seen)
+        seen.update(value for value, _ in ahead)
+
+
+def _measure(record: Record, one: Sublayer, ends: set[Op], of_norms: dict[Value, Value]) -> None:
+    before, behind = _inputs(record, one, ends, of_norms)
+    one.has_norm = bool(behind)
+    for inputs in (behind, before):
+        counts = [_count(record, inputs, op, of_norms) for op in one.sums]
+        times = max((count for count, _ in counts), default=0)
+        if times:
+            one.times, one.loose = times, any(loose for _, loose in counts)
+            one.normalised = inputs is before and bool(behind)
+            return
+
+
+def _inputs(
+    record: Record, one: Sublayer, ends: set[Op], of_norms: dict[Value, Value]
+) -> tuple[set[Value], set[Value]]:
+    """What the sublayer reads, in every form that it has on its way: after the last norm, and before it."""
+    found: tuple[set[Value], set[Value]] = {one.base}, set()
+    stack = [(one.base, 0)]
+    while stack:
+        here, side = stack.pop()
+        if here in of_norms and side == 0:
+            side, behind = 1, [of_norms[here]]
+        else:
+            op = record.producer(here)
+            behind = list(carriers(op)) if op is not None and op not in ends and here not in of_norms else []
+        for value in behind:
+            if record.computed(value) and value not in found[side]:
+                found[side].add(value)
+                stack.append((value, side))
+    return found
+
+
+def _count(record: Record, inputs: set[Value], end: Op, of_norms: dict[Value, Value]) -> tuple[int, bool]:
+    """How often one of the inputs stands in the result of a sum, and whether a computed factor stands on a way."""
+    known: dict[Value, tuple[int, bool]] = {}
+
+    def count(value: Value) -> tuple[int, bool]:
+        if value in inputs:
+            return 1, False
+        if value not in known:
+            known[value] = (0, False)
+            op = record.producer(value)
+            if op is not None and value not in of_norms:
+                parts = [count(part) for part in carriers(op)]
+                summed = base_name(op) in ("add", "sub")
+                times = sum(part for part, _ in parts) if summed else max((part for part, _ in parts), default=0)
+                factor = not summed and not moves(op) and op.name not in _KEEPS
+                known[value] = times, any(loose for _, loose in parts) or (factor and bool(times))
+        return known[value]
+
+    return count(end.outputs[0])

@@ -1,0 +1,237 @@
+"""Mutants of whole models whose inside is wrong: attention, norms, feed-forward networks and the stream of blocks."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import BERT, GPT, LLAMA, TRANSLATOR, changed
+
+AXIS = "attention-softmax-runs-over-the-keys"
+SCALE = "attention-scale-is-one-over-sqrt-d-head"
+SUM = "attention-sums-values-over-the-keys"
+TOKEN = "attention-key-and-value-are-of-one-token"
+OWN = "attention-projects-query-key-and-value-apart"
+HEADS = "attention-heads-have-their-own-projections"
+SPLIT = "attention-heads-keep-tokens-apart"
+ROW = "attention-stays-in-its-batch-row"
+MERGE = "attention-merges-heads-of-one-token"
+BEFORE = "attention-masks-before-the-softmax"
+HIDES = "attention-mask-hides-completely"
+EVERY = "attention-uses-every-mask"
+DIAGONAL = "attention-causal-mask-keeps-the-diagonal"
+GROUPS = "attention-groups-are-interleaved"
+NORM = "norm-is-its-formula"
+NETWORK = "feed-forward-function-stands-between-its-maps"
+MADE = "modules-that-are-made-run"
+USED = "results-that-are-computed-are-used"
+ORDER = "blocks-run-once-and-in-order"
+ALIKE = "blocks-are-wired-alike"
+RESIDUAL = "sublayers-have-a-residual"
+MEMORY = "decoder-layers-read-one-memory"
+
+changed(
+    "SoftmaxAlongTheQueries",
+    BERT,
+    "scores.softmax(-1)",
+    "scores.softmax(-2)",
+    breaks=(AXIS,),
+    defect="The softmax runs along the queries.",
+)
+changed(
+    "SoftmaxOverTheHeads",
+    GPT,
+    "scores.masked_fill(~visible, -1e30).softmax(-1)",
+    "scores.masked_fill(~visible, -1e30).softmax(1)",
+    breaks=(AXIS,),
+    defect="The softmax runs along the heads.",
+)
+changed(
+    "ScaledByTheWidth",
+    TRANSLATOR,
+    "math.sqrt(width // self.n_heads)\n",
+    "math.sqrt(width)\n",
+    breaks=(SCALE,),
+    defect="Scores are divided by the root of the model's width, not of a head's.",
+)
+changed(
+    "ScaledByTheLength",
+    GPT,
+    "math.sqrt(q.shape[-1])",
+    "math.sqrt(q.shape[-2])",
+    breaks=(SCALE,),
+    defect="Scores are divided by the root of the number of queries.",
+)
+changed(
+    "WeightsTransposed",
+    BERT,
+    "(weights @ v)",
+    "(weights.transpose(-1, -2) @ v)",
+    breaks=(SUM,),
+    defect="The values are summed over the queries.",
+)
+changed(
+    "ValuesOfTheNextToken",
+    BERT,
+    "heads(self.value(x))",
+    "heads(self.value(x)).roll(-1, 2)",
+    breaks=(TOKEN,),
+    defect="The weight of a key multiplies the value of the token behind it.",
+)
+changed(
+    "ValuesAreKeys",
+    TRANSLATOR,
+    "heads(self.w_v(memory))",
+    "heads(self.w_k(memory))",
+    breaks=(OWN, MADE),
+    defect="The values are projected by the matrix of the keys.",
+)
+changed(
+    "OneProjectionForAllHeads",
+    BERT,
+    "heads(self.query(x))",
+    "F.linear(heads(x), self.query.weight[: width // self.num_heads, : width // self.num_heads])",
+    breaks=(HEADS,),
+    defect="All heads project their queries by one and the same block of the matrix.",
+)
+changed(
+    "HeadsCutAcrossTokens",
+    TRANSLATOR,
+    "x.view(batch, -1, self.n_heads, width // self.n_heads).transpose(1, 2)",
+    "x.view(batch, self.n_heads, -1, width // self.n_heads)",
+    breaks=(SPLIT,),
+    defect="The heads are cut by a view without a transpose, so that a head mixes tokens.",
+)
+changed(
+    "KeysOfTheOtherRow",
+    BERT,
+    "heads(self.key(x))",
+    "heads(self.key(x)).flip(0)",
+    breaks=(ROW,),
+    defect="The queries of one sentence meet the keys of another.",
+)
+changed(
+    "MergedWithoutTranspose",
+    BERT,
+    "(weights @ v).transpose(1, 2).reshape(",
+    "(weights @ v).reshape(",
+    breaks=(MERGE,),
+    defect="The heads are merged without a transpose.",
+)
+changed(
+    "MasksTheWeights",
+    GPT,
+    "scores.masked_fill(~visible, -1e30).softmax(-1)",
+    "scores.softmax(-1).masked_fill(~visible, 0.0)",
+    breaks=(BEFORE,),
+    defect="The mask is applied behind the softmax.",
+)
+changed(
+    "HidesALittle",
+    GPT,
+    "-1e30",
+    "-10.0",
+    breaks=(HIDES,),
+    defect="Hidden scores are -10, which leaves the keys some weight.",
+)
+changed(
+    "MaskMultiplied",
+    GPT,
+    "scores.masked_fill(~visible, -1e30).softmax(-1)",
+    "(scores * visible).softmax(-1)",
+    breaks=(HIDES,),
+    defect="Scores are multiplied by the mask, and a score of 0 hides nothing.",
+)
+changed(
+    "MaskedScoresThrownAway",
+    GPT,
+    "weights = scores.masked_fill(~visible, -1e30).softmax(-1)",
+    "scores.masked_fill(~visible, -1e30)\n        weights = scores.softmax(-1)",
+    breaks=(EVERY,),
+    defect="What masked_fill returns is thrown away.",
+)
+changed(
+    "OwnTokenHidden",
+    GPT,
+    ".tril(keys - length)",
+    ".tril(keys - length - 1)",
+    breaks=(DIAGONAL,),
+    defect="The mask hides each token from itself.",
+)
+changed(
+    "GroupsRepeatedInTurn",
+    LLAMA,
+    "k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)",
+    "k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)",
+    breaks=(GROUPS,),
+    defect="The key heads are repeated one behind the other, so that query head i uses key head i % G.",
+)
+changed(
+    "SumOfSquares",
+    LLAMA,
+    "x.square().mean(-1, keepdim=True)",
+    "x.square().sum(-1, keepdim=True)",
+    breaks=(NORM,),
+    defect="The norm divides by the root of the sum of squares.",
+)
+changed(
+    "NoFunctionBetween",
+    BERT,
+    "F.gelu(self.intermediate(x))",
+    "self.intermediate(x)",
+    breaks=(NETWORK,),
+    defect="Nothing stands between the two maps of the feed-forward network.",
+)
+changed(
+    "FunctionBehindBothMaps",
+    TRANSLATOR,
+    "self.outer(self.dropout(self.inner(x).relu()))",
+    "self.outer(self.dropout(self.inner(x))).relu()",
+    breaks=(NETWORK,),
+    defect="The function stands behind the second map.",
+)
+changed(
+    "NormIsNotCalled",
+    GPT,
+    "self.attention(self.norm1(x), real, past)",
+    "self.attention(x, real, past)",
+    breaks=(MADE,),
+    defect="The norm before the attention is made and never called.",
+)
+changed(
+    "NetworkThrownAway",
+    TRANSLATOR,
+    "return self.norm2(x + self.dropout(self.feed_forward(x)))",
+    "self.dropout(self.feed_forward(x))\n        return self.norm2(x)",
+    breaks=(USED,),
+    defect="What the feed-forward network computes is added to nothing.",
+)
+changed(
+    "FirstBlockAgain",
+    LLAMA,
+    "x = layer(x, self.rope_cos",
+    "x = self.layers[0](x, self.rope_cos",
+    breaks=(ORDER,),
+    defect="The first layer runs in the place of each.",
+)
+changed(
+    "OneLayerReadsItself",
+    TRANSLATOR,
+    "x = layer(x, memory, src_mask, tgt_mask)",
+    "x = layer(x, x, tgt_mask, tgt_mask) if layer is self.decoder[1] else layer(x, memory, src_mask, tgt_mask)",
+    breaks=(ALIKE,),
+    defect="One layer of the decoder gets its own stream as memory.",
+)
+changed(
+    "OneLayerReadsBackwards",
+    TRANSLATOR,
+    "x = layer(x, memory, src_mask, tgt_mask)",
+    "x = layer(x, memory.flip(1) if layer is self.decoder[2] else memory, src_mask, tgt_mask)",
+    breaks=(MEMORY,),
+    defect="One layer of the decoder gets the memory from its end.",
+)
+changed(
+    "SumThrownAway",
+    LLAMA,
+    "x = x + self.attention(self.attention_norm(x), cos, sin)",
+    "residual, x = x, self.attention(self.attention_norm(x), cos, sin)\n        residual + x",
+    breaks=(RESIDUAL,),
+    defect="The sum of the attention and its residual is computed and not used.",
+)

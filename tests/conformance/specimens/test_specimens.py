@@ -1,0 +1,108 @@
+"""Correct models of unusual design break no claim about whole models, and the core of their kind is tested.
+
+The models stand in the files beside this one. The docstring of each says which precondition of the claims needs it.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import conformance.checks  # noqa: F401
+from conformance.adapters import resolve
+from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.whole import implementation
+from conformance.adapters.whole.model import moved
+from conformance.catalogue import load
+from conformance.check import CHECKS
+from conformance.protocol import WHOLE_MODELS
+from conformance.runner import run_check
+from conformance.verdict import Verdict
+
+CLAIMS = [claim for claim, check in CHECKS.items() if {*WHOLE_MODELS}.issuperset(check.roles)]
+BROKEN = (Verdict.FAIL, Verdict.ERROR, Verdict.VACUOUS)
+
+SPECIMENS = {
+    ("blocks.py", "language_model"): (
+        "ParallelBlocks PaLM SandwichNorms ReZero LayerScale ZeroStart DeepNorm GTrXL HyperConnections UShapedSkips "
+        "SharedLayers UniversalTransformer LayerDrop DropPath Checkpointed WeightNormed LoRA ProjectedEmbeddings "
+        "ScaledEmbeddings Switch ExpertChoice BatchNormed MonteCarlo NoisyRouting"
+    ),
+    ("scores.py", "language_model"): (
+        "NoPE ALiBi RelativeBiases PartialRotary DynamicNTK EarlyNTK LogNScaling CosineScores NormedQueriesAndKeys "
+        "TalkingHeads Differential SoftCapped Sinks MultiQuery MLA PerformerLM SlidingWindow Chunked"
+    ),
+    ("language.py", "language_model"): (
+        "WithMemories PrefixLM PackedLM LastPosition SeveralTokensLM ZLossLM SmoothedLM CountedItemsLM "
+        "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM"
+    ),
+    ("encoders.py", "masked_language_model"): "BertForPreTraining OneTokenType LongformerMLM LinformerMLM GMLP",
+    ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT",
+    ("encoders.py", "classifier"): (
+        "SentenceEmbedder MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier"
+    ),
+    ("sequences.py", "sequence_to_sequence"): (
+        "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer"
+    ),
+}
+"""File and kind -> the names of the specimens."""
+
+APART, CAUSAL, PREFIX = (
+    "model-rows-of-a-batch-are-apart",
+    "language-model-is-causal",
+    "language-model-prefix-has-the-same-logits",
+)
+UNTESTED = {
+    "Switch": {APART, CAUSAL, PREFIX},  # tokens of a batch compete
+    "ExpertChoice": {APART, CAUSAL, PREFIX},
+    "MonteCarlo": {APART, CAUSAL, PREFIX},  # answers are random
+    "NoisyRouting": {APART, CAUSAL, PREFIX},
+    "PrefixLM": {PREFIX},
+    "NonAutoregressive": {"sequence-model-target-prefix-has-the-same-logits"},
+}
+"""The claims of the core of its kind that a specimen's design leaves without an answer; of the others none."""
+
+NAMES = [(file, name, kind) for (file, kind), names in SPECIMENS.items() for name in names.split()]
+
+
+@pytest.fixture(autouse=True)
+def _whole_models_only(monkeypatch):
+    """Components have tests of their own."""
+
+    def no_components(found, role):
+        raise Unresolved("components are left out")
+
+    monkeypatch.setattr(implementation, "TorchModuleImplementation", no_components)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 5))], ids=lambda seed: f"seed{seed}"
+)
+@pytest.mark.parametrize(("file", "name", "kind"), NAMES, ids=lambda value: value.removesuffix(".py"))
+def test_a_correct_model_breaks_nothing(file, name, kind, seed):
+    subject = resolve(f"{Path(__file__).with_name(file)}:{name}")
+    assert subject.kind == kind
+    if seed:
+        whole = subject.whole
+        module = moved(whole.made.fresh(seed), seed).to(whole.torch_dtype).eval()
+        subject.whole = replace(whole, module=module, known={})
+    claims = [claim for claim in CLAIMS if {"model", kind} & {*CHECKS[claim].roles}]
+    results = {claim: run_check(CHECKS[claim], subject, "quick") for claim in claims}
+    broken = {c: (r.verdict.name, r.message or r.diagnosis) for c, r in results.items() if r.verdict in BROKEN}
+    assert broken == {}
+    core = {claim.slug for claim in load().claims.values() if kind in claim.core_of and claim.slug in results}
+    assert core
+    untested = {claim for claim in core if results[claim].verdict not in (Verdict.PASS, Verdict.NOTE)}
+    assert untested <= UNTESTED.get(name, set())
+
+
+@pytest.mark.parametrize("file", sorted({file for file, _, _ in NAMES}))
+def test_every_specimen_says_which_rule_needs_it(file):
+    tree = ast.parse(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    said = {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
+    assert [name for where, name, _ in NAMES if where == file and ("." not in said[name] or "\n" in said[name])] == []

@@ -1,0 +1,108 @@
+"""Plain functions, losses and schedules of a file are tested with zero code: correct ones of many styles have no
+failure, and one-line mutants of them have one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from function_styles import HEAD, MUTANTS, STYLES  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters import SpecificationError, resolve  # noqa: E402
+from conformance.catalogue import load  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import evidence_of  # noqa: E402
+
+CATALOGUE = load().claims
+
+
+@pytest.fixture
+def pointed(tmp_path):
+    """pointed(text, name): what --impl gives for a name in a file of this text; forgotten after the test."""
+    before = dict(sys.modules), list(sys.path)
+
+    def point(text, name):
+        path = tmp_path / f"style_{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(HEAD + text)
+        return resolve(f"{path}:{name}")
+
+    yield point
+    for added in sys.modules.keys() - before[0].keys():
+        if Path(str(getattr(sys.modules[added], "__file__", ""))).is_relative_to(tmp_path):
+            del sys.modules[added]
+    sys.path[:] = before[1]
+
+
+def tried(impl):
+    """Every claim whose roles the function plays, with whether it holds: None where the function has not what it asks
+    for, or keeps another convention. The pinned example and one more are run."""
+    for check in CHECKS.values():
+        if set(check.roles) <= set(impl.served):
+            try:
+                holds = evidence_of(check, impl, 1)[0].ok
+            except NotProvided:
+                holds = None
+            except Exception:  # what a mistake raises in a check is its ERROR
+                holds = False
+            yield (
+                check.claim,
+                holds or (False if CATALOGUE[check.claim].verdict != "convention" and holds is False else None),
+            )
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_correct_function_plays_its_role_and_fails_nothing(style, pointed):
+    name, roles, text = STYLES[style]
+    impl = pointed(text, name)
+    results = dict(tried(impl))
+    assert set(impl.served) == set(roles.split())
+    assert [claim for claim, holds in results.items() if holds is False] == []
+    assert True in results.values()
+    assert all(served.fits in (True, None) for served in impl.served.values())
+    assert not any(fact.doubtful for served in impl.served.values() for fact in served.facts)
+
+
+@pytest.mark.parametrize(("style", "line", "instead"), MUTANTS, ids=[f"{m[0]}: {m[1]} -> {m[2]}" for m in MUTANTS])
+def test_a_mistake_in_one_line_fails(style, line, instead, pointed):
+    name, _, text = STYLES[style]
+    assert line in text
+    impl = pointed(text.replace(line, instead, 1), name)
+    assert any(holds is False for _, holds in tried(impl))
+
+
+def test_what_is_found_is_said_with_its_evidence(pointed):
+    name, _, text = STYLES["padding mask: hidden, a constant pad"]
+    assert pointed(text, name).notes == [
+        "create_padding_mask as padding_mask",
+        "  mask: True = hidden   (its file writes masked_fill(padding_mask,)",
+        "  shape: (2, 1, 1, 4) of (B, T) = (2, 4)   (as returned)",
+        "  padding: 1   (the token that changes the mask)",
+    ]
+
+
+def test_a_parameter_that_means_nothing_is_refused_in_one_sentence(pointed):
+    with pytest.raises(SpecificationError, match="nothing shows what wobble of attention should be; write a class"):
+        pointed("def attention(q, k, v, wobble):\n    return q\n", "attention")
+
+
+def test_a_decoder_that_only_draws_is_no_greedy_one(pointed):
+    text = """
+def generate(model, ids, n):
+    for _ in range(n):
+        ids = torch.cat([ids, torch.multinomial(model(ids)[:, -1].softmax(-1), 1)], 1)
+    return ids
+"""
+    with pytest.raises(SpecificationError, match="it draws its tokens, and no option makes it greedy"):
+        pointed(text, "generate")
+
+
+def test_a_function_that_raises_says_what(pointed):
+    text = "def attention(q, k, v):\n    raise ValueError('no such thing')\n"
+    with pytest.raises(SpecificationError, match="in no layout: ValueError: no such thing"):
+        pointed(text, "attention")
