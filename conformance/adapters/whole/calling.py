@@ -280,15 +280,11 @@ class _Finder:
         return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
 
     def find(self) -> Calling:
-        leaking: Calling | None = None
-        for sides in self.sides():
-            for calling in self.callings(sides):
-                found = self.attempt(calling)
-                if found is not None and (not found.masks or hides(self.module, found)):
-                    return found
-                leaking = leaking or found
-            if leaking is not None:
-                return leaking
+        optional = any(p.meaning == "mask" and not p.required for p in self.parameters)
+        for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
+            found = self.first_that_runs(all_masks)
+            if found is not None:
+                return found
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
@@ -304,6 +300,30 @@ class _Finder:
             f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
             f"'{self.parameters[0].name if self.parameters else 'x'}=2x16:int'"
         )
+
+    def first_that_runs(self, all_masks: bool) -> Calling | None:
+        """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
+        masks are given, too."""
+        leaking: Calling | None = None
+        for sides in self.sides():
+            for calling in self.callings(sides, all_masks):
+                found = self.attempt(calling)
+                if found is not None and (not found.masks or hides(self.module, found)):
+                    return self.at_all_positions(found)
+                leaking = leaking or found
+            if leaking is not None:
+                return leaking
+        return None
+
+    def at_all_positions(self, found: Calling) -> Calling:
+        """The calling with labels, where a model that answers for the last token answers for all once it gets any:
+        as it is called in training."""
+        if found.layout not in ONE_ANSWER or found.outputs != found.main.vocab or not found.labels:
+            return found
+        meaning = found.main.meaning
+        labels = {found.labels: lambda inputs: inputs.get("labels", inputs[meaning])}
+        trained = self.attempt(replace(found, fixed={**found.fixed, **labels}))
+        return found if trained is None or trained.layout in ONE_ANSWER else trained
 
     def sides(self) -> Iterator[tuple[_Parameter, ...]]:
         """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
@@ -330,7 +350,7 @@ class _Finder:
         for one in dict.fromkeys(p.name for p in candidates[:3]):
             yield (next(p for p in self.parameters if p.name == one),)
 
-    def callings(self, sides: tuple[_Parameter, ...]) -> Iterator[Calling]:
+    def callings(self, sides: tuple[_Parameter, ...], all_masks: bool = False) -> Iterator[Calling]:
         """Ways to call with these data: token ids first, numbers where the model reads no table."""
         names_ = [p.name for p in sides]
         rest = [p for p in self.parameters if p.name not in names_]
@@ -346,9 +366,10 @@ class _Finder:
         if main is not None:
             others = [p for p in rest if p.name in self.given and p.name not in fixed and p.meaning != "mask"]
             fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
-        optional = tuple(p.name for p in rest if p.meaning == "mask" and not p.required)
+        masks_of = [p for p in rest if p.meaning == "mask"]
+        required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
+        optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
         common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, **roles}
-        required_masks = [p.name for p in rest if p.meaning == "mask" and (p.required or p.name in self.given)]
         for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
@@ -372,6 +393,8 @@ class _Finder:
         if numbers and None not in calling.main.shape:
             lengths = (0,)
         for length in dict.fromkeys(lengths):
+            if numbers and length in calling.main.shape:  # the two axes could not be told apart
+                continue
             try:
                 found = self.run(calling, length)
             except Exception as error:
@@ -528,6 +551,7 @@ def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping
         "offset": lambda inputs: 0,
         "cache": lambda inputs: None,
         "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
+        "marks": lambda inputs: torch.zeros(*shape_of(inputs).shape[:2], 4, dtype=torch.get_default_dtype()),
         "flag": lambda inputs: False,
     }
     if name == roles["labels"]:

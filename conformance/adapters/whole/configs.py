@@ -76,7 +76,8 @@ def class_named_like(name: str, module: ModuleType) -> type | None:
     """The class of a module that a parameter's name tells: `decoder_layer` DecoderLayer, `config` its only config."""
     wanted = name.lower().replace("_", "")
     classes = {n.lower(): c for n, c in vars(module).items() if isinstance(c, type) and may_construct(c)}
-    classes = {n: c for n, c in classes.items() if c.__module__ not in ("torch.nn", "types", "argparse")}
+    foreign = ("torch", "types", "argparse")  # torch's Parameter is no config, whatever its name looks like
+    classes = {n: c for n, c in classes.items() if c.__module__.partition(".")[0] not in foreign}
     if name.lower() in CONFIGS:
         configs = [c for c in dict.fromkeys(classes.values()) if not issubclass(c, nn.Module)]
         return configs[0] if len(configs) == 1 else None

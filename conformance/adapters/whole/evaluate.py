@@ -312,6 +312,9 @@ class Names(Expressions):
         found = class_named_like(name, self.around.module)
         if found is not None:
             return self._make(found, self)
+        held = vars(self.around.module).get(name)  # an object that the file itself calls so: its tokenizer
+        if held is not None and not isinstance(held, (type, FunctionType, ModuleType, int, float, str)):
+            return held
         return self._guess(name, annotation)
 
     def _import(self, binding: Binding, source: Source) -> Any:

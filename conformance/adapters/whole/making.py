@@ -33,6 +33,7 @@ from torch import nn
 from conformance.adapters import Specification, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.whole.chained import with_forward
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
@@ -327,7 +328,7 @@ def _module(name: str, made: Any) -> nn.Module:
         made = made[0]
     if not isinstance(made, nn.Module):
         raise TypeError(f"{name} returns {_kind(made)}, which is no nn.Module")
-    return made
+    return with_forward(made)
 
 
 def _count(module: nn.Module) -> int:

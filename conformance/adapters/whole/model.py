@@ -34,6 +34,7 @@ from conformance.adapters.whole.calling import (
     quiet_evaluation,
 )
 from conformance.adapters.whole.calling_parts import PartCalling, part_calling
+from conformance.adapters.whole.chained import has_forward
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
@@ -290,7 +291,7 @@ class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
         """file:line of the forward of the part at `path`; empty for torch's own."""
         part = self.module.get_submodule(path) if path else self.module
         with suppress(OSError, TypeError):
-            function = inspect.unwrap(type(part).forward)
+            function = inspect.unwrap(type(part).forward if has_forward(part) else part.decode)
             return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
         return ""
 
@@ -346,8 +347,11 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     module = placed(module, stated.device)
     calling = calling_of(module, shapes_of(stated.input), made.options)
     evidence: list[Fact] = []
+    if not has_forward(module):
+        evidence.append(Fact("forward", "decode(encode(...), ...)", f"{made.name} defines none"))
     if kind not in KINDS:
-        kind, evidence = kind_of(module, calling)
+        kind, told = kind_of(module, calling)
+        evidence += told
     calling = with_padding_mask(module, with_masks(module, calling, kind))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence])
     subject = _in_double(subject)

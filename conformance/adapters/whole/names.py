@@ -17,6 +17,7 @@ MEANINGS: dict[str, str] = {
         r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|"
         r"(past_)?layer_states?"
     ),
+    "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
     "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
     "labels": (
         r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)"
@@ -44,6 +45,8 @@ FLAGS = re.compile(
 def meaning_of(name: str) -> str:
     """The meaning that the name of a forward parameter proposes: a key of MEANINGS, "mask", "flag", or "" for none."""
     lower = name.lower().strip("_")
+    if re.fullmatch(MEANINGS["labels"], lower):  # masked_lm_labels are no mask
+        return "labels"
     if "mask" in lower or lower.endswith(("attn_bias", "attention_bias", "attn_bias")):
         return "mask"
     for meaning, names in MEANINGS.items():

@@ -43,8 +43,8 @@ def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
     if isinstance(convolution, nn.Conv2d):
         yield from ((convolution.in_channels, side, side) for side in image_sizes(module, said))
     if convolution is first and isinstance(convolution, nn.Conv1d):
-        yield (convolution.in_channels, None)
         yield (None, convolution.in_channels)
+        yield (convolution.in_channels, None)
     linears = [part.in_features for part in module.modules() if isinstance(part, nn.Linear)]
     norms = [part.normalized_shape[-1] for part in module.modules() if isinstance(part, nn.LayerNorm)]
     told = [size for name, size in said.items() if _WIDTHS.fullmatch(name)]

@@ -136,6 +136,8 @@ class Sizing:
             return Sized(changed) if type(changed) is int else changed
         if type(value) is not int or option is None:
             return value
+        if value < 0 and option in _VOCABS:  # "defined later, by the tokenizer"
+            return Sized(SMALL[option])
         self.seen.setdefault(option, set()).add(value)
         if not self.head_width or value <= 0:
             return value

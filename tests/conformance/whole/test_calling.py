@@ -34,6 +34,86 @@ def test_the_first_reason_is_told_with_the_line_to_write(tmp_path):
     assert str(caught.value).count("UNRESOLVED") == 1
 
 
+# --- tokens ---------------------------------------------------------------------------------------
+
+LAST_ONLY = """
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, idx, targets=None):
+        x = self.wte(idx).cumsum(1)
+        if targets is None:
+            return self.head(x[:, [-1]]), None
+        logits = self.head(x)
+        return logits, F.cross_entropy(logits.reshape(-1, 20), targets.reshape(-1), ignore_index=-1)
+"""
+
+
+def test_a_model_that_answers_for_the_last_token_only_without_targets_gets_some(whole):
+    found = whole("GPT", LAST_ONLY)
+    assert found.calling.layout == "(B, T, V)"
+    assert not found.last_only
+    assert found(**found.example(2, 5))["out"].shape == (2, 5, 20)
+
+
+def test_a_model_that_answers_for_the_last_token_with_targets_too_stays_so(whole):
+    found = whole("GPT", LAST_ONLY.replace("if targets is None", "if True"))
+    assert found.calling.layout == "(B, 1, V)"
+    assert found.last_only
+
+
+TRANSLATOR = """
+class Translator(nn.Module):
+    def __init__(self, d=8):
+        super().__init__()
+        self.src, self.tgt = nn.Embedding(20, d), nn.Embedding(23, d)
+        self.cross = nn.MultiheadAttention(d, 2, batch_first=True)
+        self.own = nn.MultiheadAttention(d, 2, batch_first=True)
+        self.fc = nn.Linear(d, 23)
+
+    def encode(self, src, src_mask):
+        return self.src(src) * src_mask[..., None]
+
+    def decode(self, encoder_output, src_mask, tgt, tgt_mask):
+        x = self.tgt(tgt)
+        x = x + self.own(x, x, x, attn_mask=~tgt_mask.bool().expand(1, x.shape[1], x.shape[1])[0])[0]
+        return x + self.cross(x, encoder_output, encoder_output, key_padding_mask=~src_mask.bool())[0]
+
+    def project(self, x):
+        return self.fc(x)
+"""
+
+
+def test_a_model_without_a_forward_is_called_by_encode_decode_and_project(whole):
+    text = TRANSLATOR.replace("self.src(src) * src_mask[..., None]", "self.src(src)")
+    text = text.replace(", key_padding_mask=~src_mask.bool()", "").replace(".expand(1,", "[0].expand(1,")
+    found = whole("Translator", text)
+    assert found.kind == "sequence_to_sequence"
+    assert [(one.parameter, one.vocab) for one in found.calling.inputs] == [("src", 20), ("tgt", 23)]
+    assert found(**found.example(2, 5))["out"].shape == (2, 5, 23)
+    assert "decode" in found.place() or "model.py" in found.place()
+    again = found.fresh()
+    assert again(**again.example(2, 5))["out"].shape == (2, 5, 23)
+
+
+def test_a_mask_whose_default_breaks_is_given(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte, self.fc = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+            def forward(self, input_ids, attention_mask=None, masked_lm_labels=None):
+                hidden = (1.0 - attention_mask.unsqueeze(1).to(self.fc.weight.dtype)) * -1e9
+                x = self.wte(input_ids)
+                return self.fc((x @ x.transpose(1, 2) + hidden).softmax(-1) @ x)
+    """
+    found = whole("Net", text)
+    assert [mask.parameter for mask in found.calling.masks] == ["attention_mask"]
+
+
 # --- numbers --------------------------------------------------------------------------------------
 
 PATCHES = """
@@ -156,3 +236,36 @@ def test_a_refusal_names_the_user_s_line_where_an_operation_failed(whole):
     """
     with pytest.raises(SpecificationError, match=r"shapes cannot be multiplied .* in forward: return self.fc\("):
         whole("Net", text)
+
+
+def test_a_time_series_model_is_given_marks_of_time(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, enc_in=7):
+                super().__init__()
+                self.values, self.marks = nn.Linear(enc_in, 8), nn.Embedding(13, 8)
+                self.back = nn.Linear(8, enc_in)
+
+            def forward(self, x_enc, x_mark_enc, x_dec, x_mark_dec):
+                read = self.values(x_enc) + self.marks(x_mark_enc.long()[..., 0])
+                written = self.values(x_dec) + self.marks(x_mark_dec.long()[..., 3])
+                return self.back(read.mean(1, keepdim=True) + written)
+    """
+    found = whole("Net", text)
+    assert found.calling.main.parameter == "x_enc"
+    assert found.calling.layout == "(B, T, V)"
+
+
+def test_the_axis_of_time_of_a_series_is_the_one_that_is_free(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.fc = nn.Conv1d(8, 16, 3, padding=1), nn.Linear(16, 4)
+
+            def forward(self, x):
+                return self.fc(self.conv(x.transpose(1, 2)).transpose(1, 2))
+    """
+    assert whole("Net", text).calling.main.shape == (None, 8)
+    channels_first = text.replace("x.transpose(1, 2)", "x", 1)
+    assert whole("Net", channels_first).calling.main.shape == (8, None)

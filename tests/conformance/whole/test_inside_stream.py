@@ -178,3 +178,16 @@ def test_a_finding_names_a_claim_of_the_table():
 def test_every_claim_of_the_table_is_made_by_the_code_and_by_no_test_alone():
     code = "".join(path.read_text() for path in WHOLE.glob("*.py") if path.name != "findings.py")
     assert [claim for claim in FINDINGS if f'"{claim}"' not in code] == []
+
+
+def test_a_list_with_a_gap_is_no_stack():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.extra = torch.nn.ModuleList([None, torch.nn.Sequential(torch.nn.Linear(4, 4))])
+
+        def forward(self, x):
+            return self.extra[1](x)
+
+    model, x = Net(), torch.ones(2, 4)
+    assert stacks(record(model, lambda: model(x))) == []

@@ -380,6 +380,31 @@ def test_a_file_that_is_no_python_and_a_readme_that_is_no_text_tell_nothing(made
     assert net.fresh().fc.weight.shape == (12, 6)
 
 
+def test_a_vocabulary_that_is_set_later_is_small(made):
+    text = GPT.replace("config", "args") + CONFIG.replace("vocab_size: int = 30", "vocab_size: int = -1")
+    module = made("GPT", text.replace("self, args", "self, args: 'GPTConfig'")).fresh()
+    assert module.wte.num_embeddings == 37
+
+
+def test_torch_s_parameter_is_no_config(made):
+    checked = GPT.replace("self.config = config", "assert isinstance(config, GPTConfig)\n        self.config = config")
+    module = made("GPT", "from torch.nn import Parameter\n" + CONFIG + checked).fresh()
+    assert module.wte.num_embeddings == 30
+
+
+def test_an_object_that_the_file_names_like_the_parameter_is_given(made):
+    text = """
+        class Words:
+            size = 23
+        tokenizer = Words()
+        class Net(nn.Module):
+            def __init__(self, dim, tokenizer):
+                super().__init__()
+                self.wte = nn.Embedding(tokenizer.size, dim)
+    """
+    assert made("Net", text).fresh().wte.num_embeddings == 23
+
+
 def test_defaults_of_another_class_that_do_not_fit_together_are_not_taken(made):
     layer = """
     class Layer(nn.Module):
