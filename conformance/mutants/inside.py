@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, GPT, LLAMA, TRANSLATOR, changed
+from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, TRANSLATOR, changed
 
 AXIS = "attention-softmax-runs-over-the-keys"
 SCALE = "attention-scale-is-one-over-sqrt-d-head"
@@ -18,13 +18,19 @@ HIDES = "attention-mask-hides-completely"
 EVERY = "attention-uses-every-mask"
 DIAGONAL = "attention-causal-mask-keeps-the-diagonal"
 GROUPS = "attention-groups-are-interleaved"
+TURNS = "attention-rotates-queries-and-keys"
+ANGLE = "attention-rotates-by-position"
+SLOPE = "attention-linear-bias-falls-with-distance"
 NORM = "norm-is-its-formula"
 NETWORK = "feed-forward-function-stands-between-its-maps"
+GATE = "feed-forward-gate-is-used"
 MADE = "modules-that-are-made-run"
 USED = "results-that-are-computed-are-used"
 ORDER = "blocks-run-once-and-in-order"
 ALIKE = "blocks-are-wired-alike"
 RESIDUAL = "sublayers-have-a-residual"
+ONCE = "sublayers-add-their-input-once"
+INPUT = "sublayers-add-their-own-input"
 MEMORY = "decoder-layers-read-one-memory"
 
 changed(
@@ -164,6 +170,30 @@ changed(
     defect="The key heads are repeated one behind the other, so that query head i uses key head i % G.",
 )
 changed(
+    "KeysAreNotRotated",
+    LLAMA,
+    "q, k = rotate(q, cos, sin), rotate(k, cos, sin)",
+    "q = rotate(q, cos, sin)",
+    breaks=(TURNS,),
+    defect="The queries are rotated and the keys are not.",
+)
+changed(
+    "OneAngleForAllTokens",
+    LLAMA,
+    "torch.outer(torch.arange(max_seq_len), frequencies)",
+    "torch.outer(torch.ones(max_seq_len), frequencies)",
+    breaks=(ANGLE,),
+    defect="Every token is rotated by the angles of position 1.",
+)
+changed(
+    "BiasGrowsWithDistance",
+    ALIBI,
+    "scores - self.slopes[:, None, None] * distance",
+    "scores + self.slopes[:, None, None] * distance",
+    breaks=(SLOPE,),
+    defect="The linear bias is added, so that far tokens are preferred to near ones.",
+)
+changed(
     "SumOfSquares",
     LLAMA,
     "x.square().mean(-1, keepdim=True)",
@@ -186,6 +216,14 @@ changed(
     "self.outer(self.dropout(self.inner(x))).relu()",
     breaks=(NETWORK,),
     defect="The function stands behind the second map.",
+)
+changed(
+    "GateIsNotUsed",
+    ALIBI,
+    "value * F.gelu(gate)",
+    "value * F.gelu(value)",
+    breaks=(GATE,),
+    defect="The value gates itself, and the gate is split off for nothing.",
 )
 changed(
     "NormIsNotCalled",
@@ -234,4 +272,28 @@ changed(
     "residual, x = x, self.attention(self.attention_norm(x), cos, sin)\n        residual + x",
     breaks=(RESIDUAL,),
     defect="The sum of the attention and its residual is computed and not used.",
+)
+changed(
+    "InputAddedTwice",
+    GPT,
+    "x = x + self.drop(mixed)",
+    "x = x + x + self.drop(mixed)",
+    breaks=(ONCE,),
+    defect="The input of the attention is added to its result twice.",
+)
+changed(
+    "OldInputAdded",
+    LLAMA,
+    "x = x + self.attention(self.attention_norm(x), cos, sin)\n        return x + self.feed_forward(self.ffn_norm(x))",
+    "h = x + self.attention(self.attention_norm(x), cos, sin)\n        return x + self.feed_forward(self.ffn_norm(h))",
+    breaks=(INPUT,),
+    defect="The input of the attention is added to what the feed-forward network gives.",
+)
+changed(
+    "NormalisedInputAdded",
+    ALIBI,
+    "return x + self.feed_forward(self.norm2(x))",
+    "x = self.norm2(x)\n        return x + self.feed_forward(x)",
+    breaks=(INPUT,),
+    defect="The network's normalised input is added to its result, the attention's as it was.",
 )
