@@ -117,14 +117,6 @@ changed(
     defect="A prompt is put behind those of the calls before.",
 )
 changed(
-    "WritesBehindTheEnd",
-    GPT,
-    "chosen = chosen.masked_fill(ended, eos_id)",
-    "chosen.masked_fill(ended, eos_id)",
-    breaks=(ENDS,),
-    defect="What fills up an ended row is thrown away, so that the row is written on.",
-)
-changed(
     "OneEndEndsAll",
     GPT,
     "if ended.all():",

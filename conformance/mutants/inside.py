@@ -266,14 +266,6 @@ changed(
     defect="One layer of the decoder gets the memory from its end.",
 )
 changed(
-    "SumThrownAway",
-    LLAMA,
-    "x = x + self.attention(self.attention_norm(x), cos, sin)",
-    "residual, x = x, self.attention(self.attention_norm(x), cos, sin)\n        residual + x",
-    breaks=(RESIDUAL,),
-    defect="The sum of the attention and its residual is computed and not used.",
-)
-changed(
     "InputAddedTwice",
     GPT,
     "x = x + self.drop(mixed)",
@@ -296,4 +288,14 @@ changed(
     "x = self.norm2(x)\n        return x + self.feed_forward(x)",
     breaks=(INPUT,),
     defect="The network's normalised input is added to its result, the attention's as it was.",
+)
+
+
+changed(
+    "AttentionResidualLost",
+    LLAMA,
+    "x = x + self.attention(self.attention_norm(x), cos, sin)",
+    "x = self.attention(self.attention_norm(x), cos, sin)",
+    breaks=(RESIDUAL,),
+    defect="Nothing is added to what the attention gives; the feed-forward network keeps its residual.",
 )

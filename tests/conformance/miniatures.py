@@ -87,7 +87,13 @@ class CallsItselfAModel(Correct):
     kind = "language_model"
 
 
-class UnscaledModel(Unscaled, CallsItselfAModel):
+class CallsItselfADiffusionModel(CallsItselfAModel):
+    """It is of a kind that no claim is the core of."""
+
+    kind = "diffusion_model"
+
+
+class UnscaledModel(Unscaled, CallsItselfADiffusionModel):
     """Its scores are not divided either."""
 
 

@@ -247,7 +247,7 @@ def test_forged_answers_and_garbage_fail_a_run_in_a_sentence_each(forged, pytest
     result = pytester.runpytest_inprocess(*options, "--impl", f"{MINIATURES}:Forges")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert result.parseoutcomes()["failed"] == 1
-    result.stdout.fnmatch_lines([f"* of {1 + len(OTHERS)} claims kept: *1 ERROR*", f"ERROR {CLAIM}"])
+    result.stdout.fnmatch_lines([f"ERROR {CLAIM}", f"* of {1 + len(OTHERS)} claims kept: *1 ERROR*"])
     assert "Traceback" not in result.stdout.str()
     assert len(result.outlines) < 40
 

@@ -92,13 +92,19 @@ class PointedImplementation:
 
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
-        gives other vectors than it takes. What calls itself an embedding is part of a model."""
+        gives other vectors than it takes, or is a stack of blocks. What calls itself an embedding and does not attend
+        is part of a model."""
         main = whole.calling.main
-        if re.search(r"embed", self.name, re.IGNORECASE) or not (main.vocab or main.shape):
+        if not (main.vocab or main.shape):
+            return False
+        seen: frozenset[str] = frozenset()
+        with suppress(Exception):
+            seen = whole.inside().seen
+        if re.search(r"embed", self.name, re.IGNORECASE) and "attention" not in seen:
             return False
         if main.vocab or len(main.shape) == 3:
             return len(list(whole.module.modules())) > 3
-        return self.parts is None and whole.calling.outputs != main.shape[-1]
+        return self.parts is None and (whole.calling.outputs != main.shape[-1] or "blocks" in seen)
 
     def _untested_part(self) -> list[str]:
         """Why a component was not tested: neither is it the formula of a role, nor did its run show what it is."""

@@ -14,7 +14,7 @@ MEANINGS: dict[str, str] = {
         r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len"
     ),
     "cache": (
-        r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|mems|kv_caches?|"
+        r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|kv_caches?|"
         r"(past_)?layer_states?"
     ),
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
