@@ -142,7 +142,7 @@ def test_every_subject_has_items_verdicts_and_a_part_of_the_reports(pytester):
             "model.py:NeedsAFile  NOT TESTED: --impl model.py:NeedsAFile: NeedsAFile() raised FileNotFoundError*",
             "model.py:Right  1 of 1 claims kept: *",
             "--- model.py:Wrong",
-            f"FAIL {SCALED}",
+            "FAIL It looks like this mistake*",
             f"    replay    pytest --pyargs conformance --impl model.py:Wrong --claims {SCALED}",
         ]
     )
