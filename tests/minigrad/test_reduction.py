@@ -182,8 +182,11 @@ def test_sums_of_columns_are_bit_equal_for_any_number_of_threads():
             results.append(planned(lambda x, y: (x.T @ y, x.sum(0)), x, y)[0])
     finally:
         threads.set_num_threads(before)
+    from minigrad.kernels.numba.gemm_tile import SERVED  # else products are numpy's, whose sums follow its threads
+
     for product, total in results[1:]:
-        np.testing.assert_array_equal(product.numpy(), results[0][0].numpy())
+        if SERVED:
+            np.testing.assert_array_equal(product.numpy(), results[0][0].numpy())
         np.testing.assert_array_equal(total.numpy(), results[0][1].numpy())
 
 

@@ -237,7 +237,7 @@ def test_a_tiny_model_learns_to_copy():
     model = tf.EncoderDecoder(10, 10, d_model=32, n_heads=4, n_layers=1, d_ff=64, max_len=8, dropout=0.0)
     optimizer = optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98), eps=1e-9)
     loss_of = nn.CrossEntropyLoss(ignore_index=0)
-    for _ in range(120):
+    for _ in range(180):
         words = numbers.integers(3, 10, (64, 3))
         src, tgt = mg.tensor(words), mg.tensor(np.pad(words, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 2))))
         decoder_input, labels = tf.shift_targets(tgt)
