@@ -11,6 +11,7 @@ import ast
 import copy
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
@@ -22,7 +23,7 @@ from torch import nn
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.whole.configs import Options, may_construct
 from conformance.adapters.whole.evaluate import BUILTINS, Names, Written
-from conformance.adapters.whole.sizes import Sized, Unknown, plain
+from conformance.adapters.whole.sizes import Sized, Unknown, meaning, plain
 from conformance.adapters.whole.syntax import Scope, Source
 
 _MAX_SHOWN = 50
@@ -39,6 +40,16 @@ def _shown(name: str, bound: inspect.BoundArguments) -> str:
         return f"{name}={value!r}"
     called = value.__name__ if isinstance(value, type) else f"{type(value).__name__}(...)"
     return f"{name}={called}"
+
+
+def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
+    """A guessed side of images, enlarged until the patches of the constructor's defaults divide it."""
+    if meaning(name) != "image" or type(value) not in (int, Sized):
+        return value
+    defaults = {p.name: p.default for p in signature.parameters.values()}
+    patches = [size for key, size in defaults.items() if meaning(key) == "patch" and type(size) is int and size > 0]
+    step = math.lcm(*patches)
+    return -(-value // step) * step
 
 
 class _Later:
@@ -85,7 +96,9 @@ class Constructions(Names):
                 self._settle(bound, parameter)
             elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 if parameter.default is parameter.empty:
-                    bound.arguments[name] = plain(self.part(name, parameter.annotation))
+                    bound.arguments[name] = plain(
+                        _whole_patches(name, self.part(name, parameter.annotation), signature)
+                    )
                 elif (sized := self.resized(name, parameter.default)) is not parameter.default:
                     bound.arguments[name] = plain(sized)
         # the signature's own order: what was added stands behind what was given

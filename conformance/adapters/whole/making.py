@@ -37,6 +37,7 @@ from conformance.adapters.whole.chained import with_forward
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
+from conformance.adapters.whole.script_names import set_script_names
 from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
@@ -278,6 +279,7 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
     def make(sizing: Sizing) -> nn.Module:
         nonlocal shown, even, given
         evaluates = evaluator(sizing=sizing)
+        set_script_names(evaluates)
         module = _module(name, way(evaluates))
         shown, given = shown or evaluates.shown, evaluates.given
         even = _divides(given)

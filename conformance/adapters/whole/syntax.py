@@ -79,13 +79,17 @@ class Source:
     line_offset: int = 0
 
     @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax; nothing for a text that is none."""
+        try:
+            return ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError):
+            return ast.Module([], [])
+
+    @cached_property
     def _walked(self) -> _Walk:
         walk = _Walk(self)
-        try:
-            tree = ast.parse(self.text)
-        except (SyntaxError, ValueError, RecursionError):
-            tree = ast.Module([], [])
-        walk.start(tree)
+        walk.start(self.tree)
         return walk
 
     @property

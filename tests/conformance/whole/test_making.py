@@ -419,3 +419,46 @@ def test_defaults_of_another_class_that_do_not_fit_together_are_not_taken(made):
     """
     assert "Layer(d_model=20, nhead=5)" in evidence(made("Layer", layer.format(heads=5)))
     assert "Layer(d_model=32, nhead=4)" in evidence(made("Layer", layer.format(heads=3), file="uneven.py"))
+
+
+SCRIPT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(vocab_size, d_model)
+        self.layers = nn.ModuleList(nn.Linear(d_model, d_k * n_heads) for _ in range(n_layers))
+
+if __name__ == "__main__":
+    words = {"a": 0, "b": 1, "c": 2}
+    vocab_size = len(words)
+    d_model, n_layers = 24, 3
+    d_k = 6
+    n_heads = int(open("heads.txt").read())
+    net = Net()
+"""
+
+
+def test_sizes_that_only_the_main_block_sets_are_those_that_it_shows(made):
+    net = made("Net", SCRIPT).fresh()
+    assert net.wte.weight.shape == (3, 24)
+    assert len(net.layers) == 3
+    assert net.layers[0].out_features == 6 * 4  # what the block reads from a file is small
+
+
+def test_sizes_of_the_main_block_are_scaled_together(made):
+    net = made(
+        "Net", SCRIPT.replace("24, 3", "4096, 9").replace("d_k = 6", "d_k = 512").replace("int(open", "8 # ")
+    ).fresh()
+    assert sum(p.numel() for p in net.parameters()) < 3_000_000
+    assert len(net.layers) == 2
+
+
+def test_images_of_a_guessed_size_hold_whole_patches(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, image_size, small_patch_size=12, large_patch_size=16):
+                super().__init__()
+                assert image_size % small_patch_size == 0 and image_size % large_patch_size == 0
+                self.side, self.fc = image_size, nn.Linear(large_patch_size**2, 4)
+    """
+    assert made("Net", text).fresh().side == 48
