@@ -56,7 +56,8 @@ class Made:
 
     name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
     even: whether its heads divide its width, as far as its arguments say: other classes' defaults may not fit together.
-    options: the arguments that the constructor got, by name; empty where none are known.
+    options: the arguments that the constructor got, by name; empty where none are known. large: it has more than
+    `MAX_PARAMETERS`, and no option makes it smaller.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Made:
     _sizing: Sizing = field(default_factory=Sizing, repr=False)
     even: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    large: bool = False
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
         """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
@@ -105,7 +107,7 @@ def made_of(found: Any, spec: Specification) -> Made:
             f'--impl "{_line(found, spec)}"'
         )
     failures: list[Exception] = []
-    uneven: Made | None = None
+    odd: Made | None = None
     for way in _ways(found, around, strict_first=True):
         try:
             made = _fitted(
@@ -114,11 +116,13 @@ def made_of(found: Any, spec: Specification) -> Made:
         except Exception as error:
             failures.append(error)
             continue
-        if made.even:
+        if made.even and not made.large:
             return made
-        uneven = uneven or made
-    if uneven is not None:
-        return uneven
+        odd = odd or made
+        if odd.large and not way.strict:  # large as the user calls it is better than small as we guess
+            break
+    if odd is not None:
+        return odd
     raise Unresolved(_refusal(found, spec, failures))
 
 
@@ -295,7 +299,8 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
             sizes = [Fact("sizes", scaled, str(error))]
         else:
             sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
-    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even, given)
+    large = _count(module) > MAX_PARAMETERS
+    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even, given, large)
 
 
 def _divides(given: Mapping[str, Any]) -> bool:

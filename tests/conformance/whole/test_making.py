@@ -462,3 +462,19 @@ def test_images_of_a_guessed_size_hold_whole_patches(made):
                 self.side, self.fc = image_size, nn.Linear(large_patch_size**2, 4)
     """
     assert made("Net", text).fresh().side == 48
+
+
+def test_a_smaller_call_of_the_user_s_is_taken_where_no_option_makes_the_first_smaller(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, kind):
+                super().__init__()
+                side = dict(base=2000, nano=20)[kind]
+                self.fc = nn.Linear(side, side)
+    """
+    files = {
+        "train.py": "from model import Net\nnet = Net('base')\n",
+        "train_small.py": "from model import Net\nnet = Net('nano')\n",
+    }
+    assert made("Net", text, files).fresh().fc.in_features == 20
+    assert made("Net", text, {**files, "train_small.py": ""}, file="alone.py").fresh().fc.in_features == 2000
