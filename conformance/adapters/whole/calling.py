@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -31,6 +31,9 @@ B, T, TS = 2, 6, 7
 
 FIRST = 4
 """The first word that is used: those before it often are padding, start, end, or unknown."""
+
+FRAMES = 48
+"""Numbers in a row for a model that shortens them."""
 
 LENGTHS = (T, 8, 16, 32, 4)
 """Lengths that are tried, before those that the model's own tables suggest."""
@@ -403,8 +406,18 @@ class _Finder:
                     return None
                 continue
             if found is not None:
-                return found
+                return self.of_many_frames(calling, found)
         return None
+
+    def of_many_frames(self, calling: Calling, found: Calling) -> Calling:
+        """The calling with more numbers in a row, where few give one answer: of so few a model that shortens its input
+        keeps one, in which nothing is seen of what it attends to."""
+        shortens = found.layout in ("(B, 1, V)", "(B, ...)")
+        if found.main.meaning != "x" or None not in found.main.shape or not shortens:
+            return found
+        with suppress(Exception):
+            return self.run(calling, FRAMES) or found
+        return found
 
     def run(self, calling: Calling, length: int) -> Calling | None:
         """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,

@@ -232,6 +232,13 @@ class Probes:
             for name, p in self.module.named_parameters()
             if p.requires_grad
         }
+        for path, part in self.module.named_modules():
+            if (
+                isinstance(part, nn.Embedding)
+                and part.padding_idx is not None
+                and (name := f"{path}.weight") in directions
+            ):
+                directions[name][part.padding_idx] = 0.0  # torch gives the row of padding no gradient
 
         def slope(names: list[str], step: float) -> float:
             parameters = dict(self.module.named_parameters())

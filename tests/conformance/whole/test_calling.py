@@ -269,3 +269,63 @@ def test_the_axis_of_time_of_a_series_is_the_one_that_is_free(whole):
     assert whole("Net", text).calling.main.shape == (None, 8)
     channels_first = text.replace("x.transpose(1, 2)", "x", 1)
     assert whole("Net", channels_first).calling.main.shape == (8, None)
+
+
+def test_a_model_that_shortens_its_input_gets_enough_of_it(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, input_dim=20, num_classes=5):
+                super().__init__()
+                self.conv = nn.Conv1d(input_dim, 8, 4, stride=4)
+                self.own, self.fc = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, num_classes)
+
+            def forward(self, inputs, input_lengths):
+                x = self.conv(inputs.transpose(1, 2)).transpose(1, 2)
+                return self.fc(self.own(x, x, x)[0])
+    """
+    found = whole("Net", text)
+    gradients = found.gradients(found.example(2))
+    assert all(gradient is not None and abs(gradient).max() > 0 for gradient in gradients.values())
+
+
+def test_the_row_of_padding_has_no_gradient_and_no_slope_is_asked_of_it(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte, self.kinds = nn.Embedding(20, 8), nn.Embedding(3, 8, padding_idx=0)
+                self.fc = nn.Linear(8, 20)
+
+            def forward(self, x, segment_label):
+                return self.fc(self.wte(x) + self.kinds(segment_label))
+    """
+    found = whole("Net", text)
+    name, error, slope, told = found.worst_gradient(found.example(2))
+    assert abs(slope - told) <= max(error, 1e-4 * abs(slope)), name
+
+
+def test_token_types_that_a_model_was_made_without_are_not_missed(whole):
+    from conformance.checks.sequence_models import token_types_matter
+    from conformance.protocol import NotProvided
+
+    text = """
+        class Net(nn.Module):
+            def __init__(self, with_types={}):
+                super().__init__()
+                self.wte, self.fc = nn.Embedding(20, 8), nn.Linear(8, 20)
+                self.token_types = nn.Embedding(2, 8) if with_types else None
+
+            def forward(self, input_ids, token_type_ids=None):
+                return self.fc(self.wte(input_ids))
+    """
+
+    class Implementation:
+        def __init__(self, subject):
+            self.subject = subject
+
+        def build(self, role, config):
+            return self.subject
+
+    with pytest.raises(NotProvided, match="no table of token types"):
+        token_types_matter(Implementation(whole("Net", text.format(False))), None)
+    assert not token_types_matter(Implementation(whole("Net", text.format(True))), None).ok
