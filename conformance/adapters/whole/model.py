@@ -26,7 +26,6 @@ from conformance.adapters.whole.calling import (
     ONE_ANSWER,
     Calling,
     T,
-    calling_of,
     default_dtype,
     first_data,
     hides,
@@ -44,6 +43,7 @@ from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.searching import calling_of
 from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided

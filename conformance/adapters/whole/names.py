@@ -1,4 +1,4 @@
-"""What the parameters of forward are called in the field: data, read by `calling`.
+"""What the parameters of forward are called in the field: data, read by `searching`.
 
 A name proposes a meaning. Whether the model can be run so decides.
 """

@@ -1,6 +1,6 @@
 """Shapes of numbers that a model may take: from its constructor's options, its first layers, its tables of positions.
 
-Nothing is decided here: `calling` tries them in this order.
+Nothing is decided here: `searching` tries them in this order.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from torch import nn  # noqa: E402
 
 from conformance.adapters import Specification, SpecificationError, resolve  # noqa: E402
 from conformance.adapters.stated import Shape, Stated, StatedError, shapes_of  # noqa: E402
-from conformance.adapters.whole.calling import calling_of  # noqa: E402
 from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
 from conformance.adapters.whole.placing import load_weights, moved_to, placed  # noqa: E402
+from conformance.adapters.whole.searching import calling_of  # noqa: E402
 
 
 class Attention(nn.Module):

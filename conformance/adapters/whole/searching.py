@@ -1,0 +1,396 @@
+"""How to call a model is found out by running it: names propose the inputs, the attempt that works decides.
+
+`calling_of(module)` runs the model on a few tokens (or numbers) and watches which table of embeddings reads which
+input. That tells the inputs, their vocabularies, the axis of the batch, and the layout of the answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.stated import Shape, StatedError
+from conformance.adapters.whole import names
+from conformance.adapters.whole.calling import (
+    LAYOUTS,
+    LENGTHS,
+    B,
+    Calling,
+    Input,
+    Lookups,
+    T,
+    first_data,
+    hides,
+    laid_out,
+    quiet_evaluation,
+)
+from conformance.adapters.whole.masking import choices
+from conformance.adapters.whole.shapes import number_shapes, table_lengths
+from conformance.places import innermost_line
+
+FRAMES = 48
+"""Numbers in a row for a model that shortens them."""
+
+
+def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
+    """How to call the model. given: the inputs that the user states. options: the arguments that its constructor got,
+    which say sizes of numbers.
+
+    Raises Unresolved, with the exception of the attempt that came furthest, when no way was found; StatedError when
+    forward takes none of a name that is stated.
+    """
+    finder = _Finder(module, given, options or {})
+    with quiet_evaluation(module):
+        return finder.find()
+
+
+@dataclass
+class _Parameter:
+    name: str
+    meaning: str
+    required: bool
+    default: Any
+
+
+class NotTwoSided(TypeError):
+    """The second input is none that the model reads as a sequence: labels, perhaps."""
+
+
+class _Finder:
+    """One search: the parameters of forward, the attempts, and why each failed."""
+
+    def __init__(self, module: nn.Module, given: Sequence[Shape], options: Mapping[str, Any]) -> None:
+        self.module = module
+        self.options = options
+        self.operations = 0
+        self.errors: list[tuple[int, Exception]] = []
+        """(how many operations ran before, what was raised): the attempt that came furthest says most."""
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        self.parameters = [
+            _Parameter(p.name, names.meaning_of(p.name), p.default is p.empty, p.default)
+            for p in inspect.signature(module.forward).parameters.values()
+            if p.kind not in kinds
+        ]
+        self.given = self._named(given)
+
+    def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
+        """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
+        stated = {shape.name: shape for shape in given if shape.name}
+        free = [p.name for p in self.parameters if p.name not in stated]
+        nameless = [shape for shape in given if not shape.name]
+        unknown = [name for name in stated if all(p.name != name for p in self.parameters)]
+        if unknown or len(nameless) > len(free):
+            takes = f"it takes {', '.join(p.name for p in self.parameters) or 'nothing'}"
+            what = f"no parameter {unknown[0]}" if unknown else f"no place for {len(given)} inputs"
+            raise StatedError(f"--claims-input: forward of {type(self.module).__name__} has {what}; {takes}")
+        return {**dict(zip(free, nameless, strict=False)), **stated}
+
+    def of(self, meaning: str, required: bool | None = None) -> list[_Parameter]:
+        return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
+
+    def find(self) -> Calling:
+        optional = any(p.meaning == "mask" and not p.required for p in self.parameters)
+        for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
+            found = self.first_that_runs(all_masks)
+            if found is not None:
+                return found
+        name = type(self.module).__name__
+        if not self.errors:
+            raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
+        _, error = self.errors[-1] if self.given else max(self.errors, key=lambda failed: failed[0])
+        place = innermost_line(error)
+        if self.given:
+            raise Unresolved(
+                f"{name} cannot be called with the inputs that --claims-input states: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:200]}{f' at {place}' if place else ''}"
+            )
+        raise Unresolved(
+            f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
+            f"'{self.parameters[0].name if self.parameters else 'x'}=2x16:int'"
+        )
+
+    def first_that_runs(self, all_masks: bool) -> Calling | None:
+        """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
+        masks are given, too."""
+        leaking: Calling | None = None
+        for sides in self.sides():
+            for calling in self.callings(sides, all_masks):
+                found = self.attempt(calling)
+                if found is not None and (not found.masks or hides(self.module, found)):
+                    return found
+                leaking = leaking or found
+            if leaking is not None:
+                return leaking
+        return None
+
+    def sides(self) -> Iterator[tuple[_Parameter, ...]]:
+        """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
+        if self.given:
+            stated = [p for p in self.parameters if p.name in self.given]
+            data = [p for p in stated if p.meaning in ("", "source", "target")] or stated
+            if len(data) > 1 and all(self.given[p.name].dtype == "int" for p in data[:2]):
+                yield tuple(data[:2])
+            yield (data[0],)
+            return
+        source, target = self.of("source"), self.of("target")
+        plain = [p for p in self.parameters if p.meaning == "" and p.required]
+        both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
+        required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
+        if (
+            len(both) == 2
+            and both[0] is not both[1]
+            and all(p.required or p.meaning in ("source", "target") for p in both)
+        ):
+            yield tuple(both)
+        if len(required) >= 2:
+            yield tuple(required[:2])
+        candidates = [*required, *(p for p in self.parameters if p.meaning in ("", "source", "target", "types"))]
+        for one in dict.fromkeys(p.name for p in candidates[:3]):
+            yield (next(p for p in self.parameters if p.name == one),)
+
+    def callings(self, sides: tuple[_Parameter, ...], all_masks: bool = False) -> Iterator[Calling]:
+        """Ways to call with these data: token ids first, numbers where the model reads no table."""
+        names_ = [p.name for p in sides]
+        rest = [p for p in self.parameters if p.name not in names_]
+        meanings = ("src", "tgt") if len(sides) == 2 else ("ids",)
+        roles = {
+            m: next((p.name for p in rest if p.meaning == m), "")
+            for m in ("labels", "cache", "types", "positions", "offset")
+        }
+        if not roles["labels"] and len(sides) == 1:
+            roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
+        fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
+        main = self.given.get(names_[-1])
+        if main is not None:
+            others = [p for p in rest if p.name in self.given and p.name not in fixed and p.meaning != "mask"]
+            fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
+        masks_of = [p for p in rest if p.meaning == "mask"]
+        required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
+        optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
+        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, **roles}
+        for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
+            tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
+            yield Calling(tokens, masks=masks, **common)
+        if len(sides) == 1 and (main is None or main.dtype == "float"):
+            filled = {*fixed, *required_masks} - {roles["labels"]}
+            also = [p.name for p in rest if p.required and p.name not in filled]
+            numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            fillers = (_alike, _one_each) if also else (_alike,)
+            shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
+            for shape, filler in product(shapes, fillers):
+                numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
+                for masks in choices(self.module, required_masks, ("x",)):
+                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
+
+    def attempt(self, calling: Calling) -> Calling | None:
+        """The calling completed by running it, with the first length that works; None when it does not run."""
+        numbers = calling.main.meaning == "x"
+        lengths: tuple[int, ...] = (*LENGTHS, *table_lengths(self.module))
+        if stated := self.given.get(calling.main.parameter):
+            lengths = (T, *stated.sizes[1:2])
+        if numbers and None not in calling.main.shape:
+            lengths = (0,)
+        for length in dict.fromkeys(lengths):
+            if numbers and length in calling.main.shape:  # the two axes could not be told apart
+                continue
+            try:
+                found = self.run(calling, length)
+            except Exception as error:
+                self.errors.append((self.operations, error))
+                if not _about_sizes(error):
+                    return None
+                continue
+            if found is not None:
+                return self.of_many_frames(calling, found)
+        return None
+
+    def of_many_frames(self, calling: Calling, found: Calling) -> Calling:
+        """The calling with more numbers in a row, where few give one answer: of so few a model that shortens its input
+        keeps one, in which nothing is seen of what it attends to."""
+        shortens = found.layout in ("(B, 1, V)", "(B, ...)")
+        if found.main.meaning != "x" or None not in found.main.shape or not shortens:
+            return found
+        with suppress(Exception):
+            return self.run(calling, FRAMES) or found
+        return found
+
+    def run(self, calling: Calling, length: int) -> Calling | None:
+        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,
+        that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs."""
+        mixed: Calling | None = None
+        failure: Exception | None = None
+        can_turn = calling.main.meaning != "x" or calling.main.shape[:1] == (None,)
+        for batch_first in (True, False) if can_turn else (True,):
+            candidate = replace(calling, batch_first=batch_first)
+            data = first_data(calling, length)
+            try:
+                with self.watching() as lookups:
+                    result = self.module(**candidate.arguments(data))
+                laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
+                if laid is None:
+                    continue
+                laid = self.answering_everywhere(laid, data)
+                if self.rows_apart(laid, data):
+                    return self.said(laid)
+            except Exception as error:
+                failure = failure or error
+                continue
+            mixed = mixed or laid
+        if mixed is None and failure is not None:
+            raise failure
+        return self.said(mixed) if mixed is not None else None
+
+    @contextmanager
+    def watching(self) -> Iterator[Lookups]:
+        lookups = Lookups()
+        try:
+            with lookups:
+                yield lookups
+        finally:
+            self.operations = lookups.operations
+
+    def with_vocabularies(self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int) -> Calling:
+        """The calling with what its tables say. Raises NotTwoSided when the second input is read through none."""
+        inputs = []
+        for one in calling.inputs:
+            vocab = lookups.vocab_of(data[one.meaning]) if one.meaning != "x" else 0
+            inputs.append(replace(one, vocab=vocab, length=length if length not in (0, T) else None))
+        if calling.two_sided and not all(one.vocab for one in inputs):
+            raise NotTwoSided
+        return replace(calling, inputs=tuple(inputs))
+
+    def answering_everywhere(self, calling: Calling, data: dict[str, Tensor]) -> Calling:
+        """A model that answers for the last position only, and for all when it is given labels, is given them."""
+        one = calling.main
+        last_only = calling.layout in ("(B, V)", "(B, 1, V)") and calling.outputs == one.vocab > 0
+        if not last_only or not calling.labels or calling.two_sided:
+            return calling
+        labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
+        everywhere = replace(calling, fixed={**calling.fixed, **labels})
+        try:
+            laid = _layout(everywhere, data, self.module(**everywhere.arguments(data)))
+        except Exception:
+            return calling
+        return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
+
+    def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
+        """Whether a change of the first sentence leaves the second's answer as it was."""
+        before = calling(self.module, data).get("out")
+        changed = dict(data)
+        for one in calling.inputs:
+            x = data[one.meaning].clone()
+            x[0] = torch.roll(x[0], 1, 0) + (0 if one.vocab else 1)
+            changed[one.meaning] = x
+        after = calling(self.module, changed).get("out")
+        if before is None or after is None or before.shape[0] != B or before.shape != after.shape:
+            return False
+        apart = float((before[1] - after[1]).abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
+        return apart and not torch.equal(before[0], after[0])
+
+    def said(self, calling: Calling) -> Calling:
+        shown = []
+        for one in calling.inputs:
+            what = f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape}"
+            shown.append(f"{one.parameter} = {what}")
+        order = "(B, T)" if calling.batch_first else "(T, B)"
+        masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
+        evidence = "it was run so"
+        return replace(
+            calling,
+            facts=(
+                Fact("call", ", ".join([*shown, *masks]), evidence),
+                Fact("layout", f"{order} in, {calling.layout} out, V = {calling.outputs}", evidence),
+            ),
+        )
+
+
+def _about_sizes(error: BaseException) -> bool:
+    """Whether an attempt with another length may fare better: not when it cannot take such arguments at all."""
+    return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError))
+
+
+def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping[str, Tensor]], Any] | None:
+    """What a required parameter that is no data is given."""
+    name, meaning = parameter.name, parameter.meaning
+
+    def shape_of(inputs: Mapping[str, Tensor]) -> Tensor:
+        return next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+
+    makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
+        "types": lambda inputs: torch.zeros(shape_of(inputs).shape[:2], dtype=torch.int64),
+        "positions": lambda inputs: torch.arange(shape_of(inputs).shape[1]),
+        "offset": lambda inputs: 0,
+        "cache": lambda inputs: None,
+        "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
+        "marks": lambda inputs: torch.zeros(*shape_of(inputs).shape[:2], 4, dtype=torch.get_default_dtype()),
+        "flag": lambda inputs: False,
+    }
+    if name == roles["labels"]:
+        return lambda inputs: inputs.get("labels", shape_of(inputs))
+    return makers.get(meaning)
+
+
+def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """Other numbers of the shape of the main input: keys and values beside queries."""
+    seed = zlib.crc32(name.encode()) % 1000
+
+    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+        x = inputs["x"]
+        return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
+
+    return make
+
+
+def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A stated input that is not the data: its batch and positions follow those of the main one."""
+    seed = zlib.crc32(shape.name.encode()) % 1000
+
+    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+        data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+        now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
+        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
+        if shape.dtype == "float":
+            return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.get_default_dtype())
+        return torch.ones(sizes, dtype=torch.bool if shape.dtype == "bool" else torch.int64)
+
+    return make
+
+
+def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
+    """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
+    yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
+
+
+def _one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A whole number for each sample: its class, or its step in time."""
+    return lambda inputs: torch.arange(len(inputs["x"]))
+
+
+def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:
+    """The calling with the layout of the answer that the result shows."""
+    main = data[calling.main.meaning]
+    batch, length = main.shape[0], main.shape[1]
+    floating = [t for t in tensors_in(result) if t.is_floating_point()]
+    vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
+    orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
+    for wanted, layout in product((True, False), orders):
+        for at, tensor in enumerate(floating):
+            if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
+                continue
+            outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
+            outputs = tensor.numel() // batch if layout == "(B, ...)" else outputs
+            if (outputs in vocabs) != wanted or laid_out(tensor, layout, batch, length, outputs) is None:
+                continue
+            return replace(calling, layout=layout, outputs=outputs, answer_at=at)
+    return None
