@@ -64,7 +64,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
-            if not parameter.is_floating_point():
+            if not parameter.is_floating_point() or not bool(parameter.isfinite().all()):  # a mask is no weight
                 continue
             own = float(parameter.float().std()) if parameter.numel() > 1 else 0.0
             usual = 0.5 * parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.2

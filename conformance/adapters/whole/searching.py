@@ -342,26 +342,25 @@ def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping
 
 
 def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """Other numbers of the shape of the main input: keys and values beside queries."""
-    seed = zlib.crc32(name.encode()) % 1000
+    """Other numbers of the shape of the main input: keys and values beside queries. They are the same for every sample
+    and in every precision, so that a sample has one answer wherever it stands."""
+    return lambda inputs: _numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
 
-    def make(inputs: Mapping[str, Tensor]) -> Tensor:
-        x = inputs["x"]
-        return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
 
-    return make
+def _numbers(name: str, sizes: Sequence[int]) -> Tensor:
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) % 1000)
+    return torch.randn(tuple(sizes[1:]), generator=generator, dtype=torch.float64).expand(*sizes)
 
 
 def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """A stated input that is not the data: its batch and positions follow those of the main one."""
-    seed = zlib.crc32(shape.name.encode()) % 1000
 
     def make(inputs: Mapping[str, Tensor]) -> Tensor:
         data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
         now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
         sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
         if shape.dtype == "float":
-            return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.get_default_dtype())
+            return _numbers(shape.name, sizes).to(torch.get_default_dtype())
         return torch.ones(sizes, dtype=torch.bool if shape.dtype == "bool" else torch.int64)
 
     return make
@@ -373,8 +372,8 @@ def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
 
 
 def _one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A whole number for each sample: its class, or its step in time."""
-    return lambda inputs: torch.arange(len(inputs["x"]))
+    """A whole number for each sample, the same for all: its class, or its step in time."""
+    return lambda inputs: torch.ones(len(inputs["x"]), dtype=torch.int64)
 
 
 def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:

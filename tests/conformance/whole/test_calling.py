@@ -186,7 +186,10 @@ def test_a_diffusion_model_is_given_a_step_and_a_class_for_each_image(whole):
     found = whole("Net", text)
     assert found.calling.main.shape == (4, 16, 16)
     assert found.calling.layout == "(B, ...)"
-    assert found(**found.example())["out"].shape == (2, 4 * 16 * 16)
+    inputs = found.example(3)
+    out = found(**inputs)["out"]
+    assert out.shape == (3, 4 * 16 * 16)
+    assert found(x=inputs["x"][2:])["out"] == pytest.approx(out[2:])  # a sample has one answer wherever it stands
 
 
 def test_a_speech_model_is_given_frames_and_their_number(whole):
@@ -254,6 +257,10 @@ def test_a_time_series_model_is_given_marks_of_time(whole):
     found = whole("Net", text)
     assert found.calling.main.parameter == "x_enc"
     assert found.calling.layout == "(B, T, V)"
+    inputs = found.example(3)
+    out = found(**inputs)["out"]
+    assert found(x=inputs["x"][2:])["out"] == pytest.approx(out[2:])
+    assert found.twin(torch.float32)(**inputs)["out"] == pytest.approx(out, rel=1e-3, abs=1e-3)
 
 
 def test_the_axis_of_time_of_a_series_is_the_one_that_is_free(whole):
@@ -329,3 +336,21 @@ def test_token_types_that_a_model_was_made_without_are_not_missed(whole):
     with pytest.raises(NotProvided, match="no table of token types"):
         token_types_matter(Implementation(whole("Net", text.format(False))), None)
     assert not token_types_matter(Implementation(whole("Net", text.format(True))), None).ok
+
+
+def test_a_mask_that_is_kept_as_a_parameter_stays_as_it_is(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte, self.fc = nn.Embedding(20, 8), nn.Linear(8, 20)
+                self.hidden = nn.Parameter(torch.full((6, 6), float("-inf")).triu(1), requires_grad=False)
+
+            def forward(self, idx):
+                x = self.wte(idx)
+                length = x.shape[1]
+                scores = x @ x.transpose(1, 2) + self.hidden[:length, :length]
+                return self.fc(scores.softmax(-1) @ x)
+    """
+    found = whole("Net", text)
+    assert abs(found(**found.example(2, 6))["out"]).max() < 1e6
