@@ -231,7 +231,8 @@ def at_moments(job, count: int, choose: random.Random) -> int:
 
 
 def main(name: str, how: str, count: str, seed: str = "0") -> None:
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    for number in (signal.SIGALRM, signal.SIGINT):  # which a shell's background jobs inherit as ignored
+        signal.signal(number, signal.default_int_handler)
     threads.available = lambda: 2
     threads.GRAIN = 1000  # small kernels go to the team, too
     job = JOBS[name]()

@@ -185,6 +185,14 @@ def test_a_child_forked_while_another_thread_holds_blas_to_one_thread_has_all_of
 # --- signals ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Ctrl-C raises, also where a shell's background job inherits it as ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def alarm():
     """Give SIGALRM a handler; gives back who was called."""
