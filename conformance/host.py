@@ -60,6 +60,7 @@ class Host:
     def __init__(self) -> None:
         self._impl, self._implementation = "", None
         self._told: set[str] = set()
+        self._drawn = False
 
     def load(self, impl: str, folders: Sequence[str], stated: Mapping[str, str] | None = None) -> dict[str, str]:
         """The first question: import and construct the implementation, of which the user states some things.
@@ -103,13 +104,20 @@ class Host:
             result = run_check(CHECKS[claim], self._implementation, budget, seed)
         else:
             result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
-        return {**result.to_json(), "notes": self._news("notes"), "untested": self._news("untested")}
+        values = {"notes": self._news("notes"), "untested": self._news("untested"), "graph": self._graph()}
+        return {**result.to_json(), **values}
 
     def _news(self, of: str) -> list[str]:
         """What the implementation says for the first time in its list `of` sentences."""
         new = [line for line in map(str, getattr(self._implementation, of, ())) if line not in self._told]
         self._told.update(new)
         return new
+
+    def _graph(self) -> list[Any]:
+        """The implementation's graph, the first time that it has one."""
+        found = [] if self._drawn else list(getattr(self._implementation, "graph", ()))
+        self._drawn = self._drawn or bool(found)
+        return found
 
 
 @contextmanager

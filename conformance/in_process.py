@@ -66,9 +66,9 @@ def checked(model: Any, inputs: str, kind: str, reference: Any, budget: str, cla
     with _generators_kept():
         implementation = implementation_of(model, kind, inputs, reference)
         results = {c.slug: judged(run_check(CHECKS[c.slug], implementation, budget), c) for c in chosen if c.is_tested}
-    notes, untested = (list(getattr(implementation, name, ())) for name in ("notes", "untested"))
+    notes, untested, graph = (list(getattr(implementation, name, ())) for name in ("notes", "untested", "graph"))
     first = next(iter(results))
-    results[first] = replace(results[first], notes=notes, untested=untested)
+    results[first] = replace(results[first], notes=notes, untested=untested, graph=graph)
     return Checked(
         _name(model),
         getattr(implementation, "kind", None),

@@ -56,6 +56,11 @@ class Report:
         return untested_core(self.kind, list(said), self.results, self.catalogue)
 
     @property
+    def graph(self) -> list[Mapping[str, Any]]:
+        """The boxes of the implementation's graph; none where no run was recorded."""
+        return list(next((result.graph for result in self.results.values() if result.graph), ()))
+
+    @property
     def tested(self) -> bool:
         """Whether any claim was tested."""
         return any(result.verdict is not Verdict.NOT_PROVIDED for result in self.results.values())
@@ -148,6 +153,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "seed": report.seed,
         "notes": report.notes,
         "attributes": _plain(report.attributes),
+        "graph": report.graph,
         "counts": {verdict.value: number for verdict, number in counts(results).items()},
         "total": len(results),
         "about": len(report.about()),
@@ -178,7 +184,8 @@ def _claim_json(catalogue: Catalogue, claim: Claim) -> dict[str, Any]:
 
 def _result_json(catalogue: Catalogue, claim: Claim, result: Result, replay: str) -> dict[str, Any]:
     values = result.to_json()
-    del values["claim"], values["notes"], values["untested"], values["attributes"]
+    for name in ("claim", "notes", "untested", "attributes", "graph"):
+        del values[name]
     values |= {"claim_verdict": claim.verdict, "margin": result.margin, "replay": replay}
     return _claim_json(catalogue, claim) | _plain(values)
 

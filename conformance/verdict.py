@@ -58,8 +58,8 @@ class Result:
     evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, as `conformance.places`
     writes it. mend: the change that would mend it. pictures: small matrices by name. roles: the components that the
     claim is about. attributes: conventions of those that were built, by role. notes: what the implementation said about
-    itself for the first time, such as what an adapter inferred; untested: what of it could not be tested. root: the
-    claim whose failure explains this one, when BLOCKED.
+    itself for the first time, such as what an adapter inferred; untested: what of it could not be tested; graph: the
+    boxes of its graph, likewise. root: the claim whose failure explains this one, when BLOCKED.
     """
 
     claim: str
@@ -82,6 +82,7 @@ class Result:
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Sequence[str] = ()
     untested: Sequence[str] = ()
+    graph: Sequence[Mapping[str, Any]] = ()
     root: str = ""
 
     @property
@@ -125,10 +126,27 @@ def _is_mapping_of(holds: Callable[[Any], bool], value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) and holds(item) for name, item in value.items())
 
 
+def _is_box(value: Any) -> bool:
+    """Whether it is a box of a graph, as `conformance.adapters.whole.graph.Box.to_json` makes it."""
+    texts, numbers = ("path", "cls", "given", "gave", "like", "file"), ("number", "parent", "first", "last")
+    lists = {"reads": int, "ends": int, "shows": str, "roles": str}
+    return (
+        isinstance(value, Mapping)
+        and value.keys() == {*texts, *numbers, *lists}
+        and all(isinstance(value[name], str) for name in texts)
+        and all(isinstance(value[name], int) for name in numbers)
+        and all(
+            isinstance(value[name], (list, tuple)) and all(isinstance(item, of) for item in value[name])
+            for name, of in lists.items()
+        )
+    )
+
+
 _TEXT = _Kind("a text", lambda value: isinstance(value, str))
 _NUMBER = _Kind("a number", lambda value: isinstance(value, (int, float)))
 _VALUES = _Kind("an object", lambda value: _is_mapping_of(lambda _: True, value))
 _TEXTS = _Kind("a list of texts", lambda value: isinstance(value, (list, tuple)) and all(map(_TEXT.holds, value)))
+_BOXES = _Kind("a list of boxes", lambda value: isinstance(value, (list, tuple)) and all(map(_is_box, value)))
 _FIELDS = {field.name: _TEXT for field in fields(Result)} | {
     "verdict": _Kind("a verdict", lambda value: value in tuple(Verdict)),
     "error": _NUMBER,
@@ -140,6 +158,7 @@ _FIELDS = {field.name: _TEXT for field in fields(Result)} | {
     "notes": _TEXTS,
     "roles": _TEXTS,
     "untested": _TEXTS,
+    "graph": _BOXES,
     "pictures": _VALUES,
 }
 

@@ -11,10 +11,13 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from conformance.page.claims import Json, Row, data_of, group_of, pair, rows_of, sources_of, style_of
-from conformance.verdict import ORDER, Verdict
+from conformance.page.claims import Json, Row, data_of, group_of, headline, pair, rows_of, sources_of, style_of
+from conformance.page.graph import graph_of
+from conformance.verdict import ORDER, SHOWN_IN_FULL, Verdict
 
 _FOLDER = Path(__file__).parent
+MOST_LINES = 5
+"""How many claims that do not hold the head of the page names."""
 
 
 def to_html(reports: Sequence[Json]) -> str:
@@ -39,7 +42,7 @@ def to_html(reports: Sequence[Json]) -> str:
 <body style="--columns: {len(reports)}">
 <header>
 <h1>{escape(title)}</h1>
-{"".join(_implementation(report, heading=len(reports) > 1) for report in reports)}
+{"".join(_implementation(report, len(reports) > 1, f"subject-{i}") for i, report in enumerate(reports, 1))}
 </header>
 {_filters(rows, errata, sources)}
 <main>
@@ -59,9 +62,9 @@ def to_html(reports: Sequence[Json]) -> str:
 # --- head -----------------------------------------------------------------------------------------
 
 
-def _implementation(report: Json, heading: bool) -> str:
-    """Name, what was not tested, counts, a bar of verdicts, and what the implementation said about itself: what is
-    doubtful openly, the rest in a fold."""
+def _implementation(report: Json, heading: bool, name: str) -> str:
+    """Name, what was not tested, counts, a bar of verdicts, what the implementation said about itself (what is doubtful
+    openly, the rest in a fold), and its graph. name: what ids in it begin with."""
     rest = report["total"] - report["about"]
     counts = {verdict: report["counts"][verdict] for verdict in ORDER}
     counts[Verdict.NOT_PROVIDED] -= rest
@@ -90,10 +93,24 @@ def _implementation(report: Json, heading: bool) -> str:
 {f'<div class="untested">{untested}</div>' if untested else ""}
 <p><strong>{kept} of {report["about"]} claims kept</strong> (budget {escape(report["budget"])}): {numbers}{others}</p>
 <div class="bar" role="img" aria-label="{numbers}">{bar}</div>
+{_wrong(report["claims"])}
 {f'<ul class="doubtful">{doubtful}</ul>' if doubtful else ""}
 {notes}
+{graph_of(report, name)}
 </section>
 """
+
+
+def _wrong(claims: Sequence[Json]) -> str:
+    """The first claims that do not hold, a line each, which leads to the claim."""
+    broken = [claim for claim in claims if claim["verdict"] in SHOWN_IN_FULL]
+    lines = "".join(
+        f'<li><b class="verdict {style_of(claim["verdict"])}">{claim["verdict"]}</b> '
+        f'<a href="#{escape(claim["slug"])}">{escape(headline(claim))}</a></li>'
+        for claim in broken[:MOST_LINES]
+    )
+    more = f"<li>and {len(broken) - MOST_LINES} more below</li>" if len(broken) > MOST_LINES else ""
+    return f'<ul class="broken">{lines}{more}</ul>' if lines else ""
 
 
 def _doubts(notes: Sequence[str]) -> Iterator[str]:

@@ -164,6 +164,11 @@ def pair(term: str, description: str) -> str:
     return f"<dt>{term}</dt><dd>{description}</dd>" if description else ""
 
 
+def headline(claim: Json) -> str:
+    """What is wrong, where that is known; else what the claim says."""
+    return str(claim["diagnosis"] if claim["verdict"] != Verdict.PASS and claim["diagnosis"] else claim["says"])
+
+
 def style_of(verdict: str) -> str:
     """The style of a verdict: "NOT PROVIDED" -> "not-provided"."""
     return "absent" if verdict == ABSENT else verdict.lower().replace(" ", "-")

@@ -152,6 +152,17 @@ class PointedImplementation:
         return self.parts.build(role, config)
 
     @property
+    def graph(self) -> list[dict[str, Any]]:
+        """The boxes of the model's graph, as values of JSON; none before a claim needed the recorded run."""
+        inside = self.running.known.get("inside") if self.running is not None else None
+        if inside is None:
+            return []
+        roles: dict[type, list[str]] = {}
+        for role, found in self.parts.resolutions.items() if self.parts else ():
+            roles.setdefault(found.cls, []).append(role)
+        return [box.to_json(roles) for box in inside.graph]
+
+    @property
     def notes(self) -> list[str]:
         """What was inferred, a line a fact."""
         lines: list[str] = []

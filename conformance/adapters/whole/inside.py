@@ -10,8 +10,9 @@ import torch
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
-from conformance.adapters.whole.record import record
+from conformance.adapters.whole.record import Call, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
 
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inside:
-    """findings: what is wrong or odd. seen: the families of claims that the run could break: "attention", ..."""
+    """findings: what is wrong or odd. seen: the families of claims that the run could break: "attention", ... graph:
+    the calls of the run."""
 
     findings: tuple[Finding, ...]
     seen: frozenset[str]
+    graph: tuple[Box, ...]
 
 
 class InsideProbes:
@@ -39,8 +42,17 @@ class InsideProbes:
             cores = attentions(run)
             nets = networks(run)
             parts = sublayers(run, cores, nets)
-            families = {"attention": cores, "norm": norms(run), "feed-forward": nets, "blocks": stacks(run)}
-            families |= {"sublayers": parts}
+            normed, stacked = norms(run), stacks(run)
+            shows: dict[str, list[Call | None]] = {
+                "attention": [core.call for core in cores],
+                "norm": [norm.call for norm in normed],
+                "feed-forward": [
+                    next((call for call in run.around(run.call_of(net.second)) if net.first.number in call.ops), None)
+                    for net in nets
+                ],
+                "blocks": [call for stack in stacked for call in stack.calls],
+                "sublayers": [part.block for part in parts],
+            }
             findings = [
                 *attention_findings(cores),
                 *norm_findings(run),
@@ -48,8 +60,8 @@ class InsideProbes:
                 *residual_findings(run, parts),
                 *(finding for finding in stream_findings([run]) if not self.is_beside_forward(finding)),
             ]
-            seen = frozenset({"modules", "results", *(name for name, found in families.items() if found)})
-            self.known["inside"] = Inside(tuple(findings), seen)
+            seen = frozenset({"modules", "results", *(name for name, calls in shows.items() if calls)})
+            self.known["inside"] = Inside(tuple(findings), seen, tuple(graph_of(run, shows)))
         found: Inside = self.known["inside"]
         return found
 
