@@ -35,6 +35,7 @@ def test_a_specimen_breaks_nothing(specimen):
     assert {claim: o for claim, o in outcomes.items() if o not in (SURVIVED, NOT_PROVIDED)} == {}
 
 
+@pytest.mark.deep  # `conformance mutants` is a stage of CI
 @pytest.mark.parametrize("name", ZOO)
 def test_a_mutant_dies_by_the_claims_that_it_breaks(name):
     mutant = MUTANTS[name]

@@ -80,6 +80,7 @@ def test_one_command_trains_bert_on_hidden_tokens(tmp_path, capsys):
     assert figures["masked_accuracy"] > 0.2
 
 
+@pytest.mark.deep  # a minute of training
 def test_attention_makes_long_copies_possible(tmp_path, capsys):
     """Without it all of the source must pass through one state (document 000 section 2.1)."""
     settings = ["--size", 10, "--d-model", 48, "--max-len", 12, "--lr", 1e-2, "--warmup", 20, "--batch-size", 32]
