@@ -28,6 +28,14 @@ _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
 _TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
+_SWITCHES = {
+    "bidirectional": ("masked_language_model", "language_model"),
+    "causal": ("language_model", "masked_language_model"),
+    "is_causal": ("language_model", "masked_language_model"),
+    "autoregressive": ("language_model", "masked_language_model"),
+    "is_decoder": ("language_model", ""),
+}
+"""Names of options that a model keeps -> the kind that it is where they are True, and where they are False."""
 
 
 def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
@@ -44,7 +52,8 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
             Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
         ]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
-    causal += list(_built(module))
+    causal += [*_built(module), *_switched(module, "language_model")]
+    two_way += _switched(module, "masked_language_model")
     chosen = _stronger(causal, two_way)
     if not chosen:
         return "", [
@@ -106,6 +115,14 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
         if square.ndim == 2 and square.shape[0] == square.shape[1] > 1 and _is_triangle(square):
             yield 2, f"the buffer {name} is a triangle"
             break
+
+
+def _switched(module: nn.Module, kind: str) -> Iterator[Evidence]:
+    """What boolean attributes of the model itself say for a kind."""
+    for name, (when_true, when_false) in _SWITCHES.items():
+        value = vars(module).get(name)
+        if type(value) is bool and (when_true if value else when_false) == kind:
+            yield 2, f"{name} is {value}"
 
 
 def _is_triangle(square: torch.Tensor) -> bool:

@@ -75,7 +75,7 @@ class Made:
         changes: options by meaning (``dropout=0.0, max_len=16, n_layers=3``). Raises NotProvided where the constructor
         has no such option, Refused where it raises for these values.
         """
-        sizing = Sizing(changes, self._sizing.head_width, self._sizing.known)
+        sizing = Sizing(changes, self._sizing.head_width, self._sizing.known, self._sizing.smallest)
         torch.manual_seed(seed)
         try:
             module = self._make(sizing)
@@ -110,9 +110,8 @@ def made_of(found: Any, spec: Specification) -> Made:
     odd: Made | None = None
     for way in _ways(found, around, strict_first=True):
         try:
-            made = _fitted(
-                found.__name__, way.evidence, way.make, partial(Evaluator, around, make=_as_part, strict=way.strict)
-            )
+            evaluator = partial(Evaluator, around, make=_as_part, strict=way.strict)
+            made = _fitted(found.__name__, way.evidence, way.make, evaluator, around)
         except Exception as error:
             failures.append(error)
             continue
@@ -178,7 +177,7 @@ def _of_expression(found: nn.Module, spec: Specification) -> Made:
         return evaluator.value(tree, source.top)
 
     try:
-        return _fitted(name, "the expression", make, partial(Evaluator, around, make=_as_part, runs=True))
+        return _fitted(name, "the expression", make, partial(Evaluator, around, make=_as_part, runs=True), around)
     except Unknown:  # more than the evaluator reads: Python evaluates it, without options
         fact = Fact("constructor", spec.name, "the expression, which has no options that can be set")
         return Made(name, type(found), [fact], lambda sizing: eval(spec.name, dict(vars(around.module))))
@@ -275,7 +274,13 @@ class _TooLarge(BaseException):
     """The module under construction has too many parameters, or takes too long: no `except Exception` may hide it."""
 
 
-def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator: Callable[..., Evaluator]) -> Made:
+def _fitted(
+    name: str,
+    evidence: str,
+    way: Callable[[Evaluator], Any],
+    evaluator: Callable[..., Evaluator],
+    around: Surroundings,
+) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
     shown, even = "", True
     given: Mapping[str, Any] = {}
@@ -293,7 +298,7 @@ def _fitted(name: str, evidence: str, way: Callable[[Evaluator], Any], evaluator
     try:
         module, sizes = _limited(make, sizing), []
     except _TooLarge as error:
-        module, sizing = _scaled(make, sizing)
+        module, sizing = _scaled(make, sizing, around.smallest_variants)
         if sizing.scaled:
             scaled = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in sizing.scaled.items())
             sizes = [Fact("sizes", scaled, str(error))]
@@ -310,12 +315,17 @@ def _divides(given: Mapping[str, Any]) -> bool:
     return width is None or heads is None or width % heads == 0
 
 
-def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Module, Sizing]:
-    """The module at sizes at which it is small enough, and these; where there are none, as small as it gets."""
+def _scaled(
+    make: Callable[[Sizing], nn.Module], sizing: Sizing, variants: Mapping[str, str]
+) -> tuple[nn.Module, Sizing]:
+    """The module at sizes at which it is small enough, and these; where there are none, as small as it gets.
+
+    variants: the name of the smallest variant for the name of each.
+    """
     seen = sizing.seen
     for head_width in HEAD_WIDTHS:
         for _ in range(3):  # sizes that come after the limit are seen only once what came before is small
-            sizing = Sizing(None, head_width, seen)
+            sizing = Sizing(None, head_width, seen, variants)
             try:
                 return _limited(make, sizing), sizing
             except (Exception, _TooLarge):
@@ -323,7 +333,7 @@ def _scaled(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> tuple[nn.Mod
             if more == seen:
                 break
             seen = more
-    for sizing in (Sizing(None, HEAD_WIDTHS[-1], seen), Sizing()):  # still large, but smaller than its own
+    for sizing in (Sizing(None, HEAD_WIDTHS[-1], seen, variants), Sizing()):  # still large, but smaller than its own
         with suppress(Exception):
             return make(sizing), sizing
     return make(sizing), sizing

@@ -110,7 +110,8 @@ class Sized(int):
 class Sizing:
     """Values by their names, on the way into constructors: `changes` by meaning are put in, and with a `head_width`
     sizes are scaled down together, by what `seen` of an earlier attempt holds. What passes is noted in `seen`, what
-    was put in, in `changed`, and what was scaled, in `scaled`.
+    was put in, in `changed`, and what was scaled, in `scaled`. smallest: with a `head_width`, the name of the smallest
+    variant for the name of each ("gpt2-xl" -> "gpt2").
     """
 
     def __init__(
@@ -118,18 +119,23 @@ class Sizing:
         changes: Mapping[str, Any] | None = None,
         head_width: int = 0,
         seen: Mapping[str, set[int]] | None = None,
+        smallest: Mapping[str, str] | None = None,
     ) -> None:
         self.changes = dict(changes or {})
         self.head_width = head_width
         self.known = seen or {}
         self.seen: dict[str, set[int]] = {}
         self.changed: set[str] = set()
-        self.scaled: dict[str, tuple[int, int]] = {}
+        self.scaled: dict[str, tuple[Any, Any]] = {}
+        self.smallest = smallest or {}
         self._ids: dict[int, int] = {}
         self._factor = _width_factor(self.known, head_width) if head_width else 1
 
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name."""
+        if self.head_width and isinstance(value, str) and self.smallest.get(value, value) != value:
+            self.scaled[name] = (value, self.smallest[value])
+            return self.smallest[value]
         option = meaning(name)
         changed = self.changes.get(option or "")
         if changed is not None and (value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))):

@@ -120,6 +120,32 @@ class Surroundings:
         file = getattr(sys.modules.get(name), "__file__", None) or ""
         return "site-packages" not in file and Path(file).resolve().is_relative_to(self.root) if file else False
 
+    def compared_with(self, name: str) -> str | None:
+        """The first text that the files compare something of this name with (``mode == "sum"``); None without one."""
+        for source in self.sources:
+            if name not in source.text:
+                continue
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.Compare) and _last_name(node.left) == name:
+                    texts = [n.value for n in ast.walk(node.comparators[0]) if isinstance(n, ast.Constant)]
+                    if texts and all(isinstance(text, str) for text in texts):
+                        return str(texts[0])
+        return None
+
+    @cached_property
+    def smallest_variants(self) -> dict[str, str]:
+        """Of every table in the file whose keys are names of models ({"base": dict(width=768), ...}): the name of the
+        smallest one, by the sum of its numbers, for the name of each."""
+        found: dict[str, str] = {}
+        for node in ast.walk(self.own.tree):
+            if isinstance(node, ast.Dict) and len(node.keys) > 1:
+                names = [key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+                sums = [_sum_of_numbers(value) for value in node.values]
+                if len(names) == len(sums) and all(sums):
+                    smallest = names[sums.index(min(sums))]
+                    found |= dict.fromkeys(names, smallest)
+        return found
+
     @cached_property
     def settings(self) -> list[tuple[str, dict[str, Any]]]:
         """The mappings in the JSON and YAML files next to the file and in the repository's config folders, each with
@@ -144,6 +170,20 @@ class Surroundings:
             if len(found) > MAX_FILES:
                 break
         return list(dict.fromkeys(path.resolve() for path in found))[:MAX_FILES]
+
+
+def _last_name(node: ast.expr) -> str:
+    """What an expression is called at its end: ``config.mode.lower()`` is `mode`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        return _last_name(node.func.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _sum_of_numbers(value: ast.expr) -> int:
+    """The sum of the whole numbers written in a dict, a list or a call; 0 in anything else."""
+    if not isinstance(value, (ast.Dict, ast.List, ast.Tuple, ast.Call)):
+        return 0
+    return sum(n.value for n in ast.walk(value) if isinstance(n, ast.Constant) and type(n.value) is int)
 
 
 def _called(call: ast.Call) -> str:

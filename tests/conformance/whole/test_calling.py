@@ -354,3 +354,31 @@ def test_a_mask_that_is_kept_as_a_parameter_stays_as_it_is(whole):
     """
     found = whole("Net", text)
     assert abs(found(**found.example(2, 6))["out"]).max() < 1e6
+
+
+@pytest.mark.parametrize(
+    ("switch", "kind"),
+    [
+        ("bidirectional=False", "language_model"),
+        ("bidirectional=True", "masked_language_model"),
+        ("is_causal=True", "language_model"),
+    ],
+)
+def test_a_switch_that_the_model_keeps_tells_its_kind(whole, switch, kind):
+    name = switch.partition("=")[0]
+    text = f"""
+        class FutureMask(nn.Module):
+            def forward(self, x):
+                return torch.ones(x.shape[1], x.shape[1]).triu(1)
+
+        class Net(nn.Module):
+            def __init__(self, {switch}):
+                super().__init__()
+                self.{name} = {name}  # else it is bidirectional
+                self.wte, self.mask, self.head = nn.Embedding(20, 8), FutureMask(), nn.Linear(8, 20)
+                self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+            def forward(self, x):
+                return self.head(self.layer(self.wte(x)))
+    """
+    assert whole("Net", text).kind == kind

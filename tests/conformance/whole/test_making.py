@@ -478,3 +478,32 @@ def test_a_smaller_call_of_the_user_s_is_taken_where_no_option_makes_the_first_s
     }
     assert made("Net", text, files).fresh().fc.in_features == 20
     assert made("Net", text, {**files, "train_small.py": ""}, file="alone.py").fresh().fc.in_features == 2000
+
+
+def test_of_named_variants_the_smallest_is_taken_where_the_called_one_is_too_large(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, variant):
+                super().__init__()
+                side, depth = {"base": (3000, 12), "tiny": (20, 2), "large": (4000, 24)}[variant]
+                self.layers = nn.ModuleList(nn.Linear(side, side) for _ in range(depth))
+    """
+    found = made("Net", text, {"train.py": "from model import Net\nnet = Net('large')\n"})
+    assert found.fresh().layers[0].in_features == 20
+    assert "variant large -> tiny" in evidence(found)
+    assert not found.large
+
+
+def test_an_option_that_is_compared_with_texts_gets_the_first_of_them(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, d_model, pool_typ):
+                super().__init__()
+                if pool_typ.lower() == "cls":
+                    self.fc = nn.Linear(d_model, 2)
+                elif pool_typ.lower() == "mean":
+                    self.fc = nn.Linear(d_model, 3)
+                else:
+                    raise ValueError(pool_typ)
+    """
+    assert made("Net", text).fresh().fc.out_features == 2
