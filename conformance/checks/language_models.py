@@ -107,7 +107,7 @@ def is_causal_in_training(impl: Any, draw: Draw) -> Evidence:
     inputs = subject.example(2, length, seed=12)
     other = {**inputs, "ids": inputs["ids"].copy()}
     other["ids"][:, -1] = subject.example(2, length, seed=13)["ids"][:, 0]
-    if subject.calling.labels:
+    if subject.last_only:
         inputs["labels"] = other["labels"] = inputs["ids"]
     before, after = (subject.in_training(3, **x)["out"] for x in (inputs, other))
     if before.ndim < 3 or before.shape[1] != length:
@@ -318,9 +318,41 @@ def loss_ignores(impl: Any, draw: Draw) -> Evidence:
 
 @check("language-model-padding-changes-nothing", roles=("language_model",))
 def padding_changes_nothing(impl: Any, draw: Draw) -> Evidence:
-    """Padding after a sentence does not change the logits of its real tokens, where the model takes a padding mask."""
+    """Padding does not change the logits of real tokens, where the model takes a padding mask: neither behind a
+    sentence, nor what stands in its place before one."""
     subject = impl.build("language_model", {})
-    return padded_equal(subject, subject.example(2, max(3, usable_length(subject) - 2), seed=19), "ids", draw)
+    inputs = subject.example(2, max(3, usable_length(subject) - 2), seed=19)
+    behind = padded_equal(subject, inputs, "ids", draw)
+    return all_of(behind, *hidden_in_front(subject, inputs)) if behind.ok else behind
+
+
+def hidden_in_front(subject: Any, inputs: dict[str, Array]) -> list[Evidence]:
+    """The answers to real tokens with one of two words in the hidden place of the first token. Where they are given by
+    their last position only nothing is asked."""
+    if subject.padding_of("ids") != "mask":
+        return []
+    ids = inputs["ids"]
+    real = np.ones(ids.shape, bool)
+    real[0, 0] = False
+    answers = []
+    for word in subject.example(1, seed=22)["ids"][0, :2]:
+        other = {**inputs, "ids": ids.copy(), "padding": real}
+        other["ids"][0, 0] = word
+        answers.append(subject(**other)["out"])
+    if answers[0].ndim < 3 or answers[0].shape[1] != ids.shape[1]:
+        return []
+    if not all(np.isfinite(answer).all() for answer in answers):
+        return []  # a row that sees nothing is NaN, as softmax of minus infinities is
+    first, second = (answer[:1, 1:] for answer in answers)
+    found = equal("the answer to real tokens for another word in a hidden place before them", subject, first, second)
+    return [
+        found.saying(
+            diagnosis="The word in a hidden place changes the answer for the real tokens behind it: "
+            "the mask hides it not at all, or too weakly.",
+            place=subject.attention_place() or subject.place(),
+            mend="add minus infinity (or torch.finfo(dtype).min) to the scores of hidden tokens",
+        )
+    ]
 
 
 def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, left: int = 0) -> Evidence:
@@ -334,7 +366,7 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     real = np.ones((batch, length), bool)
     real[0, length - 2 :] = False
     fillers = [np.full(2, subject.pad_id)] if how == "token" else []
-    if how == "mask":
+    if how in ("mask", "lengths"):
         fillers = [subject.example(1, seed=s)[name][0, :2] for s in (22, 23)]
     answers = []
     for filler in fillers:

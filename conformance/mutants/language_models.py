@@ -97,6 +97,19 @@ changed(
     defect="Positions are right only where the padding stands on the left.",
 )
 changed(
+    "WeakPaddingMask",
+    GPT,
+    """            visible = visible & real[:, None, None, :]
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+""",
+    """            q = q * 1.0
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        scores = scores if real is None else scores - (~real[:, None, None, :]).to(x.dtype)
+""",
+    breaks=(PADDING,),
+    defect="Padding lowers the scores by 1 instead of hiding them.",
+)
+changed(
     "NoGradientAtAll",
     LLAMA,
     "    def forward(self, tokens, labels=None):",

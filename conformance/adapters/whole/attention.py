@@ -9,7 +9,7 @@ values reaches, element by element, a softmax, whose result reaches a product wi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -337,6 +337,8 @@ def _side(record: Record, value: Value, transposed: bool) -> Side:
     """Query, key or value: `value` is (N, T, d), or (N, d, T) where it is transposed."""
     behind = sources(record, value)
     projections = [found for found in (projection(record, source) for source in behind) if found is not None]
+    if len({found.base for found in projections}) > 1:
+        projections = [_of_the_first(record, found) for found in projections]
     bases: dict[Value, int] = {}
     tokens, columns = {}, {}
     for number, found in enumerate(projections):
@@ -351,6 +353,17 @@ def _side(record: Record, value: Value, transposed: bool) -> Side:
     vectors, token, column = (_three(grid.transpose(-1, -2) if transposed else grid) for grid in grids)
     start = {found.value for found in projections} or set(behind)
     return Side(value, vectors, token, column, projections, behind, factor(record, start, value))
+
+
+def _of_the_first(record: Record, found: Projection) -> Projection:
+    """The projection with the tokens that its first factor was projected from, as in a product of two narrow matrices
+    that is added to a wide one (LoRA)."""
+    inner = projection(record, found.base)
+    while inner is not None and inner.slices == 1:
+        rows = inner.tokens.reshape(-1, inner.value.shape[-1])[:, 0]
+        found = replace(found, base=inner.base, tokens=rows[found.tokens])
+        inner = projection(record, found.base)
+    return found
 
 
 def _three(tensor: Tensor) -> Tensor:

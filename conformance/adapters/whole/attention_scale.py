@@ -16,6 +16,10 @@ from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.flow import base_name
 from conformance.adapters.whole.record import Op, Value
 
+OWN = "a constant of its own"
+"""The name of a scale that is no known mistake: cosine scores, log n, and learned temperatures have such."""
+_NORMS = {"native_layer_norm", "_fused_rms_norm", "rsqrt", "linalg_vector_norm", "norm"}
+
 
 def scale(core: AttentionCore) -> Iterator[Finding]:
     got, width = core.scale, core.width
@@ -42,7 +46,8 @@ def scale(core: AttentionCore) -> Iterator[Finding]:
     if not certain and _scale_is_named(core, got):
         sentence = f"The scores are scaled by {got:.6g} ({name}), as the code or its configuration says."
     else:
-        sentence, certain = f"The scores are scaled by {got:.6g} ({name}), not by 1 / sqrt({width}).", True
+        sentence = f"The scores are scaled by {got:.6g} ({name}), not by 1 / sqrt({width})."
+        certain = certain or not (name == OWN or _normalised(core))
     yield Finding(
         "attention-scale-is-one-over-sqrt-d-head",
         sentence,
@@ -80,7 +85,16 @@ def _wrong_scale(core: AttentionCore, got: float) -> tuple[str, bool]:
     for value, (name, certain) in names.items():
         if math.isclose(got, value, rel_tol=1e-4):
             return name, certain
-    return "a constant of its own", False
+    return OWN, False
+
+
+def _normalised(core: AttentionCore) -> bool:
+    """Whether the queries are normalised behind their projection: then the norm's gain, or nothing, is their scale."""
+    side = core.sides["query"]
+    start = {found.value for found in side.projections}
+    behind = core.record.before([side.value], beyond=start) - start
+    made = (core.record.producer(value) for value in behind)
+    return any(op is not None and base_name(op) in _NORMS for op in made)
 
 
 def _constant(op: Op) -> float | None:

@@ -49,7 +49,8 @@ class Calling:
     """How one model is called. `arguments` turns inputs by meaning into forward's, `answer` the result into tensors.
 
     inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
-    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings.
+    masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings;
+    lengths: of the numbers of real tokens, each with the input that it counts.
     batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
     """
 
@@ -57,6 +58,7 @@ class Calling:
     fixed: Mapping[str, Callable[[Mapping[str, Tensor]], Any]] = field(default_factory=dict)
     masks: tuple[Mask, ...] = ()
     optional_masks: tuple[str, ...] = ()
+    lengths: Mapping[str, str] = field(default_factory=dict)
     labels: str = ""
     cache: str = ""
     types: str = ""
@@ -87,6 +89,8 @@ class Calling:
         given = {one.parameter: turned[one.meaning] for one in self.inputs}
         for parameter, make in self.fixed.items():
             given[parameter] = make(inputs)
+        for parameter, meaning in self.lengths.items():
+            given[parameter] = real_tokens(inputs, meaning).sum(1)
         padded = any("padding" in name for name in inputs)
         for mask in self.masks:
             if mask.when_padded and not padded:

@@ -11,6 +11,7 @@ from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.graph import Box, graph_of
+from conformance.adapters.whole.language import read_beside_forward, read_for_some_arguments
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
 from conformance.adapters.whole.record import Call, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inside:
-    """findings: what is wrong or odd. seen: the families of claims that the run could break: "attention", ... graph:
-    the calls of the run."""
+    """findings: what is wrong or odd. seen: the families of claims that the run could break: "attention", ...
+    attention: the line where the first attention takes its softmax, "" without one. graph: the calls of the run."""
 
     findings: tuple[Finding, ...]
     seen: frozenset[str]
+    attention: str
     graph: tuple[Box, ...]
 
 
@@ -58,14 +60,23 @@ class InsideProbes:
                 *norm_findings(run),
                 *network_findings(run),
                 *residual_findings(run, parts),
-                *(finding for finding in stream_findings([run]) if not self.is_beside_forward(finding)),
+                *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
+            first = str(cores[0].place or "") if cores else ""
             seen = frozenset({"modules", "results", *(name for name, calls in shows.items() if calls)})
-            self.known["inside"] = Inside(tuple(findings), seen, tuple(graph_of(run, shows)))
+            self.known["inside"] = Inside(tuple(findings), seen, first, tuple(graph_of(run, shows)))
         found: Inside = self.known["inside"]
         return found
 
-    def is_beside_forward(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
-        """Whether it is about a part that the user's file calls outside of forward: a head that the loss applies."""
+    def is_excused(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
+        """Whether it is about a part that the user's file calls outside of forward, as a head that the loss applies, or
+        only for arguments that the recorded run did not have."""
         parts = {path.partition(".")[0] for path in finding.paths}
-        return finding.claim == "modules-that-are-made-run" and any(map(self.is_used_elsewhere, parts))
+        return finding.claim == "modules-that-are-made-run" and (
+            any(map(self.is_used_elsewhere, parts)) or any(map(self._is_used_for_some_arguments, finding.paths))
+        )
+
+    def _is_used_for_some_arguments(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
+        owner, _, name = path.rpartition(".")
+        cls: type = type(self.module.get_submodule(owner))
+        return name in read_for_some_arguments(cls) | read_beside_forward(cls)

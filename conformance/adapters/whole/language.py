@@ -3,11 +3,13 @@ learns, and which lines of the user's files do it."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,6 +41,60 @@ def source_of(cls: type) -> tuple[str, str, int] | None:
     return None
 
 
+@cache
+def read_beside_forward(cls: type) -> frozenset[str]:
+    """The attributes of `self` that methods read which neither forward nor __init__ calls: a temperature that the loss
+    applies, a head that only `generate` asks."""
+    methods = _methods(cls)
+    reads = {name: _own_attributes(node) for name, node in methods.items()}
+    run, stack = set(), ["forward", "__init__", "__call__"]
+    while stack:
+        name = stack.pop()
+        if name in methods and name not in run:
+            run.add(name)
+            stack += reads[name]
+    return frozenset(attribute for name in methods.keys() - run for attribute in reads[name])
+
+
+@cache
+def read_for_some_arguments(cls: type) -> frozenset[str]:
+    """The attributes of `self` that methods read only in a branch that a parameter decides: a table of token types
+    where there are types."""
+    always, sometimes = set(), set()
+    for method in _methods(cls).values():
+        names = {argument.arg for argument in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+        branches = [
+            branch
+            for node in ast.walk(method)
+            if isinstance(node, (ast.If, ast.IfExp))
+            and names & {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            for branch in ([*node.body, *node.orelse] if isinstance(node, ast.If) else [node.body, node.orelse])
+        ]
+        inside = {id(n) for branch in branches for n in ast.walk(branch)}
+        if method.name != "__init__":
+            sometimes |= {name for branch in branches for name in _own_attributes(branch)}
+            always |= {n.attr for n in _of_self(method) if id(n) not in inside}
+    return frozenset(sometimes - always)
+
+
+def _methods(cls: type) -> dict[str, ast.FunctionDef]:
+    """The methods of a class of the user's, by name; none where there is no source."""
+    found = source_of(cls)
+    body = getattr(ast.parse(dedent(found[0])).body[0], "body", []) if found else []
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def _of_self(node: ast.AST) -> Iterator[ast.Attribute]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self":
+            yield inner
+
+
+def _own_attributes(node: ast.AST) -> set[str]:
+    """The names that are read of `self`."""
+    return {found.attr for found in _of_self(node)}
+
+
 class LanguageProbes:
     """The experiments, as methods of `WholeModel`."""
 
@@ -57,7 +113,10 @@ class LanguageProbes:
         return ""
 
     def attention_place(self: WholeModel) -> str:  # type: ignore[misc]
-        """file:line where attention takes its softmax."""
+        """file:line where attention takes its softmax: in the recorded run, else the first such line in the source."""
+        with suppress(Exception):
+            if ran := self.inside().attention:
+                return ran
         return self.line_of(r"softmax|scaled_dot_product_attention|MultiheadAttention\(|nn\.Transformer\w*\(")
 
     def scales_by_length(self: WholeModel) -> str:  # type: ignore[misc]
@@ -78,10 +137,13 @@ class LanguageProbes:
         return -100 if self.line_of(r"cross_entropy|CrossEntropyLoss|nll_loss|NLLLoss") else None
 
     def padding_of(self: WholeModel, name: str) -> str | None:  # type: ignore[misc]
-        """How an input's padding is told: by a "mask" of the caller, by the "token" itself, or not at all (None)."""
+        """How an input's padding is told: by a "mask" of the caller, by "lengths", by the "token" itself, or not at all
+        (None)."""
         masks = [mask for mask in self.calling.masks if mask.keys in (name, "")]
         if any(mask.padding and not mask.own for mask in masks):
             return "mask"
+        if name in self.calling.lengths.values():
+            return "lengths"
         if self.pad_id is None:
             return None
         if any(mask.own for mask in masks):

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups, quiet_evaluation
+from conformance.adapters.whole.language import read_beside_forward
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays
 
@@ -152,15 +153,28 @@ class Probes:
         experts = re.compile(r"expert")
         others = self.other_outputs_reach()
         for name in wanted:
-            path = name.rpartition(".")[0]
+            path, _, own = name.rpartition(".")
             parents = [".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)]
             routed = any(experts.search(parent) for parent in parents)
             siblings_run = routed and any(experts.search(c) for c in called)
             apart = path.partition(".")[0]
             elsewhere = apart not in called and self.is_used_elsewhere(apart)
-            if siblings_run or elsewhere or name in others or re.search(r"mask_token|mask_emb", name):
+            owner: type = type(self.module.get_submodule(path))
+            elsewhere = elsewhere or own in read_beside_forward(owner)
+            beside = name in others and not self._stacked(name)
+            if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         return excused
+
+    def _stacked(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
+        """Whether a parameter is of a block in a list of blocks of one class: the answer is made of all of them."""
+        path = name
+        while path := path.rpartition(".")[0]:
+            holder, _, last = path.rpartition(".")
+            stack = self.module.get_submodule(holder)
+            if last.isdigit() and isinstance(stack, (nn.ModuleList, nn.Sequential)) and len(stack) > 1:
+                return len({type(block) for block in stack}) == 1 and any(stack[0].children())
+        return False
 
     def padding_tables(self: WholeModel) -> set[str]:  # type: ignore[misc]
         """Tables of which a run reads no row but that of padding, which never learns: all of one segment, perhaps."""

@@ -189,7 +189,7 @@ def _inputs(
     stack = [(one.base, 0)]
     while stack:
         here, side = stack.pop()
-        if here in of_norms and side == 0:
+        if here in of_norms and side == 0 and here.op in one.block.ops:
             side, behind = 1, [of_norms[here]]
         else:
             op = record.producer(here)

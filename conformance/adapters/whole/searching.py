@@ -178,14 +178,17 @@ class _Finder:
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
-        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, **roles}
+        counts = {p.name: _counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
+        fixed = {name: maker for name, maker in fixed.items() if name not in counts}
+        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, "lengths": counts, **roles}
         for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
             tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
         if len(sides) == 1 and (main is None or main.dtype == "float"):
-            filled = {*fixed, *required_masks} - {roles["labels"]}
+            filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
             numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            numbers["lengths"] = dict.fromkeys(counts, "x")
             fillers = (_alike, _one_each) if also else (_alike,)
             shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
             for shape, filler in product(shapes, fillers):
@@ -339,6 +342,13 @@ def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping
     if name == roles["labels"]:
         return lambda inputs: inputs.get("labels", shape_of(inputs))
     return makers.get(meaning)
+
+
+def _counted(name: str, meanings: Sequence[str]) -> str:
+    """The input whose real tokens a parameter counts."""
+    if len(meanings) == 1:
+        return meanings[0]
+    return "tgt" if names.side_of(name) == "target" else "src"
 
 
 def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:

@@ -471,3 +471,26 @@ class NoisyRouting(Decoder):
             side = (x @ torch.randn(WIDTH, 1, dtype=x.dtype)).sign()
             x = block(x) * (1 + 0.1 * side)
         return x
+
+
+class NormedOnce(Decoder):
+    """Residuals: embeddings that are normalised already need no norm in the first block."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.LayerNorm(WIDTH)
+        self.blocks[0].norm1 = nn.Identity()
+
+    def embedded(self, ids):
+        return self.first(super().embedded(ids))
+
+
+class Capped(Decoder):
+    """Dropout: an option whose name ends in p is no rate."""
+
+    def __init__(self, config={"n_layers": 2, "final_softcap": 15.0}):  # noqa: B006
+        super().__init__(config["n_layers"])
+        self.cap = config["final_softcap"]
+
+    def forward(self, ids):
+        return self.cap * torch.tanh(super().forward(ids) / self.cap)

@@ -304,3 +304,18 @@ class FloatNormLM(nn.Module):
         x = self.trunk(ids).float()
         x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.lm_head(x.to(self.weight.dtype) * self.weight)
+
+
+class FlatWithTargets(nn.Module):
+    """Causality in training: with targets the logits are (B*T, V), and without them (B, T, V)."""
+
+    def __init__(self, vocab_size=26):
+        super().__init__()
+        self.trunk, self.lm_head = Trunk(vocab_size), nn.Linear(WIDTH, vocab_size)
+
+    def forward(self, idx, targets=None):
+        logits = self.lm_head(self.trunk(idx, causal(idx.shape[1])))
+        if targets is None:
+            return logits, None
+        logits = logits.flatten(0, 1)
+        return logits, F.cross_entropy(logits, targets.flatten())

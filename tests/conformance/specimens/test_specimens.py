@@ -31,7 +31,7 @@ SPECIMENS = {
     ("blocks.py", "language_model"): (
         "ParallelBlocks PaLM SandwichNorms ReZero LayerScale ZeroStart DeepNorm GTrXL HyperConnections UShapedSkips "
         "SharedLayers UniversalTransformer LayerDrop DropPath Checkpointed WeightNormed LoRA ProjectedEmbeddings "
-        "ScaledEmbeddings Switch ExpertChoice BatchNormed MonteCarlo NoisyRouting"
+        "ScaledEmbeddings Switch ExpertChoice BatchNormed MonteCarlo NoisyRouting NormedOnce Capped"
     ),
     ("scores.py", "language_model"): (
         "NoPE ALiBi RelativeBiases PartialRotary DynamicNTK EarlyNTK LogNScaling CosineScores NormedQueriesAndKeys "
@@ -39,12 +39,13 @@ SPECIMENS = {
     ),
     ("language.py", "language_model"): (
         "WithMemories PrefixLM PackedLM LastPosition SeveralTokensLM ZLossLM SmoothedLM CountedItemsLM "
-        "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM"
+        "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM "
+        "FlatWithTargets"
     ),
     ("encoders.py", "masked_language_model"): "BertForPreTraining OneTokenType LongformerMLM LinformerMLM GMLP",
     ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT",
     ("encoders.py", "classifier"): (
-        "SentenceEmbedder MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier"
+        "SentenceEmbedder Retriever MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier"
     ),
     ("sequences.py", "sequence_to_sequence"): (
         "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer"
@@ -91,7 +92,7 @@ def test_a_correct_model_breaks_nothing(file, name, kind, seed):
         whole = subject.whole
         module = moved(whole.made.fresh(seed), seed).to(whole.torch_dtype).eval()
         subject.whole = replace(whole, module=module, known={})
-    claims = [claim for claim in CLAIMS if {"model", kind} & {*CHECKS[claim].roles}]
+    claims = [claim for claim in CLAIMS if {"module", "model", kind} & {*CHECKS[claim].roles}]
     results = {claim: run_check(CHECKS[claim], subject, "quick") for claim in claims}
     broken = {c: (r.verdict.name, r.message or r.diagnosis) for c, r in results.items() if r.verdict in BROKEN}
     assert broken == {}

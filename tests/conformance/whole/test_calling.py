@@ -382,3 +382,27 @@ def test_a_switch_that_the_model_keeps_tells_its_kind(whole, switch, kind):
                 return self.head(self.layer(self.wte(x)))
     """
     assert whole("Net", text).kind == kind
+
+
+COUNTED = """
+class Tagger(nn.Module):
+    def __init__(self, vocab_size=20, n_tags=3):
+        super().__init__()
+        self.wte, self.head = nn.Embedding(vocab_size, 8), nn.Linear(8, n_tags)
+
+    def forward(self, ids, lengths):
+        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        x = self.wte(ids) * real[..., None]
+        return self.head(x.sum(1) / lengths[:, None])
+"""
+
+
+def test_lengths_count_the_real_tokens_of_a_padded_batch(whole):
+    found = whole("Tagger", COUNTED)
+    assert dict(found.calling.lengths) == {"lengths": found.calling.inputs[0].meaning}
+    assert found.padding_of("ids") == "lengths"
+    inputs = found.example(2, 5)
+    shorter = {**inputs, "padding": inputs["ids"] >= 0}
+    shorter["padding"][0, 3:] = False
+    alone = found(ids=inputs["ids"][:1, :3])["out"]
+    assert found(**shorter)["out"][0] == pytest.approx(alone[0], abs=1e-6)

@@ -47,6 +47,13 @@ def test_no_scale_with_a_learned_bias_is_a_note():
     assert note.place.text == "scores = torch.matmul(q, k.transpose(3, 2))"
 
 
+def test_a_scale_that_is_no_known_mistake_is_a_note(tmp_path):
+    line = 'scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])'
+    instead = 'scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 100'
+    notes = found(run(mutated(tmp_path, "encoders", "Einsum", line, instead), "Einsum"))
+    assert {(note.claim, note.certain, note.place.text) for note in notes} == {(SCALE, False, instead)}
+
+
 SCALE, AXIS = "attention-scale-is-one-over-sqrt-d-head", "attention-softmax-runs-over-the-keys"
 HIDE, AFTER = "attention-mask-hides-completely", "attention-masks-before-the-softmax"
 SPLIT, MERGE = "attention-heads-keep-tokens-apart", "attention-merges-heads-of-one-token"
@@ -72,8 +79,6 @@ MUTANTS = [
      "scores = torch.bmm(q, k.transpose(1, 2)).view(B, self.heads, T, T) * (C // self.heads) ** -0.5"),
     (SCALE, "encoders", "Rotary", "scores = (q / self.d**0.25) @ (k / self.d**0.25).mT",
      "scores = (q / self.d**0.25) @ k.mT"),
-    (SCALE, "encoders", "Einsum", 'scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])',
-     'scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 100'),
     (AXIS, "gpt", None, "att = F.softmax(att, dim=-1)", "att = F.softmax(att, dim=-2)"),
     (AXIS, "gpt", None, "att = F.softmax(att, dim=-1)", "att = F.softmax(att, dim=1)"),
     (AXIS, "translator", None, "p_attn = scores.softmax(dim=-1)", "p_attn = scores.softmax(dim=0)"),
