@@ -1,8 +1,8 @@
 """The claims of five Transformer tutorials as executable checks, for any implementation.
 
 `pytest conformance/ --impl SPEC` runs them; see `conformance.protocol` for what an implementation is. In Python,
-`check` tests a model in this process, and `parametrize_with_claims` makes tests for one's own suite. Importing this
-package imports nothing heavy.
+`check` tests a model in this process, `watching` a training loop, and `parametrize_with_claims` makes tests for one's
+own suite. Importing this package imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import conformance.check  # first: imported later, the module would take the pla
 
 if TYPE_CHECKING:
     from conformance.in_process import Checked
+    from conformance.watch.in_process import Watching
 
-__all__ = ["check", "parametrize_with_claims"]
+__all__ = ["check", "parametrize_with_claims", "watching"]
 
 
 def check(
@@ -63,3 +64,18 @@ def parametrize_with_claims(
     from conformance.in_process import parametrized
 
     return parametrized(model, kind or "", inputs or "", claims)
+
+
+def watching() -> Watching:
+    """A context in which torch is watched while a loop trains, as ``conformance watch`` does with a script.
+
+        with conformance.watching() as watch:
+            train(model, data)
+        report = watch.report()
+        assert not report.failures, report
+
+    The loop goes on to its end, and its numbers are what they are without watching.
+    """
+    from conformance.watch.in_process import Watching
+
+    return Watching()

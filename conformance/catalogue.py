@@ -20,7 +20,7 @@ from typing import Any
 CLAIMS_FOLDER = Path(__file__).parent / "claims"
 DOCUMENTS_FILE = "documents.toml"
 
-SUBJECTS = ("implementation", "document")
+SUBJECTS = ("implementation", "training", "document")
 ORIGINS = ("document", "paper", "documentation", "practice", "issue")
 VERDICTS = ("true", "erratum", "convention", "untestable")
 KINDS = (
@@ -44,7 +44,8 @@ class Claim:
     """One statement, and where it comes from.
 
     slug: its stable name. says: the statement in English. subject: "implementation" (a check tests it on every
-    implementation) or "document" (a verification shows it once). origin: "document" for the five documents, then
+    implementation), "training" (a check tests it on a training run, as `conformance watch` records it) or "document" (a
+    verification shows it once). origin: "document" for the five documents, then
     where holds places such as "000 2.2.3 L205-210" and sources the rows that it covers; or "paper", "documentation",
     "practice" or "issue", then source says in words which. depends: the claims whose failure explains a failure of
     this one. correction: what is right, for an erratum. why: why it is untestable. merged_because: why rows that
@@ -74,6 +75,11 @@ class Claim:
     def is_tested(self) -> bool:
         """Whether it is an item of a run against an implementation."""
         return self.subject == "implementation" and self.verdict != "untestable"
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether it is tested on training runs."""
+        return self.subject == "training" and self.verdict != "untestable"
 
     @property
     def is_of_documents(self) -> bool:
@@ -110,6 +116,10 @@ class Catalogue:
     def tested(self) -> list[Claim]:
         """The claims that a run checks against an implementation."""
         return [claim for claim in self.claims.values() if claim.is_tested]
+
+    def watched(self) -> list[Claim]:
+        """The claims that `conformance watch` checks on a training run."""
+        return [claim for claim in self.claims.values() if claim.is_watched]
 
     def untestable(self) -> set[str]:
         return {row for document in self.documents.values() for row in document.untestable}

@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.verdict import HELD, Verdict
 
-_UNDECIDED = frozenset({Verdict.NOT_PROVIDED, Verdict.KNOWN_FAILURE})
+_UNDECIDED = frozenset({Verdict.NOT_PROVIDED, Verdict.NOT_SEEN, Verdict.KNOWN_FAILURE})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A suite that passes everything is worth nothing, so it is measured: every mutant is a correct implementation with one
 deliberate defect, and the checks of the claims that it violates must fail on it. Checks run unfolded, from seeded
-examples without shrinking. Mutants of whole models need torch.
+examples without shrinking. Mutants of whole models and of training scripts need torch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from conformance.check import CHECKS
 from conformance.mutants.source import SPECIMENS, Specimen
+from conformance.mutants.training_runs import SCRIPTS, script_run
 from conformance.protocol import NotProvided
 from conformance.runner import evidence_of
 
@@ -102,16 +103,26 @@ def broken_checks(claims: Collection[str], processes: int = 2) -> dict[str, str]
     """The checks that do not pass on what is unmutated, which therefore could not prove a kill: on the reference, and
     on the models that mutants of whole models are made from."""
     specimens = SPECIMENS if is_installed("torch") else ()
+    scripts = SCRIPTS if is_installed("torch") else ()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=_import_everything) as pool:
         outcomes = [*zip(claims, pool.map(_reference_outcome, claims, chunksize=8), strict=True)]
-        for of_specimen in pool.map(_specimen_outcomes, specimens, [claims] * len(specimens)):
-            outcomes += of_specimen.items()
+        for found in pool.map(_specimen_outcomes, specimens, [claims] * len(specimens)):
+            outcomes += found.items()
+        for found in pool.map(_script_outcomes, scripts, [claims] * len(scripts)):
+            outcomes += found.items()
     return {claim: outcome for claim, outcome in outcomes if outcome not in (SURVIVED, NOT_PROVIDED)}
 
 
 def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
+
+
+def _script_outcomes(name: str, claims: Collection[str]) -> dict[str, str]:
+    """What the checks of the claims make of a training script."""
+    implementation = script_run(name)
+    mine = [claim for claim in claims if "training_run" in CHECKS[claim].roles]
+    return {claim: outcome(claim, implementation) for claim in mine}
 
 
 def _reference_outcome(claim: str) -> str:

@@ -97,8 +97,8 @@ def _cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
 
 def _lint_proofs(catalogue: Catalogue, checks: Collection[str], verifications: Collection[str]) -> Iterator[str]:
     for claim in catalogue.claims.values():
-        if claim.is_tested and claim.slug not in checks:
-            yield f"{claim.slug}: it is a claim about implementations without a check"
+        if (claim.is_tested or claim.is_watched) and claim.slug not in checks:
+            yield f"{claim.slug}: it is a claim about implementations or training runs without a check"
         if claim.subject == "document" and claim.verdict != "untestable" and claim.slug not in verifications:
             yield f"{claim.slug}: it is a claim about the documents without a verification"
         if claim.verdict == "erratum" and claim.slug not in verifications:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from conformance.places import code_of
-from conformance.protocol import ROLES, WHOLE_MODELS, Array, Arrays, NotProvided
+from conformance.protocol import AS_THEY_ARE, ROLES, Array, Arrays, NotProvided
 
 
 class Observed:
@@ -26,14 +26,14 @@ class Observed:
         self.places: dict[str, str] = {}
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
-        """A subject for `role`; `config` reaches the implementation complete. A whole model comes as it is: there
-        is far more to it than outputs. Raises NotProvided."""
+        """A subject for `role`; `config` reaches the implementation complete. A whole model and a training
+        run come as they are: there is far more to them than outputs. Raises NotProvided."""
         subject = self.impl.build(role, ROLES[role].settings(config))
         if subject is None:
             raise NotProvided(f"{self.name} has no {role}")
         attributes = dict(getattr(subject, "attributes", None) or {})
         self.attributes.setdefault(role, {}).update(attributes)
-        if role in WHOLE_MODELS:
+        if role in AS_THEY_ARE:
             return subject
         self.places.setdefault(role, code_of(subject))
         return ObservedSubject(role, subject, attributes)

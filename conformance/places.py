@@ -25,9 +25,9 @@ def innermost_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
-    own = [frame for frame in frames if not _is_library(frame.filename) and frame.name not in _WATCHERS]
+    own = [frame for frame in frames if is_users(frame.filename) and frame.name not in _WATCHERS]
     frame = (own or list(frames))[-1]
-    return f"{_short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+    return f"{short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
 
 
 def code_of(subject: Any) -> str:
@@ -42,9 +42,9 @@ def line_of(function: Any) -> str:
     if not isinstance(function, FunctionType):
         return ""
     code = function.__code__
-    if _is_library(code.co_filename) or code.co_filename.startswith(_OWN):
+    if not is_users(code.co_filename) or code.co_filename.startswith(_OWN):
         return ""
-    return f"{_short(code.co_filename)}:{code.co_firstlineno} in {code.co_qualname}"
+    return f"{short(code.co_filename)}:{code.co_firstlineno} in {code.co_qualname}"
 
 
 def with_source(place: str) -> str:
@@ -60,10 +60,12 @@ def file_and_line(place: str) -> tuple[str, int] | None:
     return (match["file"], int(match["line"])) if match else None
 
 
-def _is_library(filename: str) -> bool:
-    return any(part in filename for part in _LIBRARIES)
+def is_users(filename: str) -> bool:
+    """Whether a file is no library's. (Files of this package count as the user's.)"""
+    return not any(part in filename for part in _LIBRARIES)
 
 
-def _short(filename: str) -> str:
+def short(filename: str) -> str:
+    """A path relative to the current folder, if it lies in it."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename

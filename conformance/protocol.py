@@ -532,6 +532,8 @@ ROLES: dict[str, Role] = {
             {"ids or x": "(B, T) int, or numbers", "padding": "(B, T) bool, True = real; optional"},
             {"out": "(B, C)"},
         ),
+        # a run
+        Role("training_run", "A training run: what `conformance.watch` recorded of it."),
     )
 }
 
@@ -545,3 +547,6 @@ WHOLE_MODELS = (
     "classifier",
 )
 """The roles of whole models as they run: their subjects are `conformance.adapters.whole.model.WholeModel`."""
+
+AS_THEY_ARE = (*WHOLE_MODELS, "training_run")
+"""The roles of which there is more to see than outputs: checks get their subjects as they are."""

@@ -18,7 +18,7 @@ from conformance.catalogue import Catalogue, Claim
 from conformance.outcome import untested_core
 from conformance.page import to_html
 from conformance.roots import fold, most_specific_first
-from conformance.verdict import ORDER, SHOWN_IN_FULL, Result, Verdict, counts
+from conformance.verdict import ABSENT, ORDER, SHOWN_IN_FULL, Result, Verdict, counts
 
 SCHEMA = 2
 
@@ -63,7 +63,7 @@ class Report:
     @property
     def tested(self) -> bool:
         """Whether any claim was tested."""
-        return any(result.verdict is not Verdict.NOT_PROVIDED for result in self.results.values())
+        return any(result.verdict not in ABSENT for result in self.results.values())
 
     @property
     def broken(self) -> bool:
@@ -101,6 +101,7 @@ class Report:
             slug
             for slug, result in self.results.items()
             if slug in self.catalogue.claims
+            and result.verdict is not Verdict.NOT_SEEN
             and (result.verdict is not Verdict.NOT_PROVIDED or (result.roles and has.issuperset(result.roles)))
         ]
 

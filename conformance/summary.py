@@ -26,7 +26,8 @@ def summary_lines(report: Report, height: int) -> list[str]:
         *_known_lines(results, blocked),
         *_noted_lines(report, results),
         *_said_lines(report.notes, height // 4),
-        *_missing_lines([results[slug] for slug in report.about()]),
+        *_missing_lines([results[slug] for slug in report.about()], Verdict.NOT_PROVIDED),
+        *_missing_lines(list(results.values()), Verdict.NOT_SEEN),
         counts_line(report, results),
     ]
     return [*_wrong_lines(report, results, height - len(tail)), *tail]
@@ -152,14 +153,14 @@ def _said_lines(notes: Sequence[str], room: int) -> list[str]:
     return [*chosen, f"... and {len(notes) - room} more lines in --claims-report FILE.html"]
 
 
-def _missing_lines(results: Sequence[Result], reasons: int = 6) -> list[str]:
-    """What could not be tested of the components that the implementation has: the most frequent reasons."""
-    missing = Counter(r.message or "no reason given" for r in results if r.verdict is Verdict.NOT_PROVIDED)
+def _missing_lines(results: Sequence[Result], verdict: Verdict, reasons: int = 6) -> list[str]:
+    """What could not be tested of an implementation's components, or of a run: the most frequent reasons."""
+    missing = Counter(r.message or "no reason given" for r in results if r.verdict is verdict)
     if not missing:
         return []
     more = f", {len(missing) - reasons} other reasons in the report" if len(missing) > reasons else ""
     return [
-        f"{Verdict.NOT_PROVIDED} ({missing.total()} claims{more}):",
+        f"{verdict} ({missing.total()} claims{more}):",
         *(f"    {number:4} x {reason}" for reason, number in missing.most_common(reasons)),
     ]
 
@@ -169,9 +170,11 @@ def counts_line(report: Report, results: Mapping[str, Result]) -> str:
     about = report.about()
     numbers = counts({slug: results[slug] for slug in about})
     parts = [f"{number} {verdict}" for verdict, number in numbers.items() if number or verdict in _ALWAYS_COUNTED]
-    rest = len(results) - len(about)
+    unseen = sum(result.verdict is Verdict.NOT_SEEN for result in results.values())
+    rest = len(results) - len(about) - unseen
     others = f"; {rest} claims speak about components that it has not" if rest else ""
-    return f"{numbers[Verdict.PASS]} of {len(about)} claims kept: {', '.join(parts)}{others}"
+    later = f"; the moment of {unseen} others did not come" if unseen else ""
+    return f"{numbers[Verdict.PASS]} of {len(about)} claims kept: {', '.join(parts)}{others}{later}"
 
 
 _ALWAYS_COUNTED = (Verdict.PASS, Verdict.FAIL, Verdict.NOT_PROVIDED)

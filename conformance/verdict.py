@@ -13,7 +13,8 @@ from conformance.catalogue import Claim
 class Verdict(StrEnum):
     """PASS: every example kept the claim. FAIL: one broke it. ERROR: the implementation raised, hung or died.
     NOTE: it does otherwise than a convention, or a check found a fact to show; neither is a failure.
-    NOT PROVIDED: it has no such component. BLOCKED: it failed, and so did a claim that it depends on.
+    NOT PROVIDED: it has no such component. NOT SEEN: its moment did not come in the training run that was watched.
+    BLOCKED: it failed, and so did a claim that it depends on.
     VACUOUS: no example met the claim's precondition. KNOWN FAILURE: it failed as the known-failures file says.
     UNEXPECTED PASS: that file lists it, and it passed."""
 
@@ -22,6 +23,7 @@ class Verdict(StrEnum):
     ERROR = "ERROR"
     NOTE = "NOTE"
     NOT_PROVIDED = "NOT PROVIDED"
+    NOT_SEEN = "NOT SEEN"
     BLOCKED = "BLOCKED"
     VACUOUS = "VACUOUS"
     KNOWN_FAILURE = "KNOWN FAILURE"
@@ -37,12 +39,15 @@ JUDGED = BROKEN | {Verdict.PASS, Verdict.NOTE, Verdict.NOT_PROVIDED, Verdict.VAC
 
 ORDER = (
     *(Verdict.FAIL, Verdict.ERROR, Verdict.UNEXPECTED_PASS, Verdict.VACUOUS, Verdict.BLOCKED, Verdict.KNOWN_FAILURE),
-    *(Verdict.NOTE, Verdict.NOT_PROVIDED, Verdict.PASS),
+    *(Verdict.NOTE, Verdict.NOT_PROVIDED, Verdict.NOT_SEEN, Verdict.PASS),
 )
 """The verdicts as reports list them: what needs attention first."""
 
 SHOWN_IN_FULL = ORDER[:4]
 """The verdicts that fail a run by themselves."""
+
+ABSENT = frozenset({Verdict.NOT_PROVIDED, Verdict.NOT_SEEN})
+"""The verdicts of a claim that was not tested, because there was nothing that it speaks of."""
 
 HELD = frozenset({Verdict.PASS, Verdict.NOTE})
 """The verdicts that fail no run although the claim was tested."""

@@ -38,14 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = _chosen(arguments.names)
     names = [name for name in chosen if is_installed(MUTANTS[name].needs or "numpy")]
     if len(names) < len(chosen):
-        print(
-            f"{len(chosen) - len(names)} mutants of whole models are left out: torch is not installed", file=sys.stderr
-        )
+        left = f"{len(chosen) - len(names)} mutants of whole models and training scripts"
+        print(f"{left} are left out: torch is not installed", file=sys.stderr)
     if not names:
         print(f"conformance mutants: there is no mutant {' or '.join(arguments.names)}", file=sys.stderr)
         return 2
     started = time.perf_counter()
-    tested = [claim.slug for claim in load().tested() if claim.slug in CHECKS]
+    tested = [claim.slug for claim in (*load().tested(), *load().watched()) if claim.slug in CHECKS]
     broken = broken_checks(tested, arguments.processes)
     rows = matrix(names, _Progress(len(names)), arguments.processes)
     escaped = [row for row in rows if row.escaped]

@@ -14,6 +14,7 @@ from conformance.adapters.reference.base import ReferenceImplementation, Referen
 
 if TYPE_CHECKING:
     from conformance.mutants.source import SourceMutant
+    from conformance.mutants.training_runs import ScriptMutant
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Mutant:
         return ReferenceImplementation({self.role: self.cls}, name=f"mutant:{self.name}")
 
 
-MUTANTS: dict[str, Mutant | SourceMutant] = {}
+MUTANTS: dict[str, Mutant | SourceMutant | ScriptMutant] = {}
 
 
 def mutant(*, breaks: tuple[str, ...], known_as: str = "") -> Any:

@@ -65,7 +65,8 @@ def to_html(reports: Sequence[Json]) -> str:
 def _implementation(report: Json, heading: bool, name: str) -> str:
     """Name, what was not tested, counts, a bar of verdicts, what the implementation said about itself (what is doubtful
     openly, the rest in a fold), and its graph. name: what ids in it begin with."""
-    rest = report["total"] - report["about"]
+    unseen = report["counts"][Verdict.NOT_SEEN]
+    rest = report["total"] - report["about"] - unseen
     counts = {verdict: report["counts"][verdict] for verdict in ORDER}
     counts[Verdict.NOT_PROVIDED] -= rest
     counts = {verdict: number for verdict, number in counts.items() if number}

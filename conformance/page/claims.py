@@ -123,7 +123,7 @@ def _evidence(result: Json, explained: Sequence[str], name: str) -> str:
 
 
 def _replay(result: Json, name: str) -> str:
-    if result["verdict"] == Verdict.NOT_PROVIDED:
+    if result["verdict"] in (Verdict.NOT_PROVIDED, Verdict.NOT_SEEN):
         return ""
     return pair(f"replay {escape(name)}".strip(), f'<code class="replay">{escape(result["replay"])}</code>')
 

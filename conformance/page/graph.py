@@ -51,7 +51,7 @@ def claims_of_boxes(boxes: Sequence[Json], report: Json) -> dict[int, list[Json]
     found: dict[int, list[Json]] = {box["number"]: [] for box in boxes}
     outer = [box["number"] for box in boxes if box["parent"] < 0]
     for claim in report["claims"]:
-        if claim["verdict"] not in (Verdict.NOT_PROVIDED, Verdict.BLOCKED):
+        if claim["verdict"] not in (Verdict.NOT_PROVIDED, Verdict.NOT_SEEN, Verdict.BLOCKED):
             line = _at(claim["place"], boxes) if claim["verdict"] != Verdict.PASS else []
             about = line or _showing(claim, boxes) or _playing(claim["roles"], boxes) or outer
             for number in about:

@@ -190,7 +190,7 @@ def other(**changes):
             "in a circle: a-claim -> other -> a-claim",
         ),
         ([claim(depends='["a-claim"]')], {"a-claim"}, "in a circle: a-claim -> a-claim"),
-        ([claim()], set(), "a-claim: it is a claim about implementations without a check"),
+        ([claim()], set(), "a-claim: it is a claim about implementations or training runs without a check"),
         ([claim()], {"a-claim", "stray"}, "the check of 'stray' tests no claim"),
         ([claim(subject='"document"')], set(), "a claim about the documents without a verification"),
         ([claim(subject='"document"')], {"a-claim"}, "a claim about the documents and has a check"),

@@ -1,0 +1,388 @@
+"""Checks of a training run: gradients and the parameters that they move."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.protocol import NotProvided
+
+_ROUTED = re.compile(r"expert|router|gate")
+
+
+def steps_of(run: Any, closely: bool = False) -> list[Any]:
+    """The optimizer steps; those that were looked at closely only. Raises NotProvided where none was seen."""
+    from conformance.watch.record import CLOSE, Step
+
+    found = [step for step in run.of(Step) if not closely or step.step < CLOSE]
+    if not found:
+        raise NotProvided("no step of a torch optimizer was seen")
+    return found
+
+
+def passes_before(run: Any, step: Any) -> list[Any]:
+    """The backward passes since the optimizer's last step."""
+    from conformance.watch.record import Backward
+
+    return list(run.between(run.before(step), step.order, Backward))
+
+
+def passes_used(run: Any, step: Any) -> list[Any]:
+    """The backward passes whose gradients a step uses: those since its optimizer's gradients were cleared last."""
+    from conformance.watch.record import Clear
+
+    mine = {*run.optimizers[step.optimizer].parameters}
+    clears = [c.order for c in run.between(run.before(step), step.order, Clear) if c.parameters & mine]
+    return [one for one in passes_before(run, step) if one.order > max(clears, default=-1)]
+
+
+@check("run-gradients-are-cleared", roles=RUN)
+def cleared(impl: Any, draw: Draw) -> Evidence:
+    """No gradient that a step has used enters the next step of the same optimizer."""
+    from conformance.watch.record import Clear
+
+    run = run_of(impl)
+    steps = [step for step in steps_of(run) if run.before(step) >= 0]
+    if not steps:
+        raise NotProvided("no second step was seen")
+    for step in steps:
+        mine = {*run.optimizers[step.optimizer].parameters}
+        for one in passes_before(run, step):
+            late = [c for c in run.between(one.order, step.order, Clear) if c.parameters & mine]
+            old = mine & set(one.stale)
+            if old and not late:
+                return broken(
+                    step,
+                    "gradients that an earlier step has used already",
+                    "none",
+                    f"those of {len(old)} parameters: {run.named(frozenset(old))}",
+                    diagnosis="Gradients are not cleared between steps: each step adds to those of all steps before.",
+                    mend="call optimizer.zero_grad() once before the backward pass of each step",
+                )
+    return kept("gradients are cleared between steps")
+
+
+@check("run-gradients-reach-the-step", roles=RUN)
+def reach_the_step(impl: Any, draw: Draw) -> Evidence:
+    """Gradients are not cleared between the backward pass and the step."""
+    from conformance.watch.record import Clear
+
+    run = run_of(impl)
+    for step in steps_of(run):
+        passes = passes_before(run, step)
+        mine = {*run.optimizers[step.optimizer].parameters}
+        gone = [c for c in run.between(passes[-1].order, step.order, Clear) if c.parameters & mine] if passes else []
+        if gone:
+            return broken(
+                gone[0],
+                "between the backward pass and the step",
+                "the gradients stay",
+                "they are cleared",
+                diagnosis="Gradients are cleared after the backward pass and before the step: the step has none.",
+                mend="clear them before the backward pass, or after the step",
+            )
+    return kept("the step has the gradients of the backward pass")
+
+
+@check("run-step-follows-a-backward-pass", roles=RUN)
+def follows_backward(impl: Any, draw: Draw) -> Evidence:
+    """Each optimizer step comes after a backward pass of its own."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    idle = [step for step in steps if not passes_before(run, step)]
+    for step in idle:
+        return broken(
+            step,
+            "backward passes since the optimizer's last step",
+            "at least one",
+            0,
+            diagnosis="The optimizer steps without a new backward pass: it uses old gradients, or none.",
+            mend="call loss.backward() before each optimizer.step()",
+        )
+    return kept("each step follows a backward pass", len(steps))
+
+
+@check("run-accumulation-steps-on-time", roles=RUN)
+def on_time(impl: Any, draw: Draw) -> Evidence:
+    """Every step of an accumulating loop uses the same number of backward passes, the first one too."""
+    run = run_of(impl)
+    counts = [(step, len(passes_used(run, step))) for step in steps_of(run)]
+    if len(counts) < 3 or counts[1][1] < 2 or counts[1][1] != counts[2][1]:
+        raise NotProvided("no accumulation of gradients over several backward passes was seen")
+    (first, number), (_, usual) = counts[0], counts[1]
+    if number < usual:
+        return broken(
+            first,
+            "backward passes before the first step",
+            usual,
+            number,
+            diagnosis=f"The first step uses {number} backward pass{'es' if number > 1 else ''}, all others {usual}: "
+            "the condition of the step is one off.",
+            mend="step where (i + 1) % accumulation == 0",
+        )
+    return kept("each step uses the same number of backward passes", usual)
+
+
+@check("run-accumulation-is-divided", roles=RUN)
+def divided(impl: Any, draw: Draw) -> Evidence:
+    """The mean losses of an accumulating loop are divided by their number."""
+    from conformance.watch.record import Clip
+
+    run = run_of(impl)
+    for step in steps_of(run):
+        passes = passes_used(run, step)
+        if len(passes) < 2 or len({one.place for one in passes}) > 1 or any(one.scaled for one in passes):
+            continue
+        ratios = [ratio for ratio in (_ratio(run, one) for one in passes) if ratio]
+        if len(ratios) < len(passes):
+            continue
+        if all(abs(ratio - 1) < 1e-4 for ratio in ratios):
+            settings = run.optimizers[step.optimizer].settings
+            blind = all("betas" in one for one in settings) and not run.of(Clip)
+            return broken(
+                passes[0],
+                "by what each accumulated loss is divided",
+                len(passes),
+                1,
+                diagnosis=f"The losses of {len(passes)} backward passes are summed, not averaged: "
+                "the gradient is that much larger than one large batch's.",
+                mend=f"divide the loss by {len(passes)} before backward()",
+                is_certain=not blind,
+            )
+        return kept("accumulated losses are divided", f"by {1 / ratios[0]:.3g}")
+    raise NotProvided("no accumulation of mean losses was seen")
+
+
+@check("run-accumulation-weighs-tokens-alike", roles=RUN)
+def weighs_alike(impl: Any, draw: Draw) -> Evidence:
+    """Accumulated losses weigh every label alike, as one large batch would."""
+    run = run_of(impl)
+    for step in steps_of(run):
+        passes = passes_used(run, step)
+        losses = [_loss_of(run, one) for one in passes]
+        counted = [x.targets.counted for x in losses if x is not None and x.targets is not None and x.targets.counted]
+        if len(passes) < 2 or len(counted) < len(passes) or len({one.place for one in passes}) > 1:
+            continue
+        if len(set(counted)) > 1:
+            ratios = {round(_ratio(run, one) or 0.0, 6) for one in passes}
+            if len(ratios) == 1:
+                return unusual(
+                    "batches with different numbers of labels are averaged as equals",
+                    f"{min(counted)} to {max(counted)} labels ({passes[0].place}); divide by all labels of the step",
+                )
+        return kept("each label weighs alike", counted[0])
+    raise NotProvided("no accumulation of losses with counted labels was seen")
+
+
+def _loss_of(run: Any, one: Any) -> Any:
+    """The loss of a backward pass: the last one recorded before it."""
+    from conformance.watch.record import Backward, Loss
+
+    earlier = max((e.order for e in run.events[: one.order] if isinstance(e, Backward)), default=-1)
+    losses = [loss for loss in run.between(earlier, one.order, Loss) if loss.gradients]
+    return losses[0] if len(losses) == 1 and losses[0].reduction == "mean" and losses[0].value else None
+
+
+def _ratio(run: Any, one: Any) -> float | None:
+    """What a backward pass begins with, as a share of the one mean loss before it; None where there is not just one."""
+    loss = _loss_of(run, one)
+    return one.value / loss.value if loss is not None else None
+
+
+@check("run-parameters-get-gradients", roles=RUN)
+def get_gradients(impl: Any, draw: Draw) -> Evidence:
+    """Every trainable parameter whose part runs gets a gradient in some step."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    stepping = {number for step in steps for number in run.optimizers[step.optimizer].parameters}
+    never = stepping.intersection(*(step.missing for step in steps))
+    never = {n for n in never if run.parameters[n].used and not _ROUTED.search(run.parameters[n].name)}
+    owners = {run.parameters[n].name.rpartition(".")[0] for n in stepping - never}
+    alone = {n for n in never if run.parameters[n].name.rpartition(".")[0] not in owners} or never
+    if alone and len(never) < len(stepping):
+        return broken(
+            steps[0],
+            "trainable parameters that run and get no gradient",
+            "none",
+            f"{len(never)}: {run.named(frozenset(never))}",
+            diagnosis=f"{run.named(frozenset(never))} run and never get a gradient: something cuts the graph.",
+            mend="look for detach(), .data, torch.no_grad() or a tensor made anew between them and the loss",
+        )
+    if alone:
+        return broken(
+            steps[0],
+            "parameters with a gradient",
+            len(stepping),
+            0,
+            diagnosis="No parameter of the optimizer has a gradient when it steps.",
+            mend="call loss.backward() on the loss of this model, after zero_grad() and before step()",
+        )
+    return kept("trainable parameters that run get a gradient", len(stepping))
+
+
+@check("run-gradients-are-not-zero", roles=RUN)
+def not_zero(impl: Any, draw: Draw) -> Evidence:
+    """No weight has a gradient of zeros in every step."""
+    run = run_of(impl)
+    by_optimizer: dict[int, list[Any]] = {}
+    for step in steps_of(run, closely=True):
+        by_optimizer.setdefault(step.optimizer, []).append(step)
+    seen = 0
+    for steps in by_optimizer.values():
+        if len(steps) < 2:
+            continue
+        seen += 1
+        zero = frozenset.intersection(*(step.zero for step in steps))
+        weights = frozenset(
+            n for n in zero if run.parameters[n].name.endswith("weight") and not _ROUTED.search(run.parameters[n].name)
+        )
+        if weights:
+            return broken(
+                steps[0],
+                "weights with a gradient of zeros in every step",
+                "none",
+                run.named(weights),
+                diagnosis=f"The gradient of {run.named(weights)} is zero in every step: they cannot learn.",
+                mend="look for a factor of zero, a dead activation, or a loss that counts no label",
+            )
+    if not seen:
+        raise NotProvided("no two steps of one optimizer were seen closely")
+    return kept("no weight has a gradient of zeros")
+
+
+@check("run-gradients-are-finite", roles=RUN)
+def finite_gradients(impl: Any, draw: Draw) -> Evidence:
+    """No gradient that an optimizer uses is infinite or NaN."""
+    run = run_of(impl)
+    for step in steps_of(run, closely=True):
+        if step.infinite and not step.scaler:
+            return broken(
+                step,
+                "gradients that are not finite",
+                "none",
+                run.named(step.infinite),
+                diagnosis=f"The gradient of {run.named(step.infinite)} is not finite, and the optimizer uses it.",
+                mend="look for a fully masked row, a division by zero, or half precision without a scaler",
+            )
+    return kept("gradients are finite")
+
+
+@check("run-parameters-move", roles=RUN)
+def move(impl: Any, draw: Draw) -> Evidence:
+    """A parameter with a gradient changes in a step with a rate above zero."""
+    run = run_of(impl)
+    steps = [s for s in steps_of(run, closely=True) if max(s.rates, default=0.0) > 0 and not s.scaler]
+    if not steps:
+        raise NotProvided("no step with a rate above zero was seen closely")
+    for number in {step.optimizer for step in steps}:
+        mine = [step for step in steps if step.optimizer == number]
+        still = frozenset.intersection(*(step.still for step in mine))
+        group = run.optimizers[number]
+        positive = {n for rate, numbers in zip(mine[-1].rates, group.groups, strict=True) if rate > 0 for n in numbers}
+        if still & positive:
+            return broken(
+                mine[0],
+                "parameters with a gradient that do not change",
+                "none",
+                run.named(frozenset(still & positive)),
+                diagnosis=f"The step does not change {run.named(frozenset(still & positive))}, which have a gradient.",
+                mend="look at the rate of their group, and at the precision that they are kept in",
+            )
+    return kept("parameters with a gradient change")
+
+
+@check("run-optimizer-holds-the-model", roles=RUN)
+def holds_the_model(impl: Any, draw: Draw) -> Evidence:
+    """The parameters that an optimizer steps are those of a module that runs."""
+    run = run_of(impl)
+    for step in steps_of(run):
+        mine = run.optimizers[step.optimizer].parameters
+        foreign = frozenset(n for n in mine if not run.parameters[n].in_model)
+        if foreign and len(foreign) == len(mine):
+            return broken(
+                step,
+                "parameters of the optimizer that belong to a module that runs",
+                len(mine),
+                0,
+                diagnosis="The optimizer holds parameters of no module that runs: "
+                "the model was made anew, copied or loaded after it.",
+                mend="make the optimizer from the parameters of the model that is trained, after it is final",
+            )
+    return kept("the optimizer holds the parameters of the model that runs")
+
+
+@check("run-model-is-in-an-optimizer", roles=RUN)
+def is_in_an_optimizer(impl: Any, draw: Draw) -> Evidence:
+    """Every trainable parameter of a module that is trained is in an optimizer."""
+    run = run_of(impl)
+    stepping = {n for step in steps_of(run) for n in run.optimizers[step.optimizer].parameters}
+    left = frozenset(n for n, p in run.parameters.items() if p.in_model and p.needs and n not in stepping)
+    if left:
+        return unusual("trainable parameters that are in no optimizer", f"{len(left)}: {run.named(left)}")
+    return kept("every trainable parameter is in an optimizer", len(stepping))
+
+
+@check("run-parameter-is-in-one-optimizer", roles=RUN)
+def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
+    """No parameter is stepped by two optimizers."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    of: dict[int, set[int]] = {}
+    for step in steps:
+        for number in run.optimizers[step.optimizer].parameters:
+            of.setdefault(number, set()).add(step.optimizer)
+    twice = frozenset(number for number, optimizers in of.items() if len(optimizers) > 1)
+    if twice:
+        return broken(
+            steps[-1],
+            "parameters that two optimizers step",
+            "none",
+            f"{len(twice)}: {run.named(twice)}",
+            diagnosis=f"Two optimizers step the same parameters: {run.named(twice)}.",
+            mend="give each optimizer its own parameters",
+        )
+    return kept("each parameter is in one optimizer", len(of))
+
+
+@check("run-shared-memory-is-one-parameter", roles=RUN)
+def one_parameter(impl: Any, draw: Draw) -> Evidence:
+    """Parameters that share memory are one parameter, so that a step moves them once."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    stepping = {n for step in steps for n in run.optimizers[step.optimizer].parameters}
+    for number in sorted(stepping):
+        others = [other for other in run.parameters[number].shares if other in stepping]
+        if others:
+            both = run.named([number, *others])
+            return broken(
+                steps[0],
+                "parameters in one memory",
+                "one parameter",
+                both,
+                diagnosis=f"{both} lie in one memory and are two parameters: each step moves the memory twice.",
+                mend="tie the parameters, not their data: head.weight = embedding.weight",
+            )
+    return kept("no two parameters share memory")
+
+
+@check("run-tied-weights-are-one", roles=RUN)
+def tied(impl: Any, draw: Draw) -> Evidence:
+    """A head that begins with the values of the embedding is the embedding."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    for number, one in run.parameters.items():
+        for other in one.equals:
+            both = run.named([number, other])
+            return broken(
+                steps[0],
+                "a head with the embedding's values",
+                "one parameter",
+                both,
+                diagnosis=f"{both} begin with the same values and are two parameters: they drift apart.",
+                mend="assign the parameter itself, head.weight = embedding.weight, after loading and moving",
+            )
+    return kept("no head is a copy of an embedding")

@@ -1,0 +1,262 @@
+"""Checks of a training run: what its losses saw. The subject is `conformance.watch.record.Run`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, note, true
+from conformance.protocol import NotProvided
+
+RUN = ("training_run",)
+SURE, MOST = 0.9, 0.6
+"""Labels stand so far ahead where they do so in the share SURE; a label is shown to the model that stands in the input
+itself in the share MOST."""
+
+
+def run_of(impl: Any) -> Any:
+    return impl.build("training_run", {})
+
+
+def broken(
+    event: Any, what: str, expected: Any, got: Any, *, diagnosis: str, mend: str, is_certain: bool = True
+) -> Evidence:
+    """What a run breaks, in which step and at which line; a note where it may be meant."""
+    if not is_certain:
+        return note(what, f"{got} ({event.place})" if event.place else got)
+    evidence = true(f"{what}, step {event.step + 1}", False, got=str(got), expected=str(expected))
+    return evidence.saying(diagnosis=diagnosis, place=event.place, mend=mend)
+
+
+def unusual(what: str, got: Any) -> Evidence:
+    """What a run does otherwise than a convention."""
+    return true(what, False, got=got, expected="nothing of the kind")
+
+
+def kept(what: str, got: Any = True) -> Evidence:
+    return true(what, True, got=got, expected=got)
+
+
+def trained(run: Any, *names: str) -> list[Any]:
+    """The losses of some names that were recorded for a backward pass; raises NotProvided where none was seen."""
+    from conformance.watch.record import Loss
+
+    found = [loss for loss in run.of(Loss) if loss.gradients and (not names or loss.name in names)]
+    if not found:
+        raise NotProvided(f"no {' or '.join(names) or 'loss of torch'} with gradients was seen")
+    return found
+
+
+def of_tokens(run: Any) -> Iterator[Any]:
+    """The losses whose labels were found in the input: each label, and the tokens around its place."""
+    for loss in trained(run, "cross_entropy", "nll_loss", "kl_div"):
+        if loss.targets is not None and loss.targets.offsets:
+            yield loss
+
+
+def first_of_tokens(run: Any) -> Any:
+    first = next(of_tokens(run), None)
+    if first is None:
+        raise NotProvided("no loss was seen whose labels could be compared with the tokens of its input")
+    return first
+
+
+@check("run-labels-are-shifted-once", roles=RUN)
+def shifted_once(impl: Any, draw: Draw) -> Evidence:
+    """Labels that are tokens of the input are the next ones: not the next but one, and not those before."""
+    run = run_of(impl)
+    first_of_tokens(run)
+    for loss in of_tokens(run):
+        shares = loss.targets.offsets
+        wrong = {offset: share for offset, share in shares.items() if offset in (-1, 2) and share >= SURE}
+        if wrong and max(shares.get(0, 0.0), shares.get(1, 0.0)) < SURE:
+            [offset] = list(wrong)[:1]
+            words = "two tokens ahead of the input" if offset == 2 else "the token before the input"
+            return broken(
+                loss,
+                "where the labels stand",
+                "one token ahead",
+                words,
+                diagnosis=f"Each label is {words}: "
+                + ("the labels are shifted twice." if offset == 2 else "the shift goes the wrong way."),
+                mend="shift once: compare logits[:, :-1] with labels[:, 1:], or give labels that are shifted already",
+            )
+    return kept("the labels are nowhere shifted twice or backwards")
+
+
+@check("run-input-does-not-hold-its-answer", roles=RUN)
+def answer_hidden(impl: Any, draw: Draw) -> Evidence:
+    """The label of a position is not the token that the model gets at this position."""
+    run = run_of(impl)
+    first_of_tokens(run)
+    for loss in of_tokens(run):
+        shares, kept_share = loss.targets.offsets, loss.targets.kept
+        if kept_share >= MOST and shares.get(1, 0.0) < SURE:
+            masked = loss.targets.masked or kept_share < 1
+            return broken(
+                loss,
+                "labels that stand at the same place of the input",
+                "few of those that count",
+                f"{kept_share:.0%}",
+                diagnosis="The model is asked for the very token that it is given: "
+                + (
+                    "the loss counts tokens that are not masked."
+                    if masked
+                    else "the labels are not shifted against the input."
+                ),
+                mend="set the labels of tokens that are not masked to ignore_index"
+                if masked
+                else "compare logits[:, :-1] with labels[:, 1:], or give the decoder its target shifted right",
+            )
+    return kept("the input does not hold the labels at their own places")
+
+
+@check("run-padding-is-in-no-loss", roles=RUN)
+def padding_left_out(impl: Any, draw: Draw) -> Evidence:
+    """Labels of padding get no gradient."""
+    run = run_of(impl)
+    first_of_tokens(run)
+    padded = [loss for loss in of_tokens(run) if loss.targets.pads]
+    if not padded:
+        raise NotProvided("no padding was seen among the labels")
+    for loss in padded:
+        if loss.targets.padding:
+            return broken(
+                loss,
+                "labels of padding that count",
+                0,
+                f"{loss.targets.padding} of {loss.targets.pads}",
+                diagnosis=f"The loss counts padding: labels with the id {loss.targets.pad} behind the ends.",
+                mend=f"give the loss ignore_index={loss.targets.pad}, or set these labels to -100",
+            )
+    return kept("labels of padding do not count", f"0 of {sum(loss.targets.pads for loss in padded)}")
+
+
+@check("run-mean-is-over-the-labels-that-count", roles=RUN)
+def mean_over_counted(impl: Any, draw: Draw) -> Evidence:
+    """The sum over the labels that count is divided by their number, not by the number of all labels."""
+    run = run_of(impl)
+    some = [one for one in trained(run) if one.targets and 0 < one.targets.counted < one.targets.total]
+    if not some:
+        raise NotProvided("no loss was seen that leaves labels out")
+    for loss in some:
+        if loss.targets.over_all:
+            return broken(
+                loss,
+                "by what the sum over the labels is divided",
+                f"{loss.targets.counted} labels that count",
+                f"all {loss.targets.total}",
+                diagnosis="Labels that do not count are in the denominator of the mean: more padding, smaller steps.",
+                mend="divide by the number of labels that count: (loss * mask).sum() / mask.sum()",
+            )
+    return kept("the mean is over the labels that count")
+
+
+@check("run-cross-entropy-gets-logits", roles=RUN)
+def gets_logits(impl: Any, draw: Draw) -> Evidence:
+    """`cross_entropy` takes the softmax itself: it is not given probabilities."""
+    losses = [loss for loss in trained(run_of(impl), "cross_entropy") if loss.input]
+    wrong = [loss for loss in losses if loss.input == "probabilities"]
+    if not losses:
+        raise NotProvided("no cross-entropy was seen closely")
+    if len(wrong) < len(losses):
+        return kept("the cross-entropy gets logits", losses[0].input)
+    return broken(
+        wrong[0],
+        "what the cross-entropy gets",
+        "logits",
+        "rows of numbers from 0 to 1 that sum to 1",
+        diagnosis="The cross-entropy gets probabilities, and takes their softmax again.",
+        mend="give it the logits: leave the softmax out of the model's output in training",
+    )
+
+
+@check("run-likelihood-gets-log-probabilities", roles=RUN)
+def gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
+    """`nll_loss` and `kl_div` take log-probabilities."""
+    losses = [loss for loss in trained(run_of(impl), "nll_loss", "kl_div") if loss.input]
+    if not losses:
+        raise NotProvided("no nll_loss or kl_div was seen closely")
+    for loss in losses:
+        if loss.input != "log-probabilities":
+            return broken(
+                loss,
+                f"what {loss.name} gets",
+                "log-probabilities",
+                loss.input,
+                diagnosis=f"{loss.name} gets {loss.input}, and takes them for log-probabilities.",
+                mend="give it log_softmax(logits, dim=-1)",
+            )
+    return kept("the rows are log-probabilities")
+
+
+@check("run-target-distributions-sum-to-one", roles=RUN)
+def targets_sum_to_one(impl: Any, draw: Draw) -> Evidence:
+    """Each row of a smoothed target is a distribution, or zero where it does not count."""
+    losses = [loss for loss in trained(run_of(impl), "kl_div") if loss.rows is not None]
+    if not losses:
+        raise NotProvided("no divergence from a target distribution was seen closely")
+    for loss in losses:
+        low, high = loss.rows
+        if abs(low - 1) > 1e-3 or abs(high - 1) > 1e-3:
+            return broken(
+                loss,
+                "sums of the rows of the target",
+                "1",
+                f"{low:.4g} to {high:.4g}",
+                diagnosis="The smoothed labels are no distributions: their rows do not sum to one.",
+                mend="share the smoothing over the classes that get it: smoothing / (classes - 2) "
+                "where the true class and padding get none of it",
+            )
+    return kept("rows of the target sum to one", 1)
+
+
+@check("run-masked-share-is-moderate", roles=RUN)
+def masked_share(impl: Any, draw: Draw) -> Evidence:
+    """A masked-language loss counts between a twentieth and a half of the tokens."""
+    run = run_of(impl)
+    some = [loss for loss in of_tokens(run) if loss.targets.masked and loss.targets.offsets.get(1, 0.0) < SURE]
+    if not some:
+        raise NotProvided("no loss of masked tokens was seen")
+    counted = sum(loss.targets.counted for loss in some)
+    share = counted / max(sum(loss.targets.total for loss in some), 1)
+    if 0.03 <= share <= 0.6:
+        return kept("the share of tokens that are masked and counted", f"{share:.0%}")
+    return unusual("an unusual share of tokens counts in the masked-language loss", f"{share:.0%}; BERT masks 15%")
+
+
+@check("run-loss-is-finite", roles=RUN)
+def finite(impl: Any, draw: Draw) -> Evidence:
+    """No loss that is learned from is infinite or NaN."""
+    from conformance.watch.record import Backward
+
+    run = run_of(impl)
+    passes = run.of(Backward)
+    if not passes:
+        raise NotProvided("no backward pass was seen")
+    for one in passes:
+        if not math.isfinite(one.value):
+            return broken(
+                one,
+                "the loss of a backward pass",
+                "a finite number",
+                one.value,
+                diagnosis=f"The loss is {one.value} in step {one.step + 1}.",
+                mend="look for a batch without a label that counts, a logarithm of zero, or an overflow of float16",
+            )
+    return kept("all losses are finite", f"{len(passes)} backward passes")
+
+
+@check("run-loss-starts-near-uniform", roles=RUN)
+def starts_near_uniform(impl: Any, draw: Draw) -> Evidence:
+    """The first cross-entropy over V classes is near ln V."""
+    first = next((x for x in trained(run_of(impl), "cross_entropy") if x.classes > 1 and x.value is not None), None)
+    if first is None or first.reduction != "mean":
+        raise NotProvided("no first cross-entropy with a mean was seen closely")
+    uniform = math.log(first.classes)
+    if 0.5 * uniform <= first.value <= 1.5 * uniform + 0.5:
+        return kept("the first loss", f"{first.value:.3g}, ln {first.classes} = {uniform:.3g}")
+    return unusual("the first loss is far from ln V", f"{first.value:.3g}, ln {first.classes} = {uniform:.3g}")

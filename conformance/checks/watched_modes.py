@@ -1,0 +1,270 @@
+"""Checks of a training run: modes of modules, data, and what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_gradients import passes_before, steps_of
+from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
+from conformance.draw import Draw
+from conformance.evidence import Evidence, note
+from conformance.protocol import NotProvided
+
+
+def forwards(run: Any) -> list[tuple[Any, Any, list[Any]]]:
+    """Each call of an outermost module, the backward pass that follows before the same module is called again (None:
+    there is none), and the losses in between."""
+    from conformance.watch.record import Backward, Forward, Loss
+
+    calls = run.of(Forward)
+    found = []
+    for place, call in enumerate(calls):
+        end = next((c.order for c in calls[place + 1 :] if c.module == call.module), len(run.events))
+        back = next(run.between(call.order, end, Backward), None) if call.gradients else None
+        losses = list(run.between(call.order, end, Loss))
+        found.append((call, back, losses))
+    return found
+
+
+def training(run: Any) -> list[Any]:
+    """The calls of modules that a step learns from; raises NotProvided where none was seen."""
+    modules = {call.module for call, back, _ in forwards(run) if back is not None}
+    found = [call for call, back, _ in forwards(run) if back is not None and call.module in modules]
+    if not found:
+        raise NotProvided("no forward pass with a backward pass was seen")
+    return found
+
+
+def evaluation(run: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The calls of a module that is trained which nothing is learned from, with a loss or in a function that is named
+    after evaluation."""
+    modules = {call.module for call in training(run)}
+    for call, back, losses in forwards(run):
+        measured = call.evaluating or any(not loss.gradients for loss in losses)
+        if call.module in modules and back is None and measured and not call.gradients:
+            yield call, losses
+
+
+@check("run-training-is-in-training-mode", roles=RUN)
+def in_training_mode(impl: Any, draw: Draw) -> Evidence:
+    """Dropout is active in the forward passes that are learned from."""
+    from conformance.watch.record import Mode
+
+    run = run_of(impl)
+    calls = [call for call in training(run) if call.random or call.resting]
+    if not calls:
+        raise NotProvided("no dropout with a rate above zero was seen in training")
+    for call in calls:
+        if not call.training and call.resting:
+            switches = [m for m in run.of(Mode) if m.order < call.order and not m.training]
+            again = any(c.training for c in training(run) if c.module == call.module and c.order < call.order)
+            since = f" since {switches[-1].place}" if switches else ""
+            return broken(
+                call,
+                "the mode of the model in training",
+                "training",
+                f"evaluation{since}",
+                diagnosis="The model is trained in evaluation mode: its dropout does nothing"
+                + (", after an evaluation that did not set it back." if again and switches else "."),
+                mend="call model.train() before the training loop, and after each evaluation",
+            )
+        if call.resting:
+            return note("dropout that rests in training", f"{len(call.resting)} parts: {call.resting[0]}, ...")
+    return kept("dropout is active in training", f"{len(calls[0].random)} parts")
+
+
+@check("run-evaluation-is-in-evaluation-mode", roles=RUN)
+def in_evaluation_mode(impl: Any, draw: Draw) -> Evidence:
+    """Dropout rests in the forward passes of an evaluation."""
+    calls = list(evaluation(run_of(impl)))
+    if not any(call.random or call.resting for call, _ in calls):
+        raise NotProvided("no evaluation of a model with dropout was seen")
+    for call, _ in calls:
+        if call.random:
+            return broken(
+                call,
+                "dropout in the evaluation",
+                "at rest",
+                f"active in {len(call.random)} parts: {call.random[0]}, ...",
+                diagnosis="The model is evaluated in training mode: its dropout is active.",
+                mend="call model.eval() before the evaluation, and model.train() after it",
+            )
+    return kept("dropout rests in evaluation")
+
+
+@check("run-evaluation-leaves-statistics", roles=RUN)
+def leaves_statistics(impl: Any, draw: Draw) -> Evidence:
+    """Batch norms do not learn their statistics from evaluation data."""
+    run = run_of(impl)
+    calls = list(evaluation(run))
+    if not calls or not any(call.normed for call in training(run)):
+        raise NotProvided("no evaluation of a model with batch norms was seen")
+    for call, _ in calls:
+        if call.normed:
+            return broken(
+                call,
+                "batch norms in the evaluation",
+                "fixed",
+                f"learning: {call.normed[0]}, ...",
+                diagnosis="The evaluation changes the statistics of the batch norms: they are in training mode.",
+                mend="call model.eval() before the evaluation",
+            )
+    return kept("batch norms are fixed in evaluation")
+
+
+@check("run-evaluation-needs-no-gradients", roles=RUN)
+def needs_no_gradients(impl: Any, draw: Draw) -> Evidence:
+    """An evaluation records no graph."""
+    run = run_of(impl)
+    found = [(call, back) for call, back, _ in forwards(run) if call.evaluating]
+    if not found:
+        raise NotProvided("no function that is named after evaluation was seen")
+    recorded = [call for call, back in found if call.gradients and back is None]
+    if recorded:
+        return unusual("evaluation that records graphs", f"{len(recorded)} calls ({recorded[0].place})")
+    return kept("evaluation records no graph")
+
+
+@check("run-evaluation-is-not-learned-from", roles=RUN)
+def not_learned_from(impl: Any, draw: Draw) -> Evidence:
+    """No optimizer steps inside a function that is named after evaluation."""
+    run = run_of(impl)
+    found = [(call, back) for call, back, _ in forwards(run) if call.evaluating]
+    if not found:
+        raise NotProvided("no function that is named after evaluation was seen")
+    learned = [back for _, back in found if back is not None]
+    for step in steps_of(run):
+        for back in passes_before(run, step):
+            if any(back is one for one in learned) and len(learned) < len(training(run)):
+                return broken(
+                    step,
+                    "what the evaluation does with its loss",
+                    "it reads it",
+                    "a backward pass and a step",
+                    diagnosis="The model learns from the evaluation data.",
+                    mend="leave backward() and step() out of the evaluation",
+                )
+    return kept("nothing is learned in evaluation")
+
+
+@check("run-dropout-draws-anew", roles=RUN)
+def draws_anew(impl: Any, draw: Draw) -> Evidence:
+    """Each training pass draws its own dropout masks."""
+    calls = [call for call in training(run_of(impl)) if call.random]
+    if len(calls) < 3:
+        raise NotProvided("no three training passes with dropout were seen")
+    same = [after for before, after in pairwise(calls) if before.generator == after.generator]
+    if len(same) == len(calls) - 1:
+        return broken(
+            same[0],
+            "the state of the random generator before each training pass",
+            "another each time",
+            "the same each time",
+            diagnosis="The generator is seeded anew before each pass: every step drops the same numbers.",
+            mend="seed once, before the training loop",
+        )
+    return kept("the generator goes on from pass to pass")
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+@check("run-batches-differ", roles=RUN)
+def batches_differ(impl: Any, draw: Draw) -> Evidence:
+    """The steps of a run learn from different batches."""
+    batches = [call.samples for call in training(run_of(impl)) if call.samples]
+    if len(batches) < 3:
+        raise NotProvided("no three training batches were seen")
+    if len(set(batches)) == 1:
+        return unusual("every training pass sees the same batch", f"{len(batches)} passes")
+    return kept("training batches differ", f"{len(set(batches))} of {len(batches)}")
+
+
+@check("run-epochs-are-shuffled", roles=RUN)
+def shuffled(impl: Any, draw: Draw) -> Evidence:
+    """A loader gives its training data in another order in each epoch."""
+    from conformance.watch.record import Batch
+
+    run = run_of(impl)
+    seen = 0
+    for loader in run.loaders:
+        epochs: dict[int, list[Any]] = {}
+        for batch in run.of(Batch):
+            if batch.loader == loader and batch.samples:
+                epochs.setdefault(batch.epoch, []).append(batch.samples)
+        first, second = epochs.get(1, []), epochs.get(2, [])
+        both = min(len(first), len(second))
+        if both < 3 or not _is_learned_from(run, loader):
+            continue
+        seen += 1
+        if first[:both] == second[:both]:
+            return unusual("an epoch gives the data in the same order as the one before", run.loaders[loader])
+    if not seen:
+        raise NotProvided("no second epoch of a training loader was seen")
+    return kept("epochs are shuffled anew")
+
+
+def _is_learned_from(run: Any, loader: int) -> bool:
+    """Whether a backward pass follows a batch of a loader before the next one."""
+    from conformance.watch.record import Backward, Batch
+
+    orders = [batch.order for batch in run.of(Batch) if batch.loader == loader]
+    return any(any(run.between(first, second, Backward)) for first, second in pairwise([*orders, len(run.events)]))
+
+
+@check("run-no-batch-is-empty", roles=RUN)
+def no_empty_batch(impl: Any, draw: Draw) -> Evidence:
+    """Every batch of a loader has a row."""
+    from conformance.watch.record import Batch
+
+    batches = run_of(impl).of(Batch)
+    if not batches:
+        raise NotProvided("no torch.utils.data.DataLoader was seen")
+    for batch in batches:
+        if not batch.size:
+            return broken(
+                batch,
+                "rows of a batch",
+                "at least one",
+                0,
+                diagnosis="The loader gives an empty batch.",
+                mend="look at the sampler and at what collate_fn leaves out",
+            )
+    return kept("no batch is empty", len(batches))
+
+
+@check("run-evaluation-data-are-others", roles=RUN)
+def other_data(impl: Any, draw: Draw) -> Evidence:
+    """Evaluation sees rows that training does not learn from."""
+    run = run_of(impl)
+    learned = {row for call in training(run) for row in call.samples}
+    judged = {row for call, _ in evaluation(run) for row in call.samples}
+    if not learned or len(judged) < 4:
+        raise NotProvided("no evaluation of at least four rows was seen")
+    shared = judged & learned
+    if len(shared) > 0.5 * len(judged):
+        return unusual("rows of the evaluation that were learned from", f"{len(shared)} of {len(judged)}")
+    return kept("evaluation sees other rows", f"{len(judged)} rows")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@check("run-checkpoint-holds-the-run", roles=RUN)
+def checkpoint(impl: Any, draw: Draw) -> Evidence:
+    """A checkpoint beside the model holds the optimizer and the schedule, which resuming needs."""
+    from conformance.watch.record import Save, Schedule
+
+    run = run_of(impl)
+    saves = [save for save in run.of(Save) if "model" in save.holds or "optimizer" in save.holds]
+    if not saves:
+        raise NotProvided("no checkpoint was written by torch.save")
+    wanted = {"optimizer", *({"scheduler"} if run.of(Schedule) else ())}
+    best = max(saves, key=lambda save: len(save.holds))
+    missing = sorted(wanted - best.holds)
+    if missing:
+        return unusual("what no checkpoint holds, so that resuming forgets it", f"{', '.join(missing)} ({best.place})")
+    return kept("a checkpoint holds what resuming needs", ", ".join(sorted(best.holds)))

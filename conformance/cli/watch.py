@@ -1,0 +1,123 @@
+"""Run a training script, watch its first steps, and say what is wrong with the training.
+
+The script runs unmodified, as `python train.py` would, in a process of its own, with your terminal as its own. After
+--steps optimizer steps, or --seconds, it is ended, and the claims about training are tested on what happened. Its
+numbers are what they are without watching.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from conformance.report import FORMS, write_reports
+from conformance.summary import summary_lines
+from conformance.verdict import Result
+
+HELP = "run a training script and test the claims about training on it"
+EXAMPLES = """  conformance watch train.py                           its first 20 optimizer steps
+  conformance watch --steps 100 train.py --lr 1e-3     more steps; what follows the script is its own
+  conformance watch -m package.train                   as python -m runs it
+  conformance watch --claims-report run.html train.py  also as a page (.json and .sarif: for programs)
+"""
+
+STEPS, SECONDS = 20, 120.0
+LINES = 80
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"optimizer steps (default {STEPS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help=f"at most (default {SECONDS:g})")
+    parser.add_argument("--claims-report", type=Path, metavar="FILE", help="write .html, .json or .sarif, too")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as python -m takes it")
+    parser.add_argument("script", metavar="SCRIPT", help="the training script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    problem = _problem(arguments)
+    if problem:
+        print(f"conformance watch: {problem}", file=sys.stderr)
+        return 2
+    seen = _watched(arguments)
+    if isinstance(seen, str):
+        print(f"conformance watch: {seen}", file=sys.stderr)
+        return 2
+    from conformance.watch.verdicts import command_of, report_of
+
+    results = {one["claim"]: Result.from_json(one) for one in seen["results"]}
+    words = ["-m"] * arguments.is_module + [arguments.script, *arguments.arguments]
+    report = report_of(arguments.script, command_of(words), results)
+    print(f"\n--- watched {arguments.script}: {seen['steps']} optimizer steps; {seen['ended']}")
+    if not report.tested:
+        print("NOT TESTED: nothing was seen that trains: no torch optimizer stepped, and no loss had a backward pass")
+        return 2
+    print("\n".join(summary_lines(report, LINES)))
+    if arguments.claims_report:
+        write_reports([report], arguments.claims_report)
+    return 1 if report.broken else 0
+
+
+def _problem(arguments: argparse.Namespace) -> str:
+    """What is wrong with the command line, in a sentence; empty when nothing is."""
+    if not arguments.is_module and not Path(arguments.script).is_file():
+        return f"there is no file {arguments.script}; give the script that you would run with python"
+    if arguments.steps < 1 or arguments.seconds <= 0:
+        return "--steps and --seconds must be above zero"
+    if arguments.claims_report and arguments.claims_report.suffix not in FORMS:
+        return f"--claims-report takes a file that ends in {', '.join(FORMS)}, not {arguments.claims_report.name!r}"
+    if arguments.claims_report and not arguments.claims_report.absolute().parent.is_dir():
+        return f"--claims-report: there is no folder {arguments.claims_report.absolute().parent}"
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return "it watches torch, which is not installed here; install it with pip install torch"
+    return ""
+
+
+def _watched(arguments: argparse.Namespace) -> dict[str, Any] | str:
+    """What the process that runs the script saw; a sentence when it says nothing."""
+    own = str(Path(__file__).parents[2])
+    order = {
+        "script": arguments.script,
+        "arguments": arguments.arguments,
+        "is_module": arguments.is_module,
+        "steps": arguments.steps,
+        "seconds": arguments.seconds,
+        "hidden": [] if own.endswith("-packages") else [own],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        start = f"import sys; sys.path.insert(0, {own!r}); from conformance.watch.child import main; main(sys.argv[1:])"
+        process = subprocess.Popen([sys.executable, "-c", start, str(answer), json.dumps(order)])
+        code = _waited(process, arguments.seconds)
+        if answer.is_file():
+            values: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+            return values
+    if code is None:
+        return f"{arguments.script} did not end {GRACE:g} s after its {arguments.seconds:g} s were over, and was killed"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended its process with exit code {code}"
+    return f"{arguments.script} {how}, before anything could be said of it"
+
+
+GRACE = 60.0
+"""How long the process may take to end, and to test the claims, when its time is over."""
+
+
+def _waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit code of the process; None when it had to be killed. Ctrl-C ends the script, not the report on it."""
+    while True:
+        try:
+            return process.wait(seconds + GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return None
+        except KeyboardInterrupt:
+            continue

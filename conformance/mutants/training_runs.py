@@ -1,0 +1,516 @@
+"""Mutants of training scripts: one place of a small, correct script is another.
+
+The scripts are the files of `conformance/mutants/scripts`. A mutant is run and watched as `conformance watch` would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from conformance.mutants.base import MUTANTS
+
+FOLDER = Path(__file__).with_name("scripts")
+LANGUAGE, TRANSLATION, MASKED = "language.py", "translation.py", "masked.py"
+SCRIPTS = (LANGUAGE, TRANSLATION, MASKED)
+STEPS = 8
+
+
+@dataclass(frozen=True)
+class ScriptMutant:
+    """A script in which each `old` is replaced by its `new`. breaks: the claims that it violates."""
+
+    name: str
+    script: str
+    changes: tuple[tuple[str, str], ...]
+    breaks: tuple[str, ...]
+    defect: str
+    known_as: str = ""
+    topic: ClassVar[str] = "scripts"
+    needs: ClassVar[str] = "torch"
+    roles: ClassVar[tuple[str, ...]] = ("training_run",)
+
+    def implementation(self) -> Any:
+        """The run of the changed script. Raises ValueError unless each `old` stands in it once."""
+        source = (FOLDER / self.script).read_text(encoding="utf-8")
+        for old, new in self.changes:
+            if source.count(old) != 1:
+                raise ValueError(f"mutant {self.name}: {old!r} stands {source.count(old)} times in {self.script}")
+            source = source.replace(old, new)
+        return run_of(source, f"{self.name}.py")
+
+
+def script_run(name: str) -> Any:
+    """The run of a script as it is."""
+    return run_of((FOLDER / name).read_text(encoding="utf-8"), name)
+
+
+def run_of(source: str, name: str) -> Any:
+    """The run of a script of this text, as an implementation; what it prints is swallowed."""
+    from conformance.watch.script import Script, watched
+    from conformance.watch.verdicts import Watched
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_text(source, encoding="utf-8")
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Watched(watched(Script(str(path)), STEPS), name)
+
+
+def script(name: str, of: str, *changes: tuple[str, str], breaks: tuple[str, ...], defect: str) -> None:
+    """Register a mutant of a script. Raises ValueError when its name is taken."""
+    if name in MUTANTS:
+        raise ValueError(f"two mutants are called {name}")
+    MUTANTS[name] = ScriptMutant(name, of, changes, breaks, defect)
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+script(
+    "LabelsNotShiftedInTraining",
+    LANGUAGE,
+    ("logits = model(row[:, :-1])", "logits = model(row[:, 1:])"),
+    breaks=("run-input-does-not-hold-its-answer",),
+    defect="The labels are not shifted against the input.",
+)
+script(
+    "LabelsShiftedTwiceInTraining",
+    LANGUAGE,
+    ("logits.reshape(-1, VOCAB)", "logits[:, :-1].reshape(-1, VOCAB)"),
+    ("row[:, 1:].reshape(-1)", "row[:, 2:].reshape(-1)"),
+    breaks=("run-labels-are-shifted-once",),
+    defect="The labels are shifted twice.",
+)
+script(
+    "LabelsShiftedBackwards",
+    LANGUAGE,
+    ("logits = model(row[:, :-1])", "logits = model(row[:, 1:])"),
+    ("row[:, 1:].reshape(-1)", "row[:, :-1].reshape(-1)"),
+    breaks=("run-labels-are-shifted-once",),
+    defect="The labels are the tokens before.",
+)
+script(
+    "UnmaskedTokensCount",
+    MASKED,
+    ("    labels[~chosen] = -100\n", "    labels[labels == PAD] = -100\n"),
+    breaks=("run-input-does-not-hold-its-answer",),
+    defect="The masked-language loss counts tokens that are not masked.",
+)
+script(
+    "DecoderSeesItsAnswer",
+    TRANSLATION,
+    ("out = model(src, tgt[:, :-1])", "out = model(src, tgt[:, 1:])"),
+    breaks=("run-input-does-not-hold-its-answer",),
+    defect="The decoder gets the target unshifted.",
+)
+script(
+    "PaddingCounts",
+    TRANSLATION,
+    ("        wanted[:, PAD] = 0\n        wanted[target == PAD] = 0\n", ""),
+    breaks=("run-padding-is-in-no-loss",),
+    defect="The smoothed loss counts padding.",
+)
+script(
+    "MeanOverPadding",
+    MASKED,
+    (
+        "criterion = nn.CrossEntropyLoss()",
+        "criterion = lambda x, y: nn.functional.cross_entropy(x, y, reduction='none').mean()",
+    ),
+    breaks=("run-mean-is-over-the-labels-that-count",),
+    defect="The sum over the labels that count is divided by the number of all.",
+)
+script(
+    "CrossEntropyOfProbabilities",
+    MASKED,
+    ("return self.decoder(self.drop(x))", "return self.decoder(self.drop(x)).float().softmax(-1)"),
+    breaks=("run-cross-entropy-gets-logits",),
+    defect="The cross-entropy gets probabilities.",
+)
+script(
+    "DivergenceOfLogits",
+    TRANSLATION,
+    ("torch.log_softmax(self.out(hidden), dim=-1)", "self.out(hidden)"),
+    breaks=("run-likelihood-gets-log-probabilities",),
+    defect="The divergence gets logits.",
+)
+script(
+    "SmoothingIsLost",
+    TRANSLATION,
+    ("self.smoothing / (VOCAB - 2)", "0.0"),
+    breaks=("run-target-distributions-sum-to-one",),
+    defect="What smoothing takes from the true class goes nowhere.",
+)
+script(
+    "NearlyAllIsMasked",
+    MASKED,
+    ("< 0.2)", "< 0.95)"),
+    breaks=("run-masked-share-is-moderate",),
+    defect="Nearly all tokens are masked.",
+)
+script(
+    "LossIsInfinite",
+    TRANSLATION,
+    ("/ count", "/ (count - count)"),
+    breaks=("run-loss-is-finite", "run-gradients-are-finite"),
+    defect="The loss is divided by zero.",
+)
+script(
+    "StartsFarFromUniform",
+    LANGUAGE,
+    ("nn.init.normal_(module.weight, std=0.02)", "nn.init.normal_(module.weight, std=2.0)"),
+    breaks=("run-loss-starts-near-uniform",),
+    defect="The weights begin a hundred times too large.",
+)
+
+# --- gradients ------------------------------------------------------------------------------------
+
+script(
+    "GradientsAreNotCleared",
+    LANGUAGE,
+    ("            optimizer.zero_grad()\n", ""),
+    breaks=("run-gradients-are-cleared",),
+    defect="Gradients are never cleared.",
+)
+script(
+    "ClearedBeforeTheStep",
+    TRANSLATION,
+    (
+        "        optimizer.step()\n        optimizer.zero_grad(set_to_none=True)\n",
+        "        optimizer.zero_grad(set_to_none=True)\n        optimizer.step()\n",
+    ),
+    breaks=("run-gradients-reach-the-step", "run-parameters-get-gradients"),
+    defect="Gradients are cleared between the backward pass and the step.",
+)
+script(
+    "StepsWithoutBackward",
+    TRANSLATION,
+    ("        optimizer.step()\n", "        optimizer.step()\n        optimizer.step()\n"),
+    breaks=("run-step-follows-a-backward-pass",),
+    defect="The optimizer steps twice for each backward pass.",
+)
+script(
+    "FirstStepTooEarly",
+    LANGUAGE,
+    ("if (number + 1) % accumulated == 0:", "if number % accumulated == 0:"),
+    breaks=("run-accumulation-steps-on-time",),
+    defect="The first step comes after one backward pass, all others after two.",
+)
+script(
+    "AccumulationIsSummed",
+    LANGUAGE,
+    ("loss = loss_of(model, row) / accumulated", "loss = loss_of(model, row)"),
+    breaks=("run-accumulation-is-divided",),
+    defect="Accumulated losses are summed.",
+)
+script(
+    "UnequalBatchesAsEquals",
+    LANGUAGE,
+    ("batch_size=4, shuffle=True", "batch_size=7, shuffle=True"),
+    ("made(48, 1)", "made(40, 1)"),
+    ("loss_of(model, row) / accumulated", "loss_of(model, row[: 2 + number % 2]) / accumulated"),
+    breaks=("run-accumulation-weighs-tokens-alike",),
+    defect="Batches of different sizes are averaged as equals.",
+)
+script(
+    "EncoderIsCutOff",
+    MASKED,
+    ("x = self.norm(torch.relu(self.dense(x))", "x = self.norm(torch.relu(self.dense(x.detach()))"),
+    breaks=("run-parameters-get-gradients",),
+    defect="The body's output is detached.",
+)
+script(
+    "DeadUnits",
+    MASKED,
+    ("torch.relu(self.dense(x))", "torch.relu(self.dense(x) - 1e4)"),
+    breaks=("run-gradients-are-not-zero",),
+    defect="All units are below zero, where their slope is zero.",
+)
+script(
+    "GroupThatDoesNotMove",
+    LANGUAGE,
+    ("optimizer = torch.optim.AdamW(groups, lr=1e-2)", "optimizer = torch.optim.AdamW(groups, lr=1e-12)"),
+    breaks=("run-parameters-move",),
+    defect="The rate is so small that float32 rounds the change away.",
+)
+script(
+    "OptimizerOfAnOldModel",
+    LANGUAGE,
+    ("model = GPT()\n", "import copy\n\nmodel = GPT()\n"),
+    ("accumulated = 2\n", "accumulated = 2\nmodel = copy.deepcopy(model)\n"),
+    breaks=("run-optimizer-holds-the-model",),
+    defect="The model is copied after the optimizer was made.",
+)
+script(
+    "HalfIsInNoOptimizer",
+    LANGUAGE,
+    ("if p.dim() < 2]", "if p.dim() < 1]"),
+    breaks=("run-model-is-in-an-optimizer",),
+    defect="Norms and biases are in no optimizer.",
+)
+script(
+    "TwoOptimizersStepTheSame",
+    TRANSLATION,
+    (
+        "        optimizer.step()\n",
+        "        optimizer.step()\n        if epoch_optimizer is not None:\n            epoch_optimizer.step()\n",
+    ),
+    ("scheduler = torch", "epoch_optimizer = torch.optim.SGD(model.out.parameters(), lr=0.1)\nscheduler = torch"),
+    breaks=("run-parameter-is-in-one-optimizer",),
+    defect="Two optimizers step the same parameters.",
+)
+script(
+    "DataIsTied",
+    LANGUAGE,
+    ("self.head.weight = self.tokens.weight", "self.head.weight.data = self.tokens.weight.data"),
+    breaks=("run-shared-memory-is-one-parameter",),
+    defect="The data of head and embedding are tied, not the parameters.",
+)
+script(
+    "TiedByCopy",
+    LANGUAGE,
+    (
+        "        self.head.weight = self.tokens.weight\n        self.apply(self.start)\n",
+        "        self.apply(self.start)\n        self.head.weight.data.copy_(self.tokens.weight)\n",
+    ),
+    breaks=("run-tied-weights-are-one",),
+    defect="The head is a copy of the embedding.",
+)
+
+# --- optimizers -----------------------------------------------------------------------------------
+
+CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+script(
+    "ClipsAnEmptyIterator",
+    LANGUAGE,
+    ("accumulated = 2\n", "accumulated, weights = 2, model.parameters()\n"),
+    ("clip_grad_norm_(model.parameters(), 1.0)", "clip_grad_norm_(weights, 1.0)"),
+    breaks=("run-clipping-has-gradients",),
+    defect="The parameters to be clipped are an iterator, which is used up after the first step.",
+)
+script(
+    "ClipsAfterTheStep",
+    LANGUAGE,
+    (CLIP + "            optimizer.step()\n", "            optimizer.step()\n" + CLIP),
+    breaks=("run-clipping-comes-before-the-step",),
+    defect="Gradients are clipped after the step.",
+)
+script(
+    "ClipsScaledGradients",
+    MASKED,
+    ("        scaler.unscale_(optimizer)\n", ""),
+    breaks=("run-clipping-comes-after-unscaling",),
+    defect="Gradients are clipped before they are unscaled.",
+)
+script(
+    "ClipsOneByOne",
+    LANGUAGE,
+    (CLIP, "            for p in model.parameters():\n                nn.utils.clip_grad_norm_(p, 1.0)\n"),
+    breaks=("run-clipping-is-of-the-global-norm",),
+    defect="Each parameter is clipped by itself.",
+)
+script(
+    "GrowsAfterClipping",
+    LANGUAGE,
+    (CLIP, CLIP.replace("1.0", "0.01") + "            model.norm.weight.grad += 1.0\n"),
+    breaks=("run-clipped-norm-holds",),
+    defect="Something is added to the gradients after clipping.",
+)
+script(
+    "NoBiasCorrectionInTraining",
+    MASKED,
+    ('m = state["m"] / (1 - one ** state["t"])', 'm = state["m"]'),
+    ('v = state["v"] / (1 - two ** state["t"])', 'v = state["v"]'),
+    breaks=("run-optimizer-follows-its-formula",),
+    defect="Adam's moments are not corrected.",
+)
+script(
+    "DecayInTheGradient",
+    MASKED,
+    ("grad = p.grad\n", 'grad = p.grad + group["weight_decay"] * p\n'),
+    ('                p.mul_(1 - group["lr"] * group["weight_decay"])\n', ""),
+    breaks=("run-optimizer-follows-its-formula",),
+    defect="AdamW's decay is part of the gradient.",
+)
+script(
+    "DecaysNorms",
+    LANGUAGE,
+    ('{"params": others, "weight_decay": 0.0}', '{"params": others, "weight_decay": 0.1}'),
+    breaks=("run-decay-leaves-norms-and-biases-out",),
+    defect="Weight decay reaches norms and biases.",
+)
+script(
+    "ScheduleStepsFirst",
+    TRANSLATION,
+    ("        loss.backward()\n", "        scheduler.step()\n        loss.backward()\n"),
+    ("        optimizer.zero_grad(set_to_none=True)\n        scheduler.step()\n", "        optimizer.zero_grad()\n"),
+    breaks=("run-schedule-follows-the-step",),
+    defect="The schedule steps before the optimizer.",
+)
+script(
+    "ScheduleStepsEachBatch",
+    LANGUAGE,
+    ("            schedule.step()\n", ""),
+    ("        loss.backward()\n", "        loss.backward()\n        schedule.step()\n"),
+    breaks=("run-schedule-advances-once-a-step",),
+    defect="The schedule steps after each batch of an accumulating loop.",
+)
+script(
+    "ScheduleOfAnotherOptimizer",
+    TRANSLATION,
+    (
+        "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer,",
+        "other = torch.optim.Adam(model.parameters())\nscheduler = torch.optim.lr_scheduler.LambdaLR(other,",
+    ),
+    breaks=("run-schedule-drives-the-optimizer",),
+    defect="The schedule was made for another optimizer.",
+)
+script(
+    "RateIsZero",
+    TRANSLATION,
+    ("step**-0.5, step * warmup**-1.5", "step**-0.5, step // 1000"),
+    breaks=("run-rate-is-not-zero",),
+    defect="An integer division makes the rate zero.",
+)
+script(
+    "RateJumps",
+    LANGUAGE,
+    ("min(1.0, (step + 1) / 4)", "0.001 if step < 3 else 1.0"),
+    breaks=("run-rate-rises-in-steps",),
+    defect="The rate jumps where the warm-up ends.",
+)
+script(
+    "ScheduleIsForgotten",
+    TRANSLATION,
+    ("        scheduler.step()\n", ""),
+    breaks=("run-schedule-is-stepped",),
+    defect="The schedule is made and never stepped.",
+)
+script(
+    "OptimizerStepsScaledGradients",
+    MASKED,
+    (
+        "        scaler.unscale_(optimizer)\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n"
+        "        scaler.step(optimizer)\n        scaler.update()\n",
+        "        optimizer.step()\n",
+    ),
+    breaks=("run-scaled-gradients-go-through-the-scaler",),
+    defect="The optimizer steps with scaled gradients.",
+)
+script(
+    "BackwardUnderAutocast",
+    MASKED,
+    ("        scaler.scale(loss).backward()\n", "            scaler.scale(loss).backward()\n"),
+    breaks=("run-backward-is-outside-autocast",),
+    defect="The backward pass runs under autocast.",
+)
+script(
+    "HalfPrecisionWeights",
+    TRANSLATION,
+    (
+        "model, criterion = Translator(), LabelSmoothing()",
+        "model, criterion = Translator().bfloat16(), LabelSmoothing()",
+    ),
+    breaks=("run-weights-are-kept-in-full-precision",),
+    defect="The weights themselves are of half precision.",
+)
+
+# --- modes, data, files ---------------------------------------------------------------------------
+
+script(
+    "StaysInEvaluationInTraining",
+    MASKED,
+    ("    model.train()\n    return", "    return"),
+    breaks=("run-training-is-in-training-mode",),
+    defect="The model stays in evaluation mode after the first evaluation.",
+)
+script(
+    "EvaluatesInTraining",
+    LANGUAGE,
+    ("    model.eval()\n", ""),
+    breaks=("run-evaluation-is-in-evaluation-mode",),
+    defect="The model is evaluated in training mode.",
+)
+script(
+    "EvaluationMovesStatistics",
+    MASKED,
+    ("    model.eval()\n    with torch", "    with torch"),
+    breaks=("run-evaluation-leaves-statistics", "run-evaluation-is-in-evaluation-mode"),
+    defect="The evaluation changes the statistics of the batch norm.",
+)
+script(
+    "EvaluationRecordsGraphs",
+    LANGUAGE,
+    ("@torch.no_grad()\ndef evaluate", "def evaluate"),
+    breaks=("run-evaluation-needs-no-gradients",),
+    defect="The evaluation records graphs.",
+)
+script(
+    "LearnsFromEvaluation",
+    MASKED,
+    ("    with torch.no_grad():\n", "    if True:\n"),
+    (
+        "    model.train()\n    return loss.item()",
+        "    loss.backward()\n    optimizer.step()\n    model.train()\n    return loss.item()",
+    ),
+    ("def validate(model, draw):", "def validate(model, draw, optimizer):"),
+    ("validate(model, draw))", "validate(model, draw, optimizer))"),
+    breaks=("run-evaluation-is-not-learned-from",),
+    defect="The model learns from the evaluation data.",
+)
+script(
+    "SeededEachStep",
+    LANGUAGE,
+    (
+        "        loss = loss_of(model, row) / accumulated\n",
+        "        torch.manual_seed(0)\n        loss = loss_of(model, row) / accumulated\n",
+    ),
+    breaks=("run-dropout-draws-anew",),
+    defect="The generator is seeded anew before each pass.",
+)
+script(
+    "OneBatchForEver",
+    LANGUAGE,
+    (
+        "    for number, (row,) in enumerate(train):\n",
+        "    for number, row in enumerate([next(iter(valid))[0]] * 12):\n",
+    ),
+    breaks=("run-batches-differ", "run-evaluation-data-are-others"),
+    defect="Every step sees the same batch.",
+)
+script(
+    "NeverShuffled",
+    LANGUAGE,
+    ("batch_size=4, shuffle=True", "batch_size=8, shuffle=False"),
+    breaks=("run-epochs-are-shuffled",),
+    defect="The training data come in the same order in each epoch.",
+)
+script(
+    "EmptyBatch",
+    TRANSLATION,
+    ("    return padded([src", "    if len(pairs) < 5:\n        return torch.zeros(0, 3), []\n    return padded([src"),
+    ("        model.train()\n", "        if not len(src):\n            continue\n        model.train()\n"),
+    ("Pairs(24), batch_size=6", "Pairs(20), batch_size=8"),
+    breaks=("run-no-batch-is-empty",),
+    defect="The loader gives an empty batch.",
+)
+script(
+    "EvaluatesOnTrainingData",
+    LANGUAGE,
+    ("evaluate(model, valid)", "evaluate(model, train)"),
+    breaks=("run-evaluation-data-are-others",),
+    defect="The model is evaluated on what it was trained on.",
+)
+script(
+    "CheckpointWithoutOptimizer",
+    LANGUAGE,
+    ('"optimizer": optimizer.state_dict(), ', ""),
+    breaks=("run-checkpoint-holds-the-run",),
+    defect="The checkpoint forgets the optimizer.",
+)

@@ -1,0 +1,82 @@
+"""Taps on data and files: which batches a loader gives, and what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from conformance.watch.modules import samples, tensors
+from conformance.watch.record import Batch, Save
+from conformance.watch.watcher import Watcher, place
+
+
+def tap(watcher: Watcher) -> None:
+    taps = _Data(watcher)
+    watcher.around(DataLoader, "__iter__", taps.begin)
+    watcher.around(_BaseDataLoaderIter, "__next__", taps.following)
+    watcher.around(torch, "save", taps.save)
+
+
+class _Data:
+    """epochs: how often each loader was begun. loaders: iterator -> its loader and epoch. numbers: of loaders; those of
+    one line over as many rows are one, though a script makes it anew in each epoch."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.numbers: dict[tuple[str, int], int] = {}
+        self.epochs: dict[int, int] = {}
+        self.loaders: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+
+    def begin(self, original: Any, loader: DataLoader[Any]) -> Any:
+        result = original(loader)
+        line, rows = place(), len(loader.dataset) if hasattr(loader.dataset, "__len__") else 0
+        number = self.numbers.setdefault((line, rows), len(self.numbers))
+        self.watcher.run.loaders.setdefault(number, line)
+        self.epochs[number] = self.epochs.get(number, 0) + 1
+        self.loaders[result] = (number, self.epochs[number])
+        return result
+
+    def following(self, original: Any, iterator: Any) -> Any:
+        batch = original(iterator)
+        number, epoch = self.loaders.get(iterator, (-1, 0))
+        with self.watcher.looking():
+            given = list(tensors(batch, 3))
+            sizes = [tensor.shape[0] for tensor in given if tensor.dim()]
+            self.watcher.add(
+                Batch(loader=number, epoch=epoch, samples=samples(given), size=max(sizes, default=len(given)))
+            )
+        return batch
+
+    def save(self, original: Any, obj: Any, *rest: Any, **keywords: Any) -> None:
+        original(obj, *rest, **keywords)
+        self.watcher.add(Save(holds=frozenset(holds(obj, 4))))
+
+
+def holds(value: Any, depth: int) -> Iterator[str]:
+    """What of a training run is in a value that is saved."""
+    if isinstance(value, torch.nn.Module):
+        yield "model"
+    elif isinstance(value, Tensor) and value.dtype == torch.uint8 and value.numel() == torch.get_rng_state().numel():
+        yield "random state"
+    elif isinstance(value, Mapping):
+        keys = set(map(str, value))
+        if {"state", "param_groups"} <= keys:
+            yield "optimizer"
+        elif {"last_epoch"} <= keys:
+            yield "scheduler"
+        elif {"scale", "growth_factor"} <= keys:
+            yield "scaler"
+        elif value and all(isinstance(item, Tensor) for item in value.values()) and any("." in key for key in keys):
+            yield "model"
+        elif depth:
+            for item in value.values():
+                yield from holds(item, depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from holds(item, depth - 1)

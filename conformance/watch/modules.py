@@ -1,0 +1,163 @@
+"""Taps on modules: which outermost module is called in which mode and with what, and what its parts are fed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conformance.places import line_of
+from conformance.watch.record import Forward, Mode
+from conformance.watch.watcher import Watcher, users_frames
+
+_EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
+_DROPS = (nn.modules.dropout._DropoutNd,)
+_NORMS = (nn.modules.batchnorm._BatchNorm,)
+_LOSSES = (nn.modules.loss._Loss,)
+
+
+def tap(watcher: Watcher) -> None:
+    taps = _Modules(watcher)
+    watcher.on_close(nn.modules.module.register_module_forward_pre_hook(taps.begin).remove)
+    watcher.on_close(nn.modules.module.register_module_forward_hook(taps.end, always_call=True).remove)
+    watcher.around(nn.Module, "train", taps.train)
+    watcher.around(F, "embedding", taps.embedding)
+
+
+class _Modules:
+    """What the taps share. drops, norms: of each outermost module, the parts that are random in training."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.drops: dict[int, list[tuple[str, nn.Module]]] = {}
+        self.norms: dict[int, list[tuple[str, nn.Module]]] = {}
+        self.setting = 0
+
+    def begin(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        watcher = self.watcher
+        if watcher.is_blind() or isinstance(module, _LOSSES):
+            return
+        watcher.depth += 1
+        if watcher.is_close:
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    watcher.run.parameters[watcher.parameter(parameter)].used = True
+        if watcher.depth == 1:
+            gradients, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+            with watcher.looking():
+                self._outermost(module, inputs, gradients, autocast)
+
+    def end(self, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
+        watcher = self.watcher
+        if watcher.is_blind() or isinstance(module, _LOSSES):
+            return
+        watcher.depth = max(watcher.depth - 1, 0)
+        if watcher.is_close:
+            watcher.seen.results = [*watcher.seen.results, *tensors(result, 2)][-8:]
+
+    def _outermost(self, module: nn.Module, inputs: tuple[Any, ...], gradients: bool, autocast: bool) -> None:
+        watcher = self.watcher
+        number = self.known(module)
+        random = [(path, part) for path, part in self.drops[number] if _probability(part)]
+        given = list(tensors(inputs, 3))
+        watcher.last_forward = watcher.add(
+            Forward(
+                module=number,
+                training=module.training,
+                random=tuple(path for path, part in random if part.training),
+                resting=tuple(path for path, part in random if not part.training),
+                normed=tuple(path for path, part in self.norms[number] if part.training),
+                gradients=gradients,
+                generator=hash(torch.get_rng_state().numpy().tobytes()),
+                evaluating=tuple(_evaluating()),
+                samples=samples(given),
+                autocast=autocast,
+            )
+        )
+
+    def known(self, module: nn.Module) -> int:
+        """The number of an outermost module. The first time its parameters get their names."""
+        watcher = self.watcher
+        number = watcher.number("module", module)
+        if number not in self.drops:
+            watcher.modules[number] = module
+            watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
+            parts = list(module.named_modules())
+            self.drops[number] = [(path, part) for path, part in parts if _probability(part) is not None]
+            self.norms[number] = [(path, part) for path, part in parts if isinstance(part, _NORMS)]
+            for path, part in parts:
+                for name, parameter in part._parameters.items():
+                    if parameter is not None:
+                        one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
+                        watcher.run.parameters[one].in_model = True
+        return number
+
+    def train(self, original: Any, module: nn.Module, mode: bool = True) -> nn.Module:
+        self.setting += 1
+        try:
+            result: nn.Module = original(module, mode)
+        finally:
+            self.setting -= 1
+        if not self.setting:
+            self.watcher.add(Mode(module=self.watcher.number("module", module), training=bool(mode)))
+        return result
+
+    def embedding(self, original: Any, input: Tensor, weight: Tensor, *rest: Any, **keywords: Any) -> Tensor:
+        if self.watcher.is_close and isinstance(input, Tensor):
+            pad = keywords.get("padding_idx", rest[0] if rest else None)
+            with self.watcher.looking():
+                self.watcher.seen.inputs.append((input.detach().clone(), weight.shape[0], pad))
+        self._name_samples(input)
+        result: Tensor = original(input, weight, *rest, **keywords)
+        return result
+
+    def _name_samples(self, ids: Tensor) -> None:
+        """A module that is called by keywords gets the fingerprints of its rows from the ids that it looks up."""
+        last = self.watcher.last_forward
+        if last is not None and not last.samples and isinstance(ids, Tensor) and ids.dim() == 2:
+            with self.watcher.looking():
+                last.samples = samples([ids])
+
+
+def samples(given: Iterable[Tensor]) -> tuple[int, ...]:
+    """A fingerprint of each row of the first tensor of at least two axes; whole numbers come before others."""
+    rows = [tensor for tensor in given if tensor.dim() >= 2 and not tensor.is_sparse]
+    rows.sort(key=lambda tensor: tensor.is_floating_point())
+    if not rows or rows[0].numel() > 2**22 or rows[0].device.type != "cpu":
+        return ()
+    first = rows[0].detach().contiguous()
+    if first.dtype == torch.bfloat16:
+        first = first.view(torch.int16)
+    return tuple(hash(row.tobytes()) for row in first.numpy())
+
+
+def _probability(part: nn.Module) -> float | None:
+    """How often a part drops; None when it is none that could."""
+    if isinstance(part, _DROPS):
+        return float(part.p)
+    if isinstance(part, (nn.MultiheadAttention, nn.RNNBase)):
+        return float(part.dropout)
+    return None
+
+
+def _evaluating() -> Iterator[str]:
+    """The names of the user's functions on the way that speak of evaluation."""
+    return (frame.f_code.co_name for frame in users_frames() if _EVALUATION.search(frame.f_code.co_name.lower()))
+
+
+def tensors(value: Any, depth: int) -> Iterator[Tensor]:
+    """The tensors in a value, so many levels deep."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors(item, depth - 1)
+    elif depth and isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item, depth - 1)
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, nn.Module):
+        yield from tensors(vars(value), depth - 1)

@@ -1,0 +1,261 @@
+"""What happened in a training run, in order: `Run`, and the events that it holds.
+
+Every event has the number of the optimizer step in which it happened (0 before the first one ended), a place in the
+order of all events, and the line of the user's code that made it happen. An event holds what a claim needs, worked out
+when it happened, and no tensor that would keep a graph alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+CLOSE = 3
+"""In so many steps what a loss sees is looked at token by token; in later ones only what costs next to nothing."""
+
+
+@dataclass(kw_only=True)
+class Event:
+    """step: how many optimizer steps had ended. order: its number among all events. place: "train.py:12"."""
+
+    step: int = 0
+    order: int = 0
+    place: str = ""
+
+
+@dataclass(kw_only=True)
+class Forward(Event):
+    """A call of an outermost module.
+
+    module: its number in the run. training: its mode. random: the parts that draw random numbers in training
+    (dropout), by path, that are in training mode. resting: those that are not. normed: batch norms in training mode.
+    gradients: whether operations were recorded. generator: a fingerprint of the random state. evaluating: the names of
+    the user's functions on the way that speak of evaluation. samples: a fingerprint of each row of its first input with
+    rows. autocast: whether it was on.
+    """
+
+    module: int
+    training: bool
+    random: tuple[str, ...] = ()
+    resting: tuple[str, ...] = ()
+    normed: tuple[str, ...] = ()
+    gradients: bool = True
+    generator: int = 0
+    evaluating: tuple[str, ...] = ()
+    samples: tuple[int, ...] = ()
+    autocast: bool = False
+
+
+@dataclass(kw_only=True)
+class Targets:
+    """What a cross-entropy saw, token by token: which input stood where each answer was given.
+
+    offsets: how far the label is ahead of the input at the same position -> the share of counted labels of which that
+    holds, for the input (of several) that fits best. kept: the share of counted labels that are the input at their own
+    place. total: how many labels there are; counted: how many weigh in the loss. pads: how many labels are padding that
+    follows padding; padding: how many of these weigh in the loss; pad: their id. over_all: whether the sum is divided
+    by the number of all labels although some do not count. masked: whether the input has one id at more than half of
+    the places that count.
+    """
+
+    offsets: Mapping[int, float] = field(default_factory=dict)
+    kept: float = 0.0
+    counted: int = 0
+    total: int = 0
+    padding: int = 0
+    pads: int = 0
+    pad: int = -1
+    over_all: bool = False
+    masked: bool = False
+
+
+@dataclass(kw_only=True)
+class Loss(Event):
+    """A call of one of torch's loss functions.
+
+    value: its result where that is one number. reduction: as given. gradients: whether it was recorded. input:
+    "logits", "log-probabilities" or "probabilities"; "" where it was not looked at. classes: how many. rows: of a
+    divergence, the least and the largest sum of a row of its target that is not zero.
+    """
+
+    name: str
+    value: float | None
+    reduction: str = "mean"
+    gradients: bool = True
+    input: str = ""
+    classes: int = 0
+    rows: tuple[float, float] | None = None
+    targets: Targets | None = None
+
+
+@dataclass(kw_only=True)
+class Backward(Event):
+    """value: of the tensor that it began with. scaled: by a gradient scaler. stale: how many parameters held a gradient
+    that the last step of their optimizer had used already."""
+
+    value: float
+    scaled: bool = False
+    autocast: bool = False
+    stale: tuple[int, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Clear(Event):
+    """Gradients were cleared. parameters: their numbers."""
+
+    parameters: frozenset[int]
+
+
+@dataclass(kw_only=True)
+class Clip(Event):
+    """limit: the largest norm, or value. by: "norm" or "value". parameters: those that were given, by number. norm: the
+    norm before. gradients: how many of them had one."""
+
+    limit: float
+    by: str
+    parameters: frozenset[int]
+    norm: float
+    gradients: int
+
+
+@dataclass(kw_only=True)
+class Unscale(Event):
+    optimizer: int
+
+
+@dataclass(kw_only=True)
+class Step(Event):
+    """One optimizer step.
+
+    optimizer: its number. rates: of its groups. missing: parameters without a gradient; zero: with a gradient that is
+    zero throughout; infinite: with one that is not finite; still: with a gradient that is not zero, which did not
+    change. norm: of all gradients. scaler: whether a gradient scaler made the step; scaled: whether the gradients still
+    had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules` names it.
+    """
+
+    optimizer: int
+    rates: tuple[float, ...]
+    missing: frozenset[int] = frozenset()
+    zero: frozenset[int] = frozenset()
+    infinite: frozenset[int] = frozenset()
+    still: frozenset[int] = frozenset()
+    norm: float = 0.0
+    scaler: bool = False
+    scaled: bool = False
+    rule: str = ""
+
+
+@dataclass(kw_only=True)
+class Schedule(Event):
+    """A scheduler stepped. scheduler: its number. optimizer: whose rates it sets. rates: those it set. count: how many
+    steps it has counted. kind: its class."""
+
+    scheduler: int
+    optimizer: int
+    kind: str
+    rates: tuple[float, ...]
+    count: int
+
+
+@dataclass(kw_only=True)
+class Batch(Event):
+    """A loader gave a batch. loader: its number. epoch: how often it was begun. samples: a fingerprint of each row.
+    size: how many rows; 0 is an empty one."""
+
+    loader: int
+    epoch: int
+    samples: tuple[int, ...]
+    size: int
+
+
+@dataclass(kw_only=True)
+class Mode(Event):
+    """A module was set to training or evaluation."""
+
+    module: int
+    training: bool
+
+
+@dataclass(kw_only=True)
+class Save(Event):
+    """A file was written. holds: which of "model", "optimizer", "scheduler", "scaler" and "random state" are in it."""
+
+    holds: frozenset[str]
+
+
+@dataclass
+class Parameter:
+    """One parameter.
+
+    name: in the module that it was first seen in. layer: the class of its part. used: whether its part ran. in_model:
+    whether it is of an outermost module that ran. shares: the numbers of others that lie in the same memory; equals:
+    that had equal values before the first step and lie elsewhere.
+    """
+
+    name: str
+    size: int
+    layer: str
+    needs: bool
+    dtype: str
+    used: bool = False
+    in_model: bool = False
+    shares: tuple[int, ...] = ()
+    equals: tuple[int, ...] = ()
+
+
+@dataclass
+class Group:
+    """An optimizer as it was when it first stepped. groups: the parameters of each of its groups."""
+
+    kind: str
+    place: str
+    groups: tuple[tuple[int, ...], ...]
+    settings: tuple[Mapping[str, Any], ...]
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        return tuple(number for group in self.groups for number in group)
+
+
+Kind = TypeVar("Kind", bound=Event)
+
+
+@dataclass
+class Run:
+    """A training run that was watched. modules: the outermost modules by number, as (class, place of the class).
+    parameters, optimizers, loaders: by number. ended: why watching ended, in words."""
+
+    events: list[Event] = field(default_factory=list)
+    modules: dict[int, tuple[str, str]] = field(default_factory=dict)
+    parameters: dict[int, Parameter] = field(default_factory=dict)
+    optimizers: dict[int, Group] = field(default_factory=dict)
+    schedulers: dict[int, str] = field(default_factory=dict)
+    loaders: dict[int, str] = field(default_factory=dict)
+    steps: int = 0
+    ended: str = "the script ended"
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, event: Kind) -> Kind:
+        event.step, event.order = self.steps, len(self.events)
+        self.events.append(event)
+        return event
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """The events of a kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def between(self, first: int, last: int, kind: type[Kind]) -> Iterator[Kind]:
+        """The events of a kind after the one with the order `first` and before the one with `last`."""
+        return (event for event in self.events[first + 1 : last] if isinstance(event, kind))
+
+    def before(self, step: Step) -> int:
+        """The order of the step before this one of the same optimizer; -1 for its first."""
+        earlier = (e.order for e in self.events[: step.order] if isinstance(e, Step) and e.optimizer == step.optimizer)
+        return max(earlier, default=-1)
+
+    def named(self, numbers: Sequence[int] | frozenset[int], most: int = 3) -> str:
+        """Parameters by name, the first few."""
+        names = [self.parameters[number].name for number in sorted(numbers)]
+        more = f" and {len(names) - most} more" if len(names) > most else ""
+        return ", ".join(names[:most]) + more

@@ -1,0 +1,87 @@
+"""Runs a script as `python train.py` would, and watches it: `watched`."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.watch.record import Run
+from conformance.watch.watcher import Ended, Watcher
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, or the name of a module as `python -m` takes it, and its arguments."""
+
+    name: str
+    arguments: Sequence[str] = ()
+    is_module: bool = False
+
+
+def watched(script: Script, steps: int | None = 20, seconds: float | None = None) -> Run:
+    """Run a script until it ends, or was watched for so many optimizer steps or seconds.
+
+    What it raises becomes the run's `ended`, and its traceback goes to standard error.
+    """
+    with _as_main(script), Watcher(steps) as watcher:
+        try:
+            with _deadline(watcher, seconds):
+                if script.is_module:
+                    runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+                else:
+                    runpy.run_path(script.name, run_name="__main__")
+        except Ended:
+            pass
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                watcher.run.ended = f"the script ended itself with exit code {error.code}"
+        except KeyboardInterrupt:
+            watcher.run.ended = "it was interrupted"
+        except BaseException as error:
+            watcher.close()
+            traceback.print_exc()
+            watcher.run.ended = f"the script raised {type(error).__name__}: {error}"
+        from conformance.watch.ending import finish
+
+        finish(watcher)
+        return watcher.run
+
+
+@contextlib.contextmanager
+def _as_main(script: Script) -> Iterator[None]:
+    """The arguments, the path and the main module that the script would have by itself; then as they were."""
+    arguments, path, main = sys.argv, list(sys.path), sys.modules.get("__main__")
+    sys.argv = [script.name, *script.arguments]
+    sys.path.insert(0, "" if script.is_module else str(Path(script.name).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = arguments, path
+        if main is not None:
+            sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _deadline(watcher: Watcher, seconds: float | None) -> Iterator[None]:
+    """Raise Ended in the script after so many seconds, where this is the main thread of a system with such a clock."""
+    if not seconds or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(*_: object) -> None:
+        watcher.end(f"{seconds:g} s were over")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

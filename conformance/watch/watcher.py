@@ -1,0 +1,171 @@
+"""Watching torch while a script trains: `Watcher` puts taps where things happen, and takes them away again.
+
+A tap only looks: it draws no random number, changes no value, and what it works out is recorded by no graph. Inside
+compiled code, in other processes, and while the watcher itself computes, taps do nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from conformance.places import is_users, short
+from conformance.watch.record import CLOSE, Event, Forward, Kind, Parameter, Run
+
+_OWN = str(Path(__file__).parent)
+
+
+class Ended(BaseException):
+    """Ends a script that was watched long enough. It is no Exception, so that no script takes it for an error."""
+
+
+class Seen:
+    """What was seen since the last backward pass: inputs are the ids that tables were asked for, with the number of
+    rows and the padding index of the table; results the last tensors that modules gave."""
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[Tensor, int, int | None]] = []
+        self.results: list[Tensor] = []
+
+
+class Watcher:
+    """Taps on torch that write a `Run`. Use it as a context.
+
+    steps: after so many optimizer steps `Ended` is raised where the step was made; None: never.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.run = Run()
+        self._steps, self._process, self._busy = steps, os.getpid(), False
+        self._stack = ExitStack()
+        self._kept: dict[int, Any] = {}
+        self._numbers: dict[tuple[str, int], int] = {}
+        self.parameters: dict[int, Tensor] = {}
+        self.modules: dict[int, nn.Module] = {}
+        self.seen = Seen()
+        self.last_forward: Forward | None = None
+        self.depth = 0
+        self.scale = 1.0
+        self.is_over = False
+
+    def __enter__(self) -> Watcher:
+        from conformance.watch import data, losses, modules, optimization
+
+        for part in (modules, losses, optimization, data):
+            part.tap(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the taps away."""
+        self.is_over = True
+        self._stack.close()
+
+    @property
+    def is_close(self) -> bool:
+        """Whether this step is one of those that are looked at in detail."""
+        return self.run.steps < CLOSE
+
+    # --- taps -------------------------------------------------------------------------------------
+
+    def around(self, owner: Any, name: str, tap: Callable[..., Any]) -> None:
+        """Put `tap(original, *arguments, **keywords)` in the place of an attribute; it calls the original."""
+        original = getattr(owner, name)
+
+        @wraps(original)
+        def tapped(*arguments: Any, **keywords: Any) -> Any:
+            if self.is_blind():
+                return original(*arguments, **keywords)
+            return tap(original, *arguments, **keywords)
+
+        self._stack.enter_context(mock.patch.object(owner, name, tapped))
+
+    def on_close(self, action: Callable[[], Any]) -> None:
+        self._stack.callback(action)
+
+    def is_blind(self) -> bool:
+        """Whether taps do nothing now."""
+        return self.is_over or self._busy or torch.compiler.is_compiling() or os.getpid() != self._process
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Compute something of one's own: without taps and graphs."""
+        self._busy = True
+        try:
+            with torch.no_grad(), torch.autocast("cpu", enabled=False):
+                yield
+        finally:
+            self._busy = False
+
+    # --- the record -------------------------------------------------------------------------------
+
+    def add(self, event: Kind) -> Kind:
+        """Record an event, with the user's line that made it happen."""
+        event.place = event.place or place()
+        return self.run.add(event)
+
+    def number(self, kind: str, thing: Any) -> int:
+        """The number of a thing of some kind; the thing is kept, so that no other gets its address."""
+        key = (kind, id(thing))
+        if key not in self._numbers:
+            self._numbers[key] = sum(1 for known, _ in self._numbers if known == kind)
+            self._kept[id(thing)] = thing
+        return self._numbers[key]
+
+    def parameter(self, tensor: Tensor, name: str = "", layer: str = "") -> int:
+        """The number of a parameter. Its name is the first one that it is met with."""
+        number = self.number("parameter", tensor)
+        if number not in self.run.parameters:
+            self.parameters[number] = tensor
+            self.run.parameters[number] = Parameter(
+                name, tensor.numel(), layer, tensor.requires_grad, str(tensor.dtype).removeprefix("torch.")
+            )
+        known = self.run.parameters[number]
+        known.name, known.layer = known.name or name, known.layer or layer
+        return number
+
+    def stepped(self) -> None:
+        """An optimizer step ended: count it, and end the script when it was the last one to be watched."""
+        self.run.steps += 1
+        if self._steps is not None and self.run.steps >= self._steps:
+            self.end(f"{self._steps} steps were watched")
+
+    def end(self, why: str) -> None:
+        """Raise Ended in the user's script."""
+        self.run.ended = why
+        self.is_over = True
+        raise Ended
+
+
+def place() -> str:
+    """ "train.py:12" of the user's line that is being run; empty when there is none."""
+    for frame in users_frames():
+        return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return ""
+
+
+def users_frames() -> Iterator[FrameType]:
+    """The frames of user's code that are being run, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file) and not file.startswith(_OWN):
+            yield frame
+        frame = frame.f_back
+
+
+def told(event: Event | None) -> str:
+    """An event's line, empty for none."""
+    return event.place if event is not None else ""

@@ -1,0 +1,366 @@
+"""Training scripts that are watched: right ones keep every claim and their numbers, wrong ones are told their line."""
+
+import json
+import runpy
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import conformance  # noqa: E402
+from conformance.cli import main  # noqa: E402
+from conformance.mutants.training_runs import FOLDER, SCRIPTS, run_of, script_run  # noqa: E402
+from conformance.page import to_html  # noqa: E402
+from conformance.report import to_json  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.losses import OFFSETS, compare, kind_of  # noqa: E402
+from conformance.watch.record import Targets  # noqa: E402
+from conformance.watch.script import Script, watched  # noqa: E402
+from conformance.watch.verdicts import report_of, results_of  # noqa: E402
+
+LOOP = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range({steps}):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.randint(3, (5,)))
+    loss.backward()
+    optimizer.step()
+    {after}
+print(repr(loss.item()))
+"""
+
+
+def loop(steps=4, after="pass"):
+    return LOOP.format(steps=steps, after=after)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_correct_script_breaks_nothing(name):
+    results = results_of(script_run(name).run)
+    told = {
+        s: r.message or r.diagnosis or r.what
+        for s, r in results.items()
+        if r.verdict not in (Verdict.PASS, Verdict.NOT_SEEN)
+    }
+    assert told == {}
+    assert sum(r.verdict is Verdict.PASS for r in results.values()) >= 30
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_numbers_are_the_same_bits_without_watching(name, capsys):
+    runpy.run_path(str(FOLDER / name), run_name="__main__")
+    alone = capsys.readouterr().out
+    assert watched(Script(str(FOLDER / name)), steps=100).ended == "the script ended"
+    assert capsys.readouterr().out == alone != ""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(text, ...) watches a script of this text in this process."""
+
+    def run(text, arguments=(), **limits):
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return watched(Script(str(path), arguments), **limits)
+
+    return run
+
+
+def test_watching_ends_the_script_after_so_many_steps(run):
+    found = run(loop(10**9), steps=5)
+    assert (found.steps, found.ended) == (5, "5 steps were watched")
+
+
+def test_watching_ends_the_script_after_so_many_seconds(run):
+    found = run(loop(2, "__import__('time').sleep(100)"), seconds=3)
+    assert (found.steps, found.ended) == (1, "3 s were over")
+
+
+def test_a_script_cannot_take_the_end_for_an_error(run):
+    found = run(loop(9, "pass").replace("    optimizer.step()\n", EAGER), steps=5)
+    assert found.ended == "5 steps were watched"
+
+
+EAGER = """    try:
+        optimizer.step()
+    except Exception:
+        pass
+"""
+
+
+def test_the_script_gets_its_arguments_and_is_the_main_module(run):
+    before = list(sys.argv), list(sys.path), sys.modules["__main__"]
+    text = "import sys\nassert __name__ == '__main__'\nassert sys.argv[1:] == ['--lr', '1']\n" + loop()
+    assert run(text, ("--lr", "1")).ended == "the script ended"
+    assert before == (sys.argv, sys.path, sys.modules["__main__"])
+
+
+def test_a_script_that_raises_is_told_with_what_was_seen(run, capsys):
+    found = run(loop(4, "assert step < 2, 'no more'"))
+    assert (found.steps, found.ended) == (3, "the script raised AssertionError: no more")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_script_that_ends_itself_is_told(run):
+    assert run(loop(4, "raise SystemExit(3)")).ended == "the script ended itself with exit code 3"
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watch(tmp_path, capfd):
+    """watch(text, ...) runs `conformance watch` on a script of this text: exit code, what was printed, and errors."""
+
+    def run(text, *options):
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        code = main(["watch", *options, str(path)])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_a_mistake_is_told_with_its_line_and_mend(watch, tmp_path):
+    written = tmp_path / "run.json"
+    code, out, _ = watch(loop().replace("    optimizer.zero_grad()\n", ""), "--claims-report", str(written))
+    assert code == 1
+    assert "FAIL Gradients are not cleared between steps" in out
+    assert "train.py:10: optimizer.step()" in out
+    assert "call optimizer.zero_grad() once" in out
+    assert "conformance watch" in out
+    counts = json.loads(written.read_text())["counts"]
+    assert (counts["FAIL"], counts["NOT PROVIDED"], counts["NOT SEEN"] > 0) == (1, 0, True)
+
+
+def test_a_script_that_trains_nothing_is_no_success(watch):
+    code, out, _ = watch("print('hello')")
+    assert (code, "no torch optimizer stepped" in out) == (2, True)
+
+
+def test_a_script_that_kills_its_process_is_told(watch):
+    code, _, err = watch("import os\nos.kill(os.getpid(), 9)")
+    assert (code, "was killed by SIGKILL" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["nowhere.py"], "there is no file nowhere.py"),
+        (["--steps", "0", __file__], "must be above zero"),
+        (["--claims-report", "run.txt", __file__], "ends in .html, .json, .sarif"),
+        (["--claims-report", "nowhere/run.json", __file__], "there is no folder"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(options, told, capfd):
+    assert main(["watch", *options]) == 2
+    err = capfd.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_the_page_shows_a_run(run):
+    page = to_html([to_json(report_of("train.py", "conformance watch train.py", results_of(run(loop()))))])
+    assert "NOT SEEN" in page
+    assert "components that it has not" not in page
+
+
+def test_a_loop_of_this_process_is_watched():
+    with conformance.watching() as watch:
+        exec(compile(loop().replace("    optimizer.zero_grad()\n", ""), "loop.py", "exec"), {})
+    report = watch.report()
+    assert [result.claim for result in report.failures] == ["run-gradients-are-cleared"]
+    assert "Gradients are not cleared" in str(report)
+    before = torch.nn.functional.cross_entropy
+    assert "watch" not in before.__module__
+
+
+def test_taps_are_gone_after_an_error():
+    names = [torch.Tensor.backward, torch.nn.functional.cross_entropy, torch.optim.SGD.zero_grad, torch.save]
+    with pytest.raises(ValueError, match="mine"), conformance.watching():
+        raise ValueError("mine")
+    assert names == [torch.Tensor.backward, torch.nn.functional.cross_entropy, torch.optim.SGD.zero_grad, torch.save]
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def found(ids, labels, counts=None, pad=None):
+    """What `compare` finds for labels of the shape of the ids, all in place."""
+    targets = Targets(total=labels.numel())
+    place = torch.cat([torch.tensor(ids.shape), torch.arange(ids.numel())])
+    counts = torch.ones(ids.numel(), dtype=torch.bool) if counts is None else counts.reshape(-1)
+    compare(targets, place, [(ids, 99, pad)], labels.reshape(-1), counts)
+    return targets
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_the_shift_of_labels_is_found_in_both_layouts(offset, is_turned):
+    row = torch.randint(50, (6, 20), generator=torch.Generator().manual_seed(0))
+    ids, labels = row[:, 2:12], row[:, 2 + offset : 12 + offset]
+    if is_turned:
+        ids, labels = ids.T, labels.T
+    shares = found(ids, labels).offsets
+    assert shares[offset] == 1.0
+    assert all(share < 0.5 for other, share in shares.items() if other != offset)
+
+
+def padded(lengths, width=8):
+    ids = torch.randint(3, 50, (len(lengths), width), generator=torch.Generator().manual_seed(1))
+    ids[torch.arange(width) >= torch.tensor(lengths)[:, None]] = 0
+    return ids
+
+
+def test_padding_is_found_without_being_told():
+    ids = padded([8, 5, 3, 6, 7])
+    labels = torch.cat([ids[:, 1:], torch.zeros(5, 1, dtype=torch.long)], 1)
+    counting = found(ids, labels)
+    assert (counting.pad, counting.pads, counting.padding) == (0, 11, 11)
+    left_out = found(ids, labels, labels != 0)
+    assert (left_out.pads, left_out.padding) == (11, 0)
+
+
+def test_rows_that_end_alike_by_chance_are_no_padding():
+    ids = torch.randint(3, 50, (5, 8), generator=torch.Generator().manual_seed(2))
+    ids[0, -2:], ids[1, -3:] = 7, 7
+    ids[3, 2] = 7
+    assert found(ids, ids).pads == 0
+    assert found(torch.full((5, 8), 7), torch.full((5, 8), 7)).pads == 0
+
+
+def test_what_a_loss_gets_is_told_apart_in_every_precision():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        rows = torch.randn(20, 9, generator=torch.Generator().manual_seed(3)).to(dtype)
+        assert [kind_of(rows), kind_of(rows.softmax(-1)), kind_of(rows.log_softmax(-1))] == [
+            "logits",
+            "probabilities",
+            "log-probabilities",
+        ]
+    assert kind_of(torch.full((2, 3), torch.nan)) == ""
+
+
+# --- what is right, and looks wrong ---------------------------------------------------------------
+
+
+def broken(text):
+    """The claims that a script breaks, conventions left out."""
+    results = results_of(run_of(text, "right.py").run)
+    return [slug for slug, result in results.items() if result.verdict in (Verdict.FAIL, Verdict.ERROR)]
+
+
+GAN = """
+import torch
+from torch import nn
+maker, judge = (nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.1), nn.Linear(8, n)) for n in (3, 1))
+ours, theirs = (torch.optim.Adam(m.parameters(), lr=1e-3) for m in (maker, judge))
+bce = nn.BCEWithLogitsLoss()
+for step in range(6):
+    real, fake = torch.randn(4, 3), maker(torch.randn(4, 3))
+    theirs.zero_grad()
+    bce(judge(real), torch.ones(4, 1)).backward()
+    bce(judge(fake.detach()), torch.zeros(4, 1)).backward()
+    theirs.step()
+    ours.zero_grad()
+    bce(judge(fake), torch.ones(4, 1)).backward()
+    ours.step()
+"""
+
+MOMENTUM_COPY = """
+import copy
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 4))
+key = copy.deepcopy(net).requires_grad_(False)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+for step in range(6):
+    x = torch.randn(6, 4)
+    q = net(x)
+    with torch.no_grad():
+        for mine, its in zip(net.parameters(), key.parameters()):
+            its.mul_(0.9).add_(mine, alpha=0.1)
+        k = key(x)
+    loss = nn.functional.cross_entropy(q @ k.T, torch.arange(6))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLOSURE = """
+import torch
+from torch import nn
+model = nn.Linear(4, 3)
+x, y = torch.randn(8, 4), torch.randint(3, (8,))
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+def closure():
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    return loss
+for step in range(4):
+    optimizer.step(closure)
+"""
+
+BY_HAND = """
+import torch
+from torch import nn
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 / (step + 1)
+    nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+    optimizer.step()
+    for p in model.parameters():
+        p.grad = None
+"""
+
+FROZEN_BODY = """
+import torch
+from torch import nn
+body, head = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2)), nn.Linear(8, 3)
+for p in body.parameters():
+    p.requires_grad = False
+body.eval()
+optimizer = torch.optim.AdamW(head.parameters(), lr=1e-2, weight_decay=0.0)
+for step in range(5):
+    with torch.no_grad():
+        features = body(torch.randn(8, 4))
+    loss = nn.functional.cross_entropy(head(features), torch.randint(3, (8,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+COPY_TASK = """
+import torch
+from torch import nn
+table, gru, head = nn.Embedding(12, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 12)
+decoder = nn.GRU(8, 8, batch_first=True)
+model = nn.ModuleList([table, gru, head, decoder])
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(5):
+    src = torch.randint(2, 12, (6, 7))
+    given = torch.cat([torch.ones(6, 1, dtype=torch.long), src[:, :-1]], 1)
+    _, state = gru(table(src))
+    out, _ = decoder(table(given), state)
+    loss = nn.functional.cross_entropy(head(out).transpose(1, 2), src)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [GAN, MOMENTUM_COPY, CLOSURE, BY_HAND, FROZEN_BODY, COPY_TASK],
+    ids=["gan", "momentum-copy", "closure", "by-hand", "frozen-body", "copy-task"],
+)
+def test_a_right_script_of_an_unusual_kind_breaks_nothing(text):
+    assert broken("import torch\ntorch.manual_seed(0)\n" + text) == []
