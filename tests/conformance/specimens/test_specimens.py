@@ -35,8 +35,10 @@ SPECIMENS = {
     ),
     ("scores.py", "language_model"): (
         "NoPE ALiBi RelativeBiases PartialRotary DynamicNTK EarlyNTK LogNScaling CosineScores NormedQueriesAndKeys "
-        "TalkingHeads Differential SoftCapped Sinks MultiQuery MLA PerformerLM SlidingWindow Chunked"
+        "TalkingHeads Differential SoftCapped Sinks MultiQuery MLA PerformerLM SlidingWindow Chunked "
+        "XPos TemperedRotation Yarn Interpolated LearnedRotation Retention"
     ),
+    ("scores.py", "classifier"): "AxialRotation",
     ("language.py", "language_model"): (
         "WithMemories PrefixLM PackedLM LastPosition SeveralTokensLM ZLossLM SmoothedLM CountedItemsLM "
         "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM "
