@@ -44,6 +44,9 @@ SPECIMENS = {
         "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM "
         "FlatWithTargets"
     ),
+    ("losses.py", "language_model"): (
+        "SeveralAhead LoggedPerplexity PadIsEnd AnswersOnly ShiftedByTheLoader LogMixture SummedOverWords"
+    ),
     ("encoders.py", "masked_language_model"): "BertForPreTraining OneTokenType LongformerMLM LinformerMLM GMLP",
     ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT",
     ("encoders.py", "classifier"): (
