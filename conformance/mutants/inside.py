@@ -20,6 +20,9 @@ DIAGONAL = "attention-causal-mask-keeps-the-diagonal"
 GROUPS = "attention-groups-are-interleaved"
 TURNS = "attention-rotates-queries-and-keys"
 ANGLE = "attention-rotates-by-position"
+LENGTHS = "attention-rotation-keeps-lengths"
+DISTANCE = "attention-rotated-scores-depend-on-distance"
+BASE = "attention-rotation-angles-are-those-of-a-base"
 SLOPE = "attention-linear-bias-falls-with-distance"
 NORM = "norm-is-its-formula"
 NETWORK = "feed-forward-function-stands-between-its-maps"
@@ -298,4 +301,28 @@ changed(
     "x = self.attention(self.attention_norm(x), cos, sin)",
     breaks=(RESIDUAL,),
     defect="Nothing is added to what the attention gives; the feed-forward network keeps its residual.",
+)
+changed(
+    "TurnsWithoutAMinus",
+    LLAMA,
+    "first * cos - second * sin",
+    "first * cos + second * sin",
+    breaks=(LENGTHS,),
+    defect="The rotation lacks its minus, so that it stretches what it turns.",
+)
+changed(
+    "TurnsKeysBackwards",
+    LLAMA,
+    "q, k = rotate(q, cos, sin), rotate(k, cos, sin)",
+    "q, k = rotate(q, cos, sin), rotate(k, cos, -sin)",
+    breaks=(DISTANCE,),
+    defect="Keys are turned against the direction of queries.",
+)
+changed(
+    "AnglesRiseWithThePair",
+    LLAMA,
+    "theta ** -(torch.arange(0, head_dim, 2) / head_dim)",
+    "theta ** (torch.arange(0, head_dim, 2) / head_dim)",
+    breaks=(BASE,),
+    defect="The exponents of the angles lack their minus.",
 )

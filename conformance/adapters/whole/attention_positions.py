@@ -18,8 +18,7 @@ def rotation(core: AttentionCore) -> Iterator[Finding]:
     query, key = core.sides["query"], core.sides["key"]
     if not query.projections or [p.base for p in query.projections] != [p.base for p in key.projections]:
         return
-    length = core.raw.shape[-1]
-    turns = {name: _factors(core, side, length) for name, side in (("query", query), ("key", key))}
+    turns = {name: turning_factors(core, side) for name, side in (("query", query), ("key", key))}
     by_token = {name: [op for op, factor in found if _tells_apart(factor)] for name, found in turns.items()}
     for one, other, words in (("query", "key", ("queries", "keys")), ("key", "query", ("keys", "queries"))):
         if by_token[one] and not turns[other]:
@@ -44,9 +43,9 @@ def rotation(core: AttentionCore) -> Iterator[Finding]:
         )
 
 
-def _factors(core: AttentionCore, side: Side, length: int) -> list[tuple[Op, Tensor]]:
+def turning_factors(core: AttentionCore, side: Side) -> list[tuple[Op, Tensor]]:
     """The multiplications of a side by numbers that it does not depend on and that have an axis for the tokens."""
-    record, start = core.record, {projection.value for projection in side.projections}
+    length, record, start = core.raw.shape[-1], core.record, {projection.value for projection in side.projections}
     mine = record.after(start)
     path = record.before([side.value], min(value.number for value in start)) & mine
     found = []

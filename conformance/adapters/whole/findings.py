@@ -109,6 +109,15 @@ FINDINGS: dict[str, str] = {
     "attention-rotates-by-position": (
         "The angle of a rotation is a multiple of the position (Su et al. 2021, RoFormer, equations 14 and 16)."
     ),
+    "attention-rotation-keeps-lengths": (
+        "A rotation keeps the length of queries and keys (Su et al. 2021, RoFormer, equations 14 and 15)."
+    ),
+    "attention-rotated-scores-depend-on-distance": (
+        "The score of a rotated query and key depends on their distance only (Su et al. 2021, RoFormer, equation 16)."
+    ),
+    "attention-rotation-angles-are-those-of-a-base": (
+        "Pair i of d / 2 turns by base ** (-2 i / d) a position, the first by 1 (Su et al. 2021, RoFormer, 3.2.2)."
+    ),
     "attention-linear-bias-falls-with-distance": (
         "A linear bias lowers the scores of keys that are far away (Press et al. 2022, Train Short, Test Long, 3)."
     ),

@@ -39,6 +39,7 @@ from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
+from conformance.adapters.whole.losses import LossProbes
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.placing import load_weights, placed
@@ -74,7 +75,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 @dataclass
-class WholeModel(Probes, LanguageProbes, DecodingProbes, InsideProbes):
+class WholeModel(Probes, LanguageProbes, LossProbes, DecodingProbes, InsideProbes):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 
     Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",

@@ -158,7 +158,9 @@ class Probes:
             routed = any(experts.search(parent) for parent in parents)
             siblings_run = routed and any(experts.search(c) for c in called)
             apart = path.partition(".")[0]
-            elsewhere = apart not in called and self.is_used_elsewhere(apart)
+            whole: type = type(self.module)
+            of_methods = apart in read_beside_forward(whole)
+            elsewhere = apart not in called and (of_methods or self.is_used_elsewhere(apart))
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or own in read_beside_forward(owner)
             beside = name in others and not self._stacked(name)

@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -133,6 +134,11 @@ class Transformer(nn.Module):
         """Logits (B, Tt, V) of the token after each target token."""
         src_mask, tgt_mask = self.make_src_mask(src), self.make_tgt_mask(tgt)
         return self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask)
+
+    def loss(self, src, tgt):
+        """The mean cross-entropy of the target tokens after the first, each from those before it."""
+        logits = self(src, tgt[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=self.tgt_pad_idx)
 
     @torch.no_grad()
     def beam_search(self, src, start_id=1, end_id=2, beam_size=3, max_len=10):

@@ -1,4 +1,4 @@
-"""Language models whose attention is unusual: positions in the scores, norms, caps, windows, other kernels."""
+"""Models whose attention is unusual: positions in the scores, rotations, norms, caps, windows, other kernels."""
 
 import math
 
@@ -356,3 +356,120 @@ class Chunked(Decoder):
     """Every earlier token reaches: chunks of constant size are a note."""
 
     attention = ChunkedAttention
+
+
+class StretchedAttention(RotaryAttention):
+    """Queries grow by what keys shrink, each pair at its own rate."""
+
+    def scores(self, q, k):
+        rates = ((torch.arange(0, SIZE, 2) / SIZE + 0.4) / 1.4).repeat_interleave(2)
+        stretch = rates ** (torch.arange(q.shape[2]).unsqueeze(-1) / 8)
+        return super().scores(q * stretch, k / stretch)
+
+
+class XPos(Decoder):
+    """Lengths of rotated vectors: xPos stretches queries as it shrinks keys, and their scores depend on distances."""
+
+    attention = StretchedAttention
+
+
+class TemperedAttention(RotaryAttention):
+    def turned(self, x):
+        return super().turned(x) * (1 + 0.1 * torch.arange(1, x.shape[2] + 1).log()).unsqueeze(-1)
+
+
+class TemperedRotation(Decoder):
+    """Scores by distance: a temperature that grows with the position multiplies whole vectors (Llama 4)."""
+
+    attention = TemperedAttention
+
+
+class YarnAttention(RotaryAttention):
+    def rates(self, length):
+        plain = super().rates(length)
+        return torch.where(2 * math.pi / plain < 40, plain, plain / 8)
+
+
+class Yarn(Decoder):
+    """Angles of a base: interpolation of the slow pairs only is no geometric series (YaRN, Llama 3)."""
+
+    attention = YarnAttention
+
+
+class InterpolatedAttention(RotaryAttention):
+    base = 5e7
+
+    def rates(self, length):
+        return super().rates(length) / 4
+
+
+class Interpolated(Decoder):
+    """Angles of a base: the positions are interpolated, so the first pair turns by less than one (Chen et al. 2023)."""
+
+    attention = InterpolatedAttention
+
+
+class LearnedAttention(RotaryAttention):
+    def __init__(self):
+        super().__init__()
+        self.speeds = nn.Parameter(torch.linspace(0.1, 3.0, SIZE // 2))
+
+    def rates(self, length):
+        return self.speeds
+
+
+class LearnedRotation(Decoder):
+    """Angles of a base: learned angles may be of any size."""
+
+    attention = LearnedAttention
+
+
+class DecayingAttention(RotaryAttention):
+    def scores(self, q, k):
+        decay = 0.9 ** torch.arange(q.shape[2]).unsqueeze(-1)
+        return super().scores(q * decay, k / decay)
+
+
+class Retention(Decoder):
+    """Lengths of rotated vectors: a decay with the distance is written as a factor of each position (RetNet)."""
+
+    attention = DecayingAttention
+
+
+class AxialAttention(nn.Module):
+    """Half of a head turns by the row, half by the column of a patch."""
+
+    def __init__(self, side):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        rates = 100.0 ** -(torch.arange(0, SIZE // 2, 2) / (SIZE // 2))
+        place = torch.arange(side * side)
+        angles = torch.cat((torch.outer(place // side, rates), torch.outer(place % side, rates)), -1)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def turned(self, x):
+        first, second = x.chunk(2, -1)
+        return torch.cat((first * self.cos - second * self.sin, first * self.sin + second * self.cos), -1)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, HEADS, SIZE).permute(2, 0, 3, 1, 4)
+        weights = (self.turned(q) @ self.turned(k).transpose(-2, -1) / math.sqrt(SIZE)).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(batch, length, WIDTH))
+
+
+class AxialRotation(nn.Module):
+    """Scores by distance: the positions of patches are rows and columns, so one number is not their distance."""
+
+    def __init__(self, image_size=16, patch_size=4, num_classes=5):
+        super().__init__()
+        self.patches = nn.Conv2d(3, WIDTH, patch_size, patch_size)
+        self.blocks = nn.ModuleList(Block(AxialAttention(image_size // patch_size)) for _ in range(2))
+        self.head = nn.Linear(WIDTH, num_classes)
+
+    def forward(self, images):
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))

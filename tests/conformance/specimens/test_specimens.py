@@ -35,12 +35,17 @@ SPECIMENS = {
     ),
     ("scores.py", "language_model"): (
         "NoPE ALiBi RelativeBiases PartialRotary DynamicNTK EarlyNTK LogNScaling CosineScores NormedQueriesAndKeys "
-        "TalkingHeads Differential SoftCapped Sinks MultiQuery MLA PerformerLM SlidingWindow Chunked"
+        "TalkingHeads Differential SoftCapped Sinks MultiQuery MLA PerformerLM SlidingWindow Chunked "
+        "XPos TemperedRotation Yarn Interpolated LearnedRotation Retention"
     ),
+    ("scores.py", "classifier"): "AxialRotation",
     ("language.py", "language_model"): (
         "WithMemories PrefixLM PackedLM LastPosition SeveralTokensLM ZLossLM SmoothedLM CountedItemsLM "
         "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM "
         "FlatWithTargets"
+    ),
+    ("losses.py", "language_model"): (
+        "SeveralAhead LoggedPerplexity PadIsEnd AnswersOnly ShiftedByTheLoader LogMixture SummedOverWords"
     ),
     ("encoders.py", "masked_language_model"): "BertForPreTraining OneTokenType LongformerMLM LinformerMLM GMLP",
     ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT",

@@ -63,6 +63,7 @@ DROPS, SUM = "dropout-only-in-training", "attention-sums-values-over-the-keys"
 ROW, TOKEN = "attention-stays-in-its-batch-row", "attention-key-and-value-are-of-one-token"
 SHARED = "attention-heads-have-their-own-projections"
 TURNS, ANGLE = "attention-rotates-queries-and-keys", "attention-rotates-by-position"
+LENGTHS, DISTANCE = "attention-rotation-keeps-lengths", "attention-rotated-scores-depend-on-distance"
 SLOPE = "attention-linear-bias-falls-with-distance"
 
 # claim, file, style, line, line of the mutant (and, where the finding points elsewhere, to what)
@@ -148,6 +149,14 @@ MUTANTS = [
     (TURNS, "encoders", "Rotary", "q, k = self.turn(self.q_norm(q)), self.turn(self.k_norm(k))",
      "q, k = self.q_norm(q), self.turn(self.k_norm(k))",
      "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (LENGTHS, "encoders", "Rotary", "return x * cos + torch.cat((-second, first), -1) * sin",
+     "return x * cos + torch.cat((second, first), -1) * sin"),
+    (LENGTHS, "encoders", "Rotary", "cos, sin = (torch.cat([f(angles)] * 2, -1) for f in (torch.cos, torch.sin))",
+     "cos, sin = (f(angles).repeat_interleave(2, -1) for f in (torch.cos, torch.sin))",
+     "return x * cos + torch.cat((-second, first), -1) * sin"),
+    (DISTANCE, "llama", None, "xq, xk = rotate(xq, turns), rotate(xk, turns)",
+     "xq, xk = rotate(xq, turns), rotate(xk, turns.conj())",
+     "return torch.view_as_real(pairs * turns[None, :, None]).flatten(3).type_as(x)"),
     (TURNS, "llama", None, "xq, xk = rotate(xq, turns), rotate(xk, turns)", "xq = rotate(xq, turns)",
      "return torch.view_as_real(pairs * turns[None, :, None]).flatten(3).type_as(x)"),
     (ANGLE, "encoders", "Rotary",

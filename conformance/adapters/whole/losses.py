@@ -1,0 +1,352 @@
+"""The losses of a model are run: those that forward returns, that methods compute, and that functions of its file do.
+
+    for run in subject.loss_runs(): ...
+
+Every word of the texts that are handed in is another one. So each word that is taught, and each word that was read
+before it, tells by itself where it stands. What a loss expects is told by the names of its parameters; a batch is made
+in the form in which the function takes it apart, which is read as syntax.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
+from conformance.adapters.whole.decoding import MODELS
+from conformance.adapters.whole.names import meaning_of
+from conformance.adapters.whole.probes import user_line
+from conformance.protocol import NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+_LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|objective|(^|_)nll|criterion", re.I)
+_BATCH = re.compile(r"batch|data|inputs?|examples?|samples?", re.I)
+_OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
+_OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
+_SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
+_NUMBER = re.compile(r"idx|index|_nb$|epoch|^step$|^i$")
+ROWS, SOURCE, TEXT = 2, 4, 5
+"""How many sentences there are, and how long sources and other texts are."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One call of a loss of torch's. name: of the function. given, target: as handed in. reaches: the gradient of the
+    result by `given`; None where the result does not depend on it. trains: `given` has a gradient at all."""
+
+    name: str
+    given: Tensor
+    target: Tensor
+    place: str
+    trains: bool
+    reaches: Tensor | None = None
+
+    @property
+    def of_classes(self) -> bool:
+        return bool(_OF_CLASSES.search(self.name)) and not self.target.is_floating_point()
+
+    @property
+    def rows(self) -> Tensor:
+        """(N, V): the given scores, a row for each target."""
+        given = self.given if self.given.dim() < 3 else self.given.movedim(1, -1)
+        return given.reshape(-1, given.shape[-1])
+
+    @property
+    def weights(self) -> Tensor | None:
+        """(N): how much each row counts in the result, by the size of its gradient; None where it has none."""
+        if self.reaches is None:
+            return None
+        gradient = self.reaches if self.reaches.dim() < 3 else self.reaches.movedim(1, -1)
+        return gradient.reshape(-1, gradient.shape[-1]).abs().sum(-1)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One row of scores and the word that it is taught. read, taught: (text, row, position) of the last word that was
+    read before and of the word that is taught. weight: how much it counts. criterion: the number of the loss of torch's
+    that teaches it."""
+
+    criterion: int
+    read: tuple[str, int, int] | None
+    taught: tuple[str, int, int] | None
+    weight: float
+
+
+@dataclass(frozen=True)
+class LossRun:
+    """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T)."""
+
+    name: str
+    own: bool
+    place: str
+    texts: Mapping[str, Tensor]
+    value: Tensor | None
+    criteria: list[Criterion]
+    lessons: list[Lesson] = field(default_factory=list)
+
+
+class _Criteria(TorchFunctionMode):
+    """Records the calls of torch's losses, and keeps their graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Criterion] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if _OF_CLASSES.search(name) or _OF_NUMBERS.search(name):
+            given, target = (
+                kwargs.get(n, args[i] if len(args) > i else None) for i, n in enumerate(("input", "target"))
+            )
+            if isinstance(given, Tensor) and isinstance(target, Tensor):
+                self.seen.append(Criterion(name, given, target, user_line(), given.requires_grad))
+        return func(*args, **kwargs)
+
+
+class LossProbes:
+    """The experiments with losses, as methods of `WholeModel`."""
+
+    def loss_runs(self: WholeModel, padded: bool = False) -> list[LossRun]:  # type: ignore[misc]
+        """Every loss that could be run. padded: the first text ends with two words of padding. Raises NotProvided."""
+        key = f"losses{padded}"
+        if key not in self.known:
+            self.known[key] = list(_runs(self.twin(), padded))
+        if not self.known[key]:
+            raise NotProvided("no loss was found in it or beside it that could be run")
+        found: list[LossRun] = self.known[key]
+        return found
+
+    def ends_with_padding(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether its padding is its end token, too, which has to be taught."""
+        holders = [self.module, *(getattr(self.module, name, None) for name in ("config", "cfg", "args", "hparams"))]
+        scopes = [one if isinstance(one, dict) else getattr(one, "__dict__", {}) for one in holders]
+        scopes.append(vars(sys.modules.get(type(self.module).__module__, object())))
+        ends = (v for scope in scopes for n, v in scope.items() if re.search(r"(?i)eos|eot|(^|_)end(_|$)", n))
+        return any(type(value) is int and value == self.pad_id for value in ends)
+
+
+def _runs(subject: WholeModel, padded: bool) -> Iterator[LossRun]:
+    for name, function, method in _candidates(subject):
+        for flat, lean in ((False, True), (True, True), (False, False)):
+            texts = _Texts(subject, padded, flat)
+            try:
+                given = texts.arguments(function, lean)
+                yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
+                break
+            except NotProvided:
+                break
+            except Exception:
+                continue
+
+
+def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+    """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
+    cls = type(subject.module)
+    if subject.calling.labels:
+        yield "forward", cls.forward, True
+    for name, function in inspect.getmembers(cls, inspect.isfunction):
+        own = not function.__module__.startswith("torch")
+        if own and _LOSS.search(name) and not name.startswith("__") and name != "forward":
+            yield name, function, True
+    for name, function in vars(sys.modules.get(cls.__module__, object())).items():
+        if inspect.isfunction(function) and function.__module__ == cls.__module__ and _LOSS.search(name):
+            first = next(iter(inspect.signature(function).parameters.values()), None)
+            if first is not None and MODELS.fullmatch(first.name.lower()):
+                yield name, function, False
+
+
+def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) -> Callable[..., Any]:
+    """The function with its model, called as forward is called where it is forward."""
+    if method and function.__name__ == "forward":
+        return module
+    return lambda **given: function(module, **given)
+
+
+def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[str, Any], texts: _Texts) -> LossRun:
+    answers: list[Tensor] = []
+    handles = [
+        part.register_forward_hook(lambda _, __, result: answers.extend(tensors_in(result)))
+        for part in subject.module.modules()
+    ]
+    criteria, lookups = _Criteria(), Lookups()
+    try:
+        with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), criteria, lookups:
+            result = call(**given)
+    finally:
+        for handle in handles:
+            handle.remove()
+    value = loss_in(result)
+    if value is None and not criteria.seen:
+        raise NotProvided(f"{name} gives no loss")
+    seen = _with_gradients(value, criteria.seen)
+    place = next((c.place for c in seen), "") or subject.line_of(rf"def {name}\b")
+    lessons = [
+        lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
+    ]
+    return LossRun(name, name == "forward", place, texts.texts, value, seen, lessons)
+
+
+def _with_gradients(value: Tensor | None, seen: list[Criterion]) -> list[Criterion]:
+    if value is None or not value.requires_grad or not any(c.trains for c in seen):
+        return seen
+    given = [c.given for c in seen if c.trains]
+    found = iter(torch.autograd.grad(value, given, allow_unused=True))
+    with_gradient = [(c, next(found) if c.trains else None) for c in seen]
+    return [Criterion(c.name, c.given.detach(), c.target, c.place, c.trains, g) for c, g in with_gradient]
+
+
+def _lessons(
+    number: int, criterion: Criterion, texts: _Texts, answers: list[Tensor], lookups: Lookups
+) -> Iterator[Lesson]:
+    rows, targets = criterion.rows.detach(), criterion.target.reshape(-1).tolist()
+    weights = criterion.weights
+    if len(rows) != len(targets):
+        return
+    read = _words_before(rows, texts, answers, lookups)
+    for at, word in enumerate(targets):
+        weight = float(weights[at]) if weights is not None else 0.0
+        yield Lesson(number, texts.where.get(read[at], None), texts.where.get(word, None), weight)
+
+
+def _words_before(rows: Tensor, texts: _Texts, answers: list[Tensor], lookups: Lookups) -> list[int]:
+    """The word that each row of scores answers to: that of its place in what the tables were read by; -1 unknown."""
+    for answer in answers:
+        if answer.shape[-1:] != rows.shape[-1:] or answer.dim() < 2:
+            continue
+        whole = answer.detach().reshape(-1, answer.shape[-1])
+        fed = next((ids for _, ids in reversed(lookups.seen) if ids.numel() == len(whole) and texts.knows(ids)), None)
+        if fed is None or len(whole) < len(rows) or len(whole) > 4096:
+            continue
+        apart = torch.cdist(rows.double(), whole.double())
+        nearest = apart.min(-1)
+        if bool((nearest.values <= 1e-6 * whole.abs().max()).all()):
+            return [int(fed.reshape(-1)[at]) for at in nearest.indices.tolist()]
+    fed = next((ids for _, ids in reversed(lookups.seen) if ids.numel() == len(rows) and texts.knows(ids)), None)
+    return fed.reshape(-1).tolist() if fed is not None else [-1] * len(rows)
+
+
+class _Texts:
+    """The texts of one run, and what stands for every other parameter."""
+
+    def __init__(self, subject: WholeModel, padded: bool, flat: bool) -> None:
+        self.subject, self.padded, self.flat = subject, padded, flat
+        self.texts: dict[str, Tensor] = {}
+        self.where: dict[int, tuple[str, int, int]] = {}
+        main = subject.calling.main
+        sides = [one for one in subject.calling.inputs if one.vocab] or [main]
+        rng = np.random.default_rng(90)
+        words = [np.unique(subject.tokens(rng, one.meaning, (2000,))) for one in sides]
+        common = words[0][np.isin(words[0], words[-1])]
+        self.words: list[int] = rng.permutation(common).tolist()
+
+    def knows(self, ids: Tensor) -> bool:
+        """Are these words of the texts, but for a few, such as the one that a text starts with?"""
+        known = sum(word in self.where for word in ids.reshape(-1).tolist())
+        return 2 * known > ids.numel()
+
+    def arguments(self, function: Callable[..., Any], lean: bool) -> dict[str, Any]:
+        """Keyword arguments; lean: of those with a default the labels only. Raises NotProvided for a parameter that
+        means nothing here."""
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        given: dict[str, Any] = {}
+        known = {self.subject.calling.labels}
+        known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
+        for parameter in parameters:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            if parameter.default is not parameter.empty and parameter.name not in known:
+                continue
+            form = _taken_apart(function, parameter.name) if _BATCH.fullmatch(parameter.name.lower()) else None
+            given[parameter.name] = self._batch(form) if form else self._value(parameter.name)
+        if not self.texts:
+            raise NotProvided("it takes no text")
+        return given
+
+    def _batch(self, form: tuple[str, list[str]]) -> Any:
+        how, names = form
+        values = [self._value(name) for name in names]
+        if how == "tuple":
+            return tuple(values)
+        made = dict(zip(names, values, strict=True))
+        return made if how == "dict" else SimpleNamespace(**made)
+
+    def _value(self, name: str) -> Any:
+        subject, lower = self.subject, name.lower().strip("_")
+        calling, said = subject.calling, meaning_of(name)
+        own = next((one.meaning for one in calling.inputs if one.parameter == name), "")
+        numbers = next((one.meaning for one in calling.inputs if not one.vocab), "")
+        if numbers and (own == numbers or re.search(r"mel|audio|frames?|feat|img|image|pixel|^x$|^inputs?$", lower)):
+            made = subject.example(ROWS, seed=91)[numbers]
+            return torch.tensor(made, dtype=subject.torch_dtype)
+        if said == "lengths":
+            return torch.full((ROWS,), TEXT)
+        if said in ("mask", "types"):
+            return torch.zeros(ROWS, TEXT, dtype=torch.long) + (said == "mask")
+        if _NUMBER.search(lower):
+            return 0
+        of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
+        if of_rows or re.match(r"(nsp|cls|sent\w*|next_sent\w*|class)_?(labels?|targets?)", lower):
+            return torch.arange(ROWS) % min(calling.outputs if of_rows else 2, 2)
+        source = own == "src" or (calling.two_sided and _SOURCE.search(lower) and own != "tgt")
+        return self._text(name, SOURCE if source else TEXT)
+
+    def _text(self, name: str, length: int) -> Tensor:
+        main = self.subject.calling.main
+        length = main.length or min(length, self.subject.longest or length)
+        if ROWS * length > len(self.words):
+            raise NotProvided("its vocabulary is too small to give every word once")
+        text = torch.tensor([self.words.pop() for _ in range(ROWS * length)]).reshape(ROWS, length)
+        for row in range(ROWS):
+            self.where |= {int(word): (name, row, at) for at, word in enumerate(text[row])}
+        if self.padded and self.subject.pad_id is not None:
+            text[0, -2:] = self.subject.pad_id
+        self.texts[name] = text
+        laid = self.subject.calling.turned(text)
+        said = meaning_of(name)
+        labels = said == "labels" or re.fullmatch(r"targets?|y|labels?", name.lower())
+        return laid.reshape(-1) if self.flat and labels else laid.contiguous()
+
+
+def _taken_apart(function: Callable[..., Any], name: str) -> tuple[str, list[str]] | None:
+    """How a function takes a batch apart: as a tuple, dict or object, and the names of its parts."""
+    with suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(dedent(inspect.getsource(function)))
+        keys: dict[str, None] = {}
+        attributes: dict[str, None] = {}
+        for node in ast.walk(tree):
+            of_batch = getattr(node, "value", None)
+            if not (isinstance(of_batch, ast.Name) and of_batch.id == name):
+                continue
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                parts = [part.id if isinstance(part, ast.Name) else "" for part in node.targets[0].elts]
+                return ("tuple", parts) if all(parts) else None
+            if (
+                isinstance(node, ast.Subscript)
+                and isinstance(node.slice, ast.Constant)
+                and type(node.slice.value) is str
+            ):
+                keys[node.slice.value] = None
+            if isinstance(node, ast.Attribute):
+                attributes[node.attr] = None
+        if keys:
+            return "dict", list(keys)
+        if attributes and not attributes.keys() & set(dir(Tensor)):
+            return "object", list(attributes)
+    return None

@@ -1,0 +1,252 @@
+"""Checks of the losses of a whole model, in forward or beside it: what they teach each position, and leave out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, true
+from conformance.protocol import NotProvided
+
+CAUSAL = ("language_model", "sequence_to_sequence")
+TINY = 1e-9
+OTHER_ORDERS = r"(?i)non.?auto.?regressive|mask.?predict|diffusion|backward_?(lm|model)|right.?to.?left|permutation"
+"""Words by which a model says that it does not write from left to right."""
+
+
+def together(found: list[Evidence], reason: str) -> Evidence:
+    """All evidence together. Raises NotProvided where there is none."""
+    if not found:
+        raise NotProvided(reason)
+    return all_of(*found)
+
+
+@check("losses-get-what-they-are-made-for", roles=("model",))
+def gets_what_it_is_made_for(impl: Any, draw: Draw) -> Evidence:
+    """cross_entropy gets logits, nll_loss logarithms of probabilities, and a loss of numbers as many as it compares."""
+    runs = impl.build("model", {}).loss_runs()
+    parts = [part for run in runs for criterion in run.criteria if (part := _of_criterion(run, criterion)) is not None]
+    return together(parts, "its losses call none of torch's")
+
+
+def _of_criterion(run: Any, criterion: Any) -> Evidence | None:
+    what = f"what {criterion.name} gets in {run.name}"
+    if not criterion.of_classes:
+        one, other = tuple(criterion.given.shape), tuple(criterion.target.shape)
+        return true(what, one == other or 1 in (criterion.given.numel(), criterion.target.numel()), one, other).saying(
+            diagnosis=f"{criterion.name} compares {one} with {other}: every number meets every target.",
+            place=criterion.place,
+            mend="give both one shape",
+        )
+    rows = criterion.rows.detach().double()
+    if rows.shape[-1] < 2:
+        return None
+    likely = bool((rows >= 0).all()) and bool(((rows.sum(-1) - 1).abs() < 1e-5).all())
+    if criterion.name == "nll_loss":
+        right = bool(((rows.exp().sum(-1) - 1).abs() < 1e-4).all())
+        return true(what, right, got="probabilities" if likely else "no logarithms of probabilities").saying(
+            diagnosis="nll_loss is given numbers that are no logarithms of probabilities.",
+            place=criterion.place,
+            mend="give it log_softmax(logits), or call cross_entropy with the logits",
+        )
+    return true(what, not likely, expected="logits", got="rows of positive numbers that sum to one").saying(
+        diagnosis="cross_entropy is given probabilities: the softmax is taken twice.",
+        place=criterion.place,
+        mend="give it the logits",
+    )
+
+
+@check("losses-that-are-computed-are-returned", roles=("model",))
+def computed_is_returned(impl: Any, draw: Draw) -> Evidence:
+    """A loss that is computed with gradients is a part of the loss that is returned."""
+    parts = []
+    for run in impl.build("model", {}).loss_runs():
+        trained = [criterion for criterion in run.criteria if criterion.trains]
+        if run.value is None or not run.value.requires_grad or len(trained) < 2:
+            continue
+        for criterion in trained:
+            if criterion.reaches is None and any(_same_labels(criterion, other) for other in trained):
+                continue  # a figure to look at: the same labels are taught by another
+            parts.append(
+                true(f"a part of what {run.name} gives", criterion.reaches is not None, got=criterion.name).saying(
+                    diagnosis=f"This {criterion.name} is computed and is no part of the loss that {run.name} returns: "
+                    "nothing is learnt from it.",
+                    place=criterion.place,
+                    mend="add it to the loss",
+                )
+            )
+    return together(parts, "no loss of its is a sum of several")
+
+
+def _same_labels(one: Any, other: Any) -> bool:
+    return other.reaches is not None and torch.equal(one.target, other.target)
+
+
+@check("losses-teach-the-next-word", roles=(*CAUSAL, "masked_language_model"))
+def teaches_the_next_word(impl: Any, draw: Draw) -> Evidence:
+    """The scores that follow a word are taught the word behind it, of the same sentence; those of a masked word are
+    taught that word."""
+    try:
+        subject, behind = _causal(impl), 1
+    except NotProvided:
+        subject, behind = impl.build("masked_language_model", {}), 0
+    if subject.line_of(OTHER_ORDERS):
+        raise NotProvided("its code speaks of another order of words")
+    parts = [part for run in _beside(subject) for part in _of_lessons(run, behind)]
+    return together(parts, "no loss beside forward tells which word it teaches")
+
+
+def _of_lessons(run: Any, behind: int) -> Iterator[Evidence]:
+    pairs = [(one.read, one.taught) for one in run.lessons if one.read and one.taught and one.weight > TINY]
+    if not pairs:
+        return
+    what = f"the word that {run.name} teaches"
+    mixed = next((pair for pair in pairs if pair[0][1] != pair[1][1]), None)
+    if mixed is not None:
+        (_, row, at), (_, other, _) = mixed
+        yield true(what, False, expected=f"a word of sentence {row}", got=f"a word of sentence {other}").saying(
+            diagnosis=f"{run.name} teaches position {at} of sentence {row} a word of sentence {other}: scores and "
+            "labels are flattened in different orders.",
+            place=run.place,
+            mend="bring both into one order of sentences and positions",
+        )
+        return
+    shifts: dict[tuple[int, str, str], set[int]] = {}
+    for one in run.lessons:
+        if one.read and one.taught and one.weight > TINY:
+            shifts.setdefault((one.criterion, one.read[0], one.taught[0]), set()).add(one.taught[2] - one.read[2])
+    right = {key: found <= ({behind} if key[1] == key[2] else {0, behind}) for key, found in shifts.items()}
+    ahead = any(right[key] and len(shifts[key]) == 1 for key in shifts)
+    for key, found in shifts.items():
+        if ahead and min(found) > behind:
+            continue  # another head looks further ahead
+        shift = min(found, key=lambda s: (s in (0, behind), s))
+        said = "the word that it has just read" if shift == 0 else f"the word {shift:+d} from the one that it has read"
+        ok = right[key] and len(found) == 1
+        yield true(what, ok, expected=f"the word {behind:+d} from the one that was read", got=said).saying(
+            diagnosis=f"{run.name} teaches each position {said}"
+            + (": it learns to copy." if shift == 0 else ": its labels are shifted wrongly."),
+            place=run.place,
+            mend="compare the scores of text[:, :-1] with text[:, 1:]" if behind else "shift nothing",
+        )
+
+
+@check("losses-teach-every-word", roles=CAUSAL)
+def teaches_every_word(impl: Any, draw: Draw) -> Evidence:
+    """Of a sentence without padding the last word is taught, too: without it nobody learns where to end."""
+    subject = _causal(impl)
+    parts = []
+    for run in _beside(subject):
+        taught = {one.taught for one in run.lessons if one.taught and one.weight > TINY}
+        for name in {place[0] for place in taught}:
+            length = run.texts[name].shape[1]
+            seen = sorted({place[2] for place in taught if place[0] == name})
+            fed = {one.read[2] for one in run.lessons if one.read and one.read[0] == name}
+            alone = len(run.texts) == 1 or (subject.calling.two_sided and bool(fed))
+            if alone and seen and seen == list(range(seen[0], seen[-1] + 1)) and len(seen) >= length - 3:
+                parts.append(
+                    true(f"the last word of {name} is taught by {run.name}", seen[-1] == length - 1, got=seen).saying(
+                        diagnosis=f"{run.name} never teaches the last word of a sentence: where a text ends is not "
+                        "learnt.",
+                        place=run.place,
+                        mend="count all positions whose next word is real",
+                    )
+                )
+    return together(parts, "no loss beside forward teaches one text")
+
+
+@check("losses-teach-no-padding", roles=CAUSAL)
+def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
+    """Padding is no label, where the model itself says which word is padding and hides it."""
+    subject = _causal(impl)
+    parts = []
+    for run in _padded(subject):
+        counted = _padding(subject, run)
+        if counted is not None:
+            weights, pads = counted
+            parts.append(
+                true(f"{run.name} teaches no padding", not bool((weights[pads] > TINY).any()), got="padding").saying(
+                    diagnosis=f"{run.name} teaches padding: it counts as if it were words.",
+                    place=run.place,
+                    mend=f"ignore_index={subject.pad_id}",
+                )
+            )
+    return together(parts, "no loss beside forward meets padding")
+
+
+@check("losses-leave-padding-out-of-the-mean", roles=CAUSAL)
+def leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
+    """A loss that is a mean is one over the real words."""
+    subject = _causal(impl)
+    parts = []
+    for run, full in zip(_padded(subject), _beside(subject), strict=True):
+        counted = _padding(subject, run)
+        if counted is None or bool((counted[0][counted[1]] > TINY).any()):
+            continue  # the claim before this one speaks of it
+        pads = counted[1]
+        share, whole = _share(run), _share(full)
+        real, number = int((~pads).sum()), len(pads)
+        if share is not None and whole is not None and abs(whole * number - 1) < 1e-3:  # it is a mean
+            diluted = abs(share * number - 1) < 1e-3
+            parts.append(
+                true(f"{run.name} is a mean over the real words", not diluted, f"1 / {real}", f"1 / {number}").saying(
+                    diagnosis=f"{run.name} leaves padding out of the sum and counts it in the mean.",
+                    place=run.place,
+                    mend="divide by the number of real words",
+                )
+            )
+    return together(parts, "no loss beside forward is a mean that meets padding")
+
+
+def _share(run: Any) -> float | None:
+    """What one word counts: its part of the loss, by the gradient of its score."""
+    criterion = next((c for c in run.criteria if c.of_classes and c.reaches is not None), None)
+    if criterion is None:
+        return None
+    rows, target = criterion.rows.detach().double(), criterion.target.reshape(-1)
+    gradient = criterion.reaches if criterion.reaches.dim() < 3 else criterion.reaches.movedim(1, -1)
+    gradient = gradient.reshape(-1, gradient.shape[-1]).double()
+    at = gradient.abs().sum(-1).argmax()
+    if not 0 <= int(target[at]) < rows.shape[-1]:
+        return None
+    wanted = rows[at].softmax(-1)
+    wanted[target[at]] -= 1
+    factor = float((gradient[at] * wanted).sum() / (wanted * wanted).sum())
+    return factor if torch.allclose(gradient[at], factor * wanted, atol=1e-6) else None  # else it is smoothed
+
+
+def _padding(subject: Any, run: Any) -> tuple[Any, Any] | None:
+    """How much each row of scores counts, and which are taught padding; None where none could be."""
+    criterion = next((c for c in run.criteria if c.of_classes and c.weights is not None), None)
+    fed = {one.read[0] for one in run.lessons if one.read}
+    taught = {one.taught[0] for one in run.lessons if one.taught}
+    if criterion is None or not taught <= fed or any(re.fullmatch(r"\w*labels?", name) for name in taught):
+        return None  # labels of their own may have a mark of their own for what is ignored
+    pads = criterion.target.reshape(-1) == subject.pad_id
+    return (criterion.weights, pads) if bool(pads.any()) and len(pads) == len(criterion.weights) else None
+
+
+def _causal(impl: Any) -> Any:
+    try:
+        return impl.build("language_model", {})
+    except NotProvided:
+        return impl.build("sequence_to_sequence", {})
+
+
+def _beside(subject: Any, padded: bool = False) -> list[Any]:
+    """The runs of losses but that of a language model's forward, of which other claims speak."""
+    return [run for run in subject.loss_runs(padded) if not (run.own and subject.kind == "language_model")]
+
+
+def _padded(subject: Any) -> list[Any]:
+    """The runs with padding. Raises NotProvided where the model does not say which word is padding, or not hide it."""
+    if subject.pad_id is None or subject.padding_of(subject.calling.main.meaning) != "token":
+        raise NotProvided("it does not say which word is padding")
+    if subject.ends_with_padding():
+        raise NotProvided("its padding is its end token")
+    return _beside(subject, True)

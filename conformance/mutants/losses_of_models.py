@@ -1,0 +1,80 @@
+"""Mutants of whole models whose losses are wrong, in forward and beside it."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import LLAMA, TRANSLATOR, changed
+
+FITS = "losses-get-what-they-are-made-for"
+RETURNED = "losses-that-are-computed-are-returned"
+NEXT = "losses-teach-the-next-word"
+EVERY = "losses-teach-every-word"
+PADDING = "losses-teach-no-padding"
+MEAN = "losses-leave-padding-out-of-the-mean"
+
+CROSS_ENTROPY = "F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=self.tgt_pad_idx)"
+
+changed(
+    "SoftmaxBeforeTheLossBeside",
+    TRANSLATOR,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY.replace("logits.", "logits.softmax(-1)."),
+    breaks=(FITS,),
+    defect="The cross-entropy beside forward is given probabilities.",
+)
+changed(
+    "LogLikelihoodOfLogits",
+    TRANSLATOR,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY.replace("cross_entropy", "nll_loss"),
+    breaks=(FITS,),
+    defect="The negative log-likelihood is given logits.",
+)
+changed(
+    "SecondLossIsLost",
+    LLAMA,
+    "return logits, each / (wanted != -100).sum()",
+    "further = F.cross_entropy(logits[:, :-2].flatten(0, 1), labels[:, 2:].flatten())\n"
+    "        return logits, each / (wanted != -100).sum()",
+    breaks=(RETURNED,),
+    defect="The loss of the token after the next is computed and not added.",
+)
+changed(
+    "LossOfTheWordsThatWereRead",
+    TRANSLATOR,
+    "tgt[:, 1:].flatten()",
+    "tgt[:, :-1].flatten()",
+    breaks=(NEXT, EVERY),
+    defect="Each position is taught the word that it has just read.",
+)
+changed(
+    "LossInTwoOrders",
+    TRANSLATOR,
+    "logits.flatten(0, 1), tgt",
+    "logits.transpose(0, 1).flatten(0, 1), tgt",
+    breaks=(NEXT,),
+    defect="Logits are flattened positions first, labels sentences first.",
+)
+changed(
+    "LossWithoutTheEnd",
+    TRANSLATOR,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY.replace("logits.", "logits[:, :-1].").replace("1:]", "1:-1]"),
+    breaks=(EVERY,),
+    defect="The last word of a sentence is never taught.",
+)
+changed(
+    "LossOfPadding",
+    TRANSLATOR,
+    ", ignore_index=self.tgt_pad_idx)",
+    ")",
+    breaks=(PADDING,),
+    defect="Padding is taught as if it were words.",
+)
+changed(
+    "LossDilutedByPadding",
+    TRANSLATOR,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY.replace("_idx)", '_idx, reduction="sum")') + " / tgt[:, 1:].numel()",
+    breaks=(MEAN,),
+    defect="The sum over real words is divided by the number of all words.",
+)
