@@ -186,14 +186,22 @@ class Lookups(Watching):
             if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids.reshape(-1).sort()[0]):
                 return len(table)
         cut = (len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique()))
-        shifted = (len(table) for table, indices in self.seen if _is_shifted(indices, ids))
-        return next(cut, next(shifted, 0))
+        moved = (len(table) for table, indices in self.seen if _is_shifted(indices, ids) or _is_padded(indices, ids))
+        return next(cut, next(moved, 0))
 
 
 def _is_shifted(indices: Tensor, ids: Tensor) -> bool:
     """Whether they are the ids behind a sign of the start, (B, T) or (T, B)."""
     ways = [(indices, ids), (indices.T, ids.T)] if indices.shape == ids.shape and ids.ndim == 2 else []
     return any(torch.equal(one[:, 1:], other[:, :-1]) for one, other in ways)
+
+
+def _is_padded(indices: Tensor, ids: Tensor) -> bool:
+    """Whether they are the ids with more before or behind them in each row: filled up to whole patches or windows."""
+    if ids.ndim != 2 or indices.ndim < 2 or len(indices) != len(ids) or indices.numel() < ids.numel():
+        return False
+    rows, length = indices.reshape(len(ids), -1), ids.shape[1]
+    return torch.equal(rows[:, :length], ids) or torch.equal(rows[:, -length:], ids)
 
 
 @contextmanager

@@ -175,6 +175,8 @@ class Evaluator(Constructions):
         return self._plain_call(function, node, scope)
 
     def _plain_call(self, function: Callable[..., Any], node: ast.Call, scope: Scope) -> Any:
+        if function is len and any(isinstance(a, ast.Name) and scope.grows(a.id) for a in node.args):
+            raise Unknown(ast.unparse(node))
         arguments = self._elements(node.args, scope)
         keywords: dict[str, Any] = {}
         for word in node.keywords:

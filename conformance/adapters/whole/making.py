@@ -75,7 +75,7 @@ class Made:
         changes: options by meaning (``dropout=0.0, max_len=16, n_layers=3``). Raises NotProvided where the constructor
         has no such option, Refused where it raises for these values.
         """
-        sizing = Sizing(changes, self._sizing.head_width, self._sizing.known, self._sizing.smallest)
+        sizing = self._sizing.with_changes(changes)
         torch.manual_seed(seed)
         try:
             module = self._make(sizing)
@@ -323,9 +323,10 @@ def _scaled(
     variants: the name of the smallest variant for the name of each.
     """
     seen = sizing.seen
-    for head_width in HEAD_WIDTHS:
+    ways = list(itertools.product(HEAD_WIDTHS, (True, False)))  # some parts take images of their own size only
+    for head_width, small_images in ways:
         for _ in range(3):  # sizes that come after the limit are seen only once what came before is small
-            sizing = Sizing(None, head_width, seen, variants)
+            sizing = Sizing(None, head_width, seen, variants, small_images)
             try:
                 return _limited(make, sizing), sizing
             except (Exception, _TooLarge):
@@ -333,10 +334,11 @@ def _scaled(
             if more == seen:
                 break
             seen = more
-    for sizing in (Sizing(None, HEAD_WIDTHS[-1], seen, variants), Sizing()):  # still large, but smaller than its own
+    for head_width, small_images in ways[-2:]:  # still large, but smaller than its own
+        sizing = Sizing(None, head_width, seen, variants, small_images)
         with suppress(Exception):
             return make(sizing), sizing
-    return make(sizing), sizing
+    return make(Sizing()), Sizing()
 
 
 def _module(name: str, made: Any) -> nn.Module:

@@ -17,6 +17,7 @@ MEANINGS: dict[str, str] = {
         r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|kv_caches?|"
         r"(past_)?layer_states?"
     ),
+    "chosen": r"(masked?|pred(iction)?|predicted|mlm|masked_lm)_?(pos|positions?|ind(ex|ices)|idx|ids_pos)",
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
     "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
     "labels": (
@@ -45,8 +46,9 @@ FLAGS = re.compile(
 def meaning_of(name: str) -> str:
     """The meaning that the name of a forward parameter proposes: a key of MEANINGS, "mask", "flag", or "" for none."""
     lower = name.lower().strip("_")
-    if re.fullmatch(MEANINGS["labels"], lower):  # masked_lm_labels are no mask
-        return "labels"
+    for meaning in ("labels", "chosen"):  # masked_lm_labels and masked_positions are no masks
+        if re.fullmatch(MEANINGS[meaning], lower):
+            return meaning
     if "mask" in lower or lower.endswith(("attn_bias", "attention_bias", "attn_bias")):
         return "mask"
     for meaning, names in MEANINGS.items():

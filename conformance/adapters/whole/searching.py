@@ -81,6 +81,9 @@ class _Finder:
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
+        required = [p for p in self.parameters if p.required]
+        if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
+            required[0].meaning = ""
         self.given = self._named(given)
 
     def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
@@ -333,6 +336,7 @@ def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping
     makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
         "types": lambda inputs: torch.zeros(shape_of(inputs).shape[:2], dtype=torch.int64),
         "positions": lambda inputs: torch.arange(shape_of(inputs).shape[1]),
+        "chosen": lambda inputs: torch.arange(shape_of(inputs).shape[1]).repeat(shape_of(inputs).shape[0], 1),
         "offset": lambda inputs: 0,
         "cache": lambda inputs: None,
         "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),

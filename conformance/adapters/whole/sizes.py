@@ -20,8 +20,8 @@ from conformance.adapters.inference.names import meanings
 
 MAX_PARAMETERS = 3_000_000
 """A model with more is made at smaller sizes."""
-MAX_VOCAB, MAX_LENGTH, MAX_LAYERS = 211, 64, 2
-"""What sizes that are scaled down are at most: tokens, positions, layers."""
+MAX_VOCAB, MAX_LENGTH, MAX_LAYERS, MAX_SIDE = 211, 64, 2, 64
+"""What sizes that are scaled down are at most: tokens, positions, layers, sides of images in whole patches."""
 HEAD_WIDTHS = (8, 4, 2)
 """Widths of one head that scaling aims at, in this order, until the model is small enough."""
 
@@ -34,6 +34,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"^norm_(layer|class|cls)$", "norm"),
     (r"mult|ratio|expan|factor|multiple", "multiplier"),
     (r"(^|_)eps|epsilon", "eps"),
+    (r"batch|(^|_)bsz$|(^|_)bs$", "batch"),
     (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
     (r"(^|_)(types?|segments?|token_types?)_", "types"),
     (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),
@@ -67,7 +68,7 @@ SMALL: dict[str, Any] = {
     **{"vocab": 37, "src_vocab": 37, "tgt_vocab": 41, "dropout": 0.1, "multiplier": 2, "eps": 1e-5, "id": 0},
     **{"types": 2, "flag": True, "image": 32, "patch": 8, "channels": 3, "classes": 5, "experts": 4, "top_k": 2},
     **{"kernel": 3, "base": 10000.0, "scale": 1.0, "activation": "relu", "bias": True, "norm_first": True},
-    **{"pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
+    **{"batch": 4, "pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
     **{"ff_ratio": 2, "drop_path": 0.0, "bos_id": 1, "eos_id": 2, "multiple": 8, "smoothing": 0.1, "model_type": ""},
     **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False, "norm": nn.LayerNorm},
 }
@@ -111,7 +112,7 @@ class Sizing:
     """Values by their names, on the way into constructors: `changes` by meaning are put in, and with a `head_width`
     sizes are scaled down together, by what `seen` of an earlier attempt holds. What passes is noted in `seen`, what
     was put in, in `changed`, and what was scaled, in `scaled`. smallest: with a `head_width`, the name of the smallest
-    variant for the name of each ("gpt2-xl" -> "gpt2").
+    variant for the name of each ("gpt2-xl" -> "gpt2"). small_images: the sides of images are scaled, too.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Sizing:
         head_width: int = 0,
         seen: Mapping[str, set[int]] | None = None,
         smallest: Mapping[str, str] | None = None,
+        small_images: bool = False,
     ) -> None:
         self.changes = dict(changes or {})
         self.head_width = head_width
@@ -128,8 +130,13 @@ class Sizing:
         self.changed: set[str] = set()
         self.scaled: dict[str, tuple[Any, Any]] = {}
         self.smallest = smallest or {}
+        self.small_images = small_images
         self._ids: dict[int, int] = {}
         self._factor = _width_factor(self.known, head_width) if head_width else 1
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Sizing:
+        """The same sizes for another construction, with these options put in."""
+        return Sizing(changes, self.head_width, self.known, self.smallest, self.small_images)
 
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name."""
@@ -141,6 +148,8 @@ class Sizing:
         if changed is not None and (value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))):
             self.changed.add(str(option))
             return Sized(changed) if type(changed) is int else changed
+        if type(value) in (list, tuple) and option is not None and all(type(item) is int for item in value):
+            return self._each(name, option, value)
         if type(value) is not int or option is None:
             return value
         if value < 0 and option in _VOCABS:  # "defined later, by the tokenizer"
@@ -154,15 +163,36 @@ class Sizing:
             return Sized(small)
         return value
 
-    def _scaled(self, name: str, option: str, value: int) -> int:
+    def _each(self, name: str, option: str, values: Any) -> Any:
+        """A list of sizes, such as one for each stage; one for each layer is cut where the layers are fewer. Of heads
+        the first stage has the fewest, and the narrowest width."""
+        if option == "n_layers" and len(values) > 1 and sorted(set(values)) == list(values):
+            return values  # numbers that rise only: layers are told by them, and not counted
+        self.seen.setdefault(option, set()).update({min(values)} if option == "n_heads" and values else values)
+        if not self.head_width:
+            return values
+        most = MAX_SIDE // 2 if len(values) == 3 else MAX_SIDE  # three sides are those of a volume
+        small = [self._scaled(name, option, value, most) if value > 0 else value for value in values]
+        one_each = option not in ("n_layers", "image", "patch", "kernel") and len(values) > MAX_LAYERS
+        if one_each and len(values) in self.known.get("n_layers", ()):
+            small = small[:MAX_LAYERS]
+        if small == list(values):
+            return values
+        self.scaled[name] = (values, type(values)(small))
+        return type(values)(map(Sized, small))
+
+    def _scaled(self, name: str, option: str, value: int, most: int = MAX_SIDE) -> int:
         if option in WIDTHS:
-            return max(value // self._factor, 1)
+            return value // self._factor if value // self._factor >= self.head_width else value
         if option in _VOCABS:
             return min(value, MAX_VOCAB)
         if option == "max_len":
             return min(value, MAX_LENGTH)
         if option == "n_layers":
             return min(value, MAX_LAYERS)
+        if option == "image" and self.small_images:
+            step = math.lcm(*(patch for patch in self.known.get("patch", ()) if patch > 0))
+            return min(value, -(-most // step) * step)
         if value >= MAX_VOCAB and _ORDINAL.search(name.lower()):  # a token's number must stay in the vocabulary
             return self._ids.setdefault(value, MAX_VOCAB - 1 - len(self._ids))
         return value
@@ -170,14 +200,15 @@ class Sizing:
 
 def _width_factor(seen: Mapping[str, set[int]], head_width: int) -> int:
     """By what all widths are divided: the largest number that divides the widths of the heads and leaves each at least
-    `head_width`; without heads, that leaves the widths at least four times that."""
-    heads = seen.get("n_heads") or {1}
+    `head_width`; without heads, that leaves the widths at least four times that. What is less already is no width."""
+    heads = {h for h in seen.get("n_heads", ()) if h > 0} or {1}
     least = head_width if "n_heads" in seen else 4 * head_width
     of_heads = [width // h for width in seen.get("d_model", ()) for h in heads if width % h == 0]
-    of_heads += [width for option in ("d_k", "d_v") for width in seen.get(option, ())]
-    common = math.gcd(*of_heads) if of_heads else 1
-    fitting = [f for f in range(1, common + 1) if common % f == 0 and min(of_heads, default=0) // f >= least]
-    even = [f for f in fitting if not any(width // f % 2 for width in of_heads)]
+    limits = [(width, least) for width in of_heads if width >= least]
+    limits += [(width, head_width) for o in ("d_k", "d_v") for width in seen.get(o, ()) if width >= head_width]
+    common = math.gcd(*(width for width, _ in limits))
+    fitting = [f for f in range(1, common + 1) if common % f == 0 and all(w // f >= low for w, low in limits)]
+    even = [f for f in fitting if not any(width // f % 2 for width, _ in limits)]
     return max(even or fitting or [1])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 MAX_BYTES = 400_000
 """A larger file is no source that a person wrote."""
+_FILLS = ("append", "extend", "add", "update", "setdefault", "insert")
 
 
 @dataclass(eq=False)
@@ -25,6 +26,10 @@ class Binding:
     index: int = 0
     module: str = ""
     name: str = ""
+
+    def spans(self, line: int) -> bool:
+        """Whether the line is part of the expression of its value."""
+        return self.kind in ("value", "unpack") and self.line > 0 and self.node.lineno <= line <= self.node.end_lineno
 
 
 @dataclass(eq=False)
@@ -47,6 +52,8 @@ class Scope:
     parent: Scope | None
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+    growing: set[str] = field(default_factory=set)
+    """The names of what is filled in a loop or by a method, so that syntax does not tell what it holds."""
 
     @property
     def is_class(self) -> bool:
@@ -58,10 +65,17 @@ class Scope:
 
     def binding(self, name: str, line: int | None, without: Sequence[Any] = ()) -> Binding | None:
         """The binding of a name that counts at a line: the last one before it, else the first; without a line, the
-        last. Those in `without` are passed over: the value of one cannot use itself."""
+        last. Those in `without` are passed over, and one whose value stands at the line: it cannot use itself."""
         found = [binding for binding in self.bindings.get(name, []) if binding not in without]
-        before = [binding for binding in found if line is None or binding.line <= line]
+        before = [binding for binding in found if line is None or (binding.line <= line and not binding.spans(line))]
         return before[-1] if before else found[0] if found else None
+
+    def grows(self, name: str) -> bool:
+        """Whether the name, seen from here, is of something that grows."""
+        at: Scope | None = self
+        while at is not None and name not in at.bindings:
+            at = at.parent
+        return at is not None and name in at.growing
 
     def returned(self) -> Iterator[ast.expr]:
         """What the function returns, the last first: earlier returns are for special cases."""
@@ -100,6 +114,33 @@ class Source:
     def calls(self) -> list[tuple[ast.Call, Scope]]:
         """Every call, with the scope that it stands in."""
         return self._walked.calls
+
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """The keys of every dict that a name is given and whose keys are all texts."""
+        given = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        found = {t.id: _keys(node.value) for node in given for t in node.targets if isinstance(t, ast.Name)}
+        return {name: keys for name, keys in found.items() if keys}
+
+    @cached_property
+    def compared(self) -> list[tuple[str, list[str], str]]:
+        """(name, texts, "") of every comparison with texts, and (name, keys, table) of every look-up of a name in a
+        table; without keys where the table has a name."""
+        found = []
+        for node in ast.walk(self.tree):
+            pairs: list[tuple[ast.expr, ast.expr]] = []
+            if isinstance(node, ast.Compare):
+                texts = _texts([n for n in ast.walk(node.comparators[0]) if isinstance(n, ast.Constant)])
+                if texts:
+                    found.append((_last_name(node.left), texts, ""))
+                elif isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                    pairs.append((node.left, node.comparators[0]))
+            elif isinstance(node, ast.Subscript):
+                pairs.append((node.slice, node.value))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+                pairs += [(node.args[0], node.func.value)] if node.args else []
+            found += [(_last_name(name), _keys(table), _last_name(table)) for name, table in pairs]
+        return [(name, texts, table) for name, texts, table in found if name and (texts or table)]
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope inside a class or function of this source."""
@@ -157,6 +198,8 @@ class _Walk(ast.NodeVisitor):
             self._change(target, target.attr, node, False)
         elif kind == "value" and isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
             self._change(target, target.slice.value, node, True)
+        elif kind == "value" and isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            self.scope.growing.add(target.value.id)
 
     def _change(self, target: ast.Attribute | ast.Subscript, key: Any, node: ast.expr, is_item: bool) -> None:
         change = Change(target.lineno, ast.unparse(target.value), key, node, is_item)
@@ -233,7 +276,27 @@ class _Walk(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.calls.append((node, self.scope))
+        function = node.func
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.attr in _FILLS:
+            self.scope.growing.add(function.value.id)
         self.generic_visit(node)
+
+
+def _texts(nodes: list[Any]) -> list[str]:
+    """The texts that all these are; none where one is something else."""
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return texts if len(texts) == len(nodes) else []
+
+
+def _keys(node: ast.expr) -> list[str]:
+    return _texts(list(node.keys)) if isinstance(node, ast.Dict) else []
+
+
+def _last_name(node: ast.expr) -> str:
+    """What an expression is called at its end: ``config.mode.lower()`` is `mode`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        return _last_name(node.func.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _own_statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -121,16 +121,21 @@ class Surroundings:
         return "site-packages" not in file and Path(file).resolve().is_relative_to(self.root) if file else False
 
     def compared_with(self, name: str) -> str | None:
-        """The first text that the files compare something of this name with (``mode == "sum"``); None without one."""
-        for source in self.sources:
-            if name not in source.text:
-                continue
-            for node in ast.walk(source.tree):
-                if isinstance(node, ast.Compare) and _last_name(node.left) == name:
-                    texts = [n.value for n in ast.walk(node.comparators[0]) if isinstance(n, ast.Constant)]
-                    if texts and all(isinstance(text, str) for text in texts):
-                        return str(texts[0])
-        return None
+        """A text that the files compare something of this name with (``mode == "sum"``), or look up in a table of
+        theirs (``{"relu": nn.ReLU()}[act]``): an activation that bends, else the first. None without one."""
+        texts = self._compared.get(name, [])
+        bent = [text for text in texts if re.fullmatch(r"relu|gelu|silu|swish", text, re.I)]
+        return next(iter(bent or texts), None)
+
+    @cached_property
+    def _compared(self) -> dict[str, list[str]]:
+        tables: dict[str, list[str]] = {}
+        for source in reversed(self.sources):
+            tables |= source.tables
+        found: dict[str, list[str]] = {}
+        for name, texts, table in (pair for source in self.sources for pair in source.compared):
+            found[name] = found.get(name) or texts or self.own.tables.get(table) or tables.get(table, [])
+        return found
 
     @cached_property
     def smallest_variants(self) -> dict[str, str]:
@@ -170,13 +175,6 @@ class Surroundings:
             if len(found) > MAX_FILES:
                 break
         return list(dict.fromkeys(path.resolve() for path in found))[:MAX_FILES]
-
-
-def _last_name(node: ast.expr) -> str:
-    """What an expression is called at its end: ``config.mode.lower()`` is `mode`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-        return _last_name(node.func.value)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _sum_of_numbers(value: ast.expr) -> int:

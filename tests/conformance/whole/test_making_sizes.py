@@ -1,0 +1,159 @@
+"""How a large model is made small, and where the sizes and options of a constructor are read."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from made_subjects import evidence  # noqa: E402
+from torch import nn  # noqa: E402
+
+from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+CACHED = """
+@dataclass
+class Args:
+    dim: int = 4096
+    n_layers: int = 24
+    n_heads: int = 32
+    max_batch_size: int = 32
+    vocab_size: int = 32000
+
+class Model(nn.Module):
+    def __init__(self, args: Args):
+        super().__init__()
+        self.embed = nn.Embedding(args.vocab_size, args.dim)
+        self.layers = nn.ModuleList(nn.Linear(args.dim, args.dim) for _ in range(args.n_layers))
+        self.cache = torch.zeros(args.max_batch_size, args.dim)
+"""
+
+
+def test_the_size_of_a_batch_is_no_width(made):
+    model = made("Model", CACHED).fresh()
+    assert parameters(model) <= MAX_PARAMETERS
+    assert model.embed.weight.shape[1] == 256  # 32 heads, 8 wide
+    assert len(model.cache) == 32
+
+
+STAGES = """
+class Stages(nn.Module):
+    def __init__(self, width=96, depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), channels=3, head_dim=32):
+        super().__init__()
+        self.parts = nn.ModuleList()
+        for stage, (depth, heads) in enumerate(zip(depths, num_heads)):
+            d = width * 2 ** stage
+            assert heads * head_dim == d
+            for _ in range(depth):
+                self.parts.append(nn.Sequential(nn.Linear(d, 4 * d), nn.Linear(4 * d, d)))
+        self.stem = nn.Conv2d(channels, width, 4, 4)
+"""
+
+
+def test_lists_of_sizes_one_for_each_stage_are_scaled_together(made):
+    model = made("Stages", STAGES).fresh()
+    assert parameters(model) <= MAX_PARAMETERS
+    assert len(model.parts) == 8
+    assert model.stem.weight.shape[:2] == (24, 3)
+
+
+EACH_LAYER = """
+class Local(nn.Module):
+    def __init__(self, dim=768, depth=12, local_heads=(8, 8, 8, 8, 4, 4, 4, 4, 2, 2, 2, 0), chunks=1):
+        super().__init__()
+        assert len(local_heads) == depth
+        self.local_heads = local_heads
+        self.layers = nn.ModuleList(nn.Linear(dim, 4 * dim) for _ in range(depth))
+"""
+
+
+def test_a_list_with_a_number_for_each_layer_is_cut_with_them(made):
+    local = made("Local", EACH_LAYER)
+    assert local.fresh().local_heads == (8, 8)
+    assert "local_heads (8, 8, 8" in evidence(local)
+
+
+PICTURES = """
+class Net(nn.Module):
+    def __init__(self, img_shape=SHAPE, patch_size=12, embed_dim=768, depth=12, ext_layers=[3, 6, 9, 12]):
+        super().__init__()
+        assert list(ext_layers) == [3, 6, 9, 12]
+        self.img_shape = img_shape
+        self.layers = nn.ModuleList(nn.Linear(embed_dim, embed_dim) for _ in range(12))
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "small"), [("224", 72), ("(224, 224)", (72, 72)), ("(3, 96, 96)", (3, 36, 36)), ("48", 48)]
+)
+def test_images_are_scaled_to_few_whole_patches_and_numbers_of_layers_stay(made, shape, small):
+    assert made("Net", PICTURES.replace("SHAPE", shape)).fresh().img_shape == small
+
+
+def test_an_image_stays_where_no_other_size_can_be(made):
+    exact = "        assert img_shape == 224\n        self.img_shape"
+    net = made("Net", PICTURES.replace("SHAPE", "224").replace("        self.img_shape", exact)).fresh()
+    assert net.img_shape == 224
+    assert parameters(net) <= MAX_PARAMETERS
+
+
+OPTION = """
+class Net(nn.Module):
+    def __init__(self, d_model, act_typ, variant):
+        super().__init__()
+        self.fc = nn.Linear(d_model, 2)
+        self.act = ACTS[act_typ]
+        self.how = {"deep": 3, "wide": 4}.get(variant)
+        if self.how is None:
+            raise ValueError(variant)
+"""
+
+
+def test_a_text_is_a_key_of_the_table_that_it_is_looked_up_in(made):
+    acts = "from torch import nn\nACTS = {'Linear': nn.Identity(), 'GELU': nn.GELU(), 'ReLU': nn.ReLU()}\n"
+    net = made("Net", "from acts import ACTS\n" + OPTION, {"acts.py": acts}).fresh()
+    assert isinstance(net.act, nn.GELU)  # one that bends, before the first
+    assert net.how == 3
+
+
+def test_a_wrapper_gets_the_model_that_its_name_held_before(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, ninp, nhid):
+                super().__init__()
+                self.fc = nn.Linear(ninp, nhid)
+
+        class Wrapper(nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                assert isinstance(net, Net)
+                self.net = net
+
+        def run():
+            model = Net(6, 12)
+            model = Wrapper(
+                model
+            )
+            model.cuda()
+    """
+    assert made("Wrapper", text).fresh().net.fc.weight.shape == (12, 6)
+
+
+def test_the_length_of_what_is_filled_in_a_loop_is_not_read(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, vocab_size, dim):
+                super().__init__()
+                self.embed = nn.Embedding(vocab_size, dim)
+
+        def run(words):
+            index = {'[PAD]': 0, '[MASK]': 1}
+            for i, word in enumerate(words):
+                index[word] = i + 2
+            return Net(len(index), 8)
+    """
+    assert made("Net", text).fresh().embed.weight.shape == (37, 8)
