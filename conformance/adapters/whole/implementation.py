@@ -120,9 +120,12 @@ class PointedImplementation:
             with suppress(Exception):
                 seen = self.running.inside().seen
         wanted = families_of(self.name)
+        inner = {type(part).__name__ for part in self.running.module.modules()} - {self.name} if self.running else set()
+        if any("modules" not in families_of(name) for name in inner):  # the parts inside promise more
+            wanted -= {"modules"}
         if seen & wanted:
             return []
-        shown = " or ".join(sorted(wanted))
+        shown = " or ".join(sorted(wanted - {"modules"}))
         reasons = [
             f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known" for r in resolutions
         ]
@@ -189,6 +192,6 @@ def _resolutions(parts: TorchModuleImplementation | FunctionImplementation | Non
 
 
 def _fits(parts: TorchModuleImplementation | FunctionImplementation) -> bool:
-    """Whether something in it is the formula of its role."""
+    """Whether something in it is the formula of its role, or that with a known mistake."""
     found = _resolutions(parts).values()
-    return isinstance(parts, FunctionImplementation) or any(each.runs and each.fits for each in found)
+    return isinstance(parts, FunctionImplementation) or any(each.runs and each.recognised for each in found)
