@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.functions import attention, decoding, losses, masks, models, sampling, schedules, tensors
+from conformance.adapters.functions import (
+    attention,
+    decoding,
+    losses,
+    masks,
+    models,
+    positions,
+    sampling,
+    schedules,
+    tensors,
+)
 from conformance.adapters.functions.roles import proposed
 from conformance.adapters.functions.subjects import FunctionSubject, Served
 from conformance.adapters.inference.facts import Unresolved, describe
+from conformance.adapters.inference.roles import SUPPORTED
 from conformance.protocol import NotProvided
 
 RESOLVERS: dict[str, Callable[[Any], list[Served]]] = {
@@ -27,6 +39,8 @@ RESOLVERS: dict[str, Callable[[Any], list[Served]]] = {
     "clip_grad_norm": tensors.clip,
     "activation": tensors.activation,
     "softmax": tensors.softmax,
+    "rope": positions.rope,
+    "sinusoidal_positions": positions.sinusoids,
 }
 """Role -> what finds a function's conventions in it. Each raises Unresolved, in one sentence."""
 
@@ -38,28 +52,46 @@ def plays(found: Any, role: str = "") -> bool:
 
 def roles_of(found: Any, role: str = "") -> tuple[str, ...]:
     if role:
-        return (role,) if role in RESOLVERS else ()
+        is_component = isinstance(found, type) and role in SUPPORTED
+        return (role,) if role in RESOLVERS and not is_component else ()
     return tuple(name for name in proposed(found) if name in RESOLVERS)
 
 
+def of_positions(cls: type, name: str) -> FunctionImplementation | None:
+    """A class of positions whose forward is no function of vectors: its constructor and forward as one function.
+
+    None where its name does not speak of positions, or where it is no formula of theirs.
+    """
+    if not re.search(r"pos|rope|rotary|sinus|^pe$", cls.__name__.lower()):
+        return None
+    served = positions.of_class(cls)
+    return FunctionImplementation(cls, Specification(name, "", name), served) if served else None
+
+
 class FunctionImplementation:
-    """A function in the roles that it plays.
+    """A function in the roles that it plays. served: what was found of it, if that is known.
 
     Raises Unresolved, in one sentence, when it plays none or does not run in the one that its name proposes.
     """
 
     kind = None
 
-    def __init__(self, found: Any, spec: Specification) -> None:
+    def __init__(self, found: Any, spec: Specification, served: list[Served] | None = None) -> None:
         self.name = spec.name or found.__name__
         self.found = found
         self.untested: list[str] = []
+        self.served = {one.role: one for one in served or ()}
+        if not self.served:
+            self.served = self._resolved(spec)
+
+    def _resolved(self, spec: Specification) -> dict[str, Served]:
+        found = self.found
         proposed_roles = roles_of(found, spec.role)
         if not proposed_roles:
             raise Unresolved(f"{self.name} plays no role that its name or parameters tell")
         role = proposed_roles[0]
         try:
-            self.served = {served.role: served for served in RESOLVERS[role](found)}
+            return {served.role: served for served in RESOLVERS[role](found)}
         except SpecificationError:
             raise
         except Exception as error:
@@ -72,6 +104,11 @@ class FunctionImplementation:
         if role not in self.served:
             raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")
         return FunctionSubject(self.served[role], config, self.found)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that it plays."""
+        return tuple(self.served)
 
     @property
     def notes(self) -> list[str]:

@@ -84,8 +84,10 @@ class Loss:
         if self.takes("pad"):
             if pad is not None:
                 options["pad"] = pad
+            elif not self.pad_is_word:
+                options["pad"] = -100  # its default may be a word that is a label here
             elif not self._has_default("pad"):
-                options["pad"] = 0 if self.pad_is_word else -100
+                options["pad"] = 0
         values = {"logits": logits_in(given), "targets": targets_in(targets)}
         if self.call.has("mask"):
             kept = torch.ones_like(targets, dtype=torch.bool) if pad is None else targets != pad
@@ -125,6 +127,8 @@ def resolve(found: Any) -> list[Served]:
         candidate = replace(loss, form=form, log=log, pad_is_word=is_word)
         try:
             got = candidate.value(logits, targets, eps=0.0)
+            if candidate.takes("pad") and not is_word:  # that label is an index to some
+                candidate.value(logits, targets.index_fill(0, torch.tensor([1]), -100), pad=-100, eps=0.0)
             candidate = replace(candidate, divides=_divides(candidate, got, logits, targets))
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -350,6 +354,11 @@ def _with_padding(
         pad = 0 if loss.takes("pad") else int(loss.pad or 0)
         return (*_inserted(logits, targets, pad, ignored), pad)
     if loss.takes("pad") and loss.pad_is_word and (ignored is None or ignored < 0):
+        if smooth:  # a word more would be smoothed over, too: the padding is a word that no row has for its label
+            free = next((c for c in range(logits.shape[1]) if not bool((targets == c).any())), None)
+            if free is None:
+                raise NotProvided(f"{loss.name} always leaves a label out, and here every word is one")
+            return logits, targets if ignored is None else torch.where(targets == ignored, free, targets), free
         return (*_inserted(logits, targets, 0, ignored), 0)
     if loss.takes("pad") or loss.call.has("mask") or loss.pad is None or loss.pad == ignored:
         return logits, targets, ignored

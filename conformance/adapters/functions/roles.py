@@ -69,6 +69,14 @@ _RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
         ),
     ),
     (("lr_schedule",), lambda name, names, model: _any(names, WARMUP) and _any(names, WIDTH)),
+    (("rope",), lambda name, names, model: re.search(r"rope|rotary|rotate_|freqs_?cis", name)),
+    (
+        ("sinusoidal_positions",),
+        lambda name, names, model: (
+            re.search(r"sinusoid|sincos|pos(ition)?(al)?_?(enc|emb|table)|timestep_?emb", name)
+            and not re.search(r"[23]d|rel(ative)?_|interpolat|resi[sz]e|grid", name)
+        ),
+    ),
     (
         ("attention",),
         lambda name, names, model: _any(names, QUERY) and _any(names, KEY) and _any(names, VALUE),

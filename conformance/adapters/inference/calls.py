@@ -106,7 +106,8 @@ class Call:
 
     def __call__(self, module: nn.Module, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None) -> Any:
         """forward's result; `inputs` by the protocol's names, `masks` by forward's."""
-        named = {self.names[k]: v for k, v in inputs.items()}
+        # Copies: a module that adds to its input in place must not change what it is compared with.
+        named = {self.names[k]: v.clone() if isinstance(v, Tensor) else v for k, v in inputs.items()}
         constants = {
             name: value.of(inputs["query"], self.heads) if isinstance(value, Unturned) else value
             for name, value in self.constants.items()

@@ -186,6 +186,8 @@ class Resolution:
         values["d_k"] = values["d_v"] = values.get("d_k", values.get("d_model"))
         if "d_ff" in values:
             values["d_ff"] = ceil(values["d_ff"] / self.conventions.narrowed)
+        if self.role == "learned_positions" and "max_len" not in self.constructor.known:
+            values["vocab"] = values["max_len"]  # a table of positions, whose rows are called embeddings
         if "padding_idx" in values:
             values["pad_id"] = values["padding_idx"]
         values["d_out"] = values["d_k"] if self.role == "self_attention" else values.get("d_model")

@@ -6,6 +6,7 @@ a mistake once shown; what a design may choose is a note.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import torch
@@ -167,6 +168,7 @@ def own_matrix(core: AttentionCore) -> Iterator[Finding]:
         for projection in side.projections:
             if projection.slices > 1:
                 op = core.record.producer(projection.value)
+                told = (type(core.call.module).__doc__ or "") if core.call is not None else ""
                 yield Finding(
                     "attention-heads-have-their-own-projections",
                     f"All {projection.slices} heads share one {name} matrix of shape {projection.weight.shape}.",
@@ -174,7 +176,8 @@ def own_matrix(core: AttentionCore) -> Iterator[Finding]:
                     "a matrix for each head",
                     f"one matrix, applied to {projection.slices} parts of each token",
                     "Project the whole token (d_model to heads * d), then split the result into heads.",
-                    paths=(core.path,),
+                    re.search(r"(?<![a-z])(same|shared?|shares)(?![a-z]).*?heads?\b", told.lower(), re.DOTALL) is None,
+                    (core.path,),
                 )
 
 

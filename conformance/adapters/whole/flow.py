@@ -19,8 +19,11 @@ SAME = {"_to_copy", "clone", "detach", "alias", "lift_fresh", "contiguous"}
 RESHAPES = {"view", "_unsafe_view", "_reshape_alias", "reshape"}
 JOINS = {"cat", "stack", "written", "slice_scatter", "select_scatter", "constant_pad_nd"}
 PICKS = {"index_select", "gather", "index", "repeat", "roll", "flip", "tril", "triu", "copy", "take_along_dim"}
-PASSES = {"_softmax", "_safe_softmax", "native_dropout", "native_layer_norm", "_fused_rms_norm", "_log_softmax"}
-"""Operations whose first result keeps every element of their first input in its place."""
+PASSES = {
+    *("_softmax", "_safe_softmax", "native_dropout", "native_layer_norm", "_fused_rms_norm", "_log_softmax"),
+    *("index_put", "index_put_", "_index_put_impl_", "index_fill", "index_fill_"),
+}
+"""Operations whose first result keeps every element of their first input in its place; some write over a few."""
 POINTWISE = {"masked_fill", "copy", "rsub", "where", "polar", "fill", "zero"}
 PRODUCTS = {"mm", "addmm", "bmm"}
 UNKNOWN, MIXED = -1, -2

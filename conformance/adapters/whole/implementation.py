@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
+from conformance.adapters.functions.implementation import FunctionImplementation, of_positions
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
+from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.making import Made, made_of
@@ -41,7 +43,7 @@ class PointedImplementation:
         self.name = spec.name.partition("(")[0] or spec.text
         self.untested: list[str] = []
         self.whole: WholeModel | None = None
-        self.parts: TorchModuleImplementation | None = None
+        self.parts: TorchModuleImplementation | FunctionImplementation | None = None
         role = spec.role or None
         reasons: list[SpecificationError] = []
         made: Made | None = None
@@ -64,6 +66,8 @@ class PointedImplementation:
             except Exception as error:
                 told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
                 reasons.append(told)
+        if isinstance(found, type) and role is None and not (self.parts and _fits(self.parts)):
+            self.parts = of_positions(found, self.name) or self.parts
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
         self.running = self.whole
@@ -108,17 +112,20 @@ class PointedImplementation:
 
     def _untested_part(self) -> list[str]:
         """Why a component was not tested: neither is it the formula of a role, nor did its run show what it is."""
-        resolutions = self.parts.resolutions.values() if self.parts else []
-        if any(found.runs and found.fits for found in resolutions):
+        if self.parts is not None and _fits(self.parts):
             return []
+        resolutions = _resolutions(self.parts).values()
         seen: frozenset[str] = frozenset()
         if self.running is not None:
             with suppress(Exception):
                 seen = self.running.inside().seen
         wanted = families_of(self.name)
+        inner = {type(part).__name__ for part in self.running.module.modules()} - {self.name} if self.running else set()
+        if any("modules" not in families_of(name) for name in inner):  # the parts inside promise more
+            wanted -= {"modules"}
         if seen & wanted:
             return []
-        shown = " or ".join(sorted(wanted))
+        shown = " or ".join(sorted(wanted - {"modules"}))
         reasons = [
             f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known" for r in resolutions
         ]
@@ -144,7 +151,7 @@ class PointedImplementation:
             return self.whole.twin()
         if self.parts is None:
             raise NotProvided(f"{self.name} has no component that plays the role {role}")
-        found = self.parts.resolutions.get(role)
+        found = _resolutions(self.parts).get(role)
         if found is not None and not found.recognised:
             raise NotProvided(
                 f"{found.cls.__name__} is neither the formula of a {role.replace('_', ' ')} nor a known mistake"
@@ -158,7 +165,7 @@ class PointedImplementation:
         if inside is None:
             return []
         roles: dict[type, list[str]] = {}
-        for role, found in self.parts.resolutions.items() if self.parts else ():
+        for role, found in _resolutions(self.parts).items():
             roles.setdefault(found.cls, []).append(role)
         return [box.to_json(roles) for box in inside.graph]
 
@@ -177,3 +184,14 @@ class PointedImplementation:
 
     def describe(self) -> str:
         return "\n".join(self.notes)
+
+
+def _resolutions(parts: TorchModuleImplementation | FunctionImplementation | None) -> Mapping[str, Resolution]:
+    """What was inferred of classes, by role."""
+    return parts.resolutions if isinstance(parts, TorchModuleImplementation) else {}
+
+
+def _fits(parts: TorchModuleImplementation | FunctionImplementation) -> bool:
+    """Whether something in it is the formula of its role, or that with a known mistake."""
+    found = _resolutions(parts).values()
+    return isinstance(parts, FunctionImplementation) or any(each.runs and each.recognised for each in found)

@@ -81,6 +81,7 @@ _FAMILIES = (
     (re.compile(r"att(entio)?n|attend|mha|msa"), "attention"),
     (re.compile(r"feed_?forward|ffn|mlp"), "feed-forward"),
     (re.compile(r"norm"), "norm"),
+    (re.compile(r"position|pos_?(enc|emb)|rotary|rope|sinusoid"), "positions"),
 )
 FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
 """What a recorded run can show of a component, as `inside().seen` calls it."""
@@ -88,7 +89,10 @@ FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
 
 def families_of(cls: str) -> frozenset[str]:
     """What a run must show, one of these, before a component of this class name counts as tested: attention of an
-    attention; any of FAMILIES of a layer or a stack, or where the name says nothing. The last word decides: PreNorm."""
+    attention; any of FAMILIES of a layer or a stack. The last word decides: PreNorm. Of a name that promises nothing
+    that a claim speaks of (DropPath), "modules": what holds of any module is its core."""
     found = [(m.end(), family) for pattern, family in _FAMILIES for m in pattern.finditer(cls.lower())]
     holds = re.search(r"layer$|block$|encoder|decoder", cls.lower()) and not re.search(r"attentionlayer$", cls.lower())
-    return FAMILIES if holds or not found else frozenset({max(found)[1]})
+    if holds and not any(family == "positions" for _, family in found):
+        return FAMILIES
+    return frozenset({max(found)[1]}) if found else FAMILIES | {"modules"}

@@ -325,6 +325,23 @@ def masked_cross_entropy(logits, targets):
     return (loss * mask).sum() / mask.sum()
 """,
 )
+STYLES["loss: smoothed by hand, padding a word"] = (
+    "LabelSmoothing",
+    "cross_entropy",
+    """
+class LabelSmoothing(nn.Module):
+    def __init__(self, vocab_size, padding_idx=0, smoothing=0.1):
+        super().__init__()
+        self.padding_idx, self.smoothing = padding_idx, smoothing
+
+    def forward(self, logits, target):
+        log_probs = F.log_softmax(logits, dim=-1)
+        nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        loss = (1.0 - self.smoothing) * nll - self.smoothing * log_probs.mean(dim=-1)
+        keep = target != self.padding_idx
+        return (loss * keep).sum() / keep.sum()
+""",
+)
 STYLES["loss: by hand"] = (
     "cross_entropy",
     "cross_entropy",

@@ -10,16 +10,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from function_styles import HEAD, MUTANTS, STYLES  # noqa: E402
+import function_styles  # noqa: E402
+import position_styles  # noqa: E402
+from function_styles import HEAD  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import SpecificationError, resolve  # noqa: E402
+from conformance.adapters.functions.implementation import FunctionImplementation  # noqa: E402
 from conformance.catalogue import load  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import evidence_of  # noqa: E402
 
 CATALOGUE = load().claims
+STYLES = function_styles.STYLES | position_styles.STYLES
+MUTANTS = function_styles.MUTANTS + position_styles.MUTANTS
 
 
 @pytest.fixture
@@ -74,6 +79,53 @@ def test_a_mistake_in_one_line_fails(style, line, instead, pointed):
     assert line in text
     impl = pointed(text.replace(line, instead, 1), name)
     assert any(holds is False for _, holds in tried(impl))
+
+
+@pytest.mark.parametrize("style", position_styles.CLASSES)
+def test_a_class_of_positions_whose_forward_takes_no_vectors_is_tested(style, pointed):
+    name, _, text = position_styles.CLASSES[style]
+    impl = pointed(text, name)
+    assert impl.untested == []
+    assert isinstance(impl.parts, FunctionImplementation)
+    results = dict(tried(impl.parts))
+    assert [claim for claim, holds in results.items() if holds is False] == []
+    assert sum(holds is True for holds in results.values()) >= 5
+
+
+@pytest.mark.parametrize("style", list(position_styles.CLASSES)[:2])
+def test_a_mistake_in_a_class_of_positions_fails(style, pointed):
+    name, _, text = position_styles.CLASSES[style]
+    impl = pointed(text.replace("10000", "1000"), name)
+    assert evidence_of(CHECKS["sinusoid-formula"], impl, 1)[0].ok is False
+
+
+def test_the_waves_of_tensor2tensor_are_another_formula(pointed):
+    text = """
+def sinusoids(length, channels, max_timescale=10000):
+    rates = torch.exp(-math.log(max_timescale) / (channels // 2 - 1) * torch.arange(channels // 2))
+    angles = torch.arange(length)[:, None] * rates[None, :]
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+"""
+    with pytest.raises(SpecificationError, match="to the very end of the base"):
+        pointed(text, "sinusoids")
+
+
+def test_positions_that_are_added_in_place_are_compared_with_the_input_as_it_was(pointed):
+    text = """
+class PositionalEncoding(nn.Module):
+    def __init__(self, d_model, max_len=64):
+        super().__init__()
+        angles = torch.arange(max_len).unsqueeze(1) * 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
+        self.pe, self.d_model = torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :d_model], d_model
+
+    def forward(self, x):
+        x *= math.sqrt(self.d_model)
+        x += self.pe[: x.size(1)]
+        return x
+"""
+    impl = pointed(text, "PositionalEncoding")
+    for claim in ("sinusoid-formula", "sinusoid-first-row"):
+        assert evidence_of(CHECKS[claim], impl, 1)[0].ok
 
 
 def test_what_is_found_is_said_with_its_evidence(pointed):

@@ -15,7 +15,7 @@ from conformance.adapters import parse  # noqa: E402
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.whole.calling_parts import part_calling  # noqa: E402
 from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
-from conformance.adapters.whole.names import families_of  # noqa: E402
+from conformance.adapters.whole.names import FAMILIES, families_of  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -241,11 +241,53 @@ def test_an_input_that_a_component_changes_in_place_is_a_note() -> None:
 
 @pytest.mark.parametrize(
     ("name", "families"),
-    [("PreNorm", {"norm"}), ("LocalMHA", {"attention"}), ("FeedForwardNetwork", {"feed-forward"})],
+    [
+        ("PreNorm", {"norm"}),
+        ("LocalMHA", {"attention"}),
+        ("FeedForwardNetwork", {"feed-forward"}),
+        ("PositionwiseFeedForward", {"feed-forward"}),
+        ("PositionalEncoder", {"positions"}),
+        ("TransformerEncoderLayer", FAMILIES),
+        ("DropPath", {*FAMILIES, "modules"}),
+    ],
 )
 def test_the_name_of_a_component_says_what_its_run_must_show(name: str, families: set[str]) -> None:
     assert families_of(name) == families
-    assert families < families_of("TransformerEncoderLayer")
+
+
+class CyclicShift(nn.Module):
+    """Its name promises no formula: what holds of any module is its core."""
+
+    def __init__(self, displacement: int = 1) -> None:
+        super().__init__()
+        self.displacement = displacement
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.roll(x, self.displacement, dims=1)
+
+
+class Wrapped(nn.Module):
+    """Its own name promises nothing; that of its part does, and a run does not show it."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.mix = MeanAttention(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mix(x)
+
+
+class CyclicShiftThatForgets(CyclicShift):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+
+def test_of_a_component_without_a_known_formula_what_holds_of_any_module_is_the_core() -> None:
+    assert pointed(CyclicShift).untested == []
+    assert pointed(Wrapped).untested != []
+    result = run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed(CyclicShiftThatForgets), "quick")
+    assert result.verdict is Verdict.FAIL
 
 
 class OneHead(nn.Module):

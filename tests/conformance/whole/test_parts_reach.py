@@ -1,0 +1,104 @@
+"""Components of odd ways of writing are tested all the same; what their own words say is no mistake of theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from test_parts import pointed  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+
+
+def verdict(claim: str, cls: type[nn.Module]) -> Verdict:
+    return run_check(CHECKS[claim], pointed(cls), "quick").verdict
+
+
+class SelfAttention(nn.Module):
+    """A causal mask that is written into the scores by its indices, and a bias at the end only."""
+
+    def __init__(self, emb: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.keys, self.queries, self.values = (nn.Linear(emb, emb, bias=False) for _ in range(3))
+        self.unify = nn.Linear(emb, emb)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def scale(self, scores: Tensor, width: int) -> Tensor:
+        return scores / width**0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (self.split(f(x)) for f in (self.queries, self.keys, self.values))
+        scores = self.scale(query @ key.mT, query.shape[-1])
+        rows, columns = torch.triu_indices(*scores.shape[-2:], offset=1)
+        scores[..., rows, columns] = float("-inf")
+        return self.unify((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
+
+
+class SelfAttentionByLength(SelfAttention):
+    def scale(self, scores: Tensor, width: int) -> Tensor:
+        return scores / scores.shape[-1] ** 0.5
+
+
+def test_a_mask_that_is_written_into_the_scores_by_indices_is_followed() -> None:
+    impl = pointed(SelfAttention)
+    assert impl.untested == []
+    assert "attention" in impl.running.inside().seen
+
+
+def test_biases_of_some_projections_leave_the_claim_about_gradients_tested() -> None:
+    assert verdict("multi-head-gradients-reach-every-projection", SelfAttention) is Verdict.PASS
+
+
+def test_scores_that_are_divided_by_the_number_of_keys_are_a_known_mistake() -> None:
+    impl = pointed(SelfAttentionByLength)
+    assert impl.untested == []
+    assert any("square root of the number of keys" in note for note in impl.notes)
+    assert verdict("multi-head-scales-by-the-width-of-one-head", SelfAttentionByLength) is Verdict.FAIL
+
+
+class NarrowAttention(nn.Module):
+    def __init__(self, emb: int = 12, heads: int = 3) -> None:
+        super().__init__()
+        self.heads, narrow = heads, emb // heads
+        self.keys, self.queries, self.values = (nn.Linear(narrow, narrow, bias=False) for _ in range(3))
+        self.unify = nn.Linear(emb, emb)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        query, key, value = self.queries(x), self.keys(x), self.values(x)
+        out = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1) @ value
+        return self.unify(out.transpose(1, 2).flatten(2))
+
+
+class ThriftyAttention(NarrowAttention):
+    """Uses the same three matrices in each of its heads, which saves parameters."""
+
+
+def test_one_matrix_for_all_heads_is_a_note_where_the_docstring_says_so() -> None:
+    claim = "attention-heads-have-their-own-projections"
+    assert verdict(claim, NarrowAttention) is Verdict.FAIL
+    assert verdict(claim, ThriftyAttention) is Verdict.NOTE
+
+
+class PositionEmbedding(nn.Module):
+    """A table of positions whose rows are called embeddings, as in nn.Embedding."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_embeddings, embedding_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.weight[: x.shape[1]]
+
+
+def test_a_table_of_positions_may_be_called_one_of_embeddings() -> None:
+    assert pointed(PositionEmbedding).parts.roles == ("learned_positions",)
+    assert verdict("learned-position-is-a-table-row", PositionEmbedding) is Verdict.PASS
