@@ -71,6 +71,13 @@ def test_a_folder_gives_each_original_before_its_mutants(folder):
     ]
 
 
+def test_the_rivals_may_be_told_how_the_model_is_made(folder):
+    table = folder / "words" / "mutants.json"
+    assert {case.make for case in cases_in(folder)} == {"Words"}
+    table.write_text(json.dumps({**json.loads(table.read_text()), "make": "Words(d_model=4)"}))
+    assert {(case.entry, case.make) for case in cases_in(folder)} == {("Words", "Words(d_model=4)")}
+
+
 def test_a_case_runs_where_nothing_of_the_others_is_seen(folder):
     (folder / "words" / "config.json").write_text("{}")
     with cases_in(folder)[1].alone() as file:
@@ -140,7 +147,9 @@ def test_failed_tests_are_finds_and_errors_are_not():
             """
             <testsuites><testsuite>
             <testcase name="test_a[x]"><failure message="0.1 is far"/></testcase>
-            <testcase name="test_b"><error message="no fixture"/></testcase>
+            <testcase name="test_b"><error message="collection failure">line 1
+KeyError: 1
+</error></testcase>
             <testcase name="test_c"><skipped message="no"/></testcase>
             <testcase name="test_d"/>
             </testsuite></testsuites>
@@ -148,7 +157,7 @@ def test_failed_tests_are_finds_and_errors_are_not():
         ).strip()
     )
     assert said.failed == {"test_a": "0.1 is far"}
-    assert said.raised == "test_b: no fixture"
+    assert said.raised == "test_b: KeyError: 1"
 
 
 def test_a_model_that_a_rival_cannot_build_is_not_caught():
@@ -260,7 +269,7 @@ def slow(monkeypatch, tmp_path):
     monkeypatch.setattr(methods.sys, "executable", hangs)
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.py").write_text("")
-    return Case("m", "", tmp_path / "m", tmp_path / "m" / "model.py", "Model", "language_model")
+    return Case("m", "", tmp_path / "m", tmp_path / "m" / "model.py", "Model", "Model", "language_model")
 
 
 @pytest.mark.parametrize("method", methods.METHODS)

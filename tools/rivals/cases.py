@@ -2,7 +2,8 @@
 
 mutants.json: {"entry": a class or function of model.py, "kind": "language_model", "mutants": {name: {"class": "defect",
 "line": 12, "what": "in words"}}}. A defect is a mistake; a convention is another usual choice; an equivalent changes
-nothing. Whatever else lies in NAME, such as a config, is part of each.
+nothing. Beside the entry may stand "make", an expression such as "GPT(Config(n_layer=2))": the rivals get the model that
+it makes, the suite only the entry. Whatever else lies in NAME, such as a config, is part of each.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Case:
     folder: Path
     file: Path
     entry: str
+    make: str
     kind: str
     sort: str = ORIGINAL
     line: int = 0
@@ -70,13 +72,14 @@ def _cases(place: Path) -> Iterator[Case]:
     table = place / "mutants.json"
     try:
         told = json.loads(table.read_text(encoding="utf-8"))
-        entry, kind, mutants = told["entry"], told["kind"], dict(told["mutants"])
+        entry, kind, mutants = str(told["entry"]), str(told["kind"]), dict(told["mutants"])
+        make = str(told.get("make", entry))
     except (ValueError, KeyError, TypeError) as error:
         raise CaseError(f'{table} is no JSON object with "entry", "kind" and "mutants": {error}') from error
     model = place / "model.py"
     if not model.is_file():
         raise CaseError(f"{place} has a mutants.json and no model.py")
-    yield Case(place.name, "", place, model, entry, kind)
+    yield Case(place.name, "", place, model, entry, make, kind)
     for name, row in mutants.items():
         file = place / "mutants" / f"{name}.py"
         if not file.is_file():
@@ -87,4 +90,4 @@ def _cases(place: Path) -> Iterator[Case]:
             )
         if not isinstance(row.get("line"), int) or not isinstance(row.get("what"), str):
             raise CaseError(f'{table}: {name} needs a "line" (a number) and a "what" (in words)')
-        yield Case(place.name, name, place, file, entry, kind, row["class"], row["line"], row["what"])
+        yield Case(place.name, name, place, file, entry, make, kind, row["class"], row["line"], row["what"])

@@ -65,7 +65,8 @@ class Given:
         limit = self.subject.longest or length
         src, tgt = min(length, limit), max(2, min(length, limit) // 2)
         found = self.subject.example(batch, min(length, limit), seed, src=src, tgt=tgt)
-        return {name: torch.tensor(array) for name, array in found.items()}
+        tensors = {name: torch.tensor(array) for name, array in found.items()}
+        return {n: t.to(self.subject.torch_dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
     def run(self, module: torch.nn.Module, data: Mapping[str, Any]) -> dict[str, Any]:
         """ "out", and "loss" where it returns one, of another module of the same class."""

@@ -133,7 +133,7 @@ def _by_pytest(case: Case, file: Path, scratch: Path, asked: list[str], limit: f
     settings.write_text("[pytest]\n", encoding="utf-8")
     command = [python, "-m", "pytest", "-q", "-p", "no:conformance", "-p", "no:cacheprovider", *options]
     command += ["-c", str(settings), "--rootdir", str(scratch), f"--junitxml={results}"]
-    environment = _environment(**{SUBJECT: f"{file}:{case.entry} {case.kind}"})
+    environment = _environment(**{SUBJECT: f"{file}:{case.make} {case.kind}"})
     code, written = finished(command, scratch, environment, limit)
     if code is None:
         return _too_long(limit)
@@ -150,7 +150,9 @@ def of_junit(text: str) -> Said:
     for test in ElementTree.fromstring(text).iter("testcase"):
         name = test.get("name", "").partition("[")[0]
         for outcome in test:
-            words = (outcome.get("message") or outcome.text or "").strip()
+            words = (outcome.get("message") or "").strip()
+            if words in ("", "collection failure"):
+                words = next((line for line in reversed((outcome.text or "").splitlines()) if line.strip()), "")
             if outcome.tag == "error" or (outcome.tag == "failure" and name == "test_builds"):
                 said.raised = said.raised or f"{name}: {words}"
             elif outcome.tag == "failure":
@@ -160,7 +162,7 @@ def of_junit(text: str) -> Said:
 
 def _plain(case: Case, file: Path, scratch: Path, python: str, limit: float) -> Said:
     found = scratch / "found.json"
-    command = [sys.executable, "-m", "tools.rivals.plain", f"{file}:{case.entry}", case.kind, str(found)]
+    command = [sys.executable, "-m", "tools.rivals.plain", f"{file}:{case.make}", case.kind, str(found)]
     code, written = finished(command, scratch, _environment(), limit)
     if code is None:
         return _too_long(limit)

@@ -77,7 +77,9 @@ class _Wrapper(seq2seq.PangolinnSeq2SeqModuleWrapper):
         def stands_in(_: nn.Module, args: Any, looked_up: Tensor) -> Tensor:
             if not bool((args[0] == WORD).any()):
                 return looked_up
-            return x if looked_up.shape == x.shape else x.transpose(0, 1)
+            turned = x.transpose(0, 1)
+            first = [x, turned] if self.given.subject.calling.batch_first else [turned, x]
+            return next(vectors for vectors in first if vectors.shape == looked_up.shape)
 
         hook = self.table.register_forward_hook(stands_in)
         try:

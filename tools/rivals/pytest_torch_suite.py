@@ -68,10 +68,11 @@ class TestTraining(ModelSuite):
     """Its checks of training, with the model's own loss where it has one.
 
     That one batch is learnt by heart in 200 steps is left out: it depends on the rate, and correct models with dropout
-    fail it.
+    fail it. For the same reason the loss gets 60 steps to fall, not 20.
     """
 
     checks = ("training",)
+    check_options = {"loss_decreases": {"steps": 60}}
     test_overfits_one_batch = None
 
     def make_model(self) -> nn.Module:
