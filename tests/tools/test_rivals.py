@@ -138,7 +138,8 @@ def test_a_report_of_the_suite_is_read():
     )
     assert said.failed == {"a": "It leaks.", "b": "sums: 0.5"}
     assert said.noted == {"c": "window: 4"}
-    assert (said.raised, said.untested, said.at) == ("ERROR of d: KeyError", ["the cache"], [12])
+    assert said.errors == {"d": "KeyError"}
+    assert (said.raised, said.untested, said.at) == ("", ["the cache"], [12])
 
 
 def test_failed_tests_are_finds_and_errors_are_not():
@@ -147,9 +148,7 @@ def test_failed_tests_are_finds_and_errors_are_not():
             """
             <testsuites><testsuite>
             <testcase name="test_a[x]"><failure message="0.1 is far"/></testcase>
-            <testcase name="test_b"><error message="collection failure">line 1
-KeyError: 1
-</error></testcase>
+            <testcase name="test_b"><error message="no fixture"/></testcase>
             <testcase name="test_c"><skipped message="no"/></testcase>
             <testcase name="test_d"/>
             </testsuite></testsuites>
@@ -157,12 +156,19 @@ KeyError: 1
         ).strip()
     )
     assert said.failed == {"test_a": "0.1 is far"}
-    assert said.raised == "test_b: KeyError: 1"
+    assert said.errors == {"test_b": "no fixture"}
 
 
-def test_a_model_that_a_rival_cannot_build_is_not_caught():
-    said = methods.of_junit('<t><testcase name="test_builds[m]"><failure message="no inputs"/></testcase></t>')
-    assert (said.failed, said.raised) == ({}, "test_builds: no inputs")
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        ('<testcase name="test_builds[m]"><failure message="no inputs"/></testcase>', "no inputs"),
+        ('<testcase name=""><error message="collection failure">x\nKeyError: 1\n</error></testcase>', "KeyError: 1"),
+    ],
+)
+def test_a_model_that_a_rival_cannot_build_is_not_caught(test, why):
+    later = '<testcase name="test_trains"><failure message="no model"/></testcase>'
+    assert methods.of_junit(f"<t>{later}{test}</t>") == Said(raised=why)
 
 
 # --- what it means --------------------------------------------------------------------------------
@@ -175,6 +181,8 @@ def test_a_model_that_a_rival_cannot_build_is_not_caught():
         ({"failed": {"a": "wrong"}}, {"failed": {"a": "wrong, too"}}, "missed"),
         ({"failed": {"a": "wrong"}}, {"failed": {"b": "wrong"}, "raised": "KeyError"}, "killed"),
         ({}, {"raised": "it ran longer than 9 s", "noted": {"n": "4"}}, "raised or hung"),
+        ({}, {"errors": {"a": "KeyError"}}, "raised or hung"),
+        ({"errors": {"a": "KeyError"}}, {"errors": {"a": "KeyError"}}, "missed"),
         ({"raised": "refused"}, {"raised": "refused"}, "untested"),
         ({}, {"untested": ["the cache"], "noted": {"n": "4"}}, "untested"),
         ({"noted": {"n": "4"}}, {"noted": {"n": "5"}}, "note only"),
@@ -210,8 +218,8 @@ def test_the_page_counts_what_is_caught_and_what_is_false():
     text = page.section(found, "the command")
     assert "1 models, 3 defects, 0 conventions, 1 equivalents" in text
     assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 2 | 0 |" in text
-    assert "| conformance | 1 of 1 (100 %) | 1 | 0 of 1 (0 %) | 0 of 0 |" in text
-    assert "| plain properties | 0 of 1 (0 %) | 0 | 1 of 1 (100 %) | 0 of 0 |" in text
+    assert "| conformance | 1 of 1 | 1 of 1 (100 %) | 1 | 0 of 1 (0 %) | 0 of 0 |" in text
+    assert "| plain properties | 1 of 1 | 0 of 1 (0 %) | 0 | 1 of 1 (100 %) | 0 of 0 |" in text
     assert "Of the defects that all rivals miss, the suite finds 1 of 2 (50 %)." in text
     assert "| m y | what y is | missed | plain properties |" in text
     assert "| m | claim | a / b |" in text
@@ -238,7 +246,7 @@ def test_a_run_writes_the_page_and_runs_nothing_twice(tmp_path, capsys):
     said = capsys.readouterr()
     assert "pytest-torch is left out: " in said.err
     assert "pangolinn is left out: " in said.err
-    assert "| plain properties | 0 of 1 (0 %) | 0 | 0 of 0 | 0 of 0 |" in table.read_text()
+    assert "| plain properties | 1 of 1 | 0 of 1 (0 %) | 0 | 0 of 0 | 0 of 0 |" in table.read_text()
     assert table.read_text().startswith("Before.")
     assert table.read_text().endswith("After.\n")
 

@@ -60,7 +60,8 @@ def run(jobs: Sequence[Job], done: Sequence[Result], options: argparse.Namespace
 def summary(found: Sequence[Result]) -> str:
     """A line for each mutant and method that did not kill it, and each false word: what to look into."""
     originals = [r for r in found if r.sort == ORIGINAL]
-    lines = [f"{r.model}: {r.method} says {name}: {text}" for r in originals for name, text in r.false.items()]
+    lines = [f"{r.model}: {r.method} cannot judge it: {r.said.raised}" for r in originals if r.said.raised]
+    lines += [f"{r.model}: {r.method} says {name}: {text}" for r in originals for name, text in r.broken.items()]
     for one in judge_all(found):
         r = one.result
         if r.method == SUITE and (one.outcome == KILLED) != (r.sort == "defect"):

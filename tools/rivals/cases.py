@@ -2,8 +2,8 @@
 
 mutants.json: {"entry": a class or function of model.py, "kind": "language_model", "mutants": {name: {"class": "defect",
 "line": 12, "what": "in words"}}}. A defect is a mistake; a convention is another usual choice; an equivalent changes
-nothing. Beside the entry may stand "make", an expression such as "GPT(Config(n_layer=2))": the rivals get the model that
-it makes, the suite only the entry. Whatever else lies in NAME, such as a config, is part of each.
+nothing. Beside the entry may stand "make", an expression such as "GPT(Config(n_layer=2))": the rivals get the model
+that it makes, the suite only the entry. Whatever else lies in NAME, such as a config, is part of each.
 """
 
 from __future__ import annotations

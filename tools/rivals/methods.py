@@ -31,10 +31,12 @@ _HERE = Path(__file__).parent
 class Said:
     """What a method said of a file. failed, noted: name of a check -> its words; at: the lines that it names.
 
-    raised: why it could not judge, such as an exception or its time; untested: what it says that it did not test.
+    errors: the checks that broke, with what was raised. raised: why it could not judge at all, such as an exception or
+    its time; untested: what it says that it did not test.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     noted: dict[str, str] = field(default_factory=dict)
     raised: str = ""
     untested: list[str] = field(default_factory=list)
@@ -50,7 +52,8 @@ def said_of(method: str, case: Case, python: str, limit: float) -> Said:
         said = run(case, file, Path(scratch), python, limit)
         said.seconds = round(time.perf_counter() - began, 2)
         said.untested = [_without(text, file.parent) for text in said.untested]
-        said.failed = {name: _without(text, file.parent) for name, text in said.failed.items()}
+        for words in (said.failed, said.errors):
+            words |= {name: _without(text, file.parent) for name, text in words.items()}
         said.raised = _without(said.raised, file.parent)
     return said
 
@@ -99,7 +102,7 @@ def _suite(case: Case, file: Path, scratch: Path, python: str, limit: float) -> 
 
 
 def of_report(report: Mapping[str, object]) -> Said:
-    """What a report of the suite says. An ERROR is something raised."""
+    """What a report of the suite says."""
     said = Said(untested=list(report["untested"]))  # type: ignore[call-overload]
     for claim in report["claims"]:  # type: ignore[attr-defined]
         words = claim["diagnosis"] or f"{claim['what']}: {claim['message'] or claim['got']}"
@@ -110,7 +113,7 @@ def of_report(report: Mapping[str, object]) -> Said:
         elif claim["verdict"] == "NOTE":
             said.noted[claim["slug"]] = f"{claim['what']}: {claim['got']}"
         elif claim["verdict"] == "ERROR":
-            said.raised = said.raised or f"ERROR of {claim['slug']}: {claim['message']}"
+            said.errors[claim["slug"]] = claim["message"]
     return said
 
 
@@ -145,7 +148,7 @@ def _by_pytest(case: Case, file: Path, scratch: Path, asked: list[str], limit: f
 
 
 def of_junit(text: str) -> Said:
-    """What a JUnit file says."""
+    """What a JUnit file says; where the tests could not be read, or the model not be built, only that."""
     said = Said()
     for test in ElementTree.fromstring(text).iter("testcase"):
         name = test.get("name", "").partition("[")[0]
@@ -153,8 +156,10 @@ def of_junit(text: str) -> Said:
             words = (outcome.get("message") or "").strip()
             if words in ("", "collection failure"):
                 words = next((line for line in reversed((outcome.text or "").splitlines()) if line.strip()), "")
-            if outcome.tag == "error" or (outcome.tag == "failure" and name == "test_builds"):
-                said.raised = said.raised or f"{name}: {words}"
+            if outcome.tag in ("error", "failure") and name in ("", "test_builds"):
+                return Said(raised=words)
+            if outcome.tag == "error":
+                said.errors[name] = words
             elif outcome.tag == "failure":
                 said.failed[name] = words
     return said

@@ -48,18 +48,19 @@ def _caught(methods: Sequence[str], defects: Sequence[Judged]) -> str:
 
 
 def _false(methods: Sequence[str], results: Sequence[Result], mutants: Sequence[Judged]) -> str:
-    """False words: of an original everything; of equivalents and conventions what the original does not have."""
+    """False words: of an original what fails or breaks; of the others what holds for the original."""
     rows: list[list[object]] = []
     for method in methods:
         originals = [r for r in results if r.method == method and r.sort == ORIGINAL]
-        row: list[object] = [_name(method), _share(sum(bool(r.false) for r in originals), len(originals))]
-        row.append(sum(len(r.false) for r in originals))
+        tested = [r for r in originals if not r.said.raised]
+        row: list[object] = [_name(method), f"{len(tested)} of {len(originals)}"]
+        row += [_share(sum(bool(r.broken) for r in tested), len(tested)), sum(len(r.broken) for r in tested)]
         for sort in ("equivalent", "convention"):
             own = [one for one in mutants if one.result.method == method and one.result.sort == sort]
             row.append(_share(sum(one.outcome == KILLED for one in own), len(own)))
         rows.append(row)
-    head = ["method", "correct models with a false word", "false words", "equivalents blamed", "conventions blamed"]
-    return _table(head, rows)
+    head = ["method", "correct models it can judge", "with a false word", "false words"]
+    return _table([*head, "equivalents blamed", "conventions blamed"], rows)
 
 
 def _models(methods: Sequence[str], defects: Sequence[Judged]) -> str:
@@ -102,7 +103,7 @@ def _false_words(results: Sequence[Result], mutants: Sequence[Judged]) -> str:
         (f"{r.model}", name, text)
         for r in results
         if r.method == SUITE and r.sort == ORIGINAL
-        for name, text in r.false.items()
+        for name, text in r.broken.items()
     ]
     words += [
         (f"{one.result.model} {one.result.mutant} ({one.result.sort})", name, text)

@@ -37,9 +37,9 @@ class Result:
         return (self.model, self.mutant, self.method)
 
     @property
-    def false(self) -> dict[str, str]:
-        """On an original each word against it: what failed, and what it could not judge."""
-        return self.said.failed | ({"raised": self.said.raised} if self.said.raised else {})
+    def broken(self) -> dict[str, str]:
+        """What failed or broke: of an original false words."""
+        return self.said.failed | self.said.errors
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def judged(result: Result, original: Result) -> Judged:
     noted = {name: words for name, words in said.noted.items() if before.noted.get(name) != words}
     if new:
         outcome = KILLED
-    elif said.raised and not before.raised:
+    elif (said.raised and not before.raised) or said.errors.keys() - before.errors:
         outcome = RAISED
     elif said.untested or said.raised:
         outcome = UNTESTED
