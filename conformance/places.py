@@ -48,10 +48,13 @@ def line_of(function: Any) -> str:
 
 
 def with_source(place: str) -> str:
-    """ "model.py:12" with what that line says: "model.py:12: scores = q @ k.T". Any other place unchanged."""
+    """ "model.py:12" with what that line says: "model.py:12: scores = q @ k.T". Other text unchanged."""
     match = _PLACE.fullmatch(place)
-    line = linecache.getline(match["file"], int(match["line"])).strip() if match else ""
-    return f"{place}: {line}" if line else place
+    if match is None:
+        return place
+    shown = f"{_short(match['file'])}:{match['line']}"
+    line = linecache.getline(match["file"], int(match["line"])).strip()
+    return f"{shown}: {line}" if line else shown
 
 
 def file_and_line(place: str) -> tuple[str, int] | None:

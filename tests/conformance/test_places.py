@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_an_error_comes_from_the_innermost_line(model):
 
 def test_a_bare_line_gets_its_source(model):
     assert with_source("mine.py:3") == "mine.py:3: return x / 0"
+    assert with_source(f"{Path('mine.py').resolve()}:3") == "mine.py:3: return x / 0"
     for other in ("mine.py:99", "mine.py:3 in f", "no place", "", "other.py:1"):
         assert with_source(other) == other
 
