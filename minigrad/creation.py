@@ -164,7 +164,12 @@ def randn_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, dtype: np.dtype | None = None, device: str | None = None
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    dtype: np.dtype | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... below `end`. int64 for integers, float32 if any bound is a float.
 
@@ -180,26 +185,73 @@ def arange(
     if not math.isfinite(length) or length < 0:
         raise ValueError(f"arange: steps of {step} do not lead from {low} to {high}")
     kind = dtypes.DEFAULT if any(isinstance(v, float) for v in (low, high, step)) else dtypes.int64
-    return _on(np.arange(low, high, step).astype(kind if dtype is None else _element(dtype)), device)
+    kind = kind if dtype is None else _element(dtype)
+    count = math.ceil((high - low) / step) if isinstance(step, float) else -((low - high) // step)
+    if not dtypes.is_floating(kind):  # torch takes whole steps there
+        low, step = int(low), int(step)
+    return _on((low + np.arange(int(count)) * step).astype(kind), device).requires_grad_(requires_grad)
 
 
-def linspace(start: float, end: float, steps: int, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
-    """`steps` numbers evenly from `start` to `end`, both included. Raises ValueError for a negative number of them."""
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    dtype: np.dtype | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers evenly from `start` to `end`, both included, cut to whole ones for an integer dtype.
+
+    Raises ValueError for a negative number of them.
+    """
     (count,) = sizes((rules.integer(steps, "linspace: the number of steps"),))
     low, high = rules.number(start, "linspace: the start"), rules.number(end, "linspace: the end")
-    return _on(np.linspace(low, high, count).astype(_element(dtype)), device)
+    kind = _element(dtype)
+    if not dtypes.is_floating(kind):
+        low, high = int(low), int(high)
+    step, i = (high - low) / max(count - 1, 1), np.arange(count)
+    values = np.where(i < count // 2, low + i * step, high - (count - 1 - i) * step)  # both ends are exact
+    values = values if count != 1 else np.array([low])
+    return _on(values.astype(kind), device).requires_grad_(requires_grad)
 
 
-def eye(n: int, m: int | None = None, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
+def eye(
+    n: int,
+    m: int | None = None,
+    dtype: np.dtype | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Ones on the diagonal ``(n, m or n)``."""
     rows, columns = sizes((n, n if m is None else m))
-    return _on(np.eye(rows, columns, dtype=_element(dtype)), device)
+    return _on(np.eye(rows, columns, dtype=_element(dtype)), device).requires_grad_(requires_grad)
 
 
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinates of the grid of some vectors (or numbers). Raises ValueError for more dimensions."""
-    if indexing != "ij":
-        raise ValueError(f"meshgrid: indexing {indexing!r} is not supported: use 'ij'")
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinates of the grid of some vectors (or numbers), given one by one or as one sequence.
+
+    indexing "ij": dimension i is that of vector i; "xy": the first two are exchanged. Raises ValueError for vectors of
+    more dimensions, of different dtypes, and for none.
+    """
+    vectors = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    grid: list[Tensor] = []
+    for vector in vectors:
+        if not isinstance(vector, Tensor):
+            raise TypeError(f"meshgrid: expected tensors, got {type(vector).__name__}: make it one with mg.tensor(...)")
+        grid.append(vector)
+    return _grid(grid, indexing)
+
+
+def _grid(tensors: Sequence[Tensor], indexing: str) -> tuple[Tensor, ...]:
+    if not tensors:
+        raise ValueError("meshgrid: expected at least one vector")
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', got {indexing!r}")
+    if len({t.array.dtype for t in tensors}) > 1:
+        raise ValueError(f"meshgrid: the dtypes {[dtypes.name(t.array.dtype) for t in tensors]} differ")
+    if indexing == "xy" and len(tensors) > 1:
+        second, first, *rest = _grid([tensors[1], tensors[0], *tensors[2:]], "ij")
+        return first, second, *rest
     if any(t.array.ndim > 1 for t in tensors):
         raise ValueError(f"meshgrid needs vectors, got shapes {', '.join(str(list(t.array.shape)) for t in tensors)}")
     shape = tuple(t.array.size for t in tensors)

@@ -172,7 +172,7 @@ def _record(
     else:
         metas = op.output_metas([(t.array.shape, t.array.dtype) for t in tensors], attrs)
         results = [Tensor(np.empty(shape, dtype), Storage(device, abstract=True)) for shape, dtype in metas]
-        if op is take_op or any(not t.is_contiguous() or recorder.is_loose(t) for t in tensors):
+        if not op.row_major and any(not t.is_contiguous() or recorder.is_loose(t) for t in tensors):
             for result in results:  # numpy keeps the order of dimensions of what it computes with
                 recorder.loosen(result)
     node = Node(
@@ -380,7 +380,6 @@ def decompose(op: Op, tensors: Sequence[Tensor], attrs: Mapping[str, Any]) -> tu
 
 # ops that in-place changes are made of
 from minigrad.ops.elementwise import cast  # noqa: E402  (they need `apply`)
-from minigrad.ops.index import take_op  # noqa: E402
 from minigrad.ops.shape import (  # noqa: E402
     as_strided_op,
     permute_op,

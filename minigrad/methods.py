@@ -58,9 +58,9 @@ class Methods:
     __mul__ = elementwise.mul
     __rmul__ = _reflected(elementwise.mul)
     __imul__ = _in_place(elementwise.mul)
-    __truediv__ = elementwise.div
-    __rtruediv__ = _reflected(elementwise.div)
-    __itruediv__ = _in_place(elementwise.div)
+    __truediv__ = elementwise.true_divide
+    __rtruediv__ = _reflected(elementwise.true_divide)
+    __itruediv__ = _in_place(elementwise.true_divide)
     __floordiv__ = elementwise.floor_divide
     __rfloordiv__ = _reflected(elementwise.floor_divide)
     __ifloordiv__ = _in_place(elementwise.floor_divide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -333,9 +334,31 @@ remainder_op = op(
 )
 
 add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)
-div, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
+true_divide, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
 maximum, minimum = _binary(maximum_op), _binary(minimum_op)
 floor_divide, remainder = _binary(floor_divide_op, accepts=NUMBERS), _binary(remainder_op, accepts=NUMBERS)
+
+
+def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """a / b, with broadcasting; rounded towards zero ("trunc") or down ("floor"), where the dtype of integers stays.
+
+    Raises ValueError for another rounding mode, ZeroDivisionError for integers rounded after a division by zero.
+    """
+    if rounding_mode is None:
+        return true_divide(a, b)
+    if rounding_mode not in ("trunc", "floor"):
+        raise ValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
+    a, b = pair(a, b)
+    whole = floor_divide(a, b)
+    if rounding_mode == "trunc":
+        if dtypes.is_floating(whole.array.dtype):
+            exact = true_divide(a, b)
+            whole = where(exact < 0, ceil(exact), floor(exact))
+        else:
+            whole = whole + cast((whole < 0) & (remainder(a, b) != 0), dtype=whole.array.dtype)
+    if not dtypes.is_floating(whole.array.dtype):
+        return whole
+    return where(whole == whole, whole, true_divide(a, b))  # its derivative is 0, not missing
 
 
 # --- one operand ------------------------------------------------------------------------------------
@@ -418,7 +441,23 @@ def _rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 sign = _step("sign", lambda x: np.subtract(x > 0, x < 0, dtype=np.int8).astype(x.dtype), "-1, 0 (also for NaN) or 1")
 floor = _step("floor", _rounded(np.floor), "the largest integer <= x")
 ceil = _step("ceil", _rounded(np.ceil), "the smallest integer >= x")
-round = _step("round", _rounded(np.round), "the nearest integer, ties to even")
+_nearest = _step("round", _rounded(np.round), "the nearest integer, ties to even")
+
+
+def round(x: Any, *, decimals: int = 0) -> Tensor:
+    """x with so many decimals (negative: tens, hundreds), ties to even; the dtype stays, the derivative is 0.
+
+    Raises TypeError for decimals of integers.
+    """
+    x = as_operand(x)
+    decimals = rules.integer(decimals, "round: the number of decimals")
+    if not decimals:
+        return _nearest(x)
+    if not dtypes.is_floating(x.array.dtype):
+        raise TypeError(f"round: decimals are for floating tensors, this one is {dtypes.name(x.array.dtype)}")
+    scale = 10.0 ** builtins.abs(decimals)
+    return _nearest(x * scale) / scale if decimals > 0 else _nearest(x / scale) * scale
+
 
 exp = _function("exp", lambda x: np.exp(x), lambda g, out: g * out, "e^x", flops=10)
 expm1 = _function("expm1", lambda x: np.expm1(x), lambda g, out: g * (out + 1), "e^x - 1", flops=10)
@@ -475,7 +514,7 @@ erf = _function("erf", _erf, _erf_vjp, "2/sqrt(pi) integral_0^x e^(-t^2) dt", fl
 relu_op = op(
     "relu",
     lambda x: np.maximum(x, 0),
-    {"x": lambda g, out: g * cast(out > 0, dtype=g.array.dtype)},
+    {"x": lambda g, out: where(out <= 0, 0.0, g)},  # NaN lets the gradient pass, as torch's does
     shape=rules.like_first,
     flops=rules.per_element(1),
     samples=one(off_zero),
@@ -566,6 +605,11 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     if mask.array.dtype != dtypes.bool_:
         raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
     if isinstance(value, Tensor):
+        if value.array.ndim:
+            raise ValueError(
+                f"masked_fill: the value must be a number or a tensor without dimensions, got shape "
+                f"{list(value.array.shape)}: use where(mask, value, x)"
+            )
         filler = value
     else:
         value = rules.number(value, "masked_fill: the value")

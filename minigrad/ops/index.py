@@ -18,7 +18,7 @@ from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.elementwise import as_operand, cast
 from minigrad.ops.registry import Array, Meta, Op, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.ops.shape import broadcast_to, placed, reshape, to_device, zeros_like_meta
+from minigrad.ops.shape import broadcast_to, clone, placed, reshape, to_device, zeros_like_meta
 from minigrad.tensor import Tensor
 
 SLOT = "tensor"  # stands in an index where an index tensor goes
@@ -231,7 +231,7 @@ join_op: Op = op(
 
 take_op = op(
     "take",
-    lambda x, *indices, index: x[thaw(index, indices)],
+    lambda x, *indices, index: np.asarray(x[thaw(index, indices)], order="C"),
     lambda g, x_shape, indices, index: [put_add_op(g, *indices, shape=x_shape, index=index), *[None] * len(indices)],
     shape=_meta,
     samples=lambda rng: [
@@ -241,6 +241,7 @@ take_op = op(
     ],
     formula="x[index], a copy",
     exact_dtype=True,
+    row_major=True,
 )
 
 
@@ -430,16 +431,27 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements of `x` at `index` along `dim`; the result has the index's shape. Raises IndexError out of range."""
     d = normalise_dim(dim, x.array.ndim)
     _check_index("gather", x, d, index)
-    return gather_op(x, index, dim=d)
+    if not index.array.size:
+        return reshape(reshape(x, -1)[:0], index.array.shape)
+    if x.array.ndim == index.array.ndim:
+        return gather_op(x, index, dim=d)
+    return reshape(gather_op(reshape(x, 1), reshape(index, 1), dim=0), index.array.shape)
 
 
 def _check_index(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> None:
     if dtypes.category(index.array.dtype) != 1:
         raise TypeError(f"{name}: the index must be an integer tensor, got {dtypes.name(index.array.dtype)}")
-    if index.array.ndim != x.array.ndim:
+    if src is not None and src.array.dtype != x.array.dtype:
+        raise TypeError(
+            f"{name}: the source is {dtypes.name(src.array.dtype)}, the tensor {dtypes.name(x.array.dtype)}: convert "
+            "one of them"
+        )
+    if not index.array.size:
+        return
+    if builtins.max(index.array.ndim, 1) != builtins.max(x.array.ndim, 1):
         raise ValueError(f"{name}: index has {index.array.ndim} dimensions, the tensor {x.array.ndim}: they must agree")
-    sizes = index.array.shape
-    inside = builtins.all(m <= n or d == dim for d, (m, n) in enumerate(zip(sizes, x.array.shape, strict=True)))
+    sizes, held = index.array.shape or (1,), x.array.shape or (1,)
+    inside = builtins.all(m <= n or d == dim for d, (m, n) in enumerate(zip(sizes, held, strict=True)))
     if src is not None and src.array.ndim:
         inside = inside and src.array.ndim == len(sizes)
         inside = inside and builtins.all(m <= n for m, n in zip(sizes, src.array.shape, strict=True))
@@ -494,16 +506,23 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
         )
     d = normalise_dim(dim, x.array.ndim)
     ids = reshape(to_device(index, x.storage.device), -1)
+    ids = within(ids, user="index_select", dim=d, size=x.array.shape[d] if x.array.ndim else 1)
     if x.array.ndim:
-        ids = within(ids, user="index_select", dim=d, size=x.array.shape[d])
-    return getitem(x, (slice(None),) * d + (ids,))
+        return getitem(x, (slice(None),) * d + (ids,))
+    if ids.array.size != 1:
+        raise ValueError(f"index_select: a tensor without dimensions has one element, got {ids.array.size} indices")
+    return getitem(reshape(x, 1), ids).reshape(())
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`x` with `src` added at `index` along `dim`; repeated indices add up."""
     d = normalise_dim(dim, x.array.ndim)
     _check_index("scatter_add", x, d, index, src)
-    return x + scatter_add_op(cast(src, dtype=x.array.dtype), index, dim=d, shape=x.array.shape)
+    if not index.array.size:
+        return clone(x)
+    if x.array.ndim == index.array.ndim:
+        return x + scatter_add_op(src, index, dim=d, shape=x.array.shape)
+    return reshape(scatter_add(reshape(x, 1), 0, reshape(index, 1), reshape(src, 1)), x.array.shape)
 
 
 def _scatter(x: Array, src: Array, index: Array, *, dim: int) -> Array:
@@ -534,12 +553,30 @@ scatter_op: Op = op(
 )
 
 
-def scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    """`x` with the elements at `index` along `dim` replaced by `src` (a tensor or a number)."""
+def scatter(
+    x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """`x` with the elements at `index` along `dim` replaced by `src` (a tensor or a number, which `value` says too).
+
+    reduce "add" adds instead. Raises TypeError for a source of another dtype, ValueError for another word and where
+    shapes do not fit.
+    """
+    if (src is None) == (value is None):
+        raise TypeError("scatter: give src or value")
     d = normalise_dim(dim, x.array.ndim)
-    src = as_operand(src, x)
+    given = value if src is None else src
+    src = given if isinstance(given, Tensor) else Tensor(dtypes.scalar(given, x.array.dtype))
     _check_index("scatter", x, d, index, src)
-    return scatter_op(x, cast(src, dtype=x.array.dtype), index, dim=d)
+    if not index.array.size:
+        return clone(x)
+    if x.array.ndim != index.array.ndim:
+        source = reshape(src, 1) if src.array.ndim or isinstance(given, Tensor) else src
+        return reshape(scatter(reshape(x, 1), 0, reshape(index, 1), source, reduce=reduce), x.array.shape)
+    if reduce is None:
+        return scatter_op(x, src, index, dim=d)
+    if reduce != "add":
+        raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+    return scatter_add(x, dim, index, src if src.array.ndim else broadcast_to(src, index.array.shape))
 
 
 def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:

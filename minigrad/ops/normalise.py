@@ -30,6 +30,7 @@ def _along(rng: np.random.Generator) -> Iterable[Sample]:
 def _softmax(x: Array, *, dim: int) -> Array:
     if not x.size:
         return np.array(x)
+    x = np.asarray(x, order="C")  # so is the result
     e = np.exp(x - np.max(x, axis=dim, keepdims=True))
     return e / np.sum(e, axis=dim, keepdims=True)
 
@@ -44,6 +45,7 @@ softmax_op = op(
     _softmax,
     {"x": lambda g, out, dim: softmax_grad_op(g, out, dim=dim)},
     decomposition=_softmax_steps,
+    row_major=True,
     shape=rules.like_first,
     flops=rules.per_element(14),
     samples=_along,
@@ -82,6 +84,7 @@ def softmax(x: Tensor, dim: int, dtype: np.dtype | None = None) -> Tensor:
 def _log_softmax(x: Array, *, dim: int) -> Array:
     if not x.size:
         return np.array(x)
+    x = np.asarray(x, order="C")  # so is the result
     shifted = x - np.max(x, axis=dim, keepdims=True)
     return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
 
@@ -100,6 +103,7 @@ log_softmax_op = op(
     _log_softmax,
     {"x": _log_softmax_vjp},
     decomposition=_log_softmax_steps,
+    row_major=True,
     shape=rules.like_first,
     flops=rules.per_element(15),
     samples=_along,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
@@ -14,10 +15,10 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.elementwise import as_operand, cast, floating, isfinite, isnan, where
+from minigrad.ops.elementwise import as_operand, cast, isfinite, isnan, where
 from minigrad.ops.registry import Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
-from minigrad.ops.shape import broadcast_to, filled, reshape, stack
+from minigrad.ops.shape import broadcast_to, clone, filled, reshape, stack
 from minigrad.tensor import Tensor
 
 Dims = int | Sequence[int] | None
@@ -56,11 +57,15 @@ sum_op = op(
 )
 
 
+def _adding(x: Tensor, dtype: np.dtype | None) -> np.dtype:
+    """The dtype in which elements of `x` are added or multiplied, `dtype` where it is given."""
+    return dtype or (x.array.dtype if dtypes.is_floating(x.array.dtype) else dtypes.int64)
+
+
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Tensor:
     """The sum over `dim`; booleans and integers add up in int64."""
     x = as_operand(x)
-    wanted = dtype or (x.array.dtype if dtypes.is_floating(x.array.dtype) else dtypes.int64)
-    return sum_op(cast(x, dtype=wanted), dims=normalise_dims(dim, x.array.ndim), keepdim=bool(keepdim))
+    return sum_op(cast(x, dtype=_adding(x, dtype)), dims=normalise_dims(dim, x.array.ndim), keepdim=bool(keepdim))
 
 
 def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
@@ -93,37 +98,57 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     return sum_op(x, dims=dims, keepdim=keepdim) / float(_count(x.array.shape, dims))
 
 
-def _deviations(x: Tensor, dim: Dims, unbiased: bool, correction: int | None) -> tuple[Tensor, tuple[int, ...], float]:
+def _deviations(
+    x: Tensor, dim: Dims, unbiased: bool, correction: float | None
+) -> tuple[Tensor, tuple[int, ...], float]:
     """x minus its mean over `dim`, the dimensions, and what the sum of squares is divided by.
 
-    In the tensor's own dtype, where torch adds in float64 on a CPU: kernels, plans and the GPU compute in float32. It
-    does not hold the squares of deviations above 1.8e19 and below 1e-23.
+    The mean is rounded; where it is far from zero the deviations all miss the same amount, which their mean is.
     """
     if not dtypes.is_floating(x.array.dtype):
         raise TypeError(f"var and std need a floating tensor, got {dtypes.name(x.array.dtype)}: use .float()")
     dims = normalise_dims(dim, x.array.ndim)
     less = (1 if unbiased else 0) if correction is None else correction
-    return x - mean(x, dims, keepdim=True), dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
+    centred = x - mean(x, dims, keepdim=True)
+    return centred, dims, float(builtins.max(_count(x.array.shape, dims) - less, 0))
 
 
 @rounded_once
 def var(
-    x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
+    x: Tensor,
+    dim: Dims | bool = None,
+    keepdim: bool = False,
+    unbiased: bool = True,
+    correction: float | None = None,
 ) -> Tensor:
     """The variance over `dim`; divided by n - 1, or by n if not `unbiased` (or by n - correction).
 
-    Raises TypeError for integers.
+    `x.var(False)` is the one over all elements that is not unbiased. Raises TypeError for integers.
     """
+    if isinstance(dim, bool):
+        unbiased = dim
+        dim = None
     centred, dims, count = _deviations(x, dim, unbiased, correction)
-    return sum(centred * centred, dims, keepdim) / count
+    missed = sum(centred, dims, keepdim)
+    squares = sum(centred * centred, dims, keepdim)
+    size = _count(x.array.shape, dims)
+    return (squares - missed * missed / float(size) if size else squares) / count
 
 
 @rounded_once
 def std(
-    x: Tensor, dim: Dims = None, keepdim: bool = False, unbiased: bool = True, correction: int | None = None
+    x: Tensor,
+    dim: Dims | bool = None,
+    keepdim: bool = False,
+    unbiased: bool = True,
+    correction: float | None = None,
 ) -> Tensor:
-    """The square root of `var`; its gradient where all elements are equal is 0."""
+    """The square root of `var`, also where squares overflow; its gradient where all elements are equal is 0."""
+    if isinstance(dim, bool):
+        unbiased = dim
+        dim = None
     centred, dims, count = _deviations(x, dim, unbiased, correction)
+    centred = centred - mean(centred, dims, keepdim=True)
     return norm(centred, dim=dims, keepdim=keepdim) / count**0.5
 
 
@@ -157,9 +182,9 @@ def _prod_vjp(g: Tensor, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return _spread(g, shape, dims) * (others.permute(*np.argsort([*kept, *dims])) if shape else reshape(others, ()))
 
 
-def prod(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The product over `dim`."""
-    x = x if dtypes.is_floating(x.array.dtype) else cast(x, dtype=dtypes.int64)
+def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype | None = None) -> Tensor:
+    """The product over `dim`; booleans and integers are multiplied in int64."""
+    x = cast(x, dtype=_adding(x, dtype))
     return prod_op(x, dims=normalise_dims(dim, x.array.ndim), keepdim=bool(keepdim))
 
 
@@ -272,7 +297,7 @@ def _extreme(x: Tensor, dim: Any, keepdim: bool, value: Any, index: Any, element
     if dim is None:
         return value(x)
     place = index(x, dim, keepdim=True)
-    chosen = gather(x, dim, place) if x.array.ndim else x
+    chosen = gather(x, dim, place) if x.array.ndim else clone(x)
     return Chosen(chosen, place) if keepdim or not x.array.ndim else Chosen(squeeze(chosen, dim), squeeze(place, dim))
 
 
@@ -281,20 +306,25 @@ def _over_none(dim: Dims) -> bool:
     return isinstance(dim, list | tuple) and not dim
 
 
+def _truth(x: Tensor) -> np.dtype:
+    """The dtype of the answers of `all` and `any`: bool, but for uint8, whose answers are 0 and 1, as in torch."""
+    return dtypes.uint8 if x.array.dtype == dtypes.uint8 else dtypes.bool_
+
+
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Is every element along `dim` true (not zero)? Without any dimension, `dim=()`, that is asked of each element."""
     true = x != 0
-    if _over_none(dim):
-        return true
-    return amin(true, dim, keepdim) if x.array.size else sum(true, dim, keepdim) == 0
+    if not _over_none(dim):
+        true = amin(true, dim, keepdim) if x.array.size else sum(true, dim, keepdim) == 0
+    return cast(true, dtype=_truth(x))
 
 
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Is some element along `dim` true (not zero)? Without any dimension, `dim=()`, that is asked of each element."""
     true = x != 0
-    if _over_none(dim):
-        return true
-    return amax(true, dim, keepdim) if x.array.size else sum(true, dim, keepdim) > 0
+    if not _over_none(dim):
+        true = amax(true, dim, keepdim) if x.array.size else sum(true, dim, keepdim) > 0
+    return cast(true, dtype=_truth(x))
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
@@ -313,9 +343,17 @@ def _norm_vjp(g: Tensor, x: Tensor, out: Tensor, dims: tuple[int, ...]) -> Tenso
     return _spread(g, x.array.shape, dims) * where(length == 0, 0.0, x / where(length == 0, 1.0, length))
 
 
+def _norm(x: Array, *, dims: tuple[int, ...], keepdim: bool) -> Array:
+    """Squares that float32 does not hold, or holds with few digits only, are added up in float64."""
+    length = np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim, dtype=x.dtype))
+    if x.dtype == np.float32 and not ((length > 1e-15) & (length < 1e18)).all():
+        length = np.sqrt(np.sum(np.square(x, dtype=np.float64), axis=dims, keepdims=keepdim)).astype(np.float32)
+    return length
+
+
 norm_op = op(
     "norm",
-    lambda x, *, dims, keepdim: np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim, dtype=x.dtype)),
+    _norm,
     {"x": _norm_vjp},
     shape=_shape,
     flops=rules.per_input(2),
@@ -324,19 +362,53 @@ norm_op = op(
 )
 
 
-def norm(x: Tensor, p: float | str = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The Euclidean norm over `dim`; its gradient at 0 is 0. Raises ValueError for a `p` other than 2 ("fro")."""
-    if p not in (2, "fro"):
-        raise ValueError(f"norm: only p = 2, the Euclidean norm, is supported, got {p}")
-    x = floating(x)
-    return norm_op(x, dims=normalise_dims(dim, x.array.ndim), keepdim=bool(keepdim))
+def norm(
+    x: Tensor, p: float | str = 2, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype | None = None
+) -> Tensor:
+    """(sum |x|^p)^(1/p) over `dim`, Euclidean unless p is given; the largest |x| for p = inf, the smallest for -inf,
+    how many are not 0 for p = 0. The gradient of the Euclidean norm at 0 is 0.
+
+    Raises ValueError for other names than "fro", the Euclidean norm, TypeError for integers without a floating `dtype`.
+    """
+    x = as_operand(x) if dtype is None else cast(as_operand(x), dtype=dtype)
+    if not dtypes.is_floating(x.array.dtype):
+        raise TypeError(f"norm needs a floating tensor, got {dtypes.name(x.array.dtype)}: convert it with .float()")
+    if p == "fro":
+        p = 2
+    if isinstance(p, str):
+        raise ValueError(f"norm: p must be a number or 'fro', the Euclidean norm, got {p!r}")
+    dims = normalise_dims(dim, x.array.ndim)
+    if p == 2:
+        return norm_op(x, dims=dims, keepdim=bool(keepdim))
+    return _power_norm(x, float(rules.number(p, "norm: p")), dims, bool(keepdim))
+
+
+@rounded_once
+def _power_norm(x: Tensor, p: float, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    size = x.abs()
+    if math.isinf(p):
+        return amax(size, dims, keepdim) if p > 0 else amin(size, dims, keepdim)
+    if p == 0:
+        return sum(cast(x != 0, dtype=x.array.dtype), dims, keepdim) + sum(x * 0.0, dims, keepdim) * 0.0
+    if p == 1:
+        return sum(size, dims, keepdim)
+    return sum(where(size == 0, 0.0 if p > 0 else float("inf"), size**p), dims, keepdim) ** (1.0 / p)
 
 
 # --- scans and sorting ------------------------------------------------------------------------------
 
+
+def _running(function: Any, x: Array, dim: int) -> Array:
+    """A running sum or product: in float64 and rounded once, for its errors grow with the length."""
+    if not x.ndim:
+        return x.copy()
+    wide = np.float64 if x.dtype.kind == "f" else x.dtype
+    return function(x, axis=dim, dtype=wide).astype(x.dtype, copy=False)
+
+
 cumsum_op = op(
     "cumsum",
-    lambda x, *, dim: np.cumsum(x, axis=dim, dtype=x.dtype) if x.ndim else x.copy(),
+    lambda x, *, dim: _running(np.cumsum, x, dim),
     {"x": lambda g, dim: g.flip(dim).cumsum(dim).flip(dim) if g.array.ndim else g},
     shape=rules.like_first,
     flops=rules.per_input(1),
@@ -345,10 +417,9 @@ cumsum_op = op(
 )
 
 
-def cumsum(x: Tensor, dim: int) -> Tensor:
+def cumsum(x: Tensor, dim: int, *, dtype: np.dtype | None = None) -> Tensor:
     """Running sums along `dim`; booleans and integers add up in int64."""
-    x = x if dtypes.is_floating(x.array.dtype) else cast(x, dtype=dtypes.int64)
-    return cumsum_op(x, dim=normalise_dim(dim, x.array.ndim))
+    return cumsum_op(cast(x, dtype=_adding(x, dtype)), dim=normalise_dim(dim, x.array.ndim))
 
 
 def _argsort(x: Array, *, dim: int, descending: bool) -> Array:
@@ -373,20 +444,20 @@ argsort_op = op(
 )
 
 
-def argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
-    """Indices (int64) that sort `x` along `dim`, equal elements in their order."""
+def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Indices (int64) that sort `x` along `dim`, equal elements in their order, asked for (`stable`) or not."""
     return argsort_op(x, dim=normalise_dim(dim, x.array.ndim), descending=bool(descending))
 
 
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Chosen:
-    """(sorted values, their indices) along `dim`."""
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Chosen:
+    """(sorted values, their indices) along `dim`; equal elements keep their order, asked for (`stable`) or not."""
     from minigrad.ops.index import gather
 
     order = argsort(x, dim, descending)
-    return Chosen(gather(x, dim, order) if x.array.ndim else x, order)
+    return Chosen(gather(x, dim, order) if x.array.ndim else clone(x), order)
 
 
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Chosen:
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Chosen:
     """The `k` largest (or smallest) along `dim`, in order: (values, indices). Raises ValueError for k out of range."""
     d = normalise_dim(dim, x.array.ndim)
     n = x.array.shape[d] if x.array.ndim else 1
@@ -394,7 +465,9 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Chosen:
     if not 0 <= k <= n:
         raise ValueError(f"topk: k = {k} is not between 0 and {n}, the size of dimension {dim}")
     values, indices = sort(x, d, descending=largest)
-    return Chosen(values.narrow(d, 0, k), indices.narrow(d, 0, k)) if x.array.ndim else Chosen(values, indices)
+    if not x.array.ndim:
+        return Chosen(values, indices)
+    return Chosen(values.narrow(d, 0, k).contiguous(), indices.narrow(d, 0, k).contiguous())
 
 
 expect_tensors(globals())

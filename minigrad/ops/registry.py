@@ -51,6 +51,7 @@ class Op:
     flops         (metas of inputs, metas of outputs, attrs) -> floating-point operations
     wide          how many trailing outputs stay float32 for half types: statistics that a half would spoil
     samples       rng -> inputs and attributes on which the op is tested; `domain` limits generated inputs
+    row_major     its results lie in row-major order, whatever the strides of its inputs
     refuses       (error, sentence) for values that it has no result for: its reference raises it, the kernels of a
                   device note it, and it is raised where the host waits next
     kernels       (device, dtype) -> fast kernel, filled by `minigrad.kernels`
@@ -73,6 +74,7 @@ class Op:
         differentiable: bool = True,
         decomposition: Callable[..., Any] | None = None,
         exact_dtype: bool = False,
+        row_major: bool = False,
         refuses: Refusal | None = None,
     ) -> None:
         self.name = name
@@ -88,6 +90,7 @@ class Op:
         self.differentiable = differentiable
         self.decomposition = decomposition
         self.exact_dtype = exact_dtype  # moves or casts data: no float32 detour for half types
+        self.row_major = row_major
         self.refuses = refuses
         self.kernels: dict[tuple[str, str], Callable[..., Any]] | None = None
         function = reference or decomposition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -131,7 +132,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 expand_op = _view(
     "expand",
-    lambda x, *, shape: np.broadcast_to(x, shape),
+    lambda x, *, shape: x.reshape(shape) if x.size == math.prod(shape) else np.broadcast_to(x, shape),
     lambda g: g,
     "x repeated along new and size-1 dimensions, without a copy",
     _cases(((3, 1), {"shape": (3, 4)}), ((2,), {"shape": (3, 2)}), ((), {"shape": (2, 2)})),
@@ -342,9 +343,9 @@ flip_op: Op = op(
 )
 
 
-def flip(x: Tensor, *dims: Any) -> Tensor:
-    """Reverse the order of elements along `dims` (a copy)."""
-    given = flatten_arguments(dims)
+def flip(x: Tensor, *given: Any, dims: Sequence[int] | None = None) -> Tensor:
+    """Reverse the order of elements along `dims` (a copy), one by one, as a sequence, or by name."""
+    given = flatten_arguments(given if dims is None else (dims,))
     return flip_op(x, dims=rules.normalise_dims(given, x.array.ndim) if given else ())
 
 
@@ -356,6 +357,8 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | Non
     if dims is None and not rules.several(shifts):
         return reshape(_rolled(reshape(x, -1), shifts, 0), x.array.shape)
     each, along = flatten_arguments((shifts,)), () if dims is None else flatten_arguments((dims,))
+    if not each:
+        raise ValueError("roll: give at least one shift")
     if len(each) != len(along):
         raise ValueError(f"roll: {len(each)} shifts for {len(along)} dimensions: give one for each")
     for shift, dim in zip(each, along, strict=True):
@@ -397,9 +400,10 @@ def _cat_vjp(g: Tensor, shapes: Sequence[Shape], needs: Sequence[bool], dim: int
 
 cat_op = op(
     "cat",
-    lambda *tensors, dim: np.concatenate(tensors, axis=dim),
+    lambda *tensors, dim: np.asarray(np.concatenate(tensors, axis=dim), order="C"),
     _cat_vjp,
     shape=_cat_shape,
+    row_major=True,
     samples=lambda rng: [
         ((rng.standard_normal((2, 3)), rng.standard_normal((2, 1)), rng.standard_normal((2, 0))), {"dim": 1})
     ],
@@ -528,7 +532,8 @@ def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) 
     if repeats < 0:
         raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
     wide = (*shape[: d + 1], repeats, *shape[d + 1 :])
-    return reshape(expand_op(unsqueeze(x, d + 1), shape=wide), *shape[:d], shape[d] * repeats, *shape[d + 1 :])
+    spread = reshape(expand_op(unsqueeze(x, d + 1), shape=wide), *shape[:d], shape[d] * repeats, *shape[d + 1 :])
+    return spread if spread.base is None else clone(spread)
 
 
 def detach(x: Tensor) -> Tensor:

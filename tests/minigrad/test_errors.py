@@ -35,7 +35,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "dim is bool": (lambda: A.sum(True), TypeError, "a dimension must be an integer, got True"),
     "dims are no list": (lambda: A.sum({}), TypeError, "integers or a list of them, got dict"),
     "no such dim": (lambda: mg.max(mg.tensor(1.0), 7), IndexError, "dimension 7 is out of range"),
-    "norm p": (lambda: A.norm(1), ValueError, "only p = 2"),
+    "norm p": (lambda: A.norm("nuc"), ValueError, "must be a number or 'fro'"),
     "topk k": (lambda: V.topk(0.5), TypeError, "k must be an integer, got 0.5"),
     "chunks": (lambda: V.chunk([2]), TypeError, "number of chunks must be an integer"),
     "narrow from": (lambda: V.narrow(0, 0.5, 1), TypeError, "the start must be an integer, got 0.5"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
-from minigrad.kernels.numba.math import as_float, exp, log
+from minigrad.kernels.numba.math import as_float, below, exp, log
 from minigrad.ops.loss import check_targets
 
 Array = np.ndarray
@@ -28,10 +28,10 @@ def _forward(start, stop, logits, bits, targets, ignored, smoothing, each, log_p
         total = _ZERO
         for j in range(classes):
             total += exp(logits[row, j] - peak)
-        shift = peak + log(total)
+        log_total = log(total)
         spread = _ZERO
         for j in range(classes):
-            value = logits[row, j] - shift
+            value = below(logits[row, j], peak, log_total)
             log_probs[row, j] = value
             spread += value
         target = targets[row]
@@ -170,14 +170,15 @@ def _turn(start, stop, g, count, logits, bits, targets, ignored, smoothing, mean
             for j in range(classes):
                 logits[row, j] = _ZERO
         else:
+            base = logits[row, target]
             spread = _ZERO
             if smoothing != _ZERO:
                 for j in range(classes):
-                    spread += logits[row, j]
+                    spread += logits[row, j] - base
                 spread *= share
-            shift = each[row] + (_ONE - smoothing) * logits[row, target] + spread  # the row's ln sum e^logit
+            rest = each[row] + spread  # the row's ln sum e^logit is base + rest
             for j in range(classes):
-                logits[row, j] = (exp(logits[row, j] - shift) - share) * scale
+                logits[row, j] = (exp(below(logits[row, j], base, rest)) - share) * scale
             logits[row, target] -= (_ONE - smoothing) * scale
 
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
+from minigrad.kernels.numba.math import inverse_root
 from minigrad.kernels.threads import PARTS, parts
 
 Array = np.ndarray
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 
 
 @kernel
@@ -27,7 +28,7 @@ def _forward(start, stop, x, weight, bias, eps, y, average, rstd):
         for j in range(d):
             centred = x[row, j] - mean
             squares += centred * centred
-        scale = _ONE / np.sqrt(squares / n + eps)
+        scale = inverse_root(squares / n + eps)
         average[row] = mean
         rstd[row] = scale
         for j in range(d):

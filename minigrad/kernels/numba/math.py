@@ -72,6 +72,25 @@ def exp2(x):
 
 
 @inline
+def divide(a, b):
+    """a / b. A kernel's own division may become a product with a reciprocal, which for 1 / sqrt(b) is estimated: NaN
+    at 0, at infinity and at denormal numbers."""
+    return a / b
+
+
+@inline
+def inverse_root(x):
+    """1 / sqrt(x): inf at 0, 0 at inf. See `divide`."""
+    return _ONE / np.sqrt(x)
+
+
+@inline
+def below(x, peak, log_total):
+    """x - peak - log_total in this order: the sum of both, taken first, loses a small logarithm beside a large peak."""
+    return (x - peak) - log_total
+
+
+@inline
 def sigmoid(x):
     """1 / (1 + e^-x)."""
     return _ONE / (_ONE + exp(-x))

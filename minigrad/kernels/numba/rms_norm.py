@@ -9,10 +9,11 @@ import numpy as np
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.layer_norm import add_up
+from minigrad.kernels.numba.math import inverse_root
 from minigrad.kernels.threads import PARTS, parts
 
 Array = np.ndarray
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 
 
 @kernel
@@ -22,7 +23,7 @@ def _forward(start, stop, x, weight, eps, y, rstd):
         squares = _ZERO
         for j in range(d):
             squares += x[row, j] * x[row, j]
-        scale = _ONE / np.sqrt(squares / np.float32(d) + eps)
+        scale = inverse_root(squares / np.float32(d) + eps)
         rstd[row] = scale
         for j in range(d):
             y[row, j] = x[row, j] * scale * weight[j]
