@@ -52,7 +52,7 @@ def with_source(place: str) -> str:
     match = _PLACE.fullmatch(place)
     if match is None:
         return place
-    shown = f"{_short(match['file'])}:{match['line']}"
+    shown = f"{short(match['file'])}:{match['line']}"
     line = linecache.getline(match["file"], int(match["line"])).strip()
     return f"{shown}: {line}" if line else shown
 
