@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 from conformance.check import check
@@ -129,32 +130,75 @@ def on_time(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-accumulation-is-divided", roles=RUN)
 def divided(impl: Any, draw: Draw) -> Evidence:
-    """The mean losses of an accumulating loop are divided by their number."""
+    """The mean losses of an accumulating loop are divided by their number, once."""
     from conformance.watch.record import Clip
 
     run = run_of(impl)
     for step in steps_of(run):
         passes = passes_used(run, step)
-        if len(passes) < 2 or len({one.place for one in passes}) > 1 or any(one.scaled for one in passes):
-            continue
         ratios = [ratio for ratio in (_ratio(run, one) for one in passes) if ratio]
-        if len(ratios) < len(passes):
+        if len(passes) < 2 or len({one.place for one in passes}) > 1 or len(ratios) < len(passes):
             continue
-        if all(abs(ratio - 1) < 1e-4 for ratio in ratios):
-            settings = run.optimizers[step.optimizer].settings
-            blind = all("betas" in one for one in settings) and not run.of(Clip)
+        number = len(passes)
+        if max(ratios) - min(ratios) > 1e-3 * max(ratios):
+            continue
+        settings = run.optimizers[step.optimizer].settings
+        blind = all("betas" in one for one in settings) and not run.of(Clip)
+        if abs(ratios[0] - 1) < 1e-3:
             return broken(
                 passes[0],
                 "by what each accumulated loss is divided",
-                len(passes),
+                number,
                 1,
-                diagnosis=f"The losses of {len(passes)} backward passes are summed, not averaged: "
+                diagnosis=f"The losses of {number} backward passes are summed, not averaged: "
                 "the gradient is that much larger than one large batch's.",
-                mend=f"divide the loss by {len(passes)} before backward()",
+                mend=f"divide the loss by {number} before backward()",
+                is_certain=not blind,
+            )
+        if abs(ratios[0] * number**2 - 1) < 1e-3:
+            return broken(
+                passes[0],
+                "by what each accumulated loss is divided",
+                number,
+                number**2,
+                diagnosis=f"The losses of {number} backward passes are divided by {number} twice.",
+                mend="divide once: leave one of the two divisions out",
                 is_certain=not blind,
             )
         return kept("accumulated losses are divided", f"by {1 / ratios[0]:.3g}")
     raise NotProvided("no accumulation of mean losses was seen")
+
+
+@check("run-gradients-of-all-passes-count", roles=RUN)
+def all_count(impl: Any, draw: Draw) -> Evidence:
+    """Gradients are not cleared between the backward passes of one step."""
+    from conformance.watch.record import Clear
+
+    run = run_of(impl)
+    seen = 0
+    for step in steps_of(run):
+        passes = [one for one in passes_before(run, step) if one.order < step.began]
+        if len(passes) < 2 or len({one.place for one in passes}) > 1:
+            continue
+        seen += 1
+        mine = {*run.optimizers[step.optimizer].parameters}
+        cleared_between = [
+            next((c for c in run.between(first.order, second.order, Clear) if c.parameters & mine), None)
+            for first, second in pairwise(passes)
+        ]
+        if all(cleared_between):
+            return broken(
+                cleared_between[0],
+                "backward passes whose gradients the step uses",
+                len(passes),
+                1,
+                diagnosis=f"Of {len(passes)} backward passes for one step only the last counts: "
+                "gradients are cleared between them.",
+                mend="clear once a step, and step as often as you clear",
+            )
+    if not seen:
+        raise NotProvided("no step after several backward passes of one line was seen")
+    return kept("the gradients of all backward passes count")
 
 
 @check("run-accumulation-weighs-tokens-alike", roles=RUN)
@@ -190,7 +234,7 @@ def _loss_of(run: Any, one: Any) -> Any:
 def _ratio(run: Any, one: Any) -> float | None:
     """What a backward pass begins with, as a share of the one mean loss before it; None where there is not just one."""
     loss = _loss_of(run, one)
-    return one.value / loss.value if loss is not None else None
+    return one.value / one.factor / loss.value if loss is not None else None
 
 
 @check("run-parameters-get-gradients", roles=RUN)
@@ -301,13 +345,16 @@ def holds_the_model(impl: Any, draw: Draw) -> Evidence:
     run = run_of(impl)
     for step in steps_of(run):
         mine = run.optimizers[step.optimizer].parameters
-        foreign = frozenset(n for n in mine if not run.parameters[n].in_model)
-        if foreign and len(foreign) == len(mine):
+        foreign = frozenset(n for n in mine if not run.parameters[n].in_model) & step.missing
+        shapes = {run.parameters[n].size for n in foreign}
+        left = [p for n, p in run.parameters.items() if p.in_model and p.needs and p.used and n not in mine]
+        replaced = shapes <= {p.size for p in left}
+        if foreign and (len(foreign) == len(mine) or replaced):
             return broken(
                 step,
                 "parameters of the optimizer that belong to a module that runs",
                 len(mine),
-                0,
+                len(mine) - len(foreign),
                 diagnosis="The optimizer holds parameters of no module that runs: "
                 "the model was made anew, copied or loaded after it.",
                 mend="make the optimizer from the parameters of the model that is trained, after it is final",
@@ -335,6 +382,18 @@ def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
     for step in steps:
         for number in run.optimizers[step.optimizer].parameters:
             of.setdefault(number, set()).add(step.optimizer)
+    for step in steps:
+        mine = run.optimizers[step.optimizer].parameters
+        doubled = frozenset(n for n in mine if mine.count(n) > 1)
+        if doubled:
+            return broken(
+                step,
+                "parameters that stand in an optimizer twice",
+                "none",
+                run.named(doubled),
+                diagnosis=f"{run.named(doubled)} stands in the optimizer twice: each step moves it twice.",
+                mend="put each parameter into one group, once",
+            )
     twice = frozenset(number for number, optimizers in of.items() if len(optimizers) > 1)
     if twice:
         return broken(

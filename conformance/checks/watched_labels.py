@@ -143,7 +143,7 @@ def mean_over_counted(impl: Any, draw: Draw) -> Evidence:
     if not some:
         raise NotProvided("no loss was seen that leaves labels out")
     for loss in some:
-        if loss.targets.over_all:
+        if loss.targets.over_all or _divided_by_all(run, loss):
             return broken(
                 loss,
                 "by what the sum over the labels is divided",
@@ -153,6 +153,126 @@ def mean_over_counted(impl: Any, draw: Draw) -> Evidence:
                 mend="divide by the number of labels that count: (loss * mask).sum() / mask.sum()",
             )
     return kept("the mean is over the labels that count")
+
+
+def _divided_by_all(run: Any, loss: Any) -> bool:
+    """Whether a sum over labels goes into the backward pass divided by the number of all labels, those included that do
+    not count."""
+    from conformance.watch.record import Backward
+
+    back = next(run.between(loss.order, len(run.events), Backward), None)
+    if loss.reduction != "sum" or back is None or not loss.value or not back.value:
+        return False
+    number = loss.value * back.factor / back.value
+    return abs(number - loss.targets.total) < 1e-3 * number and loss.targets.total != loss.targets.counted
+
+
+@check("run-labels-and-logits-are-flattened-alike", roles=RUN)
+def flattened_alike(impl: Any, draw: Draw) -> Evidence:
+    """Labels and logits are flattened along the same axis first."""
+    run = run_of(impl)
+    first_of_tokens(run)
+    for loss in of_tokens(run):
+        if loss.targets.crossed:
+            return broken(
+                loss,
+                "labels at their own places",
+                "the next tokens",
+                "those of other rows and times",
+                diagnosis="Logits and labels are flattened in different orders: "
+                "one row by row, the other time step by time step.",
+                mend="transpose neither or both before flattening them",
+            )
+    return kept("labels and logits are flattened alike")
+
+
+@check("run-smoothing-keeps-the-label", roles=RUN)
+def keeps_the_label(impl: Any, draw: Draw) -> Evidence:
+    """Label smoothing leaves most of the weight on the label."""
+    losses = [loss for loss in trained(run_of(impl), "cross_entropy") if loss.smoothing > 0]
+    if not losses:
+        raise NotProvided("no cross-entropy with label smoothing was seen")
+    if losses[0].smoothing < 0.5:
+        return kept("the share that smoothing takes from the label", losses[0].smoothing)
+    return broken(
+        losses[0],
+        "the share that smoothing takes from the label",
+        "less than half",
+        losses[0].smoothing,
+        diagnosis=f"Label smoothing takes {losses[0].smoothing:.0%} from the label: it is meant to keep that much.",
+        mend=f"give label_smoothing={1 - losses[0].smoothing:.3g}",
+    )
+
+
+@check("run-loss-compares-like-shapes", roles=RUN)
+def like_shapes(impl: Any, draw: Draw) -> Evidence:
+    """What a loss compares number by number has one shape, so that nothing is broadcast."""
+    losses = [loss for loss in trained(run_of(impl)) if loss.name not in ("cross_entropy", "nll_loss")]
+    if not losses:
+        raise NotProvided("no loss that compares number by number was seen")
+    wrong = next((loss for loss in losses if loss.shapes), None)
+    if wrong is None:
+        return kept("input and target have one shape")
+    return broken(
+        wrong,
+        f"the shapes of input and target of {wrong.name}",
+        "the same",
+        wrong.shapes,
+        diagnosis=f"{wrong.name} broadcasts {wrong.shapes}: it compares each answer with the targets of all others.",
+        mend="give both the same shape: squeeze the answers, or unsqueeze the targets",
+    )
+
+
+# --- what the model sees --------------------------------------------------------------------------
+
+
+def probed(run: Any, what: str) -> list[Any]:
+    from conformance.watch.record import Probe
+
+    return [one for one in run.of(Probe) if one.what == what]
+
+
+@check("run-future-is-hidden", roles=RUN)
+def future_hidden(impl: Any, draw: Draw) -> Evidence:
+    """Where labels are the next tokens, a token changes no answer before it."""
+    found = probed(run_of(impl), "future")
+    if not found:
+        raise NotProvided("no model whose labels are its own next tokens could be called again")
+    worst = max(found, key=lambda one: one.error)
+    if worst.error <= MOVED:
+        return kept("how far earlier answers move with the last token", worst.error)
+    return broken(
+        worst,
+        "how far earlier answers move with the last token",
+        0,
+        f"{worst.error:.2g} of the largest answer",
+        diagnosis="The model sees the tokens that it is asked for: its training call does not hide the future.",
+        mend="give it the causal mask in training, too: torch.ones(T, T).triu(1).bool() hides",
+    )
+
+
+@check("run-padding-is-hidden", roles=RUN)
+def padding_hidden(impl: Any, draw: Draw) -> Evidence:
+    """Where a call tells which places are padding, the words there change no answer for the others."""
+    found = probed(run_of(impl), "padding")
+    if not found:
+        raise NotProvided("no call with padded tokens and a mask that tells them could be made again")
+    worst = max(found, key=lambda one: one.error)
+    if worst.error <= MOVED:
+        return kept("how far answers move with the words in padded places", worst.error)
+    return broken(
+        worst,
+        "how far answers move with the words in padded places",
+        0,
+        f"{worst.error:.2g} of the largest answer",
+        diagnosis="The words in padded places change the answers for the others: "
+        "the mask is not used everywhere, or is turned round.",
+        mend="pass the mask on to attention and to pooling, and look at which of its values hides",
+    )
+
+
+MOVED = 1e-3
+"""Answers are equal where they differ by at most this share of the largest: far above rounding in float32."""
 
 
 @check("run-cross-entropy-gets-logits", roles=RUN)

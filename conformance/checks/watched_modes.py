@@ -268,3 +268,50 @@ def checkpoint(impl: Any, draw: Draw) -> Evidence:
     if missing:
         return unusual("what no checkpoint holds, so that resuming forgets it", f"{', '.join(missing)} ({best.place})")
     return kept("a checkpoint holds what resuming needs", ", ".join(sorted(best.holds)))
+
+
+@check("run-resuming-restores-all", roles=RUN)
+def restores_all(impl: Any, draw: Draw) -> Evidence:
+    """Who goes on from a checkpoint of this run restores all that it holds."""
+    from conformance.watch.record import Load, Restore, Step
+
+    run = run_of(impl)
+    for load in run.of(Load):
+        following = next((step.order for step in run.of(Step) if step.order > load.order), None)
+        if following is None:
+            continue
+        restored = {one.what for one in run.between(load.order, following, Restore)}
+        forgotten = (load.holds & {"optimizer", "scheduler"}) - restored
+        if "model" in restored and forgotten:
+            return broken(
+                load,
+                "what is restored of the checkpoint before the next step",
+                ", ".join(sorted(load.holds)),
+                ", ".join(sorted(restored)),
+                diagnosis="Training goes on from a checkpoint and leaves out what it holds of the "
+                f"{' and the '.join(sorted(forgotten))}.",
+                mend="call load_state_dict on each of them",
+            )
+        return kept("what is restored of the checkpoint", ", ".join(sorted(restored)))
+    raise NotProvided("no training went on from a checkpoint that this run wrote")
+
+
+@check("run-restored-state-is-a-copy", roles=RUN)
+def is_a_copy(impl: Any, draw: Draw) -> Evidence:
+    """The state that a model gets back is not its own memory, which has changed since."""
+    from conformance.watch.record import Restore
+
+    restored = [one for one in run_of(impl).of(Restore) if one.what == "model"]
+    if not restored:
+        raise NotProvided("no model got its state back")
+    wrong = next((one for one in restored if one.is_itself), None)
+    if wrong is None:
+        return kept("state that is restored is a copy", len(restored))
+    return broken(
+        wrong,
+        "the state that the model gets back",
+        "a copy from before",
+        "its own memory",
+        diagnosis="The best state that is restored is the current one: state_dict() gives the memory itself, no copy.",
+        mend="keep copy.deepcopy(model.state_dict())",
+    )

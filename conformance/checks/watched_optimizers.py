@@ -162,7 +162,7 @@ def norm_holds(impl: Any, draw: Draw) -> Evidence:
 @check("run-optimizer-follows-its-formula", roles=RUN)
 def follows_formula(impl: Any, draw: Draw) -> Evidence:
     """An optimizer of one's own with Adam's settings changes parameters as Adam's or AdamW's formula does."""
-    from conformance.watch.rules import ANOTHER, COUPLED
+    from conformance.watch.rules import ANOTHER, COUPLED, UNSCALED
 
     run = run_of(impl)
     steps = [step for step in steps_of(run, closely=True) if step.rule]
@@ -174,8 +174,8 @@ def follows_formula(impl: Any, draw: Draw) -> Evidence:
     wrong = next((step for step in steps if step.rule not in allowed), None)
     if wrong is None:
         return kept(f"the formula that {kind} follows", steps[-1].rule if decay else "Adam")
-    if wrong.rule == ANOTHER:
-        return note(f"{kind} follows neither Adam's nor AdamW's formula", f"{wrong.rule} ({wrong.place})")
+    if wrong.rule in (ANOTHER, UNSCALED):  # Loshchilov and Hutter scale the decay by the schedule only
+        return note(f"the formula that {kind} follows", f"{wrong.rule} ({wrong.place})")
     return broken(
         wrong,
         f"the formula that {kind} follows",
@@ -355,13 +355,15 @@ def through_the_scaler(impl: Any, draw: Draw) -> Evidence:
         if not passes or not (step.scaler or passes[-1].scaled):
             continue
         seen = True
-        if passes[-1].scaled and not step.scaler and step.scaled:
+        if passes[-1].scaled and not step.scaler:
             return broken(
                 step,
                 "what makes the step of a scaled loss",
                 "scaler.step(optimizer)",
                 "optimizer.step()",
-                diagnosis="The optimizer steps with gradients that still have the scaler's factor.",
+                diagnosis="The optimizer steps with gradients that still have the scaler's factor."
+                if step.scaled
+                else "The optimizer steps past the scaler: gradients that overflowed are used, not skipped.",
                 mend="call scaler.step(optimizer) in its place",
             )
         if step.scaler and not passes[-1].scaled:

@@ -8,6 +8,7 @@ numbers are what they are without watching.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import signal
 import subprocess
@@ -74,9 +75,7 @@ def _problem(arguments: argparse.Namespace) -> str:
         return f"--claims-report takes a file that ends in {', '.join(FORMS)}, not {arguments.claims_report.name!r}"
     if arguments.claims_report and not arguments.claims_report.absolute().parent.is_dir():
         return f"--claims-report: there is no folder {arguments.claims_report.absolute().parent}"
-    try:
-        import torch  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("torch") is None:
         return "it watches torch, which is not installed here; install it with pip install torch"
     return ""
 

@@ -169,6 +169,123 @@ script(
     defect="The weights begin a hundred times too large.",
 )
 
+script(
+    "FlattenedDifferently",
+    LANGUAGE,
+    ("logits.reshape(-1, VOCAB)", "logits.transpose(0, 1).reshape(-1, VOCAB)"),
+    breaks=("run-labels-and-logits-are-flattened-alike",),
+    defect="Logits are flattened time step by time step, labels row by row.",
+)
+script(
+    "SmoothingTurnedRound",
+    MASKED,
+    ("criterion = nn.CrossEntropyLoss()", "criterion = nn.CrossEntropyLoss(label_smoothing=0.9)"),
+    breaks=("run-smoothing-keeps-the-label",),
+    defect="Label smoothing takes what it is meant to keep.",
+)
+script(
+    "LossBroadcasts",
+    TRANSLATION,
+    ("/ count\n", "/ count + nn.functional.mse_loss(out.mean(2)[:, :1], torch.full((len(src),), -3.0))\n"),
+    breaks=("run-loss-compares-like-shapes",),
+    defect="A loss of (B, 1) and (B,) compares each answer with all targets.",
+)
+script(
+    "FutureInTraining",
+    LANGUAGE,
+    ("attn_mask=later, ", "attn_mask=None if self.training else None, "),
+    breaks=("run-future-is-hidden",),
+    defect="The causal mask is made and not given.",
+)
+script(
+    "PaddingSeenInTraining",
+    MASKED,
+    ("def forward(self, ids):", "def forward(self, ids, real):"),
+    ("src_key_padding_mask=ids == PAD", "src_key_padding_mask=None"),
+    ("        logits = model(ids)\n        loss = nn", "        logits = model(ids, ids != PAD)\n        loss = nn"),
+    ("            logits = model(ids)\n", "            logits = model(ids, ids != PAD)\n"),
+    breaks=("run-padding-is-hidden",),
+    defect="The model takes a padding mask and does not use it.",
+)
+script(
+    "OnlyTheLastPassCounts",
+    LANGUAGE,
+    ("        loss.backward()\n", "        optimizer.zero_grad()\n        loss.backward()\n"),
+    breaks=("run-gradients-of-all-passes-count",),
+    defect="Gradients are cleared between the backward passes of one step.",
+)
+script(
+    "DividedTwice",
+    LANGUAGE,
+    ("loss_of(model, row) / accumulated", "loss_of(model, row) / accumulated / accumulated"),
+    breaks=("run-accumulation-is-divided",),
+    defect="Accumulated losses are divided twice.",
+)
+script(
+    "ResumesWithoutOptimizer",
+    LANGUAGE,
+    (
+        'torch.save(state, os.path.join(folder, "last.pt"))',
+        'torch.save(state, os.path.join(folder, "last.pt"))\n'
+        '        model.load_state_dict(torch.load(os.path.join(folder, "last.pt"))["model"])',
+    ),
+    ("for epoch in range(2)", "for epoch in range(3)"),
+    breaks=("run-resuming-restores-all",),
+    defect="Training goes on with the model's state only.",
+)
+script(
+    "BestStateIsTheCurrentOne",
+    LANGUAGE,
+    ("    with tempfile", "    model.load_state_dict(model.state_dict())\n    with tempfile"),
+    breaks=("run-restored-state-is-a-copy",),
+    defect="The best state that is restored is the current one.",
+)
+script(
+    "InAGroupTwice",
+    LANGUAGE,
+    (
+        "decayed = [p for p in model.parameters() if p.dim() > 1]",
+        "decayed = [*(p for p in model.parameters() if p.dim() > 1), model.tokens.weight]",
+    ),
+    breaks=("run-parameter-is-in-one-optimizer",),
+    defect="The embedding stands in a group twice.",
+)
+script(
+    "HeadIsReplaced",
+    TRANSLATION,
+    ("for _ in range(2):", "model.out = nn.Linear(D, VOCAB)\nfor _ in range(2):"),
+    breaks=("run-optimizer-holds-the-model",),
+    defect="The head is replaced after the optimizer was made.",
+)
+script(
+    "StepsPastTheScaler",
+    MASKED,
+    ("        scaler.step(optimizer)\n", "        optimizer.step()\n"),
+    breaks=("run-scaled-gradients-go-through-the-scaler",),
+    defect="Gradients are unscaled, and the optimizer steps without the scaler.",
+)
+script(
+    "MomentsAreForgotten",
+    MASKED,
+    ("                if not state:\n", "                if True:\n"),
+    breaks=("run-optimizer-follows-its-formula",),
+    defect="Adam's moments begin anew in each step.",
+)
+script(
+    "OneBetaForBoth",
+    MASKED,
+    ('one, two = group["betas"]', 'one = two = group["betas"][0]'),
+    breaks=("run-optimizer-follows-its-formula",),
+    defect="The second moment has the first one's beta.",
+)
+script(
+    "SumOverPadding",
+    TRANSLATION,
+    ("count = (wanted != PAD).sum()", "count = wanted.numel()"),
+    breaks=("run-mean-is-over-the-labels-that-count",),
+    defect="The sum over the labels is divided by a number that counts padding.",
+)
+
 # --- gradients ------------------------------------------------------------------------------------
 
 script(

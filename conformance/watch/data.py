@@ -7,13 +7,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from conformance.watch.modules import samples, tensors
-from conformance.watch.record import Batch, Save
-from conformance.watch.watcher import Watcher, place
+from conformance.watch.record import Batch, Load, Restore, Save
+from conformance.watch.watcher import Watcher, classes_with, place
 
 
 def tap(watcher: Watcher) -> None:
@@ -21,14 +23,20 @@ def tap(watcher: Watcher) -> None:
     watcher.around(DataLoader, "__iter__", taps.begin)
     watcher.around(_BaseDataLoaderIter, "__next__", taps.following)
     watcher.around(torch, "save", taps.save)
+    watcher.around(torch, "load", taps.load)
+    watcher.around(nn.Module, "load_state_dict", taps.restore_module)
+    watcher.around(Optimizer, "load_state_dict", taps.restore("optimizer"))
+    for cls in classes_with("load_state_dict", LRScheduler):
+        watcher.around(cls, "load_state_dict", taps.restore("scheduler"))
 
 
 class _Data:
     """epochs: how often each loader was begun. loaders: iterator -> its loader and epoch. numbers: of loaders; those of
-    one line over as many rows are one, though a script makes it anew in each epoch."""
+    one line over as many rows are one, though a script makes it anew in each epoch. written: what each file holds."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
+        self.written: dict[str, frozenset[str]] = {}
         self.numbers: dict[tuple[str, int], int] = {}
         self.epochs: dict[int, int] = {}
         self.loaders: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
@@ -55,7 +63,33 @@ class _Data:
 
     def save(self, original: Any, obj: Any, *rest: Any, **keywords: Any) -> None:
         original(obj, *rest, **keywords)
-        self.watcher.add(Save(holds=frozenset(holds(obj, 4))))
+        found = frozenset(holds(obj, 4))
+        self.watcher.add(Save(holds=found))
+        self.written[str(rest[0] if rest else keywords.get("f"))] = found
+
+    def load(self, original: Any, f: Any, *rest: Any, **keywords: Any) -> Any:
+        result = original(f, *rest, **keywords)
+        if str(f) in self.written:
+            self.watcher.add(Load(holds=self.written[str(f)]))
+        return result
+
+    def restore_module(
+        self, original: Any, module: nn.Module, state_dict: Mapping[str, Any], *rest: Any, **keywords: Any
+    ) -> Any:
+        own = {tensor.data_ptr() for tensor in module.state_dict().values() if tensor.numel()}
+        given = [tensor for tensor in state_dict.values() if isinstance(tensor, Tensor) and tensor.numel()]
+        result = original(module, state_dict, *rest, **keywords)
+        is_itself = bool(given) and all(tensor.data_ptr() in own for tensor in given)
+        self.watcher.add(Restore(what="model", is_itself=is_itself))
+        return result
+
+    def restore(self, what: str) -> Any:
+        def restored(original: Any, *rest: Any, **keywords: Any) -> Any:
+            result = original(*rest, **keywords)
+            self.watcher.add(Restore(what=what))
+            return result
+
+        return restored
 
 
 def holds(value: Any, depth: int) -> Iterator[str]:

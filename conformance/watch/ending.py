@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 
 import torch
 
+from conformance.watch.probing import probe
 from conformance.watch.watcher import Watcher
 
 
@@ -13,6 +15,9 @@ def finish(watcher: Watcher) -> None:
     """Complete the record. The taps are gone by then."""
     watcher.is_over = True
     _sharing(watcher)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        probe(watcher.run, list(watcher.calls.values()))
 
 
 def _sharing(watcher: Watcher) -> None:

@@ -7,7 +7,8 @@ read from the gradient of the rows, so it does not matter how a script leaves so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ from conformance.watch.watcher import Seen, Watcher
 
 OFFSETS = (-1, 0, 1, 2)
 """How far a label may be ahead of the input: 1 is the next token, 0 its own, 2 is shifted twice, -1 backwards."""
+
+SURE = 0.9
+"""Labels are the ids so far ahead where more than this share of them is."""
 
 LARGEST = 2**25
 """The rows of a loss are looked at when they have at most so many numbers."""
@@ -42,7 +46,9 @@ class _Losses:
         def tapped(original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
             result: Tensor = original(input, target, *rest, **keywords)
             if not self.inside:
-                self._add(name, input, result, keywords.get("reduction", "mean"))
+                event = self._add(name, input, result, keywords.get("reduction", "mean"))
+                if isinstance(target, Tensor) and input.shape != target.shape:
+                    event.shapes = f"{tuple(input.shape)} and {tuple(target.shape)}"
             return result
 
         return tapped
@@ -63,6 +69,7 @@ class _Losses:
         finally:
             self.inside = False
         event = self._add(name, input, result, keywords.get("reduction", "mean"))
+        event.smoothing = float(keywords.get("label_smoothing", 0.0))
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()
@@ -106,7 +113,7 @@ class _Losses:
         """Work out what the loss saw, now; and which labels count, when the gradient of its rows comes."""
         targets = Targets(total=labels.numel())
         place = positions(rows, input, self.watcher.seen, labels.numel())
-        ids = [i for i in self.watcher.seen.inputs if i[0].dim() == 2 and i[0].shape[1] > 1 and not _is_range(i[0])]
+        ids = [i for i in self.watcher.seen.inputs if _is_text(*i[:2], classes=rows.shape[-1])]
         event.targets = targets
 
         def weigh(gradient: Tensor) -> None:
@@ -118,9 +125,12 @@ class _Losses:
                     grown = gradient.flatten(0, -2)
                 counts = grown.abs().amax(-1) > 0
                 if event.name == "cross_entropy":
-                    targets.over_all = is_over_all(rows, grown / self.watcher.scale, labels, counts)
+                    grown = grown / self.watcher.scale
+                    targets.over_all = is_over_all(rows, grown, labels, counts, event.smoothing)
                 targets.counted = int(counts.sum())
-                compare(targets, place, ids, labels, counts & (labels != ignored))
+                learned = compare(targets, place, ids, labels, counts & (labels != ignored))
+                for call in self.watcher.calls.values():
+                    call.learned = learned
 
         if input.requires_grad:
             input.register_hook(weigh)
@@ -140,15 +150,18 @@ def kind_of(rows: Tensor) -> str:
     return "logits"
 
 
-def is_over_all(rows: Tensor, grown: Tensor, labels: Tensor, counts: Tensor) -> bool:
+def is_over_all(rows: Tensor, grown: Tensor, labels: Tensor, counts: Tensor, smoothing: float = 0.0) -> bool:
     """Whether the sum over the labels that count is divided by the number of all labels, and perhaps by a number of
     accumulated batches. rows: logits (N, V); grown: their gradient."""
     counted, total = int(counts.sum()), labels.numel()
     if not 0 < counted < total:
         return False
     index = labels.clamp(0, rows.shape[-1] - 1)[:, None]
-    chance = rows.double().softmax(-1).gather(1, index)[:, 0]
-    weight = float((-grown.double().gather(1, index)[:, 0] / (1 - chance).clamp(min=1e-6))[counts].median())
+    missing = 1 - smoothing + smoothing / rows.shape[-1] - rows.double().softmax(-1).gather(1, index)[:, 0]
+    clear = counts & (missing > 0.05)
+    if not bool(clear.any()):
+        return False
+    weight = float((-grown.double().gather(1, index)[:, 0] / missing)[clear].median())
     batches = {number: 1 / (weight * number) if weight > 0 else 0.0 for number in (counted, total)}
     is_whole = {number: share >= 0.99 and abs(share - round(share)) < 0.01 for number, share in batches.items()}
     return is_whole[total] and not is_whole[counted]
@@ -163,7 +176,7 @@ def positions(rows: Tensor, input: Tensor, seen: Seen, count: int) -> Tensor | N
         wide.append(base.detach())
     for result in reversed(wide):
         flat = result.reshape(-1, result.shape[-1])
-        index = torch.arange(count) if _alike(flat, rows) else _ascending(flat, rows)
+        index = torch.arange(count) if _alike(flat, rows) else _found(flat, rows)
         if index is not None:
             return torch.cat([torch.tensor(result.shape[:2]), index])
     return None
@@ -179,44 +192,51 @@ def _same_rows(first: Tensor, second: Tensor) -> Tensor:
     return (difference - difference.mean(-1, keepdim=True)).abs().amax(-1) < 1e-4
 
 
-def _ascending(flat: Tensor, rows: Tensor) -> Tensor | None:
-    """The index of each row in `flat`, found in order; None when one is missing."""
+def _found(flat: Tensor, rows: Tensor) -> Tensor | None:
+    """The index of each row in `flat`, alike ones in order; None when one is missing."""
     if len(rows) > len(flat):
         return None
-    keys = [row.tobytes() for row in flat[:, :8].float().numpy()]
-    found, at = [], 0
+    places: dict[bytes, deque[int]] = defaultdict(deque)
+    for place, row in enumerate(flat[:, :8].float().numpy()):
+        places[row.tobytes()].append(place)
+    found = []
     for row in rows[:, :8].float().numpy():
-        key = row.tobytes()
-        while at < len(keys) and keys[at] != key:
-            at += 1
-        if at == len(keys):
+        alike = places.get(row.tobytes())
+        if not alike:
             return None
-        found.append(at)
-        at += 1
+        found.append(alike.popleft())
     return torch.tensor(found)
 
 
 def compare(
     targets: Targets, place: Tensor | None, ids: list[tuple[Tensor, int, int | None]], labels: Tensor, counts: Tensor
-) -> None:
-    """Compare the labels that count with the ids around their places."""
+) -> Tensor | None:
+    """Compare the labels that count with the ids around their places. Returns the ids (B, T) whose next ones the labels
+    are, None where they are others."""
     if place is None or not bool(counts.any()):
-        return
+        return None
     shape, index = tuple(place[:2].tolist()), place[2:]
-    if len(index) != len(labels):
-        return
     fitting = list(_in_layout(ids, shape))
+    if len(index) != len(labels) or not fitting:
+        return None
     shares = [_offsets(one, index, labels, counts) for one, _ in fitting]
-    if not shares:
-        return
-    best = max(range(len(shares)), key=lambda i: (shares[i].get(1, 0.0) > 0.9, max(shares[i].values(), default=0.0)))
+    best = max(range(len(shares)), key=lambda i: (_next(shares[i][1]) > SURE, max(shares[i][1].values(), default=0.0)))
     inputs, pad = fitting[best]
-    targets.offsets = shares[best]
+    axis, targets.offsets = shares[best]
+    if max(targets.offsets.values(), default=0.0) < SURE and len(labels) == shape[0] * shape[1]:
+        across = [flat.reshape(*shape[::-1]).T.reshape(-1) for flat in (labels, counts)]
+        otherwise = ((index, *across), (torch.arange(len(labels)), labels, counts))
+        targets.crossed = any(_next(_offsets(one, *other)[1]) > SURE for one, _ in fitting for other in otherwise)
     flat = inputs.reshape(-1)[index]
     targets.kept = float((flat == labels)[counts].double().mean())
     _, numbers = flat[counts].unique(return_counts=True)
     targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(labels[counts].unique()) > 1
     _padding(targets, inputs, index, labels, counts, pad)
+    return (inputs if axis == 1 else inputs.T) if _next(targets.offsets) > SURE else None
+
+
+def _next(shares: Mapping[int, float]) -> float:
+    return shares.get(1, 0.0)
 
 
 def _in_layout(
@@ -230,10 +250,9 @@ def _in_layout(
             yield one.T, pad
 
 
-def _offsets(ids: Tensor, index: Tensor, labels: Tensor, counts: Tensor) -> dict[int, float]:
-    """The share of counted labels that are the id so far ahead, along the longer way of both axes: time is the second,
-    but in (T, B) the first."""
-    shares: dict[int, float] = {}
+def _offsets(ids: Tensor, index: Tensor, labels: Tensor, counts: Tensor) -> tuple[int, dict[int, float]]:
+    """The axis of time, and the share of counted labels that are the id so far ahead along it."""
+    best, shares = 1, dict[int, float]()
     for axis in (1, 0):
         length = ids.shape[axis]
         found: dict[int, float] = {}
@@ -247,8 +266,8 @@ def _offsets(ids: Tensor, index: Tensor, labels: Tensor, counts: Tensor) -> dict
             same = ids.reshape(-1)[ahead.clamp(0, ids.numel() - 1)] == labels
             found[offset] = float(same[inside].double().mean())
         if max(found.values(), default=0.0) > max(shares.values(), default=0.0):
-            shares = found
-    return shares
+            best, shares = axis, found
+    return best, shares
 
 
 def _padding(targets: Targets, ids: Tensor, index: Tensor, labels: Tensor, counts: Tensor, pad: int | None) -> None:
@@ -273,6 +292,11 @@ def _is_only_padding(found: Tensor, tail: Tensor) -> bool:
     return several and int(lengths.max()) < found.shape[1] and not bool((found & ~tail).any())
 
 
+def _is_text(ids: Tensor, rows: int, classes: int) -> bool:
+    """Whether ids (B, T) are tokens of the vocabulary that a loss chooses from: its size, but for a few special ones,
+    and no positions, each one more than the one before."""
+    return ids.dim() == 2 and ids.shape[1] > 1 and abs(rows - classes) <= 64 and not _is_range(ids)
+
+
 def _is_range(ids: Tensor) -> bool:
-    """Whether the ids are positions: each one more than the one before."""
     return bool((ids[:, 1:] - ids[:, :-1] == 1).all()) or bool((ids[1:] == ids[:1]).all() and ids.shape[0] > 1)

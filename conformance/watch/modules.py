@@ -85,6 +85,7 @@ class _Modules:
         number = watcher.number("module", module)
         if number not in self.drops:
             watcher.modules[number] = module
+            self._capture(number, module)
             watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
             parts = list(module.named_modules())
             self.drops[number] = [(path, part) for path, part in parts if _probability(part) is not None]
@@ -95,6 +96,19 @@ class _Modules:
                         one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
                         watcher.run.parameters[one].in_model = True
         return number
+
+    def _capture(self, number: int, module: nn.Module) -> None:
+        """Keep what the module is called with from its second call on, while steps are looked at closely."""
+        from conformance.watch.probing import Call
+
+        def capture(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            if not self.watcher.is_close or self.watcher.is_over:
+                handle.remove()
+            elif torch.is_grad_enabled() and not self.watcher.is_blind():
+                self.watcher.calls[number] = Call(number, module, arguments, keywords)
+
+        handle = module.register_forward_pre_hook(capture, with_kwargs=True)
+        self.watcher.on_close(handle.remove)
 
     def train(self, original: Any, module: nn.Module, mode: bool = True) -> nn.Module:
         self.setting += 1

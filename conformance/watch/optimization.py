@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from conformance.watch.ending import equal_values
 from conformance.watch.record import Backward, Clear, Clip, Group, Schedule, Step, Unscale
 from conformance.watch.rules import Before, History, rule_of
-from conformance.watch.watcher import Seen, Watcher, place
+from conformance.watch.watcher import Seen, Watcher, classes_with, place
 
 
 def tap(watcher: Watcher) -> None:
@@ -24,23 +24,17 @@ def tap(watcher: Watcher) -> None:
     watcher.around(Tensor, "backward", taps.backward)
     watcher.around(torch.autograd, "backward", taps.backward)
     watcher.around(nn.Module, "zero_grad", taps.clear_module)
-    for cls in _with("zero_grad", Optimizer):
+    for cls in classes_with("zero_grad", Optimizer):
         watcher.around(cls, "zero_grad", taps.clear_optimizer)
     for owner in (nn.utils, nn.utils.clip_grad):
         watcher.around(owner, "clip_grad_norm_", taps.clip_norm)
         watcher.around(owner, "clip_grad_value_", taps.clip_value)
     watcher.around(LRScheduler, "__init__", taps.make_scheduler)
-    for cls in _with("step", LRScheduler):
+    for cls in classes_with("step", LRScheduler):
         watcher.around(cls, "step", taps.step_scheduler)
     scaler = torch.amp.GradScaler
     for name in ("scale", "unscale_", "step"):
         watcher.around(scaler, name, getattr(taps, f"scaler_{name.rstrip('_')}"))
-
-
-def _with(method: str, cls: Any) -> list[Any]:
-    """A class and its subclasses that define a method themselves."""
-    below = [found for child in cls.__subclasses__() for found in _with(method, child)]
-    return [*([cls] if method in vars(cls) else []), *dict.fromkeys(below)]
 
 
 class _Optimization:
@@ -53,6 +47,7 @@ class _Optimization:
         self.scaled: WeakSet[Tensor] = WeakSet()
         self.before: dict[int, Before] = {}
         self.histories: dict[int, History] = {}
+        self.starts: dict[int, int] = {}
         self.began = False
         self.nested, self.in_scaler, self.scaling = 0, False, False
         self.unscaled: set[int] = set()
@@ -67,10 +62,12 @@ class _Optimization:
         with self.watcher.looking():
             value = float(first.detach().float().sum()) if isinstance(first, Tensor) else 0.0
             stale = self._stale()
+        scaled = any(first is one for one in self.scaled)
         self.watcher.add(
             Backward(
                 value=value,
-                scaled=any(first is one for one in self.scaled),
+                scaled=scaled,
+                factor=self.watcher.scale if scaled else 1.0,
                 autocast=torch.is_autocast_enabled("cpu"),
                 stale=tuple(sorted(stale)),
             )
@@ -133,6 +130,7 @@ class _Optimization:
         if not self.began:
             self.began = True
             equal_values(self.watcher)
+        self.starts[number] = len(self.watcher.run.events)
         if self.watcher.is_close:
             with self.watcher.looking():
                 self.before[number] = Before(optimizer)
@@ -142,7 +140,8 @@ class _Optimization:
         if watcher.is_blind():
             return
         number = self._known(optimizer)
-        step = Step(optimizer=number, rates=_rates(optimizer), scaler=self.in_scaler)
+        began = self.starts.get(number, len(watcher.run.events))
+        step = Step(optimizer=number, rates=_rates(optimizer), began=began, scaler=self.in_scaler)
         with watcher.looking():
             self._look(optimizer, number, step)
         watcher.add(step)

@@ -55,8 +55,8 @@ class Targets:
     holds, for the input (of several) that fits best. kept: the share of counted labels that are the input at their own
     place. total: how many labels there are; counted: how many weigh in the loss. pads: how many labels are padding that
     follows padding; padding: how many of these weigh in the loss; pad: their id. over_all: whether the sum is divided
-    by the number of all labels although some do not count. masked: whether the input has one id at more than half of
-    the places that count.
+    by the number of all labels although some do not count. crossed: whether the labels are the next tokens once they
+    are flattened along the other axis. masked: whether the input has one id at more than half of the places that count.
     """
 
     offsets: Mapping[int, float] = field(default_factory=dict)
@@ -67,6 +67,7 @@ class Targets:
     pads: int = 0
     pad: int = -1
     over_all: bool = False
+    crossed: bool = False
     masked: bool = False
 
 
@@ -76,7 +77,8 @@ class Loss(Event):
 
     value: its result where that is one number. reduction: as given. gradients: whether it was recorded. input:
     "logits", "log-probabilities" or "probabilities"; "" where it was not looked at. classes: how many. rows: of a
-    divergence, the least and the largest sum of a row of its target that is not zero.
+    divergence, the least and the largest sum of a row of its target that is not zero. smoothing: the share that label
+    smoothing takes from the label. shapes: of input and target, where these are broadcast.
     """
 
     name: str
@@ -86,16 +88,19 @@ class Loss(Event):
     input: str = ""
     classes: int = 0
     rows: tuple[float, float] | None = None
+    smoothing: float = 0.0
+    shapes: str = ""
     targets: Targets | None = None
 
 
 @dataclass(kw_only=True)
 class Backward(Event):
-    """value: of the tensor that it began with. scaled: by a gradient scaler. stale: how many parameters held a gradient
-    that the last step of their optimizer had used already."""
+    """value: of the tensor that it began with. scaled: whether by a gradient scaler; factor: by how much. stale: the
+    parameters that held a gradient which the last step of their optimizer had used already."""
 
     value: float
     scaled: bool = False
+    factor: float = 1.0
     autocast: bool = False
     stale: tuple[int, ...] = ()
 
@@ -128,14 +133,16 @@ class Unscale(Event):
 class Step(Event):
     """One optimizer step.
 
-    optimizer: its number. rates: of its groups. missing: parameters without a gradient; zero: with a gradient that is
-    zero throughout; infinite: with one that is not finite; still: with a gradient that is not zero, which did not
-    change. norm: of all gradients. scaler: whether a gradient scaler made the step; scaled: whether the gradients still
-    had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules` names it.
+    optimizer: its number. began: the order of the first event inside it, of a closure. rates: of its groups. missing:
+    parameters without a gradient; zero: with a gradient that is zero throughout; infinite: with one that is not finite;
+    still: with a gradient that is not zero, which did not change. norm: of all gradients. scaler: whether a gradient
+    scaler made the step; scaled: whether the gradients still had its factor. rule: how the change follows from the
+    gradient, as `conformance.watch.rules` names it.
     """
 
     optimizer: int
     rates: tuple[float, ...]
+    began: int = 0
     missing: frozenset[int] = frozenset()
     zero: frozenset[int] = frozenset()
     infinite: frozenset[int] = frozenset()
@@ -182,6 +189,30 @@ class Save(Event):
     """A file was written. holds: which of "model", "optimizer", "scheduler", "scaler" and "random state" are in it."""
 
     holds: frozenset[str]
+
+
+@dataclass(kw_only=True)
+class Load(Event):
+    """A file was read that this run wrote. holds: as of a save."""
+
+    holds: frozenset[str]
+
+
+@dataclass(kw_only=True)
+class Restore(Event):
+    """State was loaded. what: "model", "optimizer" or "scheduler". is_itself: whether it is the module's own memory."""
+
+    what: str
+    is_itself: bool = False
+
+
+@dataclass(kw_only=True)
+class Probe(Event):
+    """A call that was made again. what: "future" or "padding" was changed. error: how far answers moved that should
+    not, as a share of the largest."""
+
+    what: str
+    error: float
 
 
 @dataclass

@@ -42,16 +42,21 @@ def _copied(gradient: Tensor | None) -> Tensor | None:
 
 
 class Moments:
-    """The moments of Adam's formula over the gradients that one optimizer has used, by parameter."""
+    """The moments of Adam's formula over the gradients that one optimizer has used, by parameter. alike: the second
+    moment with the first one's beta; last: the last gradient."""
 
     def __init__(self) -> None:
         self.first: dict[int, Tensor] = {}
         self.second: dict[int, Tensor] = {}
+        self.alike: dict[int, Tensor] = {}
+        self.last: dict[int, Tensor] = {}
 
     def add(self, parameter: Tensor, gradient: Tensor, betas: tuple[float, float]) -> None:
         key, zero = id(parameter), torch.zeros_like(gradient)
         self.first[key] = betas[0] * self.first.get(key, zero) + (1 - betas[0]) * gradient
         self.second[key] = betas[1] * self.second.get(key, zero) + (1 - betas[1]) * gradient**2
+        self.alike[key] = betas[0] * self.alike.get(key, zero) + (1 - betas[0]) * gradient**2
+        self.last[key] = gradient
 
 
 class History:
@@ -86,23 +91,30 @@ def rule_of(optimizer: Optimizer, before: Before, history: History) -> str:
 Formula = Callable[[History, Tensor, Tensor, Mapping[str, Any]], Tensor]
 
 
-def _adam(*, corrected: bool = True, inside: bool = False, decay: str = "apart") -> Formula:
-    """The parameter after a step. decay: "apart" from the gradient, "in the gradient", or "none"."""
+def _adam(
+    *, corrected: bool = True, inside: bool = False, decay: str = "apart", kept: bool = True, own_beta: bool = True
+) -> Formula:
+    """The parameter after a step. decay: "apart" from the gradient, "in the gradient", "without the rate", or "none".
+    kept: whether the moments are kept from step to step. own_beta: whether the second moment has its own."""
 
     def formula(history: History, parameter: Tensor, value: Tensor, group: Mapping[str, Any]) -> Tensor:
         (one, two), rate, eps = group["betas"], group["lr"], group.get("eps", 1e-8)
         moments = history.decayed if decay == "in the gradient" else history.plain
-        first, second = moments.first[id(parameter)], moments.second[id(parameter)]
+        key, steps = id(parameter), history.steps if kept else 1
+        first, second = moments.first[key], moments.second[key] if own_beta else moments.alike[key]
+        if not kept:
+            first, second = (1 - one) * moments.last[key], (1 - two) * moments.last[key] ** 2
         if corrected:
-            first, second = first / (1 - one**history.steps), second / (1 - two**history.steps)
+            first, second = first / (1 - one**steps), second / (1 - (two if own_beta else one) ** steps)
         root = (second + eps).sqrt() if inside else second.sqrt() + eps
-        kept = value * (1 - rate * group.get("weight_decay", 0.0)) if decay == "apart" else value
-        return kept - rate * first / root
+        share = {"apart": rate, "without the rate": 1.0}.get(decay, 0.0)
+        return value * (1 - share * group.get("weight_decay", 0.0)) - rate * first / root
 
     return formula
 
 
 ANOTHER = "another rule"
+UNSCALED = "AdamW with a decay that the rate does not scale"
 COUPLED = "Adam with the decay in the gradient"
 ADAM: dict[str, Formula] = {
     "AdamW": _adam(),
@@ -112,5 +124,8 @@ ADAM: dict[str, Formula] = {
     "Adam with eps inside the root": _adam(inside=True),
     "Adam without bias correction, with the decay in the gradient": _adam(corrected=False, decay="in the gradient"),
     "Adam with eps inside the root and the decay in the gradient": _adam(inside=True, decay="in the gradient"),
+    UNSCALED: _adam(decay="without the rate"),
+    "Adam that forgets its moments from step to step": _adam(kept=False),
+    "Adam with the first moment's beta in the second": _adam(own_beta=False),
 }
 """Name -> the formula. Without decay the first is Adam."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.watch.ending import finish
 from conformance.watch.record import Run
 from conformance.watch.watcher import Ended, Watcher
 
@@ -48,8 +49,6 @@ def watched(script: Script, steps: int | None = 20, seconds: float | None = None
             watcher.close()
             traceback.print_exc()
             watcher.run.ended = f"the script raised {type(error).__name__}: {error}"
-        from conformance.watch.ending import finish
-
         finish(watcher)
         return watcher.run
 

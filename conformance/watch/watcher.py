@@ -13,14 +13,17 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from conformance.watch.probing import Call
+
 from conformance.places import is_users, short
-from conformance.watch.record import CLOSE, Event, Forward, Kind, Parameter, Run
+from conformance.watch.record import CLOSE, Forward, Kind, Parameter, Run
 
 _OWN = str(Path(__file__).parent)
 
@@ -54,6 +57,7 @@ class Watcher:
         self.modules: dict[int, nn.Module] = {}
         self.seen = Seen()
         self.last_forward: Forward | None = None
+        self.calls: dict[int, Call] = {}
         self.depth = 0
         self.scale = 1.0
         self.is_over = False
@@ -166,6 +170,7 @@ def users_frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def told(event: Event | None) -> str:
-    """An event's line, empty for none."""
-    return event.place if event is not None else ""
+def classes_with(method: str, cls: Any) -> list[Any]:
+    """A class and its subclasses that define a method themselves."""
+    below = [found for child in cls.__subclasses__() for found in classes_with(method, child)]
+    return [*([cls] if method in vars(cls) else []), *dict.fromkeys(below)]

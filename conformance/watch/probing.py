@@ -1,0 +1,145 @@
+"""Calls of the model that are made again when watching is over: is the future hidden, and padding?
+
+The call is one that the script made, with its own inputs. In evaluation mode it is made twice: as it was, and with
+other words in the places that must not matter. Modes and random state are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.watch.modules import tensors
+from conformance.watch.record import Probe, Run
+
+
+@dataclass
+class Call:
+    """A call of an outermost module. learned: the tokens whose next ones were its labels, where that was seen."""
+
+    number: int
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    learned: Tensor | None = field(default=None)
+
+    def given(self) -> list[Tensor]:
+        return list(tensors((self.arguments, dict(self.keywords)), 3))
+
+    def answers(self, old: Tensor | None = None, new: Tensor | None = None) -> list[Tensor]:
+        """The tensors of numbers that it gives, with `new` in the place of the input `old`."""
+        swap = (lambda x: new if x is old else x) if old is not None else (lambda x: x)
+        result = self.module(*_mapped(self.arguments, swap), **_mapped(dict(self.keywords), swap))
+        return [tensor for tensor in tensors(result, 3) if tensor.is_floating_point() and tensor.dim() >= 2]
+
+
+def probe(run: Run, calls: list[Call]) -> None:
+    """Add what the calls show to the run."""
+    for call in calls:
+        with suppress(Exception), _quietly(call.module):  # what cannot be called again is not judged
+            _future(run, call)
+        with suppress(Exception), _quietly(call.module):
+            _padding(run, call)
+
+
+def _future(run: Run, call: Call) -> None:
+    """Change the last token: no answer before it may change."""
+    if call.learned is None:
+        return
+    for ids in (tensor for tensor in call.given() if tensor.dim() == 2):
+        for axis in (1, 0):
+            turned = ids if axis == 1 else ids.T
+            length = call.learned.shape[1]
+            if turned.shape[0] != call.learned.shape[0] or turned.shape[1] - length not in (0, 1):
+                continue
+            if not torch.equal(turned[:, :length], call.learned):
+                continue
+            other = turned.clone()
+            other[:, length - 1] = _others(turned[:, length - 1], turned)
+            pair = zip(call.answers(), call.answers(ids, other if axis == 1 else other.T), strict=True)
+            for before, after in pair:
+                if before.dim() == 3 and before.shape[axis] in (length, length + 1) and before.shape == after.shape:
+                    earlier = before.movedim(axis, 1)[:, : length - 1], after.movedim(axis, 1)[:, : length - 1]
+                    run.add(Probe(what="future", error=_distance(*earlier), place=run.modules[call.number][1]))
+                    return
+
+
+def _padding(run: Run, call: Call) -> None:
+    """Change the words in the places that a mask of the call hides: no answer for the others may change."""
+    given = call.given()
+    for ids in given:
+        if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape[1] < 3:
+            continue
+        for tail in _tails(ids):
+            if not any(_is_mask(mask, tail) for mask in given if mask is not ids):
+                continue
+            other = torch.where(tail, _others(ids, ids[~tail]), ids)
+            for before, after in zip(call.answers(), call.answers(ids, other), strict=True):
+                if before.shape != after.shape or before.shape[0] != ids.shape[0]:
+                    continue
+                if before.dim() == 3 and before.shape[1] == ids.shape[1]:
+                    before, after = before[~tail], after[~tail]
+                run.add(Probe(what="padding", error=_distance(before, after), place=run.modules[call.number][1]))
+                return
+
+
+def _tails(ids: Tensor) -> Iterator[Tensor]:
+    """The places at the ends of rows, or at their beginnings, that repeat one id which stands nowhere else."""
+    for flip in (False, True):
+        turned = ids.flip(1) if flip else ids
+        value = turned[:, -1].mode().values
+        tail = (turned == value).flip(1).cumprod(1).flip(1).bool()
+        lengths = tail.sum(1)
+        if bool(lengths.any()) and int(lengths.max()) < ids.shape[1] and not bool(((turned == value) & ~tail).any()):
+            yield tail.flip(1) if flip else tail
+
+
+def _is_mask(mask: Tensor, tail: Tensor) -> bool:
+    """Whether a tensor tells padding from the rest: two values, one of them just where padding is."""
+    if mask.numel() != tail.numel() or mask.shape[0] != tail.shape[0]:
+        return False
+    flat = mask.reshape(tail.shape)
+    return any(torch.equal(flat == value, tail) for value in flat.unique()[:2])
+
+
+def _others(ids: Tensor, among: Tensor) -> Tensor:
+    """For each id another one of those that occur."""
+    known = among.unique()
+    return known[(torch.searchsorted(known, ids.contiguous().clamp(max=int(known[-1]))) + 1) % len(known)]
+
+
+def _distance(first: Tensor, second: Tensor) -> float:
+    if not first.numel() or not bool(first.isfinite().all()) or not bool(second.isfinite().all()):
+        return 0.0
+    return float((first - second).abs().max() / first.abs().max().clamp(min=1e-6))
+
+
+@contextmanager
+def _quietly(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode, without graphs; then modes, buffers and random state are as they were."""
+    modes = [(part, part.training) for part in module.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            module.eval()
+            yield
+        finally:
+            for part, training in modes:
+                part.training = training
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _mapped(item, change) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(item, change) for item in value)
+    return value
