@@ -13,8 +13,8 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from conformance.watch.modules import samples, tensors
 from conformance.watch.record import Batch, Load, Restore, Save
+from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, classes_with, place
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conformance.places import line_of
+from conformance.watch.probing import Call
 from conformance.watch.record import Forward, Mode
+from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, users_frames
 
 _EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
@@ -47,9 +50,17 @@ class _Modules:
                 if parameter is not None:
                     watcher.run.parameters[watcher.parameter(parameter)].used = True
         if watcher.depth == 1:
+            frame = _forward_by_hand()
+            if frame is not None and frame is watcher.direct:
+                return
+            watcher.direct = frame
+            if frame is not None:
+                module, inputs = frame.f_locals["self"], ()
             gradients, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
             with watcher.looking():
                 self._outermost(module, inputs, gradients, autocast)
+            if frame is not None and watcher.is_close and gradients:
+                self._keep(module, (), _arguments(frame))
 
     def end(self, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
         watcher = self.watcher
@@ -99,16 +110,19 @@ class _Modules:
 
     def _capture(self, number: int, module: nn.Module) -> None:
         """Keep what the module is called with from its second call on, while steps are looked at closely."""
-        from conformance.watch.probing import Call
 
         def capture(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
             if not self.watcher.is_close or self.watcher.is_over:
                 handle.remove()
             elif torch.is_grad_enabled() and not self.watcher.is_blind():
-                self.watcher.calls[number] = Call(number, module, arguments, keywords)
+                self._keep(module, arguments, keywords)
 
         handle = module.register_forward_pre_hook(capture, with_kwargs=True)
         self.watcher.on_close(handle.remove)
+
+    def _keep(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        number = self.watcher.number("module", module)
+        self.watcher.calls[number] = Call(number, module, arguments, keywords)
 
     def train(self, original: Any, module: nn.Module, mode: bool = True) -> nn.Module:
         self.setting += 1
@@ -137,16 +151,20 @@ class _Modules:
                 last.samples = samples([ids])
 
 
-def samples(given: Iterable[Tensor]) -> tuple[int, ...]:
-    """A fingerprint of each row of the first tensor of at least two axes; whole numbers come before others."""
-    rows = [tensor for tensor in given if tensor.dim() >= 2 and not tensor.is_sparse]
-    rows.sort(key=lambda tensor: tensor.is_floating_point())
-    if not rows or rows[0].numel() > 2**22 or rows[0].device.type != "cpu":
-        return ()
-    first = rows[0].detach().contiguous()
-    if first.dtype == torch.bfloat16:
-        first = first.view(torch.int16)
-    return tuple(hash(row.tobytes()) for row in first.numpy())
+def _forward_by_hand() -> FrameType | None:
+    """The outermost `model.forward(...)` that a script calls itself, past the model's __call__."""
+    found = None
+    for frame in users_frames():
+        owner = frame.f_locals.get("self") if frame.f_code.co_name == "forward" else None
+        found = frame if isinstance(owner, nn.Module) and not isinstance(owner, _LOSSES) else found
+    return found
+
+
+def _arguments(frame: FrameType) -> dict[str, Any]:
+    """What a call of forward was given, by the names of its parameters."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return {name: frame.f_locals[name] for name in names if name != "self" and name in frame.f_locals}
 
 
 def _probability(part: nn.Module) -> float | None:
@@ -161,17 +179,3 @@ def _probability(part: nn.Module) -> float | None:
 def _evaluating() -> Iterator[str]:
     """The names of the user's functions on the way that speak of evaluation."""
     return (frame.f_code.co_name for frame in users_frames() if _EVALUATION.search(frame.f_code.co_name.lower()))
-
-
-def tensors(value: Any, depth: int) -> Iterator[Tensor]:
-    """The tensors in a value, so many levels deep."""
-    if isinstance(value, Tensor):
-        yield value
-    elif depth and isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors(item, depth - 1)
-    elif depth and isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors(item, depth - 1)
-    elif depth and hasattr(value, "__dict__") and not isinstance(value, nn.Module):
-        yield from tensors(vars(value), depth - 1)

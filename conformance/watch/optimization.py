@@ -77,7 +77,7 @@ class _Optimization:
             return original(tensors, *rest, **keywords)
         finally:
             self.in_backward = False
-            self.watcher.seen = Seen()
+            self.watcher.seen, self.watcher.direct = Seen(), None
 
     def _stale(self) -> set[int]:
         """The parameters that still hold a gradient that a step has used."""

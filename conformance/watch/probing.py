@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.watch.modules import tensors
 from conformance.watch.record import Probe, Run
+from conformance.watch.tensors import tensors
 
 
 @dataclass

@@ -13,16 +13,14 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from conformance.watch.probing import Call
-
 from conformance.places import is_users, short
+from conformance.watch.probing import Call
 from conformance.watch.record import CLOSE, Forward, Kind, Parameter, Run
 
 _OWN = str(Path(__file__).parent)
@@ -58,6 +56,7 @@ class Watcher:
         self.seen = Seen()
         self.last_forward: Forward | None = None
         self.calls: dict[int, Call] = {}
+        self.direct: FrameType | None = None
         self.depth = 0
         self.scale = 1.0
         self.is_over = False
