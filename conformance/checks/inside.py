@@ -18,6 +18,7 @@ FAMILIES = {
     "attention": ("attention", "attention"),
     "norm": ("norm", "norm"),
     "feed-forward": ("feed-forward", "feed-forward network"),
+    "experts": ("experts", "mixture of experts"),
     "blocks": ("blocks", "stack of blocks"),
     "sublayers": ("sublayers", "block with two sublayers"),
     "decoder-layers": ("blocks", "stack of blocks"),

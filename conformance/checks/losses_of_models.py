@@ -83,6 +83,22 @@ def computed_is_returned(impl: Any, draw: Draw) -> Evidence:
     return together(parts, "no loss of its is a sum of several")
 
 
+@check("losses-for-balance-are-added", roles=("model",))
+def balance_is_added(impl: Any, draw: Draw) -> Evidence:
+    """A loss for the balance of experts is added to the whole, not subtracted."""
+    parts = []
+    for run in impl.build("model", {}).loss_runs():
+        for name, slope in run.terms.items():
+            parts.append(
+                true(f"{name} is added by {run.name}", slope > 0, expected="a factor above 0", got=slope).saying(
+                    diagnosis=f"The loss falls as {name} grows: training makes it as large as it can.",
+                    place=run.place,
+                    mend=f"add {name}, do not subtract it",
+                )
+            )
+    return together(parts, "it gives no loss for balance beside its loss")
+
+
 def _same_labels(one: Any, other: Any) -> bool:
     return other.reaches is not None and torch.equal(one.target, other.target)
 

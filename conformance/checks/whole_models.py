@@ -164,7 +164,13 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
             place=left[0].place,
             mend="use the option's rate",
         )
-    dropped = some.active_dropouts(True)
+    dropped, still = some.active_dropouts(True), some.active_dropouts(False)
+    if still and not some.asks_for_dropout():
+        return true(f"with dropout {rate} nothing is dropped in evaluation", False, got=still[0].what).saying(
+            diagnosis=f"With a dropout rate above 0 something is dropped in evaluation mode, too ({still[0].what}).",
+            place=still[0].place,
+            mend="use nn.Dropout, or hand training=self.training to F.dropout",
+        )
     if not dropped and not some.dropout_rates():
         passes = [some.in_training(seed, **some.example())["out"] for seed in range(6)]
         if some.draws() or any(not np.array_equal(one, passes[0]) for one in passes[1:]):

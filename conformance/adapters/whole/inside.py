@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
+from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.language import read_beside_forward, read_for_some_arguments
@@ -52,6 +54,7 @@ class InsideProbes:
                     next((call for call in run.around(run.call_of(net.second)) if net.first.number in call.ops), None)
                     for net in nets
                 ],
+                "experts": [mixture.call for mixture in mixtures(run)],
                 "blocks": [call for stack in stacked for call in stack.calls],
                 "sublayers": [part.block for part in parts],
             }
@@ -59,6 +62,8 @@ class InsideProbes:
                 *attention_findings(cores),
                 *norm_findings(run),
                 *network_findings(run),
+                *activation_findings(run),
+                *expert_findings(run),
                 *residual_findings(run, parts),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]

@@ -82,16 +82,26 @@ def user_line() -> str:
 
 
 class _Choices(Watching):
-    """Whether a choice was made among so many things at once: the largest, the first so many, a running count."""
+    """Whether a choice was made along the tokens of a batch: the largest, the first so many, a running count."""
 
     def __init__(self, among: int) -> None:
         super().__init__()
         self.among, self.seen = among, False
+        self.found: set[int] = set()  # where in memory the places are that a condition holds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        chooses = func.overloadpacket.__name__ in ("topk", "sort", "nonzero", "cumsum")
-        self.seen = self.seen or (chooses and self.among in args[0].shape)
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name in ("topk", "sort", "cumsum"):
+            at = {"topk": 2, "sort": 1, "cumsum": 1}[name]
+            axis = _argument(args, kwargs, at, "dim", -1)
+            self.seen = self.seen or (args[0].dim() > 0 and args[0].shape[axis] == self.among)
+        elif name == "nonzero":
+            self.found.add(result.untyped_storage()._cdata)
+        elif name == "slice" and args[0].untyped_storage()._cdata in self.found:
+            self.seen = self.seen or len(result) < len(args[0])
+        return result
 
 
 class Probes:

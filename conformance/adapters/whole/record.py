@@ -31,6 +31,7 @@ SHAPES_ONLY = {f"{name}_like" for name in _LIKE} | {f"new_{name}" for name in _L
 """Operations that read the shape of a tensor and none of its numbers."""
 _HELPERS = {"einops", "opt_einsum", "contextlib", "functools"}  # packages whose lines are nobody's model
 _OURS = str(Path(__file__).resolve().parents[2])
+_SPECIMENS = str(Path(_OURS) / "mutants")  # models that stand for a user's
 _TORCHS = str(Path(torch.__file__).resolve().parent)
 Key = tuple[Any, ...]
 
@@ -414,7 +415,8 @@ class _Recorder(TorchDispatchMode):
             if spot in self.places:
                 return self.places[spot]
             file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
-            if not file.startswith((_TORCHS, _OURS, "<frozen")) and package not in _HELPERS:
+            ours = file.startswith(_OURS) and not file.startswith(_SPECIMENS)
+            if not ours and not file.startswith((_TORCHS, "<frozen")) and package not in _HELPERS:
                 return self.places.setdefault(spot, Place(*(file, frame.f_lineno)))
             frame = frame.f_back  # type: ignore[assignment]
         return None
