@@ -22,6 +22,8 @@ FAMILIES = {
     "blocks": ("blocks", "stack of blocks"),
     "sublayers": ("sublayers", "block with two sublayers"),
     "decoder-layers": ("blocks", "stack of blocks"),
+    "class-token": ("tokens", "token of its own"),
+    "patches": ("tokens", "image or frames"),
     "modules": ("modules", "module"),
     "results": ("results", "result"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, MIXTURE, TRANSLATOR, changed
+from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, MIXTURE, TRANSLATOR, VIT, changed
 
 AXIS = "attention-softmax-runs-over-the-keys"
 SCALE = "attention-scale-is-one-over-sqrt-d-head"
@@ -373,4 +373,20 @@ changed(
     "value + F.gelu(gate)",
     breaks=("feed-forward-gate-multiplies",),
     defect="The gate, one half of the first map, is added.",
+)
+changed(
+    "ClassTokenBehindThePatches",
+    VIT,
+    "torch.cat((self.cls_token.expand(len(patches), -1, -1), patches), 1)",
+    "torch.cat((patches, self.cls_token.expand(len(patches), -1, -1)), 1)",
+    breaks=("class-token-is-read-where-it-stands",),
+    defect="The class token is the last, and the first token is read.",
+)
+changed(
+    "FeaturesAsPlaces",
+    VIT,
+    ".flatten(2).transpose(1, 2)",
+    ".flatten(2).reshape(len(images), -1, self.cls_token.shape[-1])",
+    breaks=("patches-are-pieces-of-the-image",),
+    defect="Features and places of the patches are mixed by a reshape.",
 )

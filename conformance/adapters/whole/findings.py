@@ -178,4 +178,12 @@ FINDINGS: dict[str, str] = {
     "feed-forward-gate-multiplies": (
         "A gate multiplies: it is not added (Shazeer 2020, GLU Variants Improve Transformer, section 2)."
     ),
+    "class-token-is-read-where-it-stands": (
+        "The state of the learned class token is what the head reads (Dosovitskiy et al. 2021, An Image is "
+        "Worth 16x16 Words, section 3.1)."
+    ),
+    "patches-are-pieces-of-the-image": (
+        "A token of an image or of frames is made of one patch or frame, with all of its features "
+        "(Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, section 3.1)."
+    ),
 }

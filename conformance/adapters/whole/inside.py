@@ -18,6 +18,7 @@ from conformance.adapters.whole.norms import network_findings, networks, norm_fi
 from conformance.adapters.whole.record import Call, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
+from conformance.adapters.whole.tokens import makes_tokens, token_findings
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -65,10 +66,18 @@ class InsideProbes:
                 *activation_findings(run),
                 *expert_findings(run),
                 *residual_findings(run, parts),
+                *token_findings(run),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""
-            seen = frozenset({"modules", "results", *(name for name, calls in shows.items() if calls)})
+            seen = frozenset(
+                {
+                    "modules",
+                    "results",
+                    *({"tokens"} if makes_tokens(run) else ()),
+                    *(name for name, calls in shows.items() if calls),
+                }
+            )
             self.known["inside"] = Inside(tuple(findings), seen, first, tuple(graph_of(run, shows)))
         found: Inside = self.known["inside"]
         return found
