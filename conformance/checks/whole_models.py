@@ -286,6 +286,28 @@ def order_matters(impl: Any, draw: Draw) -> Evidence:
     return true("another order gives another answer", True)
 
 
+@check("model-positions-reach-every-side", roles=("model",))
+def positions_reach_every_side(impl: Any, draw: Draw) -> Evidence:
+    """Where a model has positions, its attention can tell one place of a sentence of equal words from another."""
+    subject = impl.build("model", {})
+    if not subject.calling.main.vocab:
+        raise NotProvided("its input is numbers, not words")
+    told = subject.told_apart()
+    if not told:
+        raise NotProvided("its run shows no self-attention over its words")
+    owned = subject.position_parts()
+    blind = [name for name, tells in told.items() if not tells]
+    if not blind or not owned or subject.line_of(r"(?i)\bnope\b|no (explicit )?position"):
+        return note("attention tells no place from another", "no positions") if blind else true("it tells places", True)
+    names = {"src": "source", "tgt": "target"}
+    where = names.get(blind[0], "text")
+    return true(f"places of the {where} differ", False, expected="positions", got="equal words look alike").saying(
+        diagnosis=f"The {where} has no positions, although the model has {owned[0]}: all places look alike.",
+        place=subject.made_at(owned[0]),
+        mend=f"add positions to the embedding of the {where}",
+    )
+
+
 @check("model-takes-one-token-and-its-longest-input", roles=("model",))
 def takes_its_lengths(impl: Any, draw: Draw) -> Evidence:
     """One token works, and so does the longest input; a longer one is refused, not cut."""

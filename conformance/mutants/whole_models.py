@@ -192,3 +192,11 @@ changed(
     breaks=(TYPES, USED),
     defect="The embedding of the token types is looked up and not added.",
 )
+changed(
+    "TargetWithoutPositions",
+    TRANSLATOR,
+    "self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model))",
+    "self.tgt_embedding(tgt) * math.sqrt(self.d_model)",
+    breaks=("model-positions-reach-every-side",),
+    defect="The target has no positions.",
+)

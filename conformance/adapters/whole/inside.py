@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from conformance.adapters.whole.activations import activation_findings
@@ -15,7 +16,7 @@ from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.language import read_beside_forward, read_for_some_arguments
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
-from conformance.adapters.whole.record import Call, record
+from conformance.adapters.whole.record import Call, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
@@ -80,6 +81,27 @@ class InsideProbes:
             )
             self.known["inside"] = Inside(tuple(findings), seen, first, tuple(graph_of(run, shows)))
         found: Inside = self.known["inside"]
+        return found
+
+    def told_apart(self: WholeModel) -> dict[str, bool]:  # type: ignore[misc]
+        """For each input of tokens: whether some self-attention can tell one place from another, if all words are one
+        word. Inputs without a self-attention are left out."""
+        inputs = self.example(batch=2, length=6, seed=60)
+        alike = {name: np.full_like(value, value[0, 0]) for name, value in inputs.items() if value.ndim == 2}
+        with self.mode(False), torch.no_grad():
+            run = record(self.module, lambda: self.run(inputs | alike))
+        outer = next(call for call in run.calls if call.parent < 0)
+        words = {one.meaning: outer.kwargs.get(one.parameter) for one in self.calling.inputs if one.vocab}
+        given = {meaning: value for meaning, value in words.items() if isinstance(value, Value)}
+        found: dict[str, bool] = {}
+        for core in attentions(run):
+            query, key = core.sides["query"], core.sides["key"]
+            if [p.base for p in query.projections] != [p.base for p in key.projections] or not key.projections:
+                continue
+            before = run.before([query.value])
+            names = [meaning for meaning, value in given.items() if value in before]
+            if len(names) == 1:
+                found[names[0]] = found.get(names[0], False) or core.tells_places
         return found
 
     def is_excused(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]

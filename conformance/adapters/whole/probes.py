@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
 _POSITIONS = re.compile(
-    r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
+    r"pos(?!ition_?wise|_?wise|_?ff|itive|t|e)|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
 )
 
 
