@@ -192,6 +192,25 @@ def gives_logits(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("language-model-can-be-sure", roles=("language_model", "sequence_to_sequence"))
+def can_be_sure(impl: Any, draw: Draw) -> Evidence:
+    """Logits that are bounded leave room for a probability above one half."""
+    try:
+        subject = impl.build("language_model", {})
+    except NotProvided:
+        subject = impl.build("sequence_to_sequence", {})
+    found = subject.bound_of_logits()
+    if found is None:
+        raise NotProvided("its logits have no bound")
+    bound, place = found
+    highest = 1 / (1 + (subject.calling.outputs - 1) * np.exp(-2 * bound))
+    return true("a probability above one half can be reached", highest > 0.5, got=f"{highest:.3g} at most").saying(
+        diagnosis=f"Logits lie between -{bound:.4g} and {bound:.4g}: no word can be likelier than {highest:.3g}.",
+        place=place,
+        mend="multiply by the cap again: cap * tanh(logits / cap)",
+    )
+
+
 @check("language-model-loss-teaches-the-next-token", roles=("language_model",))
 def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
     """The loss that it returns is the cross-entropy of its own logits, with the labels shifted once at most."""

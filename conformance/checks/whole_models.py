@@ -191,6 +191,22 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
     return note("a dropout keeps its own rate", others[0].what) if others else true("the rates are the option's", True)
 
 
+@check("model-dropping-keeps-the-mean", roles=("module",))
+def dropping_keeps_the_mean(impl: Any, draw: Draw) -> Evidence:
+    """What drops rows or numbers by itself gives on average in training what it gives in evaluation."""
+    subject = impl.build("module", {})
+    found = subject.unscaled_drops()
+    if found is None:
+        raise NotProvided("no part of its drops by itself")
+    path, ratio = found[0] if found else ("", 1.0)
+    return true("the mean in training is the answer in evaluation", not found, got=f"{ratio:.3g} of it").saying(
+        diagnosis=f"{path} gives on average {ratio:.3g} of what it gives in evaluation: what is kept is not divided by "
+        "the share that is kept.",
+        place=subject.place(path),
+        mend="x * mask / keep",
+    )
+
+
 @check("model-every-parameter-gets-a-gradient", roles=("module",))
 def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     """Every trainable parameter changes the answer, and so gets a gradient."""

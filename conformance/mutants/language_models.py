@@ -125,3 +125,11 @@ changed(
     breaks=(TIED,),
     defect="The embedding is made anew after the head was tied to it.",
 )
+changed(
+    "CapThatIsNotTakenBack",
+    LLAMA,
+    "logits = self.output(self.norm(x))",
+    "logits = torch.tanh(self.output(self.norm(x)) / 15.0)",
+    breaks=("language-model-can-be-sure",),
+    defect="Logits are capped, and not multiplied by the cap again.",
+)

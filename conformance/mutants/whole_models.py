@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, TRANSLATOR, VIT, changed
+from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, MIXTURE, TRANSLATOR, VIT, changed
 
 REPEATS = "model-evaluation-repeats-itself"
 STATELESS = "model-keeps-no-state-between-calls"
@@ -199,4 +199,12 @@ changed(
     "self.tgt_embedding(tgt) * math.sqrt(self.d_model)",
     breaks=("model-positions-reach-every-side",),
     defect="The target has no positions.",
+)
+changed(
+    "DropsWithoutScale",
+    MIXTURE,
+    "return x * kept / (1 - self.drop_rate)",
+    "return x * kept",
+    breaks=("model-dropping-keeps-the-mean",),
+    defect="A dropped path does not divide by the share that is kept.",
 )

@@ -13,6 +13,7 @@ from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.language import read_beside_forward, read_for_some_arguments
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
@@ -82,6 +83,31 @@ class InsideProbes:
             self.known["inside"] = Inside(tuple(findings), seen, first, tuple(graph_of(run, shows)))
         found: Inside = self.known["inside"]
         return found
+
+    def bound_of_logits(self: WholeModel) -> tuple[float, str] | None:  # type: ignore[misc]
+        """Between minus and plus which number a tanh or sigmoid keeps the answers, with its line; None without one."""
+        with self.mode(False), torch.no_grad():
+            run = record(self.module, lambda: self.run(self.example(batch=2, length=6, seed=60)))
+        width, factor = self.calling.outputs, 1.0
+        answers = [value for value in run.results if value.shape[-1:] == (width,) and run.computed(value)]
+        here = max(answers, key=lambda value: value.number, default=None)
+        while here is not None:
+            op = run.producer(here)
+            behind = [value for value in carriers(op) if run.computed(value)] if op is not None else []
+            if op is None or len(behind) != 1:
+                return None
+            name, others = base_name(op), [one for one in op.args if one is not behind[0]]
+            if name in ("tanh", "sigmoid"):
+                return abs(factor) * (1.0 if name == "tanh" else 0.5), str(op.place or "")
+            if name in ("mul", "div"):
+                number = others[0].data.double() if isinstance(others[0], Value) else torch.tensor(float(others[0]))
+                if number.numel() != 1:
+                    return None
+                factor *= float(number) if name == "mul" else 1 / float(number)
+            elif not moves(op):
+                return None
+            here = behind[0]
+        return None
 
     def told_apart(self: WholeModel) -> dict[str, bool]:  # type: ignore[misc]
         """For each input of tokens: whether some self-attention can tell one place from another, if all words are one

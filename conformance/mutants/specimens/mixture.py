@@ -30,19 +30,33 @@ class Mixture(nn.Module):
         return out.view_as(x), len(self.experts) * (load * scores.softmax(-1).mean(0)).sum()
 
 
+class DropPath(nn.Module):
+    """What a layer adds is dropped for some sentences, in training."""
+
+    def __init__(self, drop_rate=0.1):
+        super().__init__()
+        self.drop_rate = drop_rate
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        kept = torch.rand(len(x), 1, 1, dtype=x.dtype) >= self.drop_rate
+        return x * kept / (1 - self.drop_rate)
+
+
 class Block(nn.Module):
     def __init__(self, d_model, n_heads, d_ff, n_experts):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
         self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
-        self.mixture = Mixture(d_model, d_ff, n_experts)
+        self.mixture, self.drop_path = Mixture(d_model, d_ff, n_experts), DropPath()
 
     def forward(self, x):
         h, length = self.norm1(x), x.shape[1]
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
         x = x + self.attention(h, h, h, attn_mask=future, need_weights=False)[0]
         mixed, balance = self.mixture(self.norm2(x))
-        return x + mixed, balance
+        return x + self.drop_path(mixed), balance
 
 
 class MixtureLM(nn.Module):

@@ -144,3 +144,35 @@ class LearnedFunctions(Decoder):
     """A function's name: a Swish with a learned slope is one (Ramachandran et al. 2017)."""
 
     block = LearnedSwishBlock
+
+
+class StochasticDepth(nn.Module):
+    """Layers are dropped whole in training, and count by the share that was kept in evaluation."""
+
+    def __init__(self, drop_rate=0.2):
+        super().__init__()
+        self.drop_rate = drop_rate
+
+    def forward(self, x):
+        if not self.training:
+            return x * (1 - self.drop_rate)
+        return x * (torch.rand(len(x), *[1] * (x.dim() - 1)) >= self.drop_rate)
+
+
+class StochasticBlock(Block):
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.Sequential(feed_forward(), StochasticDepth())
+
+
+class ScaledInEvaluation(Decoder):
+    """The mean of what drops: it may be scaled in evaluation and not in training (Huang et al. 2016)."""
+
+    block = StochasticBlock
+
+
+class CappedLogits(Decoder):
+    """Sure of a word: logits that are capped at 15 leave room for any probability."""
+
+    def forward(self, ids):
+        return 15.0 * torch.tanh(super().forward(ids) / 15.0)
