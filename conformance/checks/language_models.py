@@ -238,6 +238,14 @@ def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
             place=place,
             mend=mend,
         )
+    said = subject.says_shift()
+    if said is not None and found and said not in found and found[0] in (0, 1):
+        words = ("the caller has shifted them", "the model shifts them")[said]
+        return true(what, False, expected=f"the label {said:+d}", got=f"the label {found[0]:+d}").saying(
+            diagnosis=f"The author says of the labels that {words}, and the model shifts them by {found[0]}.",
+            place=place,
+            mend=mend if said else "shift nothing: compare logits with labels as they are",
+        )
     if 0 in found or 1 in found:
         return true(what, True, got=f"the label {'of the position' if 0 in found else 'after the position'}")
     if found:

@@ -191,6 +191,21 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
     return note("a dropout keeps its own rate", others[0].what) if others else true("the rates are the option's", True)
 
 
+@check("model-methods-change-the-mode-that-they-put-back", roles=("model",))
+def modes_are_changed(impl: Any, draw: Draw) -> Evidence:
+    """A method that remembers the mode and puts it back switches to another one in between."""
+    subject = impl.build("model", {})
+    if not subject.line_of(r"=\s*self\.training\b"):
+        raise NotProvided("no method of its remembers the mode")
+    found = subject.modes_kept()
+    name, place = found[0] if found else ("", "")
+    return true("a mode that is put back was changed", not found, got=f"{name} changes none").saying(
+        diagnosis=f"{name} remembers the mode and puts it back, and never calls eval(): in training it drops.",
+        place=place,
+        mend="self.eval() behind the line that remembers the mode",
+    )
+
+
 @check("model-dropping-keeps-the-mean", roles=("module",))
 def dropping_keeps_the_mean(impl: Any, draw: Draw) -> Evidence:
     """What drops rows or numbers by itself gives on average in training what it gives in evaluation."""

@@ -86,3 +86,11 @@ changed(
     breaks=("losses-for-balance-are-added",),
     defect="The loss for the balance of experts is subtracted.",
 )
+changed(
+    "NormsDecayToo",
+    MIXTURE,
+    '"params": vectors, "weight_decay": 0.0',
+    '"params": vectors, "weight_decay": weight_decay',
+    breaks=("model-optimizer-treats-norms-apart",),
+    defect="Norms and biases have a group of their own, and decay as matrices do.",
+)

@@ -208,3 +208,11 @@ changed(
     breaks=("model-dropping-keeps-the-mean",),
     defect="A dropped path does not divide by the share that is kept.",
 )
+changed(
+    "RemembersAndForgets",
+    LLAMA,
+    "        self.eval()\n",
+    "",
+    breaks=("model-methods-change-the-mode-that-they-put-back",),
+    defect="generate remembers the mode and puts it back, and does not switch to evaluation.",
+)

@@ -78,3 +78,10 @@ class MixtureLM(nn.Module):
             return {"logits": logits, "aux_loss": aux_loss}
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
         return {"loss": loss + 0.01 * aux_loss, "logits": logits, "aux_loss": aux_loss}
+
+    def configure_optimizers(self, learning_rate=1e-3, weight_decay=0.1):
+        """AdamW that lets matrices decay, and no norms and biases."""
+        matrices = [parameter for parameter in self.parameters() if parameter.dim() > 1]
+        vectors = [parameter for parameter in self.parameters() if parameter.dim() < 2]
+        groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=learning_rate)
