@@ -26,6 +26,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from conformance.adapters.whole.fused import PARTS
+
 _LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
 SHAPES_ONLY = {f"{name}_like" for name in _LIKE} | {f"new_{name}" for name in _LIKE} | {"new_empty_strided"}
 """Operations that read the shape of a tensor and none of its numbers."""
@@ -365,9 +367,9 @@ class _Recorder(TorchDispatchMode):
             with self:  # inference mode hands over "linear" whole
                 return function.decompose(*args, **kwargs)
         name = function.overloadpacket.__name__
-        if name in _PARTS:
+        if name in PARTS:
             with self:
-                return _PARTS[name](*args, **kwargs)
+                return PARTS[name](*args, **kwargs)
         if name in ("detach", "alias"):  # the same numbers in the same memory
             return function(*args, **kwargs)
         known_args, known_kwargs = tree_map_only(Tensor, self.value, (args, kwargs))
@@ -472,36 +474,3 @@ def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
             found += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
     return found
-
-
-# --- what torch fuses, in its parts
-
-
-def _sum_and_product(total: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    product = torch.bmm(left, right)
-    product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product
-    return product + (total if beta == 1 else total * beta)
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout: float = 0.0,
-    causal: bool = False,
-    *,
-    attn_mask: Any = None,
-    scale: Any = None,
-) -> tuple[Tensor, Tensor]:
-    result, _ = torch.ops.aten._scaled_dot_product_attention_math(
-        query, key, value, attn_mask, dropout, causal, scale=scale
-    )
-    return result, query.new_empty(query.shape[:-1])  # the second is for the backward pass only
-
-
-_PARTS: dict[str, Callable[..., Any]] = {
-    "baddbmm": _sum_and_product,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-}
