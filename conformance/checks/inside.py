@@ -18,9 +18,12 @@ FAMILIES = {
     "attention": ("attention", "attention"),
     "norm": ("norm", "norm"),
     "feed-forward": ("feed-forward", "feed-forward network"),
+    "experts": ("experts", "mixture of experts"),
     "blocks": ("blocks", "stack of blocks"),
     "sublayers": ("sublayers", "block with two sublayers"),
     "decoder-layers": ("blocks", "stack of blocks"),
+    "class-token": ("tokens", "token of its own"),
+    "patches": ("tokens", "image or frames"),
     "modules": ("modules", "module"),
     "results": ("results", "result"),
 }

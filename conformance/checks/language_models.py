@@ -192,6 +192,25 @@ def gives_logits(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("language-model-can-be-sure", roles=("language_model", "sequence_to_sequence"))
+def can_be_sure(impl: Any, draw: Draw) -> Evidence:
+    """Logits that are bounded leave room for a probability above one half."""
+    try:
+        subject = impl.build("language_model", {})
+    except NotProvided:
+        subject = impl.build("sequence_to_sequence", {})
+    found = subject.bound_of_logits()
+    if found is None:
+        raise NotProvided("its logits have no bound")
+    bound, place = found
+    highest = 1 / (1 + (subject.calling.outputs - 1) * np.exp(-2 * bound))
+    return true("a probability above one half can be reached", highest > 0.5, got=f"{highest:.3g} at most").saying(
+        diagnosis=f"Logits lie between -{bound:.4g} and {bound:.4g}: no word can be likelier than {highest:.3g}.",
+        place=place,
+        mend="multiply by the cap again: cap * tanh(logits / cap)",
+    )
+
+
 @check("language-model-loss-teaches-the-next-token", roles=("language_model",))
 def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
     """The loss that it returns is the cross-entropy of its own logits, with the labels shifted once at most."""
@@ -218,6 +237,14 @@ def loss_is_the_cross_entropy(impl: Any, draw: Draw) -> Evidence:
             diagnosis="The logits are shifted instead of the labels: each position is taught its own token.",
             place=place,
             mend=mend,
+        )
+    said = subject.says_shift()
+    if said is not None and found and said not in found and found[0] in (0, 1):
+        words = ("the caller has shifted them", "the model shifts them")[said]
+        return true(what, False, expected=f"the label {said:+d}", got=f"the label {found[0]:+d}").saying(
+            diagnosis=f"The author says of the labels that {words}, and the model shifts them by {found[0]}.",
+            place=place,
+            mend=mend if said else "shift nothing: compare logits with labels as they are",
         )
     if 0 in found or 1 in found:
         return true(what, True, got=f"the label {'of the position' if 0 in found else 'after the position'}")

@@ -10,7 +10,7 @@ import torch
 
 from conformance.check import check
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, true
+from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import NotProvided
 
 CAUSAL = ("language_model", "sequence_to_sequence")
@@ -81,6 +81,22 @@ def computed_is_returned(impl: Any, draw: Draw) -> Evidence:
                 )
             )
     return together(parts, "no loss of its is a sum of several")
+
+
+@check("losses-for-balance-are-added", roles=("model",))
+def balance_is_added(impl: Any, draw: Draw) -> Evidence:
+    """A loss for the balance of experts is added to the whole, not subtracted."""
+    parts = []
+    for run in impl.build("model", {}).loss_runs():
+        for name, slope in run.terms.items():
+            parts.append(
+                true(f"{name} is added by {run.name}", slope > 0, expected="a factor above 0", got=slope).saying(
+                    diagnosis=f"The loss falls as {name} grows: training makes it as large as it can.",
+                    place=run.place,
+                    mend=f"add {name}, do not subtract it",
+                )
+            )
+    return together(parts, "it gives no loss for balance beside its loss")
 
 
 def _same_labels(one: Any, other: Any) -> bool:
@@ -250,3 +266,20 @@ def _padded(subject: Any) -> list[Any]:
     if subject.ends_with_padding():
         raise NotProvided("its padding is its end token")
     return _beside(subject, True)
+
+
+@check("model-optimizer-treats-norms-apart", roles=("model",))
+def treats_norms_apart(impl: Any, draw: Draw) -> Evidence:
+    """An optimizer that keeps norms and biases in a group of their own does not let them decay as matrices do."""
+    found = impl.build("model", {}).decays()
+    if not found.vectors and not found.matrices:
+        return note("its optimizer lets nothing decay", "0 and 0")
+    apart = found.vectors < found.matrices
+    return true(
+        "vectors decay less than matrices", apart, expected="less", got=f"{found.vectors} beside {found.matrices}"
+    ).saying(
+        diagnosis="The optimizer keeps norms and biases in a group of their own, and lets them decay as much as "
+        "matrices, or more.",
+        place=found.place,
+        mend="weight_decay 0.0 for the group of norms and biases",
+    )

@@ -164,7 +164,13 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
             place=left[0].place,
             mend="use the option's rate",
         )
-    dropped = some.active_dropouts(True)
+    dropped, still = some.active_dropouts(True), some.active_dropouts(False)
+    if still and not some.asks_for_dropout():
+        return true(f"with dropout {rate} nothing is dropped in evaluation", False, got=still[0].what).saying(
+            diagnosis=f"With a dropout rate above 0 something is dropped in evaluation mode, too ({still[0].what}).",
+            place=still[0].place,
+            mend="use nn.Dropout, or hand training=self.training to F.dropout",
+        )
     if not dropped and not some.dropout_rates():
         passes = [some.in_training(seed, **some.example())["out"] for seed in range(6)]
         if some.draws() or any(not np.array_equal(one, passes[0]) for one in passes[1:]):
@@ -183,6 +189,37 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
             diagnosis="The dropout rate is turned round: it drops what it should keep.", place=wrong[0].place
         )
     return note("a dropout keeps its own rate", others[0].what) if others else true("the rates are the option's", True)
+
+
+@check("model-methods-change-the-mode-that-they-put-back", roles=("model",))
+def modes_are_changed(impl: Any, draw: Draw) -> Evidence:
+    """A method that remembers the mode and puts it back switches to another one in between."""
+    subject = impl.build("model", {})
+    if not subject.line_of(r"=\s*self\.training\b"):
+        raise NotProvided("no method of its remembers the mode")
+    found = subject.modes_kept()
+    name, place = found[0] if found else ("", "")
+    return true("a mode that is put back was changed", not found, got=f"{name} changes none").saying(
+        diagnosis=f"{name} remembers the mode and puts it back, and never calls eval(): in training it drops.",
+        place=place,
+        mend="self.eval() behind the line that remembers the mode",
+    )
+
+
+@check("model-dropping-keeps-the-mean", roles=("module",))
+def dropping_keeps_the_mean(impl: Any, draw: Draw) -> Evidence:
+    """What drops rows or numbers by itself gives on average in training what it gives in evaluation."""
+    subject = impl.build("module", {})
+    found = subject.unscaled_drops()
+    if found is None:
+        raise NotProvided("no part of its drops by itself")
+    path, ratio = found[0] if found else ("", 1.0)
+    return true("the mean in training is the answer in evaluation", not found, got=f"{ratio:.3g} of it").saying(
+        diagnosis=f"{path} gives on average {ratio:.3g} of what it gives in evaluation: what is kept is not divided by "
+        "the share that is kept.",
+        place=subject.place(path),
+        mend="x * mask / keep",
+    )
 
 
 @check("model-every-parameter-gets-a-gradient", roles=("module",))
@@ -278,6 +315,28 @@ def order_matters(impl: Any, draw: Draw) -> Evidence:
                 place=subject.made_at(owned[0]),
             )
     return true("another order gives another answer", True)
+
+
+@check("model-positions-reach-every-side", roles=("model",))
+def positions_reach_every_side(impl: Any, draw: Draw) -> Evidence:
+    """Where a model has positions, its attention can tell one place of a sentence of equal words from another."""
+    subject = impl.build("model", {})
+    if not subject.calling.main.vocab:
+        raise NotProvided("its input is numbers, not words")
+    told = subject.told_apart()
+    if not told:
+        raise NotProvided("its run shows no self-attention over its words")
+    owned = subject.position_parts()
+    blind = [name for name, tells in told.items() if not tells]
+    if not blind or not owned or subject.line_of(r"(?i)\bnope\b|no (explicit )?position"):
+        return note("attention tells no place from another", "no positions") if blind else true("it tells places", True)
+    names = {"src": "source", "tgt": "target"}
+    where = names.get(blind[0], "text")
+    return true(f"places of the {where} differ", False, expected="positions", got="equal words look alike").saying(
+        diagnosis=f"The {where} has no positions, although the model has {owned[0]}: all places look alike.",
+        place=subject.made_at(owned[0]),
+        mend=f"add positions to the embedding of the {where}",
+    )
 
 
 @check("model-takes-one-token-and-its-longest-input", roles=("model",))

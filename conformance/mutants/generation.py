@@ -188,3 +188,19 @@ changed(
     breaks=(HALF, AUTOCAST),
     defect="The additive mask is minus infinity in float16, and 0 times it is nan.",
 )
+changed(
+    "BeamsAddLogits",
+    TRANSLATOR,
+    "logits[0, -1].log_softmax(-1).topk(beam_size)",
+    "logits[0, -1].topk(beam_size)",
+    breaks=("beam-search-adds-logarithms-of-probabilities",),
+    defect="Beam search adds logits.",
+)
+changed(
+    "BeamsForgetTheirScore",
+    TRANSLATOR,
+    "grown.append((score + value.item(), torch",
+    "grown.append((value.item(), torch",
+    breaks=("beam-search-with-all-words-finds-the-best",),
+    defect="A beam counts its last word only.",
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, TRANSLATOR, changed
+from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, MIXTURE, TRANSLATOR, VIT, changed
 
 AXIS = "attention-softmax-runs-over-the-keys"
 SCALE = "attention-scale-is-one-over-sqrt-d-head"
@@ -325,4 +325,68 @@ changed(
     "theta ** (torch.arange(0, head_dim, 2) / head_dim)",
     breaks=(BASE,),
     defect="The exponents of the angles lack their minus.",
+)
+changed(
+    "OneLayerManyTimes",
+    TRANSLATOR,
+    "[EncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(n_encoder_layers)]",
+    "[EncoderLayer(d_model, n_heads, d_ff, dropout)] * n_encoder_layers",
+    breaks=("blocks-have-their-own-parameters",),
+    defect="The encoder is one layer, as often as it should have layers.",
+)
+changed(
+    "FirstExpertsWeightForBoth",
+    MIXTURE,
+    "weights[token, rank, None]",
+    "weights[token, 0, None]",
+    breaks=("experts-are-weighted-by-their-own-scores",),
+    defect="Both experts of a token count as much as the first one should.",
+)
+changed(
+    "GateAdded",
+    LLAMA,
+    "F.silu(self.w1(x)) * self.w3(x)",
+    "F.silu(self.w1(x)) + self.w3(x)",
+    breaks=("feed-forward-gate-multiplies",),
+    defect="The gate is added.",
+)
+changed(
+    "GateWithoutItsFunction",
+    LLAMA,
+    "F.silu(self.w1(x)) * self.w3(x)",
+    "self.w1(x) * self.w3(x)",
+    breaks=("feed-forward-gate-has-its-function",),
+    defect="The gate multiplies as it is.",
+)
+changed(
+    "GeluWithoutItsHalf",
+    BERT,
+    "F.gelu(self.intermediate(x))",
+    "(lambda gelu: gelu(self.intermediate(x)))(lambda x: x * (1 + torch.tanh(0.7979 * (x + 0.044715 * x**3))))",
+    breaks=("feed-forward-function-is-what-it-is-called",),
+    defect="The GELU by its approximation lacks its factor of one half.",
+)
+changed(
+    "HalvesAdded",
+    ALIBI,
+    "value * F.gelu(gate)",
+    "value + F.gelu(gate)",
+    breaks=("feed-forward-gate-multiplies",),
+    defect="The gate, one half of the first map, is added.",
+)
+changed(
+    "ClassTokenBehindThePatches",
+    VIT,
+    "torch.cat((self.cls_token.expand(len(patches), -1, -1), patches), 1)",
+    "torch.cat((patches, self.cls_token.expand(len(patches), -1, -1)), 1)",
+    breaks=("class-token-is-read-where-it-stands",),
+    defect="The class token is the last, and the first token is read.",
+)
+changed(
+    "FeaturesAsPlaces",
+    VIT,
+    ".flatten(2).transpose(1, 2)",
+    ".flatten(2).reshape(len(images), -1, self.cls_token.shape[-1])",
+    breaks=("patches-are-pieces-of-the-image",),
+    defect="Features and places of the patches are mixed by a reshape.",
 )

@@ -125,3 +125,27 @@ changed(
     breaks=(TIED,),
     defect="The embedding is made anew after the head was tied to it.",
 )
+changed(
+    "CapThatIsNotTakenBack",
+    LLAMA,
+    "logits = self.output(self.norm(x))",
+    "logits = torch.tanh(self.output(self.norm(x)) / 15.0)",
+    breaks=("language-model-can-be-sure",),
+    defect="Logits are capped, and not multiplied by the cap again.",
+)
+changed(
+    "ShiftedByCallerAndModel",
+    GPT,
+    "F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)",
+    "F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten(), ignore_index=-100)",
+    breaks=("language-model-loss-teaches-the-next-token",),
+    defect="The targets are shifted already, and the model shifts them once more.",
+)
+changed(
+    "ShiftedByNobody",
+    LLAMA,
+    "shifted, wanted = logits[:, :-1], labels[:, 1:]",
+    "shifted, wanted = logits, labels",
+    breaks=("language-model-loss-teaches-the-next-token",),
+    defect="The labels are the tokens themselves, and nobody shifts them.",
+)

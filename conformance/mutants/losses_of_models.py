@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import LLAMA, TRANSLATOR, changed
+from conformance.mutants.source import LLAMA, MIXTURE, TRANSLATOR, changed
 
 FITS = "losses-get-what-they-are-made-for"
 RETURNED = "losses-that-are-computed-are-returned"
@@ -77,4 +77,20 @@ changed(
     CROSS_ENTROPY.replace("_idx)", '_idx, reduction="sum")') + " / tgt[:, 1:].numel()",
     breaks=(MEAN,),
     defect="The sum over real words is divided by the number of all words.",
+)
+changed(
+    "BalanceSubtracted",
+    MIXTURE,
+    "loss + 0.01 * aux_loss",
+    "loss - 0.01 * aux_loss",
+    breaks=("losses-for-balance-are-added",),
+    defect="The loss for the balance of experts is subtracted.",
+)
+changed(
+    "NormsDecayToo",
+    MIXTURE,
+    '"params": vectors, "weight_decay": 0.0',
+    '"params": vectors, "weight_decay": weight_decay',
+    breaks=("model-optimizer-treats-norms-apart",),
+    defect="Norms and biases have a group of their own, and decay as matrices do.",
 )

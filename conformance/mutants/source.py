@@ -42,11 +42,12 @@ class Specimen:
 GPT = Specimen("gpt.py", "GPT", "language_model")
 LLAMA = Specimen("llama.py", "Llama", "language_model")
 ALIBI = Specimen("alibi.py", "ALiBi", "language_model")
+MIXTURE = Specimen("mixture.py", "MixtureLM", "language_model")
 BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
 TRANSLATOR = Specimen("translator.py", "Transformer", "sequence_to_sequence")
 CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
 VIT = Specimen("vit.py", "ViT", "classifier")
-SPECIMENS = (GPT, LLAMA, ALIBI, BERT, TRANSLATOR, CLASSIFIER, VIT)
+SPECIMENS = (GPT, LLAMA, ALIBI, MIXTURE, BERT, TRANSLATOR, CLASSIFIER, VIT)
 
 
 @dataclass(frozen=True)

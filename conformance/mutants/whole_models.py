@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, TRANSLATOR, VIT, changed
+from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, MIXTURE, TRANSLATOR, VIT, changed
 
 REPEATS = "model-evaluation-repeats-itself"
 STATELESS = "model-keeps-no-state-between-calls"
@@ -191,4 +191,28 @@ changed(
     "self.token_type_embeddings(token_type_ids)",
     breaks=(TYPES, USED),
     defect="The embedding of the token types is looked up and not added.",
+)
+changed(
+    "TargetWithoutPositions",
+    TRANSLATOR,
+    "self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model))",
+    "self.tgt_embedding(tgt) * math.sqrt(self.d_model)",
+    breaks=("model-positions-reach-every-side",),
+    defect="The target has no positions.",
+)
+changed(
+    "DropsWithoutScale",
+    MIXTURE,
+    "return x * kept / (1 - self.drop_rate)",
+    "return x * kept",
+    breaks=("model-dropping-keeps-the-mean",),
+    defect="A dropped path does not divide by the share that is kept.",
+)
+changed(
+    "RemembersAndForgets",
+    LLAMA,
+    "        self.eval()\n",
+    "",
+    breaks=("model-methods-change-the-mode-that-they-put-back",),
+    defect="generate remembers the mode and puts it back, and does not switch to evaluation.",
 )

@@ -162,6 +162,15 @@ class AttentionCore:
         """(B, H, Tq, dv): weights times values, as the formula says."""
         return self.weights @ self.value
 
+    @property
+    def tells_places(self) -> bool:
+        """Do queries, keys or the weights of visible keys differ from place to place?"""
+        vectors = (self.sides[name].vectors.double() for name in ("query", "key"))
+        moved = any(bool((v - v[:, :1]).abs().max() > 1e-6 * v.abs().max()) for v in vectors)
+        weights, hidden = self.weights, self.hidden
+        low, high = weights.where(~hidden, torch.inf).amin(-1), weights.where(~hidden, -torch.inf).amax(-1)
+        return moved or bool(((high - low) > 1e-6).any())
+
     def by_product(self, tensor: Tensor) -> Tensor:
         """What a tensor of the softmax's shape holds, as (N, Tq, Tk)."""
         return _unfolded(_arranged(tensor, self.places, self.raw.shape, self.flipped), self.folded)

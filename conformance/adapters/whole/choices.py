@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array
 
@@ -128,6 +129,12 @@ class Choices(Watching):
             return result
         wide = tokens if tokens.ndim == scores.ndim else tokens.unsqueeze(-1)
         return scores.gather(-1, wide).reshape(values.shape), tokens
+
+    @property
+    def begun_with(self) -> Array | None:
+        """(B): the tokens of the first lookup of one token a row; None without one."""
+        alone = (tensor for kind, tensor in self.events if kind == "fed" and tensor.numel() == self.rows)
+        return next((to_array(tensor.reshape(-1)) for tensor in alone), None)
 
     def steps(self, batch_first: bool, last_only: bool) -> list[Step]:
         """The events, a step a choice: a draw outranks a maximum, the last maximum counts. last_only: the last lookup

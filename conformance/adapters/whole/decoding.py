@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups
@@ -116,6 +117,16 @@ class DecodingProbes:
                         return to_array(logits.double())
         raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
 
+    def written_with_raised_logits(self: WholeModel, writer: Writer, data: Arrays, new: int, **options: Any) -> Array:  # type: ignore[misc]
+        """The new tokens where to all logits of a row one number is added, another one for each row: it changes no
+        probability. Raises NotProvided where the product that gives the logits is not seen."""
+        raised = _Raised(self.calling.main.vocab)
+        with raised:
+            written = writer.write(self, data, new, **options)
+        if not raised.seen:
+            raise NotProvided("the product that gives its logits was not seen")
+        return written.new
+
     def narrow(self: WholeModel, precision: str, inputs: Arrays) -> Array:  # type: ignore[misc]
         """The answer in another precision: a dtype's name, or "autocast " and a dtype's name."""
         name = precision.rpartition(" ")[2]
@@ -123,6 +134,22 @@ class DecodingProbes:
         twin = self.in_precision("float32" if auto else name)
         with torch.autocast("cpu", getattr(torch, name)) if auto else nullcontext():
             return twin(**inputs)["out"]
+
+
+class _Raised(TorchFunctionMode):
+    """Adds a number of its own to each row of what a linear map to the vocabulary gives."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        self.vocab, self.seen = vocab, False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        maps = getattr(func, "__name__", "") in ("linear", "matmul", "__matmul__", "mm")
+        if maps and result.shape[-1:] == (self.vocab,) and len(args[1].shape) == 2:
+            self.seen = True
+            return result + 3.0 * (100.0 * args[0].sum(-1, keepdim=True)).sin()
+        return result
 
 
 def _table_names(subject: WholeModel) -> set[str]:

@@ -159,4 +159,31 @@ FINDINGS: dict[str, str] = {
     "decoder-layers-read-one-memory": (
         f"Every decoder layer attends to the output of the last encoder layer ({_VASWANI}, section 3.2.3)."
     ),
+    "blocks-have-their-own-parameters": (
+        "Layers differ in their parameters, unless they are meant to share them (Vaswani et al. 2017, "
+        "Attention Is All You Need, section 3.3)."
+    ),
+    "experts-are-weighted-by-their-own-scores": (
+        "Of two experts of a token, the one with the higher score counts more (Shazeer et al. 2017, "
+        "Outrageously Large Neural Networks, section 2, equation 1)."
+    ),
+    "feed-forward-function-is-what-it-is-called": (
+        "A function of a feed-forward network computes what it is called (PyTorch documentation, "
+        "torch.nn.GELU, torch.nn.SiLU)."
+    ),
+    "feed-forward-gate-has-its-function": (
+        "A gate goes through its function before it multiplies (Shazeer 2020, GLU Variants Improve "
+        "Transformer, section 2)."
+    ),
+    "feed-forward-gate-multiplies": (
+        "A gate multiplies: it is not added (Shazeer 2020, GLU Variants Improve Transformer, section 2)."
+    ),
+    "class-token-is-read-where-it-stands": (
+        "The state of the learned class token is what the head reads (Dosovitskiy et al. 2021, An Image is "
+        "Worth 16x16 Words, section 3.1)."
+    ),
+    "patches-are-pieces-of-the-image": (
+        "A token of an image or of frames is made of one patch or frame, with all of its features "
+        "(Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, section 3.1)."
+    ),
 }

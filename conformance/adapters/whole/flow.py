@@ -222,7 +222,7 @@ class Projection:
 def projection(record: Record, value: Value) -> Projection | None:
     """`value` read as a projection; None where it is none."""
     op = record.producer(value)
-    if op is None or op.name not in PRODUCTS:
+    if op is None or op.name not in PRODUCTS or not value.data.numel():
         return None
     left, right = operands(op)
     if record.computed(left) == record.computed(right):

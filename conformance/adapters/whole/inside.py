@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
+from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
+from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.language import read_beside_forward, read_for_some_arguments
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
-from conformance.adapters.whole.record import Call, record
+from conformance.adapters.whole.record import Call, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
+from conformance.adapters.whole.tokens import makes_tokens, token_findings
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -52,6 +57,7 @@ class InsideProbes:
                     next((call for call in run.around(run.call_of(net.second)) if net.first.number in call.ops), None)
                     for net in nets
                 ],
+                "experts": [mixture.call for mixture in mixtures(run)],
                 "blocks": [call for stack in stacked for call in stack.calls],
                 "sublayers": [part.block for part in parts],
             }
@@ -59,13 +65,69 @@ class InsideProbes:
                 *attention_findings(cores),
                 *norm_findings(run),
                 *network_findings(run),
+                *activation_findings(run),
+                *expert_findings(run),
                 *residual_findings(run, parts),
+                *token_findings(run),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""
-            seen = frozenset({"modules", "results", *(name for name, calls in shows.items() if calls)})
+            seen = frozenset(
+                {
+                    "modules",
+                    "results",
+                    *({"tokens"} if makes_tokens(run) else ()),
+                    *(name for name, calls in shows.items() if calls),
+                }
+            )
             self.known["inside"] = Inside(tuple(findings), seen, first, tuple(graph_of(run, shows)))
         found: Inside = self.known["inside"]
+        return found
+
+    def bound_of_logits(self: WholeModel) -> tuple[float, str] | None:  # type: ignore[misc]
+        """Between minus and plus which number a tanh or sigmoid keeps the answers, with its line; None without one."""
+        with self.mode(False), torch.no_grad():
+            run = record(self.module, lambda: self.run(self.example(batch=2, length=6, seed=60)))
+        width, factor = self.calling.outputs, 1.0
+        answers = [value for value in run.results if value.shape[-1:] == (width,) and run.computed(value)]
+        here = max(answers, key=lambda value: value.number, default=None)
+        while here is not None:
+            op = run.producer(here)
+            behind = [value for value in carriers(op) if run.computed(value)] if op is not None else []
+            if op is None or len(behind) != 1:
+                return None
+            name, others = base_name(op), [one for one in op.args if one is not behind[0]]
+            if name in ("tanh", "sigmoid"):
+                return abs(factor) * (1.0 if name == "tanh" else 0.5), str(op.place or "")
+            if name in ("mul", "div"):
+                number = others[0].data.double() if isinstance(others[0], Value) else torch.tensor(float(others[0]))
+                if number.numel() != 1:
+                    return None
+                factor *= float(number) if name == "mul" else 1 / float(number)
+            elif not moves(op):
+                return None
+            here = behind[0]
+        return None
+
+    def told_apart(self: WholeModel) -> dict[str, bool]:  # type: ignore[misc]
+        """For each input of tokens: whether some self-attention can tell one place from another, if all words are one
+        word. Inputs without a self-attention are left out."""
+        inputs = self.example(batch=2, length=6, seed=60)
+        alike = {name: np.full_like(value, value[0, 0]) for name, value in inputs.items() if value.ndim == 2}
+        with self.mode(False), torch.no_grad():
+            run = record(self.module, lambda: self.run(inputs | alike))
+        outer = next(call for call in run.calls if call.parent < 0)
+        words = {one.meaning: outer.kwargs.get(one.parameter) for one in self.calling.inputs if one.vocab}
+        given = {meaning: value for meaning, value in words.items() if isinstance(value, Value)}
+        found: dict[str, bool] = {}
+        for core in attentions(run):
+            query, key = core.sides["query"], core.sides["key"]
+            if [p.base for p in query.projections] != [p.base for p in key.projections] or not key.projections:
+                continue
+            before = run.before([query.value])
+            names = [meaning for meaning, value in given.items() if value in before]
+            if len(names) == 1:
+                found[names[0]] = found.get(names[0], False) or core.tells_places
         return found
 
     def is_excused(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]

@@ -26,6 +26,16 @@ _PAD_MASK = re.compile(
     r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I
 )
 _TIES = re.compile(r"(\w[\w.\[\]]*)\.(weight|embedding)\s*=\s*(\w[\w.\[\]]*)\.(weight)\b")
+_SHIFTS = re.compile(
+    r"(labels?|targets?)\W{1,3}(= |are |is )?(the )?(input_?ids|tokens? themselves|ids themselves|inputs themselves)"
+    r"|shift(ed|s)? (here|inside|internally|in the model)",
+    re.I,
+)
+_SHIFTED = re.compile(
+    r"(already|pre)[- ]?shifted|shifted by the (loader|caller|data)|aligned (from|by)"
+    r"|(labels|targets)\W{1,3}\w* ?next tokens?|next tokens? (of|for|at) (every|each) position",
+    re.I,
+)
 RATES = (0.3, 0.03, 0.003)
 
 
@@ -84,6 +94,24 @@ def _methods(cls: type) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 
+def modes_kept(cls: type) -> list[tuple[str, int]]:
+    """The methods that remember the mode and put it back, and never change it: name and line in the class's source."""
+    found = []
+    methods = _methods(cls)
+    switching = [name for name, method in methods.items() if re.search(r"\.(eval|train)\(", ast.unparse(method))]
+    for method in methods.values():
+        text = ast.unparse(method)
+        if any(re.search(rf"self\.{name}\(", text) for name in switching):
+            continue  # another method switches for it
+        remembers = re.search(r"(\w+) = self\.training\b", text)
+        if remembers and re.search(rf"self\.train\({remembers[1]}\)", text):
+            changes = re.search(r"\.eval\(\)|\.train\((mode=)?(False|True)?\)|\.train\(not ", text)
+            if not changes:
+                at = next(n.lineno for n in ast.walk(method) if isinstance(n, ast.Attribute) and n.attr == "training")
+                found.append((method.name, at))
+    return found
+
+
 def _of_self(node: ast.AST) -> Iterator[ast.Attribute]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self":
@@ -103,6 +131,14 @@ class LanguageProbes:
         for cls in dict.fromkeys(base for part in self.module.modules() for base in type(part).__mro__[:3]):
             if found := source_of(cls):
                 yield cls, *found
+
+    def modes_kept(self: WholeModel) -> list[tuple[str, str]]:  # type: ignore[misc]
+        """The methods that put back a mode that they never changed, with their lines."""
+        return [
+            (name, f"{file}:{start + line - 1}")
+            for cls, _, file, start in self.sources()
+            for name, line in modes_kept(cls)
+        ]
 
     def line_of(self: WholeModel, pattern: str) -> str:  # type: ignore[misc]
         """file:line of the first line of the user's classes that the pattern is found in."""
@@ -178,6 +214,13 @@ class LanguageProbes:
             if best < before:
                 break
         return before, best
+
+    def says_shift(self: WholeModel) -> int | None:  # type: ignore[misc]
+        """By how many places the model itself shifts labels, as its author says: 1 where they are the inputs, 0 where
+        the caller has shifted them; None where the text says neither, or both."""
+        text = " ".join(" ".join(source.split()) for cls, source, _, _ in self.sources() if cls is type(self.module))
+        inside, before = bool(_SHIFTS.search(text)), bool(_SHIFTED.search(text))
+        return None if inside == before else int(inside)
 
     def taught(self: WholeModel, inputs: dict[str, Array]) -> Array:  # type: ignore[misc]
         """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises, or -1.

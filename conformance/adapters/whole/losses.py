@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ _BATCH = re.compile(r"batch|data|inputs?|examples?|samples?", re.I)
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
 _SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
+_BALANCE = re.compile(r"aux|balanc|router|z_loss|load", re.I)
 _NUMBER = re.compile(r"idx|index|_nb$|epoch|^step$|^i$")
 ROWS, SOURCE, TEXT = 2, 4, 5
 """How many sentences there are, and how long sources and other texts are."""
@@ -90,7 +91,8 @@ class Lesson:
 
 @dataclass(frozen=True)
 class LossRun:
-    """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T)."""
+    """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T).
+    terms: losses for the router's balance that are returned beside the whole, and how the whole grows with each."""
 
     name: str
     own: bool
@@ -98,6 +100,7 @@ class LossRun:
     texts: Mapping[str, Tensor]
     value: Tensor | None
     criteria: list[Criterion]
+    terms: Mapping[str, float]
     lessons: list[Lesson] = field(default_factory=list)
 
 
@@ -195,12 +198,30 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
     value = loss_in(result)
     if value is None and not criteria.seen:
         raise NotProvided(f"{name} gives no loss")
+    terms = _terms(value, result)
     seen = _with_gradients(value, criteria.seen)
     place = next((c.place for c in seen), "") or subject.line_of(rf"def {name}\b")
     lessons = [
         lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
     ]
-    return LossRun(name, name == "forward", place, texts.texts, value, seen, lessons)
+    return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons)
+
+
+def _terms(value: Tensor | None, result: Any) -> dict[str, float]:
+    named = (
+        result._asdict()
+        if hasattr(result, "_asdict")
+        else result
+        if isinstance(result, Mapping)
+        else vars(result)
+        if is_dataclass(result)
+        else {}
+    )
+    terms = {n: t for n, t in named.items() if isinstance(t, Tensor) and t.requires_grad and _BALANCE.search(n)}
+    if value is None or not value.requires_grad or not terms:
+        return {}
+    slopes = torch.autograd.grad(value, list(terms.values()), allow_unused=True, retain_graph=True)
+    return {name: float(slope.sum()) for name, slope in zip(terms, slopes, strict=True) if slope is not None}
 
 
 def _with_gradients(value: Tensor | None, seen: list[Criterion]) -> list[Criterion]:
@@ -249,10 +270,9 @@ class _Texts:
         self.subject, self.padded, self.flat = subject, padded, flat
         self.texts: dict[str, Tensor] = {}
         self.where: dict[int, tuple[str, int, int]] = {}
-        main = subject.calling.main
-        sides = [one for one in subject.calling.inputs if one.vocab] or [main]
         rng = np.random.default_rng(90)
-        words = [np.unique(subject.tokens(rng, one.meaning, (2000,))) for one in sides]
+        read = [one.meaning for one in subject.calling.inputs if one.vocab]
+        words = [np.unique(subject.tokens(rng, meaning, (2000,))) for meaning in read] or [np.zeros(0, np.int64)]
         common = words[0][np.isin(words[0], words[-1])]
         self.words: list[int] = rng.permutation(common).tolist()
 
@@ -275,8 +295,8 @@ class _Texts:
                 continue
             form = _taken_apart(function, parameter.name) if _BATCH.fullmatch(parameter.name.lower()) else None
             given[parameter.name] = self._batch(form) if form else self._value(parameter.name)
-        if not self.texts:
-            raise NotProvided("it takes no text")
+        if not given:
+            raise NotProvided("it takes nothing")
         return given
 
     def _batch(self, form: tuple[str, list[str]]) -> Any:

@@ -35,6 +35,7 @@ from conformance.adapters.whole.calling import (
 from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.chained import has_forward
 from conformance.adapters.whole.copying import copied
+from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
@@ -75,7 +76,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 @dataclass
-class WholeModel(Probes, LanguageProbes, LossProbes, DecodingProbes, InsideProbes):
+class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes, InsideProbes):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 
     Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",

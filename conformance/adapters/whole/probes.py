@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
 _POSITIONS = re.compile(
-    r"pos|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
+    r"pos(?!ition_?wise|_?wise|_?ff|itive|t|e)|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
 )
 
 
@@ -82,16 +82,26 @@ def user_line() -> str:
 
 
 class _Choices(Watching):
-    """Whether a choice was made among so many things at once: the largest, the first so many, a running count."""
+    """Whether a choice was made along the tokens of a batch: the largest, the first so many, a running count."""
 
     def __init__(self, among: int) -> None:
         super().__init__()
         self.among, self.seen = among, False
+        self.found: set[int] = set()  # where in memory the places are that a condition holds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        chooses = func.overloadpacket.__name__ in ("topk", "sort", "nonzero", "cumsum")
-        self.seen = self.seen or (chooses and self.among in args[0].shape)
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name in ("topk", "sort", "cumsum"):
+            at = {"topk": 2, "sort": 1, "cumsum": 1}[name]
+            axis = _argument(args, kwargs, at, "dim", -1)
+            self.seen = self.seen or (args[0].dim() > 0 and args[0].shape[axis] == self.among)
+        elif name == "nonzero":
+            self.found.add(result.untyped_storage()._cdata)
+        elif name == "slice" and args[0].untyped_storage()._cdata in self.found:
+            self.seen = self.seen or len(result) < len(args[0])
+        return result
 
 
 class Probes:
@@ -293,6 +303,29 @@ class Probes:
                 return name, error, expected, got
         return everything[0], abs(expected - got), expected, got
 
+    def unscaled_drops(self: WholeModel) -> list[tuple[str, float]] | None:  # type: ignore[misc]
+        """Parts of the user's that drop what they get, element by element or row by row: the path of each whose mean
+        over many draws in training is not its answer in evaluation, and their ratio. None where none drops."""
+        found, any_drops = [], False
+        for path, part in self.twin().module.named_modules():
+            own = not type(part).__module__.startswith("torch.") and not any(True for _ in part.parameters())
+            rates = [n for n, v in vars(part).items() if re.search("drop|prob|^p$|rate", n) and type(v) in (int, float)]
+            if not own or any(True for _ in part.children()) or len(rates) != 1 or _keeps_scale_option(part):
+                continue
+            setattr(part, rates[0], 0.4)
+            x = torch.ones(20_000, 1, 1, dtype=self.torch_dtype)
+            with suppress(Exception), torch.no_grad():
+                torch.manual_seed(0)
+                trained, plain = part.train()(x), part.eval()(x)
+                values = trained.unique()
+                if trained.shape != x.shape or len(values) != 2 or float(values[0]) != 0 or len(plain.unique()) != 1:
+                    continue
+                any_drops = True
+                ratio = float(trained.mean() / plain.mean())
+                if abs(ratio - 1) > 0.1:  # the mean of 20,000 draws lies within 0.03 but once in 1e9
+                    found.append((path, ratio))
+        return found if any_drops else None
+
     def idle_buffers(self: WholeModel) -> list[str] | None:  # type: ignore[misc]
         """Parts all of whose tables of numbers change nothing; None when there are no tables. Triangles are masks,
         what a call changes is a cache, and one table may be made from another of the same part."""
@@ -354,6 +387,11 @@ class Probes:
     def in_precision(self: WholeModel, name: str) -> WholeModel:  # type: ignore[misc]
         """A copy that computes in "float32", "bfloat16", ..."""
         return self.twin(getattr(torch, name))
+
+
+def _keeps_scale_option(part: nn.Module) -> bool:
+    """Whether an option says that what is kept shall not be scaled."""
+    return any(re.search("scale", name) and value is False for name, value in vars(part).items())
 
 
 def _is_key_bias(name: str) -> bool:

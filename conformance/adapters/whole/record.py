@@ -26,11 +26,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from conformance.adapters.whole.fused import PARTS
+
 _LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
 SHAPES_ONLY = {f"{name}_like" for name in _LIKE} | {f"new_{name}" for name in _LIKE} | {"new_empty_strided"}
 """Operations that read the shape of a tensor and none of its numbers."""
 _HELPERS = {"einops", "opt_einsum", "contextlib", "functools"}  # packages whose lines are nobody's model
 _OURS = str(Path(__file__).resolve().parents[2])
+_SPECIMENS = str(Path(_OURS) / "mutants")  # models that stand for a user's
 _TORCHS = str(Path(torch.__file__).resolve().parent)
 Key = tuple[Any, ...]
 
@@ -364,9 +367,9 @@ class _Recorder(TorchDispatchMode):
             with self:  # inference mode hands over "linear" whole
                 return function.decompose(*args, **kwargs)
         name = function.overloadpacket.__name__
-        if name in _PARTS:
+        if name in PARTS:
             with self:
-                return _PARTS[name](*args, **kwargs)
+                return PARTS[name](*args, **kwargs)
         if name in ("detach", "alias"):  # the same numbers in the same memory
             return function(*args, **kwargs)
         known_args, known_kwargs = tree_map_only(Tensor, self.value, (args, kwargs))
@@ -414,7 +417,8 @@ class _Recorder(TorchDispatchMode):
             if spot in self.places:
                 return self.places[spot]
             file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
-            if not file.startswith((_TORCHS, _OURS, "<frozen")) and package not in _HELPERS:
+            ours = file.startswith(_OURS) and not file.startswith(_SPECIMENS)
+            if not ours and not file.startswith((_TORCHS, "<frozen")) and package not in _HELPERS:
                 return self.places.setdefault(spot, Place(*(file, frame.f_lineno)))
             frame = frame.f_back  # type: ignore[assignment]
         return None
@@ -470,36 +474,3 @@ def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
             found += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
     return found
-
-
-# --- what torch fuses, in its parts
-
-
-def _sum_and_product(total: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    product = torch.bmm(left, right)
-    product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product
-    return product + (total if beta == 1 else total * beta)
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout: float = 0.0,
-    causal: bool = False,
-    *,
-    attn_mask: Any = None,
-    scale: Any = None,
-) -> tuple[Tensor, Tensor]:
-    result, _ = torch.ops.aten._scaled_dot_product_attention_math(
-        query, key, value, attn_mask, dropout, causal, scale=scale
-    )
-    return result, query.new_empty(query.shape[:-1])  # the second is for the backward pass only
-
-
-_PARTS: dict[str, Callable[..., Any]] = {
-    "baddbmm": _sum_and_product,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-}

@@ -19,10 +19,14 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from conformance.adapters.whole.findings import Finding, once
+from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.record import Call, Place, Record, Value
 
 _OPTIONAL = re.compile(r"pool|head|expert|adapter|lora|mask_token|cls|classifier|proj_out|decoder|predict", re.I)
 """Names of parts that a run may leave alone because another output was asked for."""
+
+_SHARES = re.compile(r"shar(e|ed|ing)\b|albert|\btied?\b|universal|recurr|re-?us|loop|same (weights|parameters)", re.I)
+"""Words by which an author says that blocks share their parameters."""
 
 
 @dataclass(eq=False)
@@ -73,6 +77,7 @@ def stream_findings(records: Sequence[Record]) -> list[Finding]:
         lists = stacks(record)
         found += _unused_results(record)
         for stack in lists:
+            found += _shared(record, stack)
             if stack.chained:
                 found += [*_order(record, stack, records), *_unlike(record, stack), *_memories(record, stack)]
     return once(found)
@@ -164,6 +169,30 @@ def _unused_results(record: Record) -> Iterator[Finding]:
 
 
 # --- the blocks of a list
+
+
+def _shared(record: Record, stack: Stack) -> Iterator[Finding]:
+    """Blocks of one list that have one set of parameters, as [layer] * n and shallow copies have."""
+    owned = [frozenset(id(parameter) for parameter in block.parameters()) for block in stack.blocks]
+    if not owned[0] or len(set(owned)) == len(owned):
+        return
+    outer = stack.path.rpartition(".")[0]
+    owner: type = type(record.module.get_submodule(outer))
+    source = (source_of(owner) or ("", "", 0))[0]
+    meant = any(
+        _SHARES.search(line) and re.search(r"layer|block|depth|stack|group", line) for line in source.splitlines()
+    )
+    meant = meant or bool(_SHARES.search(owner.__name__) or _SHARES.search(type(record.module).__name__))
+    yield Finding(
+        "blocks-have-their-own-parameters",
+        f"{len(owned)} blocks of {stack.path} have {len(set(owned))} set{'s' * (len(set(owned)) > 1)} of parameters.",
+        _made_at(record.module, stack.path),
+        f"{len(owned)} sets of parameters",
+        len(set(owned)),
+        "Make every block anew: nn.ModuleList(Block(...) for _ in range(n)); [block] * n is one block n times.",
+        not meant,
+        (stack.path,),
+    )
 
 
 def _order(record: Record, stack: Stack, records: Sequence[Record]) -> Iterator[Finding]:

@@ -274,12 +274,12 @@ class Writer:
         if watch.random and draw is not None:
             raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
         steps = watch.steps(subject.calling.batch_first, two)
-        prefix = self._start(raw, steps, given) if two else data[meaning]
+        prefix = self._start(raw, steps, given, watch.begun_with) if two else data[meaning]
         size = prefix.shape[1]
         kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
         return Written(raw[:, size:] if kept else raw, prefix, kept, steps, raw, watch.noise)
 
-    def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any]) -> Array:
+    def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any], begun: Array | None) -> Array:
         """(B, 1): the token that a target begins with."""
         if self.has("start"):
             value = given.get(self.options["start"], self.default("start"))
@@ -287,6 +287,8 @@ class Writer:
                 return np.full((len(raw), 1), value)
         if steps and steps[0].first is not None:
             return steps[0].first[:, None]
+        if begun is not None:
+            return begun[:, None]
         raise NotProvided(f"{self.name} does not tell what a target begins with")
 
     def shaped(self, prompt: Tensor, subject: WholeModel) -> Any:

@@ -44,6 +44,9 @@ SPECIMENS = {
         "LogProbabilitiesLM ByteLM PaddedTableLM OwnCacheLM SequenceFirstLM LeftPaddedLM FloatNormLM "
         "FlatWithTargets"
     ),
+    ("networks.py", "language_model"): (
+        "TiedStack BiasedRouting BilinearNetworks WideNetworks LearnedFunctions ScaledInEvaluation CappedLogits"
+    ),
     ("losses.py", "language_model"): (
         "SeveralAhead LoggedPerplexity PadIsEnd AnswersOnly ShiftedByTheLoader LogMixture SummedOverWords"
     ),

@@ -1,0 +1,104 @@
+"""The losses of a model are found, called and read, whatever their batch looks like; what cannot be run says so."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+HEAD = '''
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class GPT(nn.Module):
+    """A causal language model."""
+    def __init__(self, vocab_size=VOCAB, pad_id=0):
+        super().__init__()
+        self.pad_id = pad_id
+        self.wte, self.wpe = nn.Embedding(vocab_size, 8), nn.Embedding(16, 8)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.head = nn.Linear(8, vocab_size)
+    def forward(self, ids):
+        future = torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        return self.head(self.block(x, future, src_key_padding_mask=ids == self.pad_id))
+'''
+NEXT, EVERY, FITS = "losses-teach-the-next-word", "losses-teach-every-word", "losses-get-what-they-are-made-for"
+PADDING, MEAN = "losses-teach-no-padding", "losses-leave-padding-out-of-the-mean"
+CLAIMS = (NEXT, EVERY, FITS, PADDING, MEAN)
+LOSS = "F.cross_entropy(self(x).flatten(0, 1), y.flatten(), ignore_index=0)"
+FORMS = {
+    "a tuple": ("def training_step(self, batch, batch_idx):", "x, y = batch"),
+    "a dict": ("def training_step(self, batch, batch_idx):", 'x, y = batch["x"], batch["y"]'),
+    "an object": ("def training_step(self, batch):", "x, y = batch.x, batch.y"),
+    "two texts": ("def loss(self, x, y):", "pass"),
+    "one text": ("def compute_loss(self, ids):", "x, y = ids[:, :-1], ids[:, 1:]"),
+    "a flat one": ("def compute_loss(self, x, targets):", "y = targets.view(len(x), -1)"),
+}
+
+
+class Whole:
+    def __init__(self, model):
+        self.model = model
+
+    def build(self, role, config):
+        if role not in ("model", self.model.kind):
+            raise NotProvided("another kind")
+        return self.model.twin()
+
+
+def verdicts(made, text, vocab=31):
+    implementation = Whole(whole_model(made("GPT", HEAD.replace("VOCAB", str(vocab)) + text)))
+    return {claim: run_check(CHECKS[claim], implementation, "quick").verdict.name for claim in CLAIMS}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_is_made_in_the_form_in_which_it_is_taken_apart(form, made):
+    signature, line = FORMS[form]
+    found = verdicts(made, f"    {signature}\n        {line}\n        return {LOSS}\n")
+    assert (found[NEXT], found[FITS]) == ("PASS", "PASS")
+    assert "FAIL" not in found.values()
+    assert "ERROR" not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("claim", "loss"),
+    [
+        (NEXT, LOSS.replace("y.", "x.")),
+        (NEXT, LOSS.replace("self(x)", "self(x)[:, :-2]").replace("y.", "y[:, 2:].")),
+        (NEXT, LOSS.replace("self(x).flatten(0, 1)", "self(x).transpose(0, 1).flatten(0, 1)")),
+        (EVERY, LOSS.replace("self(x)", "self(x)[:, :-1]").replace("y.", "y[:, :-1].")),
+        (FITS, LOSS.replace("self(x)", "self(x).softmax(-1)")),
+        (PADDING, LOSS.replace(", ignore_index=0", "")),
+        (MEAN, LOSS.replace("ignore_index=0", 'ignore_index=0, reduction="sum"') + " / y.numel()"),
+    ],
+)
+def test_one_mistake_breaks_its_claim_in_a_function_beside_the_model(claim, loss, made):
+    texts = "x, y = ids[:, :-1], ids[:, 1:]"
+    beside = f"\ndef compute_loss(model, ids):\n    {texts}\n    return {loss.replace('self', 'model')}\n"
+    assert verdicts(made, beside)[claim] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    def loss(self, ids):\n        raise RuntimeError('not yet')\n",
+        "    def loss(self, ids, teacher):\n        return self(ids).sum()\n",
+        "    def loss(self):\n        return torch.zeros(())\n",
+        "    def loss_name(self, ids):\n        return 'cross entropy'\n",
+        "    def loss(self, batch):\n        return [self(one) for one in batch.values()]\n",
+    ],
+    ids=["raises", "asks for a model", "takes nothing", "gives a text", "takes what is not known"],
+)
+def test_a_loss_that_cannot_be_run_is_not_provided(text, made):
+    assert set(verdicts(made, text).values()) == {"NOT_PROVIDED"}
+
+
+def test_a_vocabulary_that_is_too_small_for_different_words_is_not_provided(made):
+    text = f"    def loss(self, x, y):\n        return {LOSS}\n"
+    assert verdicts(made, text, vocab=12)[NEXT] == "NOT_PROVIDED"
