@@ -84,7 +84,7 @@ def class_named_like(name: str, module: ModuleType) -> type | None:
     return classes.get(wanted)
 
 
-def resized(config: Any, sizing: Sizing, depth: int = 3) -> Any:
+def resized(config: Any, sizing: Sizing, depth: int = 6) -> Any:
     """The config with its fields, and those of configs inside, as `sizing` gives them; a copy where any changes, and
     anything else as it is."""
     if not is_config(config) or depth == 0:

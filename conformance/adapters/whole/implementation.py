@@ -15,10 +15,11 @@ from conformance.adapters import Specification, SpecificationError
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
-from conformance.adapters.whole.making import Made, made_of
+from conformance.adapters.whole.making import Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
+from conformance.adapters.whole.remaking import otherwise_made, reads_words
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 
@@ -58,6 +59,7 @@ class PointedImplementation:
                 if stated.options:  # what is stated speaks of the whole
                     raise
                 reasons.append(error)
+                made, self.whole = otherwise_made(all_made_of(found, spec), made, role or "", stated)
         if role is None or role not in WHOLE_MODELS:
             try:
                 self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
@@ -81,6 +83,9 @@ class PointedImplementation:
             self.untested.append(
                 f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}"
             )
+        if self.running is None and made is not None and role is None and reads_words(made):
+            why = str(reasons[0]).removeprefix("UNRESOLVED: ")
+            self.untested.append(f"only parts of {self.name} were tested, and not how they work together: {why}")
         if self.whole is None:
             self.untested += self._untested_part()
 

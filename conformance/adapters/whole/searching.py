@@ -40,6 +40,8 @@ from conformance.places import innermost_line
 
 FRAMES = 48
 """Numbers in a row for a model that shortens them."""
+_CONDITIONS = 10
+"""So many shapes of numbers are tried beside token ids."""
 
 
 def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
@@ -184,9 +186,14 @@ class _Finder:
         counts = {p.name: _counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
         common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, "lengths": counts, **roles}
+        tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
         for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
-            tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
+        unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
+        if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
+            for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
+                given = {**common, "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape)}}
+                yield Calling(tokens, **given)
         if len(sides) == 1 and (main is None or main.dtype == "float"):
             filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
@@ -198,6 +205,15 @@ class _Finder:
                 numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
+
+    def conditions(self) -> Iterator[tuple[int, ...]]:
+        """Shapes, without the batch, of numbers that stand beside token ids: as many frames as its tables of positions
+        have, or twice as many, where a convolution halves them."""
+        lengths = table_lengths(self.module)
+        frames = list(dict.fromkeys([*(2 * n for n in lengths), *lengths, FRAMES]))
+        for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
+            for length in frames if None in shape else (0,):
+                yield tuple(length if size is None else size for size in shape)
 
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
@@ -309,6 +325,8 @@ class _Finder:
         for one in calling.inputs:
             what = f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape}"
             shown.append(f"{one.parameter} = {what}")
+        beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
+        shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]
         order = "(B, T)" if calling.batch_first else "(T, B)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
         evidence = "it was run so"
@@ -359,6 +377,17 @@ def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """Other numbers of the shape of the main input: keys and values beside queries. They are the same for every sample
     and in every precision, so that a sample has one answer wherever it stands."""
     return lambda inputs: _numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What makes numbers beside token ids, the same for every sample. shape: without the batch."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return _numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
 
 
 def _numbers(name: str, sizes: Sequence[int]) -> Tensor:

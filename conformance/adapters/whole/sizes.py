@@ -55,7 +55,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"len|positions|ctx|context|block_size|window|max_seq|seq_?size|^t$|max_pos", "max_len"),
     (r"^(n|num|nb|number).*(layer|block)|layers$|blocks$|depth|^n$|stacks$", "n_layers"),
     (r"ffn?|^pf_|mlp|feed_?forward|inner|intermediate|nhid|filter", "d_ff"),
-    (r"dim|hid|emb|width|model|units|feature|ninp|size|channel|^d$|^c$|^e$|d_", "d_model"),
+    (r"dim|hid|emb|width|model|units|feature|ninp|size|channel|^d$|^c$|^e$|d_|(^|_)state$", "d_model"),
     (r"(^|_)p(rob)?$|rate$", "dropout"),
     (r"theta|base|freq", "base"),
     (r"scale|temperature|alpha|gamma|std|gain|beta", "scale"),

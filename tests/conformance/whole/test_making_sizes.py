@@ -157,3 +157,110 @@ def test_the_length_of_what_is_filled_in_a_loop_is_not_read(made):
             return Net(len(index), 8)
     """
     assert made("Net", text).fresh().embed.weight.shape == (37, 8)
+
+
+# --- what is handed on, and what nothing tells ----------------------------------------------------
+
+HANDED = """
+class Core(nn.Module):
+    def __init__(self, *, dim, depth, latent_dim=512, heads=8):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(latent_dim, latent_dim * 4) for _ in range(depth))
+        self.first = nn.Linear(dim, latent_dim)
+
+class Net(CLASSES):
+    def __init__(self, num_tokens, dim, **rest):
+        super().__init__(SUPER)
+        self.embed = nn.Embedding(num_tokens, dim)
+        CALL
+"""
+HANDS = {
+    "to a part": ("nn.Module", "", "self.core = Core(dim=dim, **rest)"),
+    "to its base": ("Core", "dim=dim, **rest", "self.core = self"),
+}
+
+
+@pytest.mark.parametrize(("base", "of_super", "call"), HANDS.values(), ids=HANDS)
+def test_what_is_handed_on_to_another_constructor_is_given_too(made, base, of_super, call):
+    text = HANDED.replace("CLASSES", base).replace("SUPER", of_super).replace("CALL", call)
+    net = made("Net", text)
+    assert len(net.fresh().core.layers) == 2
+    assert "depth=2" in evidence(net)
+    assert net.options["depth"] == 2
+
+
+def test_defaults_of_what_is_handed_on_are_made_small(made):
+    base, of_super, call = HANDS["to a part"]
+    text = HANDED.replace("CLASSES", base).replace("SUPER", of_super).replace("CALL", call)
+    net = made("Net", text.replace("latent_dim=512", "latent_dim=1024"))
+    assert parameters(net.fresh()) <= MAX_PARAMETERS
+    assert "latent_dim 1024 -> " in evidence(net)
+
+
+def test_fields_of_a_config_whose_names_say_nothing_get_a_number(made):
+    text = """
+        @dataclass
+        class Dims:
+            n_mels: int
+            n_audio_state: int
+            n_audio_layer: int
+
+        class Net(nn.Module):
+            def __init__(self, dims: Dims):
+                super().__init__()
+                self.conv = nn.Conv1d(dims.n_mels, dims.n_audio_state, 3)
+                self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(dims.n_audio_layer))
+    """
+    net = made("Net", text).fresh()
+    assert net.conv.weight.shape == (32, 16, 3)
+    assert len(net.layers) == 2
+
+
+def test_an_option_that_says_nothing_of_the_model_may_be_unknown(made):
+    text = """
+        import argparse
+        CONFIGS = {"small": dict(width=6, inner=12), "large": dict(width=60, inner=120)}
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc = nn.Linear(config["width"], config["inner"])
+
+        def setup(args):
+            config = CONFIGS[args.model_type]
+            return args, Net(config)
+
+        def main():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--model_type", choices=["small", "large"], default="small")
+            args = parser.parse_args()
+            args.n_gpu = torch.cuda.device_count()
+            args, model = setup(args)
+    """
+    assert made("Net", text).fresh().fc.weight.shape == (12, 6)
+
+
+def test_settings_inside_settings_are_made_small(made):
+    text = """
+        class Config:
+            def __init__(self, **fields):
+                self.fields = Held(fields)
+
+        class Held(dict):
+            pass
+
+        def big():
+            return Config(inner=Config(width=4096))
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                width = config.fields["inner"].fields["width"]
+                self.fc = nn.Linear(width, width)
+
+        CONFIG = big()
+
+        def run():
+            Net(CONFIG)
+    """
+    assert parameters(made("Net", text).fresh()) <= MAX_PARAMETERS
