@@ -37,6 +37,7 @@ from conformance.adapters.whole.chained import with_forward
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
+from conformance.adapters.whole.filling import empty_is_nan, fill
 from conformance.adapters.whole.script_names import set_script_names
 from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
@@ -305,7 +306,9 @@ def _fitted(
         nonlocal shown, even, given
         evaluates = evaluator(sizing=sizing)
         set_script_names(evaluates)
-        module = _module(name, way(evaluates))
+        with empty_is_nan():
+            module = _module(name, way(evaluates))
+        fill(module)
         shown, given = shown or evaluates.shown, evaluates.given
         even = _divides(given)
         return module

@@ -108,7 +108,7 @@ class _Finder:
         for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
             found = self.first_that_runs(all_masks)
             if found is not None:
-                return found
+                return _without_none(found)
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
@@ -337,6 +337,17 @@ class _Finder:
                 Fact("layout", f"{order} in, {calling.layout} out, V = {calling.outputs}", evidence),
             ),
         )
+
+
+def _without_none(calling: Calling) -> Calling:
+    """The calling with required masks that may be None among the optional ones: what they mark is found out later."""
+    open_ = [mask.parameter for mask in calling.masks if mask.how == "None"]
+    return replace(
+        calling,
+        masks=tuple(mask for mask in calling.masks if mask.parameter not in open_),
+        optional_masks=(*calling.optional_masks, *open_),
+        fixed={**calling.fixed, **dict.fromkeys(open_, lambda inputs: None)},
+    )
 
 
 def _about_sizes(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-from made_subjects import evidence  # noqa: E402
+from made_subjects import NET, evidence  # noqa: E402
 from torch import nn  # noqa: E402
 
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
@@ -264,3 +264,25 @@ def test_settings_inside_settings_are_made_small(made):
             Net(CONFIG)
     """
     assert parameters(made("Net", text).fresh()) <= MAX_PARAMETERS
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+NOTEBOOK = """{"cells": [
+    {"cell_type": "markdown", "source": ["Net(1, 1)"]},
+    {"cell_type": "code", "source": ["%matplotlib inline\\n", "!pip install x\\n", "width = 6"]},
+    {"cell_type": "code", "source": "no python at all ("},
+    {"cell_type": "code", "source": ["net = Net(width,\\n", "    12)\\n", "fail()"]}
+]}"""
+
+
+def test_a_class_is_constructed_as_a_notebook_tells_which_is_never_run(made):
+    net = made("Net", NET, {"show.ipynb": NOTEBOOK})
+    assert net.fresh().fc.weight.shape == (12, 6)
+    assert "show.ipynb cell 3 Net(width, 12)" in evidence(net)
+
+
+@pytest.mark.parametrize("text", ["{no json", "[1]", "{}", '{"cells": [{"cell_type": "code"}]}', '{"cells": [1]}', ""])
+def test_a_broken_notebook_tells_nothing_and_breaks_nothing(made, text):
+    net = made("Net", NET, {"a.ipynb": text, "train.py": "Net(6, 12)"})
+    assert net.fresh().fc.weight.shape == (12, 6)
