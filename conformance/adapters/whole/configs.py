@@ -80,7 +80,10 @@ def class_named_like(name: str, module: ModuleType) -> type | None:
     classes = {n: c for n, c in classes.items() if c.__module__.partition(".")[0] not in foreign}
     if name.lower() in CONFIGS:
         configs = [c for c in dict.fromkeys(classes.values()) if not issubclass(c, nn.Module)]
-        return configs[0] if len(configs) == 1 else None
+        named = [
+            c for c in configs if _CONFIG_NAME.search(c.__name__)
+        ]  # a dataclass may also hold what forward returns
+        return next((found[0] for found in (named, configs) if len(found) == 1), None)
     return classes.get(wanted)
 
 

@@ -194,6 +194,16 @@ class Constructions(Names):
 class Evaluator(Constructions):
     """The whole evaluator: also what a call gives, by its syntax."""
 
+    def part(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
+        """Also options that nothing hands over, as the files' own parser has them by default."""
+        try:
+            return super().part(name, annotation)
+        except Unknown:
+            parsers = [s for s in self.around.sources if "add_argument(" in s.text] if name.lower() in CONFIGS else []
+            if self.strict or not parsers:
+                raise
+            return self._parsed_arguments(parsers[0])
+
     def _Call(self, node: ast.Call, scope: Scope) -> Any:
         if isinstance(node.func, ast.Attribute):
             if node.func.attr in ("parse_args", "parse_known_args"):

@@ -437,8 +437,10 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
     floating = [t for t in tensors_in(result) if t.is_floating_point()]
     vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
     orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
+    named = _called_logits(result)
+    chosen = [(at, tensor) for at, tensor in enumerate(floating) if tensor is named]
     for wanted, layout in product((True, False), orders):
-        for at, tensor in enumerate(floating):
+        for at, tensor in chosen or enumerate(floating):
             if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
                 continue
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
@@ -447,3 +449,10 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
                 continue
             return replace(calling, layout=layout, outputs=outputs, answer_at=at)
     return None
+
+
+def _called_logits(result: Any) -> Tensor | None:
+    """What a result with names calls its logits: it is the answer, whatever else is beside it."""
+    held = result if isinstance(result, Mapping) else getattr(result, "__dict__", {})
+    found = held.get("logits") if isinstance(held, Mapping) else None
+    return found if isinstance(found, Tensor) else None

@@ -40,6 +40,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),
     (r"(src|source|enc).*(vocab|voc|tokens?)|(vocab|voc).*(src|source)", "src_vocab"),
     (r"(tgt|trg|target|dec).*(vocab|voc|tokens?)|(vocab|voc).*(tgt|trg|target)", "tgt_vocab"),
+    (r"^(item|word|node|entity|product|movie|song)s?_?(num|count)$|^(n|num)_?(items|words|entities)$", "vocab"),
     (r"voc|^n?_?tokens?$|num_tokens|n_tokens|^v$|char", "vocab"),
     (r"kv_?heads|key_value_heads|query_groups|kv_?groups", "n_kv_heads"),
     (r"head.*(dim|size|width)|(dim|size|width|d)_?(per_)?head|^d_?[qkv]$|^d_?(key|value|query)$", "d_k"),

@@ -165,3 +165,30 @@ def test_a_word_for_models_that_look_both_ways_outvotes_a_bare_lm(whole, name, k
         """,
     )
     assert found.kind == kind
+
+
+@pytest.mark.parametrize("result", ["Output(None, scores, x)", "dict(hidden=x, logits=scores)"])
+def test_what_is_called_logits_is_the_answer(whole, result):
+    found = whole(
+        "BertClassifier",
+        f"""
+        @dataclass
+        class Output:
+            loss: object
+            logits: torch.Tensor
+            hidden_states: torch.Tensor
+
+        class BertClassifier(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+            def forward(self, input_ids):
+                x = self.words(input_ids)
+                scores = self.head(x.mean(1))
+                return {result}
+        """,
+    )
+    assert found.kind == "classifier"
+    assert found.calling.outputs == 3
+    assert found(**found.example(2, 5))["out"].shape == (2, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -264,6 +266,49 @@ def test_settings_inside_settings_are_made_small(made):
             Net(CONFIG)
     """
     assert parameters(made("Net", text).fresh()) <= MAX_PARAMETERS
+
+
+def test_a_config_is_told_from_the_class_of_a_result(made):
+    text = """
+        @dataclass
+        class TinyConfig:
+            width: int = 6
+            labels: int = 3
+
+        @dataclass
+        class ClassifierOutput:
+            logits: torch.Tensor
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc = nn.Linear(config.width, config.labels)
+    """
+    assert made("Net", text).fresh().fc.weight.shape == (3, 6)
+
+
+PARSER = """
+import argparse
+
+def build_parser():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--units", default=6, type=int)
+    parser.add_argument("--rate", default=0.2, type=float)
+    return parser
+"""
+
+
+@pytest.mark.parametrize("where", ["model.py", "train.py"])
+def test_options_that_nothing_hands_over_are_those_of_the_files_parser(made, where):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, item_num, args):
+                super().__init__()
+                self.items, self.drop = nn.Embedding(item_num + 1, args.units), nn.Dropout(args.rate)
+    """
+    net = made("Net", (PARSER if where == "model.py" else "") + dedent(text), {"train.py": PARSER})
+    assert net.fresh().items.weight.shape == (38, 6)
+    assert net.fresh().drop.p == 0.2
 
 
 # --- notebooks ------------------------------------------------------------------------------------
