@@ -21,6 +21,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
+from conformance.adapters.whole.batches import packed_in
 from conformance.adapters.whole.calling import (
     LAYOUTS,
     LENGTHS,
@@ -83,6 +84,11 @@ class _Finder:
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
+        self.packed, keys = packed_in(module)
+        if self.packed:
+            self.parameters = [
+                _Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
+            ]
         required = [p for p in self.parameters if p.required]
         if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
             required[0].meaning = ""
@@ -173,6 +179,8 @@ class _Finder:
             m: next((p.name for p in rest if p.meaning == m), "")
             for m in ("labels", "cache", "types", "positions", "offset")
         }
+        if self.packed:  # no cache is handed over so
+            roles["cache"] = ""
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
@@ -185,7 +193,13 @@ class _Finder:
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
         counts = {p.name: _counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
-        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, "lengths": counts, **roles}
+        common: dict[str, Any] = {
+            "packed": self.packed,
+            "fixed": fixed,
+            "optional_masks": optional,
+            "lengths": counts,
+            **roles,
+        }
         tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
         for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
             yield Calling(tokens, masks=masks, **common)
@@ -327,6 +341,7 @@ class _Finder:
             shown.append(f"{one.parameter} = {what}")
         beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
         shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]
+        shown = [f"{self.packed} = {{{', '.join(shown)}}}"] if self.packed else shown
         order = "(B, T)" if calling.batch_first else "(T, B)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
         evidence = "it was run so"
@@ -438,9 +453,10 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
     vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
     orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
     named = _called_logits(result)
-    chosen = [(at, tensor) for at, tensor in enumerate(floating) if tensor is named]
+    offered = list(enumerate(floating))
+    chosen = [pair for pair in offered if pair[1] is named]
     for wanted, layout in product((True, False), orders):
-        for at, tensor in chosen or enumerate(floating):
+        for at, tensor in chosen or offered:
             if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
                 continue
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]

@@ -192,3 +192,54 @@ def test_what_is_called_logits_is_the_answer(whole, result):
     assert found.kind == "classifier"
     assert found.calling.outputs == 3
     assert found(**found.example(2, 5))["out"].shape == (2, 3)
+
+
+# --- inputs in one ----------------------------------------------------------------------------------
+
+PACKED = """
+class BatchBERT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.types = nn.Embedding(20, 8), nn.Embedding(2, 8)
+        self.head = nn.Linear(8, 20)
+
+    def forward(self, batch):
+        READ
+        x = self.words(ids) + (0 if types is None else self.types(types))
+        real = torch.ones_like(ids) if mask is None else mask
+        x = x + (x * real[..., None]).sum(1, keepdim=True) / real.sum(1)[:, None, None]
+        logits = self.head(x)
+        return {"logits": logits} if labels is None else {
+            "logits": logits, "loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+"""
+READS = {
+    "items": "ids, types = batch['input_ids'], batch['token_type_ids']\n"
+    "        mask, labels = batch.get('attention_mask'), batch['labels'] if 'labels' in batch else None",
+    "attributes": "ids, types, mask, labels = batch.input_ids, batch.token_type_ids, batch.attention_mask, None",
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_inputs_may_come_packed_in_one(whole, read):
+    found = whole("BatchBERT", PACKED.replace("READ", read))
+    assert found.kind == "masked_language_model"
+    assert found.calling.main.parameter == "input_ids"
+    assert found.padding_of("ids") == "mask"
+    assert "batch = {input_ids = token ids of 20" in "\n".join(map(str, found.facts))
+    inputs = found.example(2, 5)
+    assert found(**inputs)["out"].shape == (2, 5, 20)
+    assert ("loss" in found(**inputs, labels=inputs["ids"])) == ("labels" in read and "batch.get" in read)
+
+
+def test_a_tensor_is_no_packed_input():
+    from torch import nn
+
+    from conformance.adapters.whole.batches import packed_in
+
+    class Net(nn.Module):
+        def forward(self, x, flag=False):
+            return x.transpose(0, 1) + x.shape[0] + x[0] + x.mT
+
+    assert packed_in(Net()) == ("", {})
+    assert packed_in(nn.Linear(2, 2)) == ("", {})
+    assert packed_in(nn.MultiheadAttention(2, 1)) == ("", {})
