@@ -66,14 +66,15 @@ class PointedImplementation:
             except Exception as error:
                 told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
                 reasons.append(told)
-        if self.whole is not None and not self._is_whole(self.whole):
-            self.whole = None
+        ran, self.whole = self.whole, self.whole if self.whole and self._is_whole(self.whole) else None
         self.running = self.whole
         if self.running is None and made is not None and role not in WHOLE_MODELS:
             try:
                 self.running = part(made)
             except Exception as error:
                 reasons.append(Unresolved(" ".join(str(error).split())))
+        if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
+            self.running = self.whole = ran
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:

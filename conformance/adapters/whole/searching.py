@@ -69,6 +69,10 @@ class NotTwoSided(TypeError):
     """The second input is none that the model reads as a sequence: labels, perhaps."""
 
 
+class ComparesSamples(TypeError):
+    """Each sample is compared with the others of its batch: its answer is none of its own."""
+
+
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
@@ -276,9 +280,15 @@ class _Finder:
                 laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
                 if laid is None:
                     continue
+                if laid.outputs == B and self.compares_samples(laid, length):
+                    raise ComparesSamples(
+                        f"{type(self.module).__name__} answers with a number for each pair of samples"
+                    )
                 laid = self.answering_everywhere(laid, data)
                 if self.rows_apart(laid, data):
                     return self.said(laid)
+            except ComparesSamples:
+                raise
             except Exception as error:
                 failure = failure or error
                 continue
@@ -286,6 +296,12 @@ class _Finder:
         if mixed is None and failure is not None:
             raise failure
         return self.said(mixed) if mixed is not None else None
+
+    def compares_samples(self, calling: Calling, length: int) -> bool:
+        """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""
+        data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
+        found = [t for t in tensors_in(self.module(**calling.arguments(data))) if t.is_floating_point()]
+        return found[calling.answer_at].shape[-1:] == (B + 1,)
 
     @contextmanager
     def watching(self) -> Iterator[Lookups]:

@@ -30,7 +30,7 @@ _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
 
 _PARTS: tuple[tuple[str, str], ...] = (
     (r"drop", "dropout"),
-    (r"activation|^act(_|$)", "activation"),
+    (r"activation|^act(_(?!dim|size|num)|$)", "activation"),
     (r"^norm_(layer|class|cls)$", "norm"),
     (r"mult|ratio|expan|factor|multiple", "multiplier"),
     (r"(^|_)eps|epsilon", "eps"),

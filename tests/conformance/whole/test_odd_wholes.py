@@ -135,3 +135,67 @@ def test_required_masks_that_may_be_none_are_tried_as_padding(whole):
     assert found.padding_of("src") == "mask"
     told = "\n".join(map(str, found.facts))
     assert "enc_mask = bool, True = hidden, (B, Tk)" in told
+
+
+def test_a_model_that_compares_the_samples_of_a_batch_has_no_answer_of_a_sample(whole):
+    from conformance.adapters.inference.facts import Unresolved
+
+    with pytest.raises(Unresolved, match="a number for each pair of samples"):
+        whole(
+            "Clip",
+            """
+            class Clip(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.patches, self.words = nn.Conv2d(3, 8, 8, 8), nn.Embedding(20, 8)
+
+                def forward(self, image, text):
+                    return self.patches(image).flatten(2).mean(2) @ self.words(text).mean(1).T
+            """,
+        )
+
+
+def test_two_classes_are_no_two_samples(whole):
+    found = whole(
+        "Net",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 2)
+
+            def forward(self, ids):
+                return self.head(self.words(ids).mean(1))
+        """,
+    )
+    assert (found.kind, found.calling.outputs) == ("classifier", 2)
+
+
+def test_a_film_has_frames_before_or_behind_its_channels(whole):
+    text = """
+        class Video(nn.Module):
+            def __init__(self, num_frames=4, dim=8):
+                super().__init__()
+                self.num_frames, self.patches, self.head = num_frames, nn.Linear(3 * 64, dim), nn.Linear(dim, 5)
+
+            def forward(self, x):
+                b, t, c, h, w = SHAPE
+                assert t == self.num_frames and c == 3
+                return self.head(self.patches(x.reshape(b, -1, 3 * 64)).mean(1))
+    """
+    assert whole("Video", text.replace("SHAPE", "x.shape")).calling.main.shape[:2] == (4, 3)
+    assert whole("Video", text.replace("SHAPE", "x.transpose(1, 2).shape")).calling.main.shape[:2] == (3, 4)
+
+
+def test_what_ran_as_a_model_and_is_nothing_else_is_kept(tmp_path):
+    from conformance.adapters import resolve
+
+    path = tmp_path / "series_subject.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Series(nn.Module):\n"
+        "    def __init__(self, feature_size=8):\n        super().__init__()\n"
+        "        self.encoder_layer = nn.TransformerEncoderLayer(feature_size, 4, 16)\n"
+        "        self.inp, self.decoder = nn.Linear(1, feature_size), nn.Linear(feature_size, 1)\n\n"
+        "    def forward(self, src):\n        return self.decoder(self.encoder_layer(self.inp(src)))\n"
+    )
+    assert resolve(f"{path}:Series").kind == "encoder_model"
