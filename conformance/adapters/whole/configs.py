@@ -92,7 +92,8 @@ def resized(config: Any, sizing: Sizing, depth: int = 6) -> Any:
     anything else as it is."""
     if not is_config(config) or depth == 0:
         return config
-    held = dict(config) if isinstance(config, Mapping) else _fields(config)
+    by_item = isinstance(config, Mapping) or _has_items(config)
+    held = dict(config.items()) if by_item else _fields(config)
     changed = {
         key: resized(value, sizing, depth - 1) if is_config(value) else plain(sizing.of(key, value))
         for key, value in held.items()
@@ -103,10 +104,16 @@ def resized(config: Any, sizing: Sizing, depth: int = 6) -> Any:
         return config
     if isinstance(config, type):
         return type(config.__name__, (config,), changed)
-    config = copy.copy(config)
+    config = copy.copy(config) if isinstance(config, Mapping) or not by_item else copy.deepcopy(config)
     for key, value in changed.items():
-        config = with_value(config, key, value, isinstance(config, Mapping))
+        config = with_value(config, key, value, by_item)
     return config
+
+
+def _has_items(config: Any) -> bool:
+    """Whether a config object is used as a mapping without being one, as ml_collections' are."""
+    methods = ("keys", "items", "__getitem__", "__setitem__")
+    return not isinstance(config, type) and all(callable(getattr(type(config), name, None)) for name in methods)
 
 
 def _fields(config: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Lookups, quiet_evaluation
+from conformance.adapters.whole.calling import Lookups, default_dtype, quiet_evaluation
 from conformance.adapters.whole.language import read_beside_forward
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays
@@ -357,7 +357,7 @@ class Probes:
         """The inputs that a call changes in place."""
         given = self.tensors(inputs)
         before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
-        with self.mode(False), torch.no_grad():
+        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
             self.calling(self.module, given)
         return [name for name, value in before.items() if not torch.equal(value, given[name])]
 

@@ -311,6 +311,38 @@ def test_options_that_nothing_hands_over_are_those_of_the_files_parser(made, whe
     assert net.fresh().drop.p == 0.2
 
 
+def test_settings_that_are_items_of_an_object_take_changes(made):
+    text = """
+        class ConfigDict:
+            def __init__(self, fields):
+                object.__setattr__(self, "_fields", dict(fields))
+            def __getattr__(self, name):
+                if name.startswith("__"):
+                    raise AttributeError(name)
+                return self._fields[name]
+            def __setattr__(self, name, value):
+                self._fields[name] = value
+            def keys(self): return self._fields.keys()
+            def items(self): return self._fields.items()
+            def __getitem__(self, name): return self._fields[name]
+            def __setitem__(self, name, value): self._fields[name] = value
+            def __deepcopy__(self, memo): return ConfigDict(copy.deepcopy(self._fields, memo))
+
+        CONFIGS = {"small": ConfigDict(dict(width=6, part=ConfigDict(dict(dropout_rate=0.1))))}
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc, self.drop = nn.Linear(config.width, 2), nn.Dropout(config.part["dropout_rate"])
+
+        def run():
+            Net(CONFIGS["small"])
+    """
+    net = made("Net", text)
+    assert net.fresh().drop.p == 0.1
+    assert net.fresh(dropout=0.0).drop.p == 0.0
+
+
 # --- notebooks ------------------------------------------------------------------------------------
 
 NOTEBOOK = """{"cells": [
