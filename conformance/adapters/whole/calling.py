@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
+from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.watching import Watching
 
@@ -51,6 +52,8 @@ class Calling:
     inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
     masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings;
     lengths: of the numbers of real tokens, each with the input that it counts.
+
+    packed: the one parameter of forward that holds all of these under their names.
     batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
     """
 
@@ -68,6 +71,7 @@ class Calling:
     layout: str = ""
     outputs: int = 0
     answer_at: int = 0
+    packed: str = ""
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -100,7 +104,7 @@ class Calling:
             parameter = getattr(self, meaning)
             if parameter and meaning in turned:
                 given[parameter] = turned[meaning]
-        return given
+        return {self.packed: Options(given)} if self.packed else given
 
     def turned(self, x: Tensor) -> Tensor:
         """Between (B, T, ...) and the model's order."""

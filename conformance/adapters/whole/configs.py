@@ -80,16 +80,20 @@ def class_named_like(name: str, module: ModuleType) -> type | None:
     classes = {n: c for n, c in classes.items() if c.__module__.partition(".")[0] not in foreign}
     if name.lower() in CONFIGS:
         configs = [c for c in dict.fromkeys(classes.values()) if not issubclass(c, nn.Module)]
-        return configs[0] if len(configs) == 1 else None
+        named = [
+            c for c in configs if _CONFIG_NAME.search(c.__name__)
+        ]  # a dataclass may also hold what forward returns
+        return next((found[0] for found in (named, configs) if len(found) == 1), None)
     return classes.get(wanted)
 
 
-def resized(config: Any, sizing: Sizing, depth: int = 3) -> Any:
+def resized(config: Any, sizing: Sizing, depth: int = 6) -> Any:
     """The config with its fields, and those of configs inside, as `sizing` gives them; a copy where any changes, and
     anything else as it is."""
     if not is_config(config) or depth == 0:
         return config
-    held = dict(config) if isinstance(config, Mapping) else _fields(config)
+    by_item = isinstance(config, Mapping) or _has_items(config)
+    held = dict(config.items()) if by_item else _fields(config)
     changed = {
         key: resized(value, sizing, depth - 1) if is_config(value) else plain(sizing.of(key, value))
         for key, value in held.items()
@@ -100,10 +104,16 @@ def resized(config: Any, sizing: Sizing, depth: int = 3) -> Any:
         return config
     if isinstance(config, type):
         return type(config.__name__, (config,), changed)
-    config = copy.copy(config)
+    config = copy.copy(config) if isinstance(config, Mapping) or not by_item else copy.deepcopy(config)
     for key, value in changed.items():
-        config = with_value(config, key, value, isinstance(config, Mapping))
+        config = with_value(config, key, value, by_item)
     return config
+
+
+def _has_items(config: Any) -> bool:
+    """Whether a config object is used as a mapping without being one, as ml_collections' are."""
+    methods = ("keys", "items", "__getitem__", "__setitem__")
+    return not isinstance(config, type) and all(callable(getattr(type(config), name, None)) for name in methods)
 
 
 def _fields(config: Any) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from conformance.adapters.whole.sizes import Sized, Unknown, meaning, plain
 from conformance.adapters.whole.syntax import Scope, Source
 
 _MAX_SHOWN = 50
+_SETTING = 16
+"""A number of a config whose name says nothing."""
 _STAYS = ("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requires_grad_", "apply")
 """Methods of a module that return the module."""
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile")
@@ -34,12 +36,19 @@ _TENSORS = (torch.tensor, torch.zeros, torch.ones, torch.arange, torch.eye, torc
 _PURE = (copy.deepcopy, copy.copy, functools.partial, *_TENSORS)
 
 
-def _shown(name: str, bound: inspect.BoundArguments) -> str:
-    value = bound.arguments[name]
+def _shown(name: str, value: Any) -> str:
     if isinstance(value, (int, float, str, list, tuple, dict, type(None))) and len(repr(value)) < _MAX_SHOWN:
         return f"{name}={value!r}"
     called = value.__name__ if isinstance(value, type) else f"{type(value).__name__}(...)"
     return f"{name}={called}"
+
+
+def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """The arguments by name, those of ``**kwargs`` among them."""
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        found |= value if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
 
 
 def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
@@ -96,21 +105,63 @@ class Constructions(Names):
                 self._settle(bound, parameter)
             elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 if parameter.default is parameter.empty:
-                    bound.arguments[name] = plain(
-                        _whole_patches(name, self.part(name, parameter.annotation), signature)
-                    )
+                    needed = self._needed(made_by, name, parameter.annotation)
+                    bound.arguments[name] = plain(_whole_patches(name, needed, signature))
                 elif (sized := self.resized(name, parameter.default)) is not parameter.default:
                     bound.arguments[name] = plain(sized)
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given_rest = bound.arguments.get(name, {})
+                bound.arguments[name] = {**self._handed_on(made_by, name, given_rest), **given_rest}
         # the signature's own order: what was added stands behind what was given
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
-        shown = ", ".join(_shown(name, bound) for name in bound.arguments)
+        self.given = _by_name(bound)
+        shown = ", ".join(_shown(name, value) for name, value in self.given.items())
         self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
-        self.given = dict(bound.arguments)
         made = made_by(*bound.args, **bound.kwargs)
         bound.apply_defaults()
-        self.given = dict(bound.arguments)
+        self.given = _by_name(bound)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
         return self._passed(made) if shown and self.sizing.head_width else self.sized(made)
+
+    def _needed(self, made_by: Any, name: str, annotation: Any) -> Any:
+        """What a parameter gets that nothing shows; of a config also a number whose name says nothing."""
+        try:
+            return self.part(name, annotation)
+        except Unknown:
+            is_setting = isinstance(made_by, type) and not issubclass(made_by, nn.Module) and may_construct(made_by)
+            if self.strict or not is_setting or annotation not in (int, "int"):
+                raise
+            return _SETTING
+
+    def _handed_on(self, made_by: Any, rest: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the constructor hands on as ``**rest`` to another that requires it, beyond what is given; also that
+        one's defaults, where they are sized."""
+        init = getattr(made_by, "__init__", None) if isinstance(made_by, type) else made_by
+        inside = self.around.scope_of(init) if isinstance(init, FunctionType) else None
+        found: dict[str, Any] = {}
+        for call in ast.walk(inside.node) if inside is not None else ():
+            hands_on = isinstance(call, ast.Call) and any(
+                word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest
+                for word in call.keywords
+            )
+            if inside is None or not isinstance(call, ast.Call) or not hands_on:
+                continue
+            try:
+                is_super = ast.unparse(call.func) == "super().__init__" and isinstance(made_by, type)
+                taken_by = made_by.__bases__[0] if is_super else self.value(call.func, inside)
+                parameters = list(inspect.signature(taken_by).parameters.values())[len(call.args) :]
+            except (Unknown, TypeError, ValueError):
+                continue
+            named = {word.arg for word in call.keywords} | given.keys()
+            for parameter in parameters:
+                name, default = parameter.name, parameter.default
+                if name in named or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                    continue
+                if default is parameter.empty:
+                    found[name] = plain(self.part(name, parameter.annotation))
+                elif (sized := self.resized(name, default)) is not default:
+                    found[name] = plain(sized)
+        return found
 
     def _settle(self, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
         name, value = parameter.name, bound.arguments[parameter.name]
@@ -142,6 +193,16 @@ class Constructions(Names):
 
 class Evaluator(Constructions):
     """The whole evaluator: also what a call gives, by its syntax."""
+
+    def part(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
+        """Also options that nothing hands over, as the files' own parser has them by default."""
+        try:
+            return super().part(name, annotation)
+        except Unknown:
+            parsers = [s for s in self.around.sources if "add_argument(" in s.text] if name.lower() in CONFIGS else []
+            if self.strict or not parsers:
+                raise
+            return self._parsed_arguments(parsers[0])
 
     def _Call(self, node: ast.Call, scope: Scope) -> Any:
         if isinstance(node.func, ast.Attribute):

@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from conformance.adapters.whole.configs import class_named_like, is_config, may_construct, resized, with_value
-from conformance.adapters.whole.sizes import Sized, Sizing, Unknown, plain, small
+from conformance.adapters.whole.sizes import Sized, Sizing, Unknown, meaning, plain, small
 from conformance.adapters.whole.syntax import Binding, Scope, Source
 from conformance.adapters.whole.usage import Surroundings
 
@@ -270,7 +270,12 @@ class Names(Expressions):
         if key not in self._known:
             found = copy.copy(self.sized(found))
             for change in after:
-                value = self._named(change.key, change.value, scope)
+                try:
+                    value = self._named(change.key, change.value, scope)
+                except Unknown:
+                    if meaning(str(change.key)) is not None:
+                        raise
+                    continue  # it says nothing of the model, as `args.n_gpu`
                 found = with_value(found, change.key, plain(value), change.is_item)
             self._known[key] = self._passed(found)
         return self._known[key]

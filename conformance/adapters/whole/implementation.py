@@ -17,10 +17,11 @@ from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, des
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
-from conformance.adapters.whole.making import Made, made_of
+from conformance.adapters.whole.making import Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
+from conformance.adapters.whole.remaking import otherwise_made, reads_words
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 
@@ -60,6 +61,7 @@ class PointedImplementation:
                 if stated.options:  # what is stated speaks of the whole
                     raise
                 reasons.append(error)
+                made, self.whole = otherwise_made(all_made_of(found, spec), made, role or "", stated)
         if role is None or role not in WHOLE_MODELS:
             try:
                 self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
@@ -68,14 +70,15 @@ class PointedImplementation:
                 reasons.append(told)
         if isinstance(found, type) and role is None and not (self.parts and _fits(self.parts)):
             self.parts = of_positions(found, self.name) or self.parts
-        if self.whole is not None and not self._is_whole(self.whole):
-            self.whole = None
+        ran, self.whole = self.whole, self.whole if self.whole and self._is_whole(self.whole) else None
         self.running = self.whole
         if self.running is None and made is not None and role not in WHOLE_MODELS:
             try:
                 self.running = part(made)
             except Exception as error:
                 reasons.append(Unresolved(" ".join(str(error).split())))
+        if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
+            self.running = self.whole = ran
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:
@@ -85,6 +88,9 @@ class PointedImplementation:
             self.untested.append(
                 f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}"
             )
+        if self.running is None and made is not None and role is None and reads_words(made):
+            why = str(reasons[0]).removeprefix("UNRESOLVED: ")
+            self.untested.append(f"only parts of {self.name} were tested, and not how they work together: {why}")
         if self.whole is None:
             self.untested += self._untested_part()
 

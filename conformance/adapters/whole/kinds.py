@@ -19,11 +19,10 @@ from conformance.adapters.whole.language import source_of
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
 
-_CAUSAL = (
-    r"gpt|causal|decoder|autoreg|llama|language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])|lmhead|mistral|mixtral|gemma|"
-    r"qwen|mamba|xlnet|charlm|next_?token"
-)
-_TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor"
+_CAUSAL = r"gpt|causal|decoder|autoreg|llama|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|next_?token"
+_OF_LANGUAGE = r"language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])"
+"""Names that are a causal model's unless a word of _TWO_WAY stands beside them: PerceiverLM."""
+_TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor|perceiver(?!_?ar)"
 _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
@@ -82,9 +81,16 @@ Evidence = tuple[int, str]
 """How strong (3: the model's own name, 2: what it is made of, 1: words in its source), and what."""
 
 
+def _names(pattern: str, name: str) -> bool:
+    """Whether a class name says what the pattern of names, _CAUSAL or _TWO_WAY, means."""
+    words = _words(name)
+    of_language = pattern is _CAUSAL and re.search(_OF_LANGUAGE, words) and not re.search(_TWO_WAY, words)
+    return bool(of_language or re.search(pattern, words))
+
+
 def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
     cls = type(module)
-    if re.search(names, _words(cls.__name__)):
+    if _names(names, cls.__name__):
         yield 3, f"the class is called {cls.__name__}"
     if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
         yield 2, "its docstring says so"
@@ -92,7 +98,7 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
         source = source_of(part)
         if source is None:
             continue
-        if part is not cls and re.search(names, _words(part.__name__)):
+        if part is not cls and _names(names, part.__name__):
             yield 1, f"a part is called {part.__name__}"
         found = re.search(code, source[0], re.IGNORECASE)
         if found:
@@ -111,6 +117,8 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
             yield 2, f"it has a method {name}"
             break
     for name, buffer in module.named_buffers():
+        if buffer.layout is not torch.strided:
+            continue
         square = buffer.squeeze()
         if square.ndim == 2 and square.shape[0] == square.shape[1] > 1 and _is_triangle(square):
             yield 2, f"the buffer {name} is a triangle"

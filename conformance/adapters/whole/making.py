@@ -37,8 +37,9 @@ from conformance.adapters.whole.chained import with_forward
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
+from conformance.adapters.whole.filling import empty_is_nan, fill
 from conformance.adapters.whole.script_names import set_script_names
-from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, Sizing, Unknown, meaning
+from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
 from conformance.protocol import NotProvided, Refused
@@ -48,6 +49,7 @@ MAX_SECONDS = 2.0
 _TRIALS = 24
 """So many combinations of small numbers are tried for parameters whose names say nothing."""
 _NUMBERS = (32, 4, 2, 8)
+_IDS = ("id", "pad_id", "bos_id", "eos_id")
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,14 @@ def made_of(found: Any, spec: Specification) -> Made:
 
     Raises Unresolved: one sentence that contains the line to write.
     """
+    return next(all_made_of(found, spec))
+
+
+def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
+    """Every way to make modules of `found`, the best first, none twice. Raises Unresolved where there is none."""
     if isinstance(found, nn.Module):
-        return _of_expression(found, spec) if is_expression(spec.name) else _of_instance(found, spec.name)
+        yield _of_expression(found, spec) if is_expression(spec.name) else _of_instance(found, spec.name)
+        return
     if not isinstance(found, FunctionType) and not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise Unresolved(f"{spec.name} is no nn.Module but {_kind(found)}: name a class, a function or a module")
     around = surroundings(sys.modules[found.__module__])
@@ -108,6 +116,7 @@ def made_of(found: Any, spec: Specification) -> Made:
         )
     failures: list[Exception] = []
     odd: Made | None = None
+    given: set[str] = set()
     for way in _ways(found, around, strict_first=True):
         try:
             evaluator = partial(Evaluator, around, make=_as_part, strict=way.strict)
@@ -116,13 +125,19 @@ def made_of(found: Any, spec: Specification) -> Made:
             failures.append(error)
             continue
         if made.even and not made.large:
-            return made
+            shown = made.facts[0].value
+            if shown not in given:
+                yield made
+            given.add(shown)
+            continue
         odd = odd or made
         if odd.large and not way.strict:  # large as the user calls it is better than small as we guess
             break
-    if odd is not None:
-        return odd
-    raise Unresolved(_refusal(found, spec, failures))
+    if given:
+        return
+    if odd is None:
+        raise Unresolved(_refusal(found, spec, failures))
+    yield odd
 
 
 def _makes_module(function: FunctionType, around: Surroundings) -> bool:
@@ -230,6 +245,8 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
         yield _Way(f"the settings in {file}", with_words({configs[0]: Options(section)}))
     for words in _trials(required):
         yield _Way("small numbers by trial", with_words(words))
+    if ids := {p.name: SMALL["id"] for p in accepted.values() if p.default is None and meaning(p.name) in _IDS}:
+        yield _Way("small sizes by the names of its parameters, and ids in the place of None", with_words(ids))
 
 
 def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
@@ -289,7 +306,9 @@ def _fitted(
         nonlocal shown, even, given
         evaluates = evaluator(sizing=sizing)
         set_script_names(evaluates)
-        module = _module(name, way(evaluates))
+        with empty_is_nan():
+            module = _module(name, way(evaluates))
+        fill(module)
         shown, given = shown or evaluates.shown, evaluates.given
         even = _divides(given)
         return module

@@ -22,14 +22,12 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
 from conformance.adapters.whole.calling import (
     ONE_ANSWER,
     Calling,
     T,
     default_dtype,
-    first_data,
-    hides,
-    other_words,
     quiet_evaluation,
 )
 from conformance.adapters.whole.calling_parts import PartCalling, part_calling
@@ -41,8 +39,6 @@ from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.losses import LossProbes
-from conformance.adapters.whole.masking import Mask, by_convention, choices
-from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.searching import calling_of
@@ -219,9 +215,25 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
     def gradients(
         self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
     ) -> dict[str, Array | None]:
-        """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without."""
+        """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without. Of
+        what goes backward in training only, as a stack that runs its layers again, it is that without dropout."""
+        try:
+            return self._gradients(inputs, cotangent, of, training=False)
+        except (NotProvided, AssertionError):
+            raise
+        except Exception:
+            with suppress(Exception):
+                return self._gradients(inputs, cotangent, of, training=True)
+            raise
+
+    def _gradients(
+        self, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool
+    ) -> dict[str, Array | None]:
         self.module.zero_grad(set_to_none=True)
-        with self.mode(False), torch.enable_grad():
+        with self.mode(training), torch.enable_grad():
+            for part in self.module.modules() if training else ():
+                if isinstance(part, nn.Dropout):
+                    part.eval()
             found = self.run(inputs)
             if of not in found:
                 raise NotProvided(f"{self.made.name} returns no {of}")
@@ -376,94 +388,6 @@ def _in_double(subject: WholeModel) -> WholeModel:
         if np.isfinite(out).all():
             return wide
     return subject
-
-
-def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
-    """The calling with the optional masks that its kind needs: a caller hides the future where the model does not."""
-    if not calling.optional_masks or kind not in ("language_model", "sequence_to_sequence"):
-        return calling
-    with quiet_evaluation(module):
-        if _is_causal(module, calling):
-            return calling
-        meanings = [one.meaning for one in calling.inputs]
-        for masks in choices(module, calling.optional_masks, meanings, True if kind == "language_model" else None):
-            candidate = replace(calling, masks=(*calling.masks, *masks))
-            try:
-                if hides(module, candidate) and _is_causal(module, candidate):
-                    how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in masks)
-                    return replace(candidate, facts=(*calling.facts, Fact("masks of its caller", how, "it hides so")))
-            except Exception:
-                continue
-    return calling
-
-
-def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
-    """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
-    else in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name
-    says that it is about padding."""
-    added = []
-    filled = {mask.parameter for mask in calling.masks}
-    with quiet_evaluation(module):
-        for parameter in calling.optional_masks:
-            if parameter in filled:
-                continue
-            offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
-            leaks = [
-                (leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None
-            ]
-            if not leaks:
-                continue
-            least, at = min(leaks)
-            named = PADDING_MASK.search(parameter.lower()) is not None
-            if least < 0.5 or named:
-                added.append(replace(offered[at if least < 0.5 else leaks[0][1]], when_padded=True))
-    how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in added)
-    facts = (*calling.facts, Fact("padding", how, "it hides so, or comes closest")) if added else calling.facts
-    return replace(calling, masks=(*calling.masks, *added), facts=facts)
-
-
-def _padding_leak(module: nn.Module, calling: Calling, mask: Mask) -> float | None:
-    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides,
-    near 1 where the mask changes nothing. None where the model does not run with it, or hides too much."""
-    data = first_data(calling, calling.main.length or T)
-    keys, main = mask.keys, calling.main.meaning
-    if data[keys].ndim != 2:
-        return None
-    real = torch.ones(data[keys].shape, dtype=torch.bool)
-    real[:, 1] = False
-    padded = {**data, "padding" if keys in ("ids", "x") else f"{keys}_padding": real}
-    candidate = replace(calling, masks=(*calling.masks, mask))
-
-    def moved(at: int) -> dict[str, torch.Tensor]:
-        changed = {**padded, keys: data[keys].clone()}
-        changed[keys][:, at] = other_words(changed[keys][:, at])
-        return changed
-
-    try:
-        before, hidden, shown = (candidate(module, x)["out"] for x in (padded, moved(1), moved(0)))
-    except Exception:
-        return None
-    if not bool(before.isfinite().all()):
-        return None
-    if keys == main and before.ndim == 3 and before.shape[1] == real.shape[1]:
-        before, hidden, shown = (torch.cat([x[:, :1], x[:, 2:]], 1) for x in (before, hidden, shown))
-    scale = float(before.abs().max() + 1e-9)
-    leak, seen = float((hidden - before).abs().max()), float((shown - before).abs().max())
-    if seen <= 1e-5 * scale:
-        return None
-    return 0.0 if leak <= 1e-5 * scale else leak / seen
-
-
-def _is_causal(module: nn.Module, calling: Calling) -> bool:
-    """Whether the last token leaves the answers before it as they are."""
-    data = first_data(calling, calling.main.length or T)
-    main = calling.main.meaning
-    changed = {**data, main: data[main].clone()}
-    changed[main][:, -1] = other_words(changed[main][:, -1])
-    before, after = (calling(module, x).get("out") for x in (data, changed))
-    if before is None or before.ndim < 3:
-        return True
-    return float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
 
 
 def pad_of(subject: WholeModel) -> int | None:

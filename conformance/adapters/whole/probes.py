@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Lookups, quiet_evaluation
+from conformance.adapters.whole.calling import Lookups, default_dtype, quiet_evaluation
 from conformance.adapters.whole.language import read_beside_forward
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays
@@ -176,7 +176,19 @@ class Probes:
             beside = name in others and not self._stacked(name)
             if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
-        return excused
+        return excused | self._reached_by_more(set(wanted) - excused)
+
+    def _reached_by_more(self: WholeModel, names: set[str]) -> set[str]:  # type: ignore[misc]
+        """Those of these parameters that a longer input reaches: what reads whole patches or segments of tokens."""
+        if not names or not self.free_length or not self.positions:
+            return set()
+        for length in (32, 64):
+            with suppress(Exception):
+                gradients = self.gradients(self.example(2, length))
+                sizes = {name: 0.0 if g is None else float(np.abs(g).max(initial=0.0)) for name, g in gradients.items()}
+                if reached := {name for name in names if sizes[name] > 1e-13 * max(sizes.values())}:
+                    return reached
+        return set()
 
     def _stacked(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
         """Whether a parameter is of a block in a list of blocks of one class: the answer is made of all of them."""
@@ -334,7 +346,7 @@ class Probes:
         used(**self.example(seed=3))
         after = dict(used.module.named_buffers())
         for name, buffer in self.module.named_buffers():
-            if not torch.equal(buffer, after[name]):
+            if buffer.layout is not torch.strided or not torch.equal(buffer, after[name]):
                 continue
             numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
             if numbers and bool((buffer != 0).any()) and not _is_mask(buffer):
@@ -380,7 +392,7 @@ class Probes:
         """The inputs that a call changes in place."""
         given = self.tensors(inputs)
         before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
-        with self.mode(False), torch.no_grad():
+        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
             self.calling(self.module, given)
         return [name for name, value in before.items() if not torch.equal(value, given[name])]
 

@@ -275,7 +275,8 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.record = Record(module)
         self.paths = {id(inner): path for path, inner in module.named_modules()}
-        self.names = {tensor.data_ptr(): ("buffer", name) for name, tensor in module.named_buffers()}
+        dense = [(name, held) for name, held in module.named_buffers() if held.layout is torch.strided]
+        self.names = {tensor.data_ptr(): ("buffer", name) for name, tensor in dense}
         self.names |= {tensor.data_ptr(): ("parameter", name) for name, tensor in module.named_parameters()}
         self.current: dict[int, dict[Key, Value]] = {}  # memory -> what it shows now
         self.over: dict[int, list[Value]] = {}  # memory -> the values whose numbers lie there

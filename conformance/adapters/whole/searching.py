@@ -21,6 +21,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
+from conformance.adapters.whole.batches import packed_in
 from conformance.adapters.whole.calling import (
     LAYOUTS,
     LENGTHS,
@@ -40,6 +41,8 @@ from conformance.places import innermost_line
 
 FRAMES = 48
 """Numbers in a row for a model that shortens them."""
+_CONDITIONS = 10
+"""So many shapes of numbers are tried beside token ids."""
 
 
 def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
@@ -66,6 +69,10 @@ class NotTwoSided(TypeError):
     """The second input is none that the model reads as a sequence: labels, perhaps."""
 
 
+class ComparesSamples(TypeError):
+    """Each sample is compared with the others of its batch: its answer is none of its own."""
+
+
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
@@ -81,6 +88,11 @@ class _Finder:
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
+        self.packed, keys = packed_in(module)
+        if self.packed:
+            self.parameters = [
+                _Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
+            ]
         required = [p for p in self.parameters if p.required]
         if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
             required[0].meaning = ""
@@ -106,7 +118,7 @@ class _Finder:
         for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
             found = self.first_that_runs(all_masks)
             if found is not None:
-                return found
+                return _without_none(found)
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
@@ -171,6 +183,8 @@ class _Finder:
             m: next((p.name for p in rest if p.meaning == m), "")
             for m in ("labels", "cache", "types", "positions", "offset")
         }
+        if self.packed:  # no cache is handed over so
+            roles["cache"] = ""
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
@@ -183,10 +197,21 @@ class _Finder:
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
         counts = {p.name: _counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
-        common: dict[str, Any] = {"fixed": fixed, "optional_masks": optional, "lengths": counts, **roles}
+        common: dict[str, Any] = {
+            "packed": self.packed,
+            "fixed": fixed,
+            "optional_masks": optional,
+            "lengths": counts,
+            **roles,
+        }
+        tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
         for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
-            tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
             yield Calling(tokens, masks=masks, **common)
+        unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
+        if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
+            for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
+                given = {**common, "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape)}}
+                yield Calling(tokens, **given)
         if len(sides) == 1 and (main is None or main.dtype == "float"):
             filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
@@ -198,6 +223,15 @@ class _Finder:
                 numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
+
+    def conditions(self) -> Iterator[tuple[int, ...]]:
+        """Shapes, without the batch, of numbers that stand beside token ids: as many frames as its tables of positions
+        have, or twice as many, where a convolution halves them."""
+        lengths = table_lengths(self.module)
+        frames = list(dict.fromkeys([*(2 * n for n in lengths), *lengths, FRAMES]))
+        for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
+            for length in frames if None in shape else (0,):
+                yield tuple(length if size is None else size for size in shape)
 
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
@@ -246,9 +280,15 @@ class _Finder:
                 laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
                 if laid is None:
                     continue
+                if laid.outputs == B and self.compares_samples(laid, length):
+                    raise ComparesSamples(
+                        f"{type(self.module).__name__} answers with a number for each pair of samples"
+                    )
                 laid = self.answering_everywhere(laid, data)
                 if self.rows_apart(laid, data):
                     return self.said(laid)
+            except ComparesSamples:
+                raise
             except Exception as error:
                 failure = failure or error
                 continue
@@ -256,6 +296,12 @@ class _Finder:
         if mixed is None and failure is not None:
             raise failure
         return self.said(mixed) if mixed is not None else None
+
+    def compares_samples(self, calling: Calling, length: int) -> bool:
+        """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""
+        data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
+        found = [t for t in tensors_in(self.module(**calling.arguments(data))) if t.is_floating_point()]
+        return found[calling.answer_at].shape[-1:] == (B + 1,)
 
     @contextmanager
     def watching(self) -> Iterator[Lookups]:
@@ -309,6 +355,9 @@ class _Finder:
         for one in calling.inputs:
             what = f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape}"
             shown.append(f"{one.parameter} = {what}")
+        beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
+        shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]
+        shown = [f"{self.packed} = {{{', '.join(shown)}}}"] if self.packed else shown
         order = "(B, T)" if calling.batch_first else "(T, B)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
         evidence = "it was run so"
@@ -319,6 +368,17 @@ class _Finder:
                 Fact("layout", f"{order} in, {calling.layout} out, V = {calling.outputs}", evidence),
             ),
         )
+
+
+def _without_none(calling: Calling) -> Calling:
+    """The calling with required masks that may be None among the optional ones: what they mark is found out later."""
+    open_ = [mask.parameter for mask in calling.masks if mask.how == "None"]
+    return replace(
+        calling,
+        masks=tuple(mask for mask in calling.masks if mask.parameter not in open_),
+        optional_masks=(*calling.optional_masks, *open_),
+        fixed={**calling.fixed, **dict.fromkeys(open_, lambda inputs: None)},
+    )
 
 
 def _about_sizes(error: BaseException) -> bool:
@@ -361,6 +421,17 @@ def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
     return lambda inputs: _numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What makes numbers beside token ids, the same for every sample. shape: without the batch."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return _numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
+
+
 def _numbers(name: str, sizes: Sequence[int]) -> Tensor:
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) % 1000)
     return torch.randn(tuple(sizes[1:]), generator=generator, dtype=torch.float64).expand(*sizes)
@@ -397,8 +468,11 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
     floating = [t for t in tensors_in(result) if t.is_floating_point()]
     vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
     orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
+    named = _called_logits(result)
+    offered = list(enumerate(floating))
+    chosen = [pair for pair in offered if pair[1] is named]
     for wanted, layout in product((True, False), orders):
-        for at, tensor in enumerate(floating):
+        for at, tensor in chosen or offered:
             if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
                 continue
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
@@ -407,3 +481,10 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
                 continue
             return replace(calling, layout=layout, outputs=outputs, answer_at=at)
     return None
+
+
+def _called_logits(result: Any) -> Tensor | None:
+    """What a result with names calls its logits: it is the answer, whatever else is beside it."""
+    held = result if isinstance(result, Mapping) else getattr(result, "__dict__", {})
+    found = held.get("logits") if isinstance(held, Mapping) else None
+    return found if isinstance(found, Tensor) else None

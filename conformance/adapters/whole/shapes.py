@@ -21,6 +21,7 @@ _SIDES = re.compile(r"(img|image|input|max_img|vol(ume)?)?_?(size|shape|dim|res(
 _WIDTHS = re.compile(
     r"(n_?)?(mels?|features?)|(num|n)_(mels?|features?)|(in(put)?|feat(ure)?|d)_?(dim|in(put)?|size|features?)"
 )
+_FRAMES = re.compile(r"(num|n)_?frames|frames|num_?frame|(temporal|video)_?(size|len(gth)?)")
 _LENGTHS = re.compile(r"block_size|max_len|max_seq_len|context_length|seq_len")
 _USUAL_SIDES = (32, 28, 16, 64, 224, 8)
 _USUAL_WIDTHS = (80, 40)
@@ -55,6 +56,9 @@ def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
         yield (channels, side, side)
     for channels, side in product(planes, image_sizes(module, said)[:2]):
         yield (side, side, channels)
+    for frames in dict.fromkeys(size for name, size in said.items() if _FRAMES.fullmatch(name)):
+        for channels, side in product(planes, image_sizes(module, said)[:2]):
+            yield from ((frames, channels, side, side), (channels, frames, side, side))
     if isinstance(convolution, nn.Conv2d):
         yield from ((None, width) for width in _USUAL_WIDTHS)
 

@@ -30,7 +30,7 @@ _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
 
 _PARTS: tuple[tuple[str, str], ...] = (
     (r"drop", "dropout"),
-    (r"activation|^act(_|$)", "activation"),
+    (r"activation|^act(_(?!dim|size|num)|$)", "activation"),
     (r"^norm_(layer|class|cls)$", "norm"),
     (r"mult|ratio|expan|factor|multiple", "multiplier"),
     (r"(^|_)eps|epsilon", "eps"),
@@ -40,6 +40,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),
     (r"(src|source|enc).*(vocab|voc|tokens?)|(vocab|voc).*(src|source)", "src_vocab"),
     (r"(tgt|trg|target|dec).*(vocab|voc|tokens?)|(vocab|voc).*(tgt|trg|target)", "tgt_vocab"),
+    (r"^(item|word|node|entity|product|movie|song)s?_?(num|count)$|^(n|num)_?(items|words|entities)$", "vocab"),
     (r"voc|^n?_?tokens?$|num_tokens|n_tokens|^v$|char", "vocab"),
     (r"kv_?heads|key_value_heads|query_groups|kv_?groups", "n_kv_heads"),
     (r"head.*(dim|size|width)|(dim|size|width|d)_?(per_)?head|^d_?[qkv]$|^d_?(key|value|query)$", "d_k"),
@@ -55,7 +56,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"len|positions|ctx|context|block_size|window|max_seq|seq_?size|^t$|max_pos", "max_len"),
     (r"^(n|num|nb|number).*(layer|block)|layers$|blocks$|depth|^n$|stacks$", "n_layers"),
     (r"ffn?|^pf_|mlp|feed_?forward|inner|intermediate|nhid|filter", "d_ff"),
-    (r"dim|hid|emb|width|model|units|feature|ninp|size|channel|^d$|^c$|^e$|d_", "d_model"),
+    (r"dim|hid|emb|width|model|units|feature|ninp|size|channel|^d$|^c$|^e$|d_|(^|_)state$", "d_model"),
     (r"(^|_)p(rob)?$|rate$", "dropout"),
     (r"theta|base|freq", "base"),
     (r"scale|temperature|alpha|gamma|std|gain|beta", "scale"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +15,8 @@ from typing import Any
 
 MAX_BYTES = 400_000
 """A larger file is no source that a person wrote."""
+MAX_NOTEBOOK_BYTES = 5_000_000
+"""A larger notebook is not read; most of it is pictures."""
 _FILLS = ("append", "extend", "add", "update", "setdefault", "insert")
 
 
@@ -91,6 +96,8 @@ class Source:
     text: str
     module: ModuleType | None = None
     line_offset: int = 0
+    cells: Sequence[int] = ()
+    """Of a notebook, the first line of each cell."""
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -156,7 +163,9 @@ class Source:
         return None
 
     def place(self, node: ast.expr) -> str:
-        """ "file.py:12"."""
+        """ "file.py:12"; of a notebook "file.ipynb cell 3", its cells of code counted from 1."""
+        if self.cells:
+            return f"{self.path.name} cell {bisect_right(self.cells, node.lineno)}"
         return f"{self.path.name}:{node.lineno + self.line_offset}"
 
 
@@ -168,6 +177,26 @@ def read(path: Path, module: ModuleType | None = None) -> Source | None:
         return Source(path, path.read_text(encoding="utf-8", errors="replace"), module)
     except OSError:
         return None
+
+
+def read_notebook(path: Path) -> Source | None:
+    """The code of a Jupyter notebook as one source, without what is no Python; None where it has none."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= MAX_NOTEBOOK_BYTES else {}
+        cells = ["".join(cell["source"]) for cell in held.get("cells", ()) if cell.get("cell_type") == "code"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    lines: list[str] = []
+    starts: list[int] = []
+    for cell in cells:
+        starts.append(len(lines) + 1)
+        text = re.sub(r"^([ \t]*)[%!?].*$", r"\1pass", cell, flags=re.MULTILINE)
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError):
+            continue
+        lines += text.splitlines()
+    return Source(path, "\n".join(lines), cells=starts) if lines else None
 
 
 class _Walk(ast.NodeVisitor):

@@ -1,5 +1,6 @@
 """What the user's own files show: calls of a class or function in its file, the files around it, its repository's
-tests and programs, its README's blocks of Python, and the settings in its config files. All of it is read as syntax.
+tests and programs, its notebooks, its README's blocks of Python, and the settings in its config files. All of it is
+read as syntax.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from conformance.adapters import repository_root
-from conformance.adapters.whole.syntax import Scope, Source, read
+from conformance.adapters.whole.syntax import Scope, Source, read, read_notebook
 
 MAX_FILES = 400
 """So many files of a repository are looked at, the nearest first."""
@@ -63,11 +64,12 @@ class Surroundings:
 
     @cached_property
     def sources(self) -> list[Source]:
-        """Every source, the nearest first: the file, its folder, the repository, the blocks of README files."""
+        """Every source, the nearest first: the file, its folder, the repository, notebooks, blocks of README files."""
         found = [self.own]
         paths = [path for path in self._files(".py") if path != self.path]
         paths.sort(key=lambda path: (path.parent != self.path.parent, len(path.parts), str(path)))
         found += [source for path in paths if (source := read(path, self._imported.get(path))) is not None]
+        found += filter(None, map(read_notebook, self._files(".ipynb")))
         for folder in dict.fromkeys((self.path.parent, self.root)):
             for path in sorted(folder.glob("[Rr][Ee][Aa][Dd][Mm][Ee]*.*")):
                 found += _blocks(path)

@@ -78,3 +78,170 @@ def test_what_is_called_a_mask_is_the_data_where_nothing_else_is(whole):
     )
     assert found.kind == "classifier"
     assert found.calling.main.parameter == "masked_img"
+
+
+SPOKEN = """
+class SpeechToText(nn.Module):
+    def __init__(self, n_mels=16, frames=20, vocab=37, d=8):
+        super().__init__()
+        self.conv = nn.Conv1d(n_mels, d, 3, stride=2, padding=1)
+        self.register_buffer("places", torch.randn(frames, d))
+        self.register_buffer("kept", torch.eye(4).to_sparse())
+        self.words, self.attn = nn.Embedding(vocab, d), nn.MultiheadAttention(d, 2, batch_first=True)
+        self.cross = nn.MultiheadAttention(d, 2, batch_first=True)
+
+    def forward(self, mel, tokens):
+        sound = self.conv(mel).transpose(1, 2)
+        assert sound.shape[1:] == self.places.shape, "incorrect audio shape"
+        sound, x = sound + self.places, self.words(tokens)
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        x = x + self.attn(x, x, x, attn_mask=hidden)[0]
+        x = x + self.cross(x, sound, sound)[0]
+        return x @ self.words.weight.T
+"""
+
+
+def test_tokens_beside_frames_of_sound_are_called_with_the_same_sound_for_every_sample(whole):
+    found = whole("SpeechToText", SPOKEN)
+    assert found.kind == "language_model"
+    assert found.calling.main.parameter == "tokens"
+    assert "mel = numbers (16, 40), the same for every sample" in "\n".join(map(str, found.facts))
+    assert found(**found.example(3, 5))["out"].shape == (3, 5, 37)
+    assert found.torch_dtype is torch.float64
+    assert found.changed_inputs(found.example()) == []  # the sound is of the model's precision, too
+
+
+PADDED = """
+class Translator(nn.Module):
+    def __init__(self, src_vocab, tgt_vocab, d_model=8, src_pad_idx=None, tgt_pad_idx=None):
+        super().__init__()
+        self.src_pad_idx, self.tgt_pad_idx = src_pad_idx, tgt_pad_idx
+        self.a, self.b = nn.Embedding(src_vocab, d_model), nn.Embedding(tgt_vocab, d_model)
+        self.head = nn.Linear(d_model, tgt_vocab)
+
+    def forward(self, src, tgt):
+        real = (src != self.src_pad_idx).unsqueeze(-1)
+        return self.head(self.b(tgt).cumsum(1) + (self.a(src) * real).sum(1, keepdim=True))
+"""
+
+
+def test_a_model_that_cannot_be_called_as_it_was_made_is_made_with_ids_in_the_place_of_none(tmp_path):
+    from conformance.adapters import resolve
+
+    path = tmp_path / "padded_subject.py"
+    path.write_text("import torch\nfrom torch import nn\n" + PADDED)
+    found = resolve(f"{path}:Translator")
+    assert found.kind == "sequence_to_sequence"
+    assert "ids in the place of None" in "\n".join(found.notes)
+
+
+def test_green_parts_of_a_model_that_cannot_be_run_do_not_hide_it(tmp_path):
+    from conformance.adapters import resolve
+
+    broken = PADDED.replace("return self.head", "assert len(src) == 77, 'odd batch'\n        return self.head")
+    path = tmp_path / "broken_subject.py"
+    path.write_text("import torch\nfrom torch import nn\n" + broken)
+    found = resolve(f"{path}:Translator")
+    assert found.kind is None
+    assert found.untested[0].startswith("only parts of Translator were tested")
+    assert "odd batch" in found.untested[0] or "unsqueeze" in found.untested[0]
+    assert "broken_subject.py:" in found.untested[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("TinyLM", "language_model"), ("PerceiverLM", "masked_language_model"), ("PerceiverArLM", "language_model")],
+)
+def test_a_word_for_models_that_look_both_ways_outvotes_a_bare_lm(whole, name, kind):
+    found = whole(
+        name,
+        f"""
+        class {name}(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+            def forward(self, ids):
+                x = self.words(ids)
+                return self.head(x + x.mean(1, keepdim=True))
+        """,
+    )
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize("result", ["Output(None, scores, x)", "dict(hidden=x, logits=scores)"])
+def test_what_is_called_logits_is_the_answer(whole, result):
+    found = whole(
+        "BertClassifier",
+        f"""
+        @dataclass
+        class Output:
+            loss: object
+            logits: torch.Tensor
+            hidden_states: torch.Tensor
+
+        class BertClassifier(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+            def forward(self, input_ids):
+                x = self.words(input_ids)
+                scores = self.head(x.mean(1))
+                return {result}
+        """,
+    )
+    assert found.kind == "classifier"
+    assert found.calling.outputs == 3
+    assert found(**found.example(2, 5))["out"].shape == (2, 3)
+
+
+# --- inputs in one ----------------------------------------------------------------------------------
+
+PACKED = """
+class BatchBERT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.types = nn.Embedding(20, 8), nn.Embedding(2, 8)
+        self.head = nn.Linear(8, 20)
+
+    def forward(self, batch):
+        READ
+        x = self.words(ids) + (0 if types is None else self.types(types))
+        real = torch.ones_like(ids) if mask is None else mask
+        x = x + (x * real[..., None]).sum(1, keepdim=True) / real.sum(1)[:, None, None]
+        logits = self.head(x)
+        return {"logits": logits} if labels is None else {
+            "logits": logits, "loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+"""
+READS = {
+    "items": "ids, types = batch['input_ids'], batch['token_type_ids']\n"
+    "        mask, labels = batch.get('attention_mask'), batch['labels'] if 'labels' in batch else None",
+    "attributes": "ids, types, mask, labels = batch.input_ids, batch.token_type_ids, batch.attention_mask, None",
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_inputs_may_come_packed_in_one(whole, read):
+    found = whole("BatchBERT", PACKED.replace("READ", read))
+    assert found.kind == "masked_language_model"
+    assert found.calling.main.parameter == "input_ids"
+    assert found.padding_of("ids") == "mask"
+    assert "batch = {input_ids = token ids of 20" in "\n".join(map(str, found.facts))
+    inputs = found.example(2, 5)
+    assert found(**inputs)["out"].shape == (2, 5, 20)
+    assert ("loss" in found(**inputs, labels=inputs["ids"])) == ("labels" in read and "batch.get" in read)
+
+
+def test_a_tensor_is_no_packed_input():
+    from torch import nn
+
+    from conformance.adapters.whole.batches import packed_in
+
+    class Net(nn.Module):
+        def forward(self, x, flag=False):
+            return x.transpose(0, 1) + x.shape[0] + x[0] + x.mT
+
+    assert packed_in(Net()) == ("", {})
+    assert packed_in(nn.Linear(2, 2)) == ("", {})
+    assert packed_in(nn.MultiheadAttention(2, 1)) == ("", {})

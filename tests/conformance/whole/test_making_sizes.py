@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
 torch = pytest.importorskip("torch")
-from made_subjects import evidence  # noqa: E402
+from made_subjects import NET, evidence  # noqa: E402
 from torch import nn  # noqa: E402
 
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
@@ -157,3 +159,207 @@ def test_the_length_of_what_is_filled_in_a_loop_is_not_read(made):
             return Net(len(index), 8)
     """
     assert made("Net", text).fresh().embed.weight.shape == (37, 8)
+
+
+# --- what is handed on, and what nothing tells ----------------------------------------------------
+
+HANDED = """
+class Core(nn.Module):
+    def __init__(self, *, dim, depth, latent_dim=512, heads=8):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(latent_dim, latent_dim * 4) for _ in range(depth))
+        self.first = nn.Linear(dim, latent_dim)
+
+class Net(CLASSES):
+    def __init__(self, num_tokens, dim, **rest):
+        super().__init__(SUPER)
+        self.embed = nn.Embedding(num_tokens, dim)
+        CALL
+"""
+HANDS = {
+    "to a part": ("nn.Module", "", "self.core = Core(dim=dim, **rest)"),
+    "to its base": ("Core", "dim=dim, **rest", "self.core = self"),
+}
+
+
+@pytest.mark.parametrize(("base", "of_super", "call"), HANDS.values(), ids=HANDS)
+def test_what_is_handed_on_to_another_constructor_is_given_too(made, base, of_super, call):
+    text = HANDED.replace("CLASSES", base).replace("SUPER", of_super).replace("CALL", call)
+    net = made("Net", text)
+    assert len(net.fresh().core.layers) == 2
+    assert "depth=2" in evidence(net)
+    assert net.options["depth"] == 2
+
+
+def test_defaults_of_what_is_handed_on_are_made_small(made):
+    base, of_super, call = HANDS["to a part"]
+    text = HANDED.replace("CLASSES", base).replace("SUPER", of_super).replace("CALL", call)
+    net = made("Net", text.replace("latent_dim=512", "latent_dim=1024"))
+    assert parameters(net.fresh()) <= MAX_PARAMETERS
+    assert "latent_dim 1024 -> " in evidence(net)
+
+
+def test_fields_of_a_config_whose_names_say_nothing_get_a_number(made):
+    text = """
+        @dataclass
+        class Dims:
+            n_mels: int
+            n_audio_state: int
+            n_audio_layer: int
+
+        class Net(nn.Module):
+            def __init__(self, dims: Dims):
+                super().__init__()
+                self.conv = nn.Conv1d(dims.n_mels, dims.n_audio_state, 3)
+                self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(dims.n_audio_layer))
+    """
+    net = made("Net", text).fresh()
+    assert net.conv.weight.shape == (32, 16, 3)
+    assert len(net.layers) == 2
+
+
+def test_an_option_that_says_nothing_of_the_model_may_be_unknown(made):
+    text = """
+        import argparse
+        CONFIGS = {"small": dict(width=6, inner=12), "large": dict(width=60, inner=120)}
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc = nn.Linear(config["width"], config["inner"])
+
+        def setup(args):
+            config = CONFIGS[args.model_type]
+            return args, Net(config)
+
+        def main():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--model_type", choices=["small", "large"], default="small")
+            args = parser.parse_args()
+            args.n_gpu = torch.cuda.device_count()
+            args, model = setup(args)
+    """
+    assert made("Net", text).fresh().fc.weight.shape == (12, 6)
+
+
+def test_settings_inside_settings_are_made_small(made):
+    text = """
+        class Config:
+            def __init__(self, **fields):
+                self.fields = Held(fields)
+
+        class Held(dict):
+            pass
+
+        def big():
+            return Config(inner=Config(width=4096))
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                width = config.fields["inner"].fields["width"]
+                self.fc = nn.Linear(width, width)
+
+        CONFIG = big()
+
+        def run():
+            Net(CONFIG)
+    """
+    assert parameters(made("Net", text).fresh()) <= MAX_PARAMETERS
+
+
+def test_a_config_is_told_from_the_class_of_a_result(made):
+    text = """
+        @dataclass
+        class TinyConfig:
+            width: int = 6
+            labels: int = 3
+
+        @dataclass
+        class ClassifierOutput:
+            logits: torch.Tensor
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc = nn.Linear(config.width, config.labels)
+    """
+    assert made("Net", text).fresh().fc.weight.shape == (3, 6)
+
+
+PARSER = """
+import argparse
+
+def build_parser():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--units", default=6, type=int)
+    parser.add_argument("--rate", default=0.2, type=float)
+    return parser
+"""
+
+
+@pytest.mark.parametrize("where", ["model.py", "train.py"])
+def test_options_that_nothing_hands_over_are_those_of_the_files_parser(made, where):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, item_num, args):
+                super().__init__()
+                self.items, self.drop = nn.Embedding(item_num + 1, args.units), nn.Dropout(args.rate)
+    """
+    net = made("Net", (PARSER if where == "model.py" else "") + dedent(text), {"train.py": PARSER})
+    assert net.fresh().items.weight.shape == (38, 6)
+    assert net.fresh().drop.p == 0.2
+
+
+def test_settings_that_are_items_of_an_object_take_changes(made):
+    text = """
+        class ConfigDict:
+            def __init__(self, fields):
+                object.__setattr__(self, "_fields", dict(fields))
+            def __getattr__(self, name):
+                if name.startswith("__"):
+                    raise AttributeError(name)
+                return self._fields[name]
+            def __setattr__(self, name, value):
+                self._fields[name] = value
+            def keys(self): return self._fields.keys()
+            def items(self): return self._fields.items()
+            def __getitem__(self, name): return self._fields[name]
+            def __setitem__(self, name, value): self._fields[name] = value
+            def __deepcopy__(self, memo): return ConfigDict(copy.deepcopy(self._fields, memo))
+
+        CONFIGS = {"small": ConfigDict(dict(width=6, part=ConfigDict(dict(dropout_rate=0.1))))}
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc, self.drop = nn.Linear(config.width, 2), nn.Dropout(config.part["dropout_rate"])
+
+        def run():
+            Net(CONFIGS["small"])
+    """
+    net = made("Net", text)
+    assert net.fresh().drop.p == 0.1
+    assert net.fresh(dropout=0.0).drop.p == 0.0
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+NOTEBOOK = """{"cells": [
+    {"cell_type": "markdown", "source": ["Net(1, 1)"]},
+    {"cell_type": "code", "source": ["%matplotlib inline\\n", "!pip install x\\n", "width = 6"]},
+    {"cell_type": "code", "source": "no python at all ("},
+    {"cell_type": "code", "source": ["net = Net(width,\\n", "    12)\\n", "fail()"]}
+]}"""
+
+
+def test_a_class_is_constructed_as_a_notebook_tells_which_is_never_run(made):
+    net = made("Net", NET, {"show.ipynb": NOTEBOOK})
+    assert net.fresh().fc.weight.shape == (12, 6)
+    assert "show.ipynb cell 3 Net(width, 12)" in evidence(net)
+
+
+@pytest.mark.parametrize("text", ["{no json", "[1]", "{}", '{"cells": [{"cell_type": "code"}]}', '{"cells": [1]}', ""])
+def test_a_broken_notebook_tells_nothing_and_breaks_nothing(made, text):
+    net = made("Net", NET, {"a.ipynb": text, "train.py": "Net(6, 12)"})
+    assert net.fresh().fc.weight.shape == (12, 6)
