@@ -62,7 +62,8 @@ def opposite_in(scope: Mapping[str, Any], encoding: str) -> str:
     marked = ~visible if encoding.endswith("may attend") else visible
     named = [(name, value) for name, value in scope.items() if "mask" in name.lower() and inspect.isfunction(value)]
     for name, function in named:
-        if len(inspect.signature(function).parameters) != 1:
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters or any(p.default is p.empty for p in parameters[1:]):
             continue
         try:
             made = torch.as_tensor(function(size))

@@ -121,8 +121,8 @@ class PointedImplementation:
                 seen = self.running.inside().seen
         wanted = families_of(self.name)
         inner = {type(part).__name__ for part in self.running.module.modules()} - {self.name} if self.running else set()
-        if any("modules" not in families_of(name) for name in inner):  # the parts inside promise more
-            wanted -= {"modules"}
+        if resolutions or any("modules" not in families_of(name) for name in inner):
+            wanted -= {"modules"}  # its role, or the parts inside, promise more
         if seen & wanted:
             return []
         shown = " or ".join(sorted(wanted - {"modules"}))

@@ -1,4 +1,4 @@
-"""The parts of a Transformer as they are written every day; all of them are right. defects.py says where they go wrong."""
+"""The parts of a Transformer as they are written every day; all of them are right. defects.py has the mistakes."""
 
 import math
 
@@ -193,7 +193,7 @@ class LabelSmoothing(nn.Module):
 
 def noam_lr(step, d_model, warmup_steps):
     step = max(step, 1)
-    return d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)
+    return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 def filter_logits(logits, top_k=0, top_p=1.0, temperature=1.0):
