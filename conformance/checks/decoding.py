@@ -113,20 +113,21 @@ def greedy_argmax(impl: Any, draw: Draw) -> Evidence:
         return table[first, last] + 0.1 * np.asarray(text).shape[1] * table[last, first]
 
     got, expected = decode(impl, model, ids, limit, eos=None), f.greedy_decode(model, ids, limit)
-    return same("tokens", got, expected).saying(diagnosis=_mistaken_decoding(model, ids, limit, got))
+    found = same("tokens", got, expected)
+    return found if found.ok else found.saying(diagnosis=_mistaken_decoding(impl, model, ids))
 
 
-def _mistaken_decoding(model: Callable[[Array], Array], ids: Array, limit: int, got: Array) -> str:
-    """What a decoder does instead that gives these tokens; empty for nothing known."""
+def _mistaken_decoding(impl: Any, model: Callable[[Array], Array], ids: Array, limit: int = 5) -> str:
+    """What a decoder does instead, by the tokens that it appends; empty for nothing known."""
+    got = decode(impl, model, ids, limit, eos=None)
     if got.ndim == 2 and got.shape[1] != ids.shape[1] + limit:
         return f"It appends {got.shape[1] - ids.shape[1]} tokens where {limit} were asked for."
-    others = {
+    if len(np.unique(got[:, ids.shape[1] + 1 :])) == 1:
+        return "The same token is appended at every step, whatever the text is: the last position's answer is not read."
+    others: dict[str, Callable[[Array], Array]] = {
         "The least probable token is appended.": lambda text: -model(text),
-        "The answer at the first position is read, not that at the last.": lambda text: model(text[:, :1]),
         "The model is fed the last token alone, not the text so far.": lambda text: model(text[:, -1:]),
-        "The model is fed the prompt again and again, without its own words.": lambda text: model(
-            text[:, : ids.shape[1]]
-        ),
+        "The model is fed the prompt alone, without its own words.": lambda text: model(text[:, : ids.shape[1]]),
     }
     alike = (said for said, other in others.items() if np.array_equal(got, f.greedy_decode(other, ids, limit)))
     return next(alike, "")

@@ -215,16 +215,20 @@ def causal_mask_is_lower_triangular(impl: Any, draw: Draw) -> Evidence:
     """Row i of the mask is open for columns 0..i, itself included: n (n + 1) / 2 ones."""
     n = draw.int("n", 1, 9, 4)
     got = np.asarray(impl.build("causal_mask", {})(n=n)["out"])
-    visible = np.tri(n, dtype=bool)
+    five = np.asarray(impl.build("causal_mask", {})(n=5)["out"]).astype(bool)  # of which no two mistakes are equal
+    visible = np.tri(5, dtype=bool)
     others = {
-        "The mask hides the diagonal: a position does not see itself.": np.tri(n, k=-1, dtype=bool),
-        "The mask opens the column after the diagonal: a position sees the next one.": np.tri(n, k=1, dtype=bool),
+        "The mask hides the diagonal: a position does not see itself.": np.tri(5, k=-1, dtype=bool),
+        "The mask opens the column after the diagonal: a position sees the next one.": np.tri(5, k=1, dtype=bool),
         "The mask opens the upper triangle: a position sees the future and not the past.": visible.T,
         "The mask is turned round: it marks what is hidden, where its words or its file say what is visible.": ~visible,
-        "The mask hides nothing: every position sees the future.": np.ones((n, n), bool),
+        "The mask hides nothing: every position sees the future.": np.ones((5, 5), bool),
     }
-    looks = next((said for said, mask in others.items() if n > 2 and np.array_equal(got.astype(bool), mask)), "")
-    return all_of(same("shape", got.shape, (n, n)), same("mask", got.astype(bool), visible).saying(diagnosis=looks))
+    looks = next((said for said, mask in others.items() if np.array_equal(five, mask)), "")
+    return all_of(
+        same("shape", got.shape, (n, n)),
+        same("mask", got.astype(bool), np.tri(n, dtype=bool)).saying(diagnosis=looks),
+    )
 
 
 @check("causal-attention-hides-the-future", roles=("attention",))

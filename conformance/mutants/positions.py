@@ -294,12 +294,15 @@ class RopeExponentDoubled(Rope):
 
 
 @mutant(breaks=("rope-rotates-pairs-by-position-times-frequency", "rope-leaves-position-zero"))
-class RopeMirrorsTheSecond(Rope):
-    """The second number of every pair comes out with the other sign."""
+class RopeTurnsHalfAPairBackwards(Rope):
+    """The second number of a pair becomes a sin - b cos, where it is a sin + b cos."""
 
     def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        second = f.pairs(inputs["x"].shape[-1], self.config["pairing"])[1]
+        mirrored = np.array(inputs["x"])
+        mirrored[..., second] *= -1
         out = np.array(super().forward(p, **inputs)["out"])
-        out[..., f.pairs(out.shape[-1], self.config["pairing"])[1]] *= -1
+        out[..., second] = super().forward(p, **{**inputs, "x": mirrored})["out"][..., second]
         return {"out": out}
 
 

@@ -123,6 +123,11 @@ def encode(channels: Sequence[Channel], mask: Tensor) -> dict[str, Tensor]:
     raise NotProvided(f"it takes {takes}, which cannot express this mask")
 
 
+def encode_if_any(channels: Sequence[Channel], mask: Tensor) -> dict[str, Tensor]:
+    """The same; nothing where a mask that hides nothing has no parameter. Raises NotProvided."""
+    return {} if not channels and bool(mask.all()) else encode(channels, mask)
+
+
 def probe(parameter: str, leak: Callable[[str, str], float | None]) -> Channel | None:
     """Try every encoding and shape; `leak(encoding, shape)` measures one, None when the module raises or gives NaN.
 

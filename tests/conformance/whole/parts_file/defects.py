@@ -58,7 +58,7 @@ DEFECTS = [
     ("LabelSmoothing", "-log_probs.mean(dim=-1)", "-log_probs.sum(dim=-1)"),
     ("LabelSmoothing", "(loss * keep).sum() / keep.sum()", "loss.mean()"),
     ("LabelSmoothing", "(1.0 - self.smoothing) * nll", "nll"),
-    ("noam_lr", "step ** -0.5, step", "step ** -1.5, step"),
+    ("noam_lr", "step**-0.5, step", "step**-1.5, step"),
     ("noam_lr", "* min(", "* max("),
     ("noam_lr", "step = max(step, 1)", "step = step"),
     ("filter_logits", "logits / temperature", "logits * temperature"),
@@ -69,3 +69,16 @@ DEFECTS = [
     ("greedy_decode", "next_token = next_token.masked_fill(done, eos_id)", "pass"),
     ("greedy_decode", "range(max_new_tokens)", "range(max_new_tokens + 1)"),
 ]
+
+MISSED = (
+    # The heads are read with their width and their number exchanged: as good an attention, of another number of heads.
+    (
+        "MultiHeadAttention",
+        "self.num_heads, self.head_dim).transpose(1, 2)",
+        "self.num_heads, self.head_dim).mT.transpose(1, 2)",
+    ),
+    # Keys and values of different tokens are right elsewhere (DETR); lengths that differ are refused by torch itself.
+    ("DecoderLayer", "self.cross_attn(y, memory, memory, src_mask)", "self.cross_attn(y, y, memory, src_mask)"),
+    # Many decoders go on behind the end of a row, and their callers cut that off.
+    ("greedy_decode", "next_token = next_token.masked_fill(done, eos_id)", "pass"),
+)
