@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.functions.implementation import FunctionImplementation, of_positions
+from conformance.adapters.functions.implementation import FunctionImplementation, of_class
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
@@ -67,7 +67,7 @@ class PointedImplementation:
                 told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
                 reasons.append(told)
         if isinstance(found, type) and role is None and not (self.parts and _fits(self.parts)):
-            self.parts = of_positions(found, self.name) or self.parts
+            self.parts = of_class(found, self.name) or self.parts
         if self.whole is not None and not self._is_whole(self.whole):
             self.whole = None
         self.running = self.whole
