@@ -1,7 +1,7 @@
 """One-line defects of everyday_parts.py: (part to point at, what is written, what is written instead).
 
 Each changes what the part computes for some input that it is meant for; none is a convention. They were chosen before
-anything was run on them. MISSED: those that no claim finds, each with why.
+anything was run on them. MISSED: those that no claim finds and names, each with why.
 """
 
 DEFECTS = [
@@ -79,6 +79,8 @@ MISSED = (
     ),
     # Keys and values of different tokens are right elsewhere (DETR); lengths that differ are refused by torch itself.
     ("DecoderLayer", "self.cross_attn(y, memory, memory, src_mask)", "self.cross_attn(y, y, memory, src_mask)"),
+    # Found, and not named: the angles are so large that float32 has no digit of their sines in common with float64.
+    ("PositionalEncoding", "(-math.log(10000.0) / d_model)", "(math.log(10000.0) / d_model)"),
     # Many decoders go on behind the end of a row, and their callers cut that off.
     ("greedy_decode", "next_token = next_token.masked_fill(done, eos_id)", "pass"),
 )
