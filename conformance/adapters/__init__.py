@@ -7,7 +7,7 @@
     path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
     package.module:Class      the same, importable
     ...:function              a function that makes an nn.Module from sizes (make_model(...)), or one that plays a role
-                              by itself: attention, a mask, a loss, a schedule, a decoder
+                              by itself: attention, a mask, a loss, a schedule, a decoder, positions
     ...:Class(Config(n=2))    an expression in the module's names
     ...:model                 an instance that the module holds
     path/to/file.py           all of a file, or of the package in a folder

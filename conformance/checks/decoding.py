@@ -112,7 +112,25 @@ def greedy_argmax(impl: Any, draw: Draw) -> Evidence:
         first, last = np.asarray(text)[:, 0], np.asarray(text)[:, -1]
         return table[first, last] + 0.1 * np.asarray(text).shape[1] * table[last, first]
 
-    return same("tokens", decode(impl, model, ids, limit, eos=None), f.greedy_decode(model, ids, limit))
+    got, expected = decode(impl, model, ids, limit, eos=None), f.greedy_decode(model, ids, limit)
+    found = same("tokens", got, expected)
+    return found if found.ok else found.saying(diagnosis=_mistaken_decoding(impl, model, ids))
+
+
+def _mistaken_decoding(impl: Any, model: Callable[[Array], Array], ids: Array, limit: int = 5) -> str:
+    """What a decoder does instead, by the tokens that it appends; empty for nothing known."""
+    got = decode(impl, model, ids, limit, eos=None)
+    if got.ndim == 2 and got.shape[1] != ids.shape[1] + limit:
+        return f"It appends {got.shape[1] - ids.shape[1]} tokens where {limit} were asked for."
+    if len(np.unique(got[:, ids.shape[1] + 1 :])) == 1:
+        return "The same token is appended at every step, whatever the text is: the last position's answer is not read."
+    others: dict[str, Callable[[Array], Array]] = {
+        "The least probable token is appended.": lambda text: -model(text),
+        "The model is fed the last token alone, not the text so far.": lambda text: model(text[:, -1:]),
+        "The model is fed the prompt alone, without its own words.": lambda text: model(text[:, : ids.shape[1]]),
+    }
+    alike = (said for said, other in others.items() if np.array_equal(got, f.greedy_decode(other, ids, limit)))
+    return next(alike, "")
 
 
 @check("greedy-keeps-the-prompt", roles=("greedy_decode",))
@@ -213,13 +231,14 @@ def filter_agrees(impl: Any, logits: Array, **config: Any) -> Evidence:
 @check("temperature-divides-the-logits", roles=("sampling_filter",))
 def temperature(impl: Any, draw: Draw) -> Evidence:
     """softmax(logits / T): sharper below 1, flatter above; entropies 0.458, 1.023, 1.495 for T = 0.5, 1, 2."""
-    parts, entropies = [], []
-    for t, printed in ((0.5, 0.45837), (1.0, 1.02326), (2.0, 1.49524)):
-        _, p = filtered(impl, LADDER, temperature=t)
-        entropies.append(-float(np.sum(p * np.log(np.where(p > 0, p, 1.0)))))
-        parts.append(close(f"entropy at T = {t}", entropies[-1], printed, 2e-5, "five printed digits"))
+    at = [filtered(impl, LADDER, temperature=t)[1] for t in (0.5, 1.0, 2.0)]
+    entropies = np.array([-float(np.sum(p * np.log(np.where(p > 0, p, 1.0)))) for p in at])
+    printed = np.array([0.45837, 1.02326, 1.49524])
     logits, t = draw_logits(draw, draw.int("V", 2, 9, 6)), draw.float("T", 0.2, 5.0, 0.7)
-    return all_of(*parts, filter_agrees(impl, logits, temperature=t))
+    return all_of(
+        close("entropies at T = 0.5, 1, 2", entropies, printed, 2e-5, "five printed digits"),
+        filter_agrees(impl, logits, temperature=t),
+    )
 
 
 @check("temperature-zero-is-greedy-or-refused", roles=("sampling_filter",), examples=2)
@@ -287,8 +306,8 @@ def top_p(impl: Any, draw: Draw) -> Evidence:
     p = float((sums[count - 1] + (sums[count - 2] if count > 1 else 0.0)) / 2)  # strictly between two sums
     sizes = [int((filtered(impl, LADDER, top_p=at)[1] > 0).sum()) for at in (0.6, 0.65, 0.86, 0.87, 0.94)]
     return all_of(
-        same("kept of the ladder at 0.6, 0.65, 0.86, 0.87, 0.94", sizes, [1, 2, 2, 3, 3]),
         filter_agrees(impl, logits, top_p=p),
+        same("kept of the ladder at 0.6, 0.65, 0.86, 0.87, 0.94", sizes, [1, 2, 2, 3, 3]),
     )
 
 
@@ -297,7 +316,9 @@ def top_p_tiny(impl: Any, draw: Draw) -> Evidence:
     """However small p is, the nucleus is never empty."""
     logits = draw_logits(draw, draw.int("V", 2, 9, 6))
     _, got = filtered(impl, logits, top_p=draw.choice("p", (1e-6, 1e-3, 0.01), 1e-3))
-    return same("only the argmax", got, np.eye(logits.shape[1])[logits.argmax(axis=1)])
+    kept = (np.nan_to_num(got) > 0).any(-1)
+    empty = "" if kept.all() else "Nothing is left to draw from: the token that crosses p is dropped, even the first."
+    return same("only the argmax", got, np.eye(logits.shape[1])[logits.argmax(axis=1)]).saying(diagnosis=empty)
 
 
 @check("top-p-of-one-keeps-every-token", roles=("sampling_filter",), examples=3)

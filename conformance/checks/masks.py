@@ -215,9 +215,19 @@ def causal_mask_is_lower_triangular(impl: Any, draw: Draw) -> Evidence:
     """Row i of the mask is open for columns 0..i, itself included: n (n + 1) / 2 ones."""
     n = draw.int("n", 1, 9, 4)
     got = np.asarray(impl.build("causal_mask", {})(n=n)["out"])
+    five = np.asarray(impl.build("causal_mask", {})(n=5)["out"]).astype(bool)  # of which no two mistakes are equal
+    visible = np.tri(5, dtype=bool)
+    others = {
+        "The mask hides the diagonal: a position does not see itself.": np.tri(5, k=-1, dtype=bool),
+        "The mask opens the column after the diagonal: a position sees the next one.": np.tri(5, k=1, dtype=bool),
+        "The mask opens the upper triangle: a position sees the future and not the past.": visible.T,
+        "The mask is turned round: it marks what is hidden, where its words or its file say what is visible.": ~visible,
+        "The mask hides nothing: every position sees the future.": np.ones((5, 5), bool),
+    }
+    looks = next((said for said, mask in others.items() if np.array_equal(five, mask)), "")
     return all_of(
         same("shape", got.shape, (n, n)),
-        same("mask", got.astype(bool), np.arange(n)[:, None] >= np.arange(n)),
+        same("mask", got.astype(bool), np.tri(n, dtype=bool)).saying(diagnosis=looks),
     )
 
 
@@ -310,4 +320,10 @@ def padding_mask_marks_tokens(impl: Any, draw: Draw) -> Evidence:
     ids = draw.integers("ids", (draw.int("B", 1, 3, 2), draw.int("T", 1, 8, 6)), 0, 9)
     ids.flat[draw.int("at", 0, ids.size - 1, 2)] = pad
     got = np.asarray(impl.build("padding_mask", {"pad_id": pad})(ids=ids)["out"]).reshape(ids.shape)
-    return same("True where a token stands", got.astype(bool), ids != pad)
+    others = {
+        "The mask is turned round: it marks padding, where its words or its file say tokens.": ids == pad,
+        f"The mask hides every token whose id is below that of the padding, {pad}.": ids > pad,
+        "The mask hides nothing.": np.ones(ids.shape, bool),
+    }
+    looks = next((said for said, mask in others.items() if np.array_equal(got.astype(bool), mask)), "")
+    return same("True where a token stands", got.astype(bool), ids != pad).saying(diagnosis=looks)

@@ -78,7 +78,14 @@ def warmup_decay(impl: Any, draw: Draw) -> Evidence:
 @check("the-rate-is-defined-at-step-zero", roles=("lr_schedule",), examples=2)
 def step_zero(impl: Any, draw: Draw) -> Evidence:
     """At step 0 the schedule neither fails nor jumps: a finite rate between 0 and that of step 1."""
-    zero, one = rates(impl, 512, draw.int("warmup", 2, 5000, 4000), [0, 1])
+    warmup = draw.int("warmup", 2, 5000, 4000)
+    try:
+        zero, one = rates(impl, 512, warmup, [0, 1])
+    except ZeroDivisionError as error:
+        said = "Step 0 is put into a negative power: the schedule raises ZeroDivisionError at the first step."
+        return true("lr(0) is a number", False, expected="a finite rate", got=str(error)).saying(
+            diagnosis=said, mend="count steps from 1, or take max(step, 1)"
+        )
     return true("0 <= lr(0) <= lr(1)", 0 <= zero <= one, got=zero, expected=f"between 0 and {one}")
 
 

@@ -284,6 +284,14 @@ class GateBySigmoid(_Gated):
         return f.sigmoid(gate) * up
 
 
+@mutant(breaks=("swiglu-formula",))
+class GateIsAdded(_Gated):
+    """The gate is added to the up projection where it multiplies it."""
+
+    def product(self, gate: Array, up: Array) -> Array:
+        return f.silu(gate) + up
+
+
 @mutant(breaks=("swiglu-has-three-matrices-without-bias",))
 class SwigluWithBias(SwiGLU):
     """The down projection has a bias."""

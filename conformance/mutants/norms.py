@@ -80,6 +80,26 @@ class NormEpsOutsideTheRoot(LayerNorm):
         return {"out": (x - x.mean(-1, keepdims=True)) / (deviation + self.config["eps"]) * p["weight"] + p["bias"]}
 
 
+@mutant(breaks=("layer-norm-formula", "layer-norm-is-per-token"))
+class NormMeanOverTokens(LayerNorm):
+    """The mean is taken over the tokens, feature by feature, and the variance over the features."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x = inputs["x"]
+        deviation = np.sqrt(x.var(-1, keepdims=True) + self.config["eps"])
+        return {"out": (x - x.mean(-2, keepdims=True)) / deviation * p["weight"] + p["bias"]}
+
+
+@mutant(breaks=("layer-norm-formula", "layer-norm-is-per-token"))
+class NormVarianceOverTokens(LayerNorm):
+    """The variance is taken over the tokens, feature by feature, and the mean over the features."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x = inputs["x"]
+        deviation = np.sqrt(x.var(-2, keepdims=True) + self.config["eps"])
+        return {"out": (x - x.mean(-1, keepdims=True)) / deviation * p["weight"] + p["bias"]}
+
+
 @mutant(breaks=("layer-norm-of-a-constant-is-its-bias", "layer-norm-eps-stands-inside-the-root"))
 class NormWithoutEps(LayerNorm):
     """eps is ignored: a constant token becomes NaN."""

@@ -62,6 +62,14 @@ class LargerBranch(_WrongRate):
         return d**-0.5 * max(step**-0.5, step * warmup**-1.5) if step else 0.0
 
 
+@mutant(breaks=("warmup-rate-is-d-model-and-two-powers-of-step", "after-warmup-the-rate-decays-as-the-root-of-step"))
+class DecayOfThreeHalves(_WrongRate):
+    """The rate falls with step^-1.5, not with step^-0.5."""
+
+    def rate(self, step: float, d: int, warmup: int) -> float:
+        return d**-0.5 * min(step**-1.5, step * warmup**-1.5) if step else 0.0
+
+
 @mutant(breaks=("warmup-rate-is-d-model-and-two-powers-of-step",))
 class ModelWidthForgotten(_WrongRate):
     """The factor d_model^-0.5 is left out."""

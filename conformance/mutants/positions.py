@@ -110,6 +110,23 @@ class SinusoidExponentOverHalf(_OtherFrequencies):
         return 10000.0 ** (-np.arange(pairs) / max(pairs - 1, 1))
 
 
+@mutant(breaks=("sinusoid-formula", "sinusoid-wavelengths-grow-with-dimension"))
+class SinusoidFrequenciesGrow(_OtherFrequencies):
+    """The exponent lacks its minus: frequencies grow along the columns, up to the base."""
+
+    def other(self, d: int) -> Array:
+        return 1.0 / f.frequencies(d)
+
+
+@mutant(breaks=("sinusoid-formula", "sinusoid-pairs-lie-on-the-unit-circle", "sinusoid-first-row"))
+class SinusoidWithoutCosines(SinusoidalPositions):
+    """Every column holds a sine."""
+
+    def table(self, n: int) -> Array:
+        angles = np.multiply.outer(np.arange(n), f.frequencies(self.config["d_model"]))
+        return np.sin(np.repeat(angles, 2, axis=-1))[:, : self.config["d_model"]]
+
+
 @mutant(breaks=("odd-width-is-exact-or-refused",))
 class OddWidthPadded(SinusoidalPositions):
     """An odd width is rounded up in the frequencies, so that every column of it is a little off."""
@@ -195,6 +212,17 @@ class LearnedOffByOne(LearnedPositions):
 
 
 @mutant(breaks=("learned-position-is-a-table-row", "learned-positions-train-only-the-rows-in-use"))
+class LearnedFromTheEnd(LearnedPositions):
+    """The last rows of the table are taken, not the first."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x, table = inputs["x"], p["weight"]
+        if x.shape[1] > len(table):
+            raise ValueError("too long")
+        return {"out": x + table[len(table) - x.shape[1] :]}
+
+
+@mutant(breaks=("learned-position-is-a-table-row", "learned-positions-train-only-the-rows-in-use"))
 class LearnedTableCentred(LearnedPositions):
     """The table's mean is subtracted, so that every row is trained by every sequence."""
 
@@ -250,6 +278,49 @@ class RopeExponentHalved(Rope):
         n, d = x.shape[-2:]
         angles = np.multiply.outer(np.arange(offset, offset + n), self.config["base"] ** (-np.arange(d // 2) / d))
         return {"out": _rotate(x, angles, self.config["pairing"])}
+
+
+@mutant(breaks=("rope-rotates-pairs-by-position-times-frequency",))
+class RopeExponentDoubled(Rope):
+    """The frequency exponent is 4i/d, not 2i/d."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        x, offset = inputs["x"], inputs.get("offset", 0)
+        n, d = x.shape[-2:]
+        frequencies = self.config["base"] ** (-4 * np.arange(d // 2) / d)
+        return {
+            "out": _rotate(x, np.multiply.outer(np.arange(offset, offset + n), frequencies), self.config["pairing"])
+        }
+
+
+@mutant(breaks=("rope-rotates-pairs-by-position-times-frequency", "rope-leaves-position-zero"))
+class RopeTurnsHalfAPairBackwards(Rope):
+    """The second number of a pair becomes a sin - b cos, where it is a sin + b cos."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        second = f.pairs(inputs["x"].shape[-1], self.config["pairing"])[1]
+        mirrored = np.array(inputs["x"])
+        mirrored[..., second] *= -1
+        out = np.array(super().forward(p, **inputs)["out"])
+        out[..., second] = super().forward(p, **{**inputs, "x": mirrored})["out"][..., second]
+        return {"out": out}
+
+
+@mutant(breaks=("rope-rotates-pairs-by-position-times-frequency", "rope-leaves-position-zero"))
+class RopePairsPutBackElsewhere(Rope):
+    """Pairs are put back in the other order: neighbours as halves, or halves as neighbours."""
+
+    def forward(self, p: Arrays, **inputs: Any) -> Arrays:
+        turned = super().forward(p, **inputs)["out"]
+        pairing = self.config["pairing"]
+        out = np.empty_like(turned)
+        for there, here in zip(
+            f.pairs(turned.shape[-1], "half" if pairing == "interleaved" else "interleaved"),
+            f.pairs(turned.shape[-1], pairing),
+            strict=True,
+        ):
+            out[..., there] = turned[..., here]
+        return {"out": out}
 
 
 @mutant(breaks=("rope-rotates-pairs-by-position-times-frequency", "rope-leaves-position-zero"), known_as="R08")

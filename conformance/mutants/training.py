@@ -253,6 +253,14 @@ class SmoothedTargetsSumToMoreThanOne(_WrongTargets):
 
 
 @mutant(breaks=("label-smoothing-mixes-with-the-uniform-distribution", "uniform-predictions-cost-ln-v"))
+class UniformPartSummed(_WrongTargets):
+    """The uniform part is the sum over the words, not their mean: each word is taught eps, not eps / V."""
+
+    def wanted(self, targets: Array, classes: int, eps: float) -> Array:
+        return (1.0 - eps) * np.eye(classes)[targets] + eps
+
+
+@mutant(breaks=("label-smoothing-mixes-with-the-uniform-distribution", "uniform-predictions-cost-ln-v"))
 class FillerOfOneThousandth(_WrongTargets):
     """Every other word gets the printed 0.001, whatever the size of the vocabulary."""
 

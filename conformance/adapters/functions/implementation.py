@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
@@ -57,14 +58,18 @@ def roles_of(found: Any, role: str = "") -> tuple[str, ...]:
     return tuple(name for name in proposed(found) if name in RESOLVERS)
 
 
-def of_positions(cls: type, name: str) -> FunctionImplementation | None:
-    """A class of positions whose forward is no function of vectors: its constructor and forward as one function.
+def of_class(cls: type, name: str) -> FunctionImplementation | None:
+    """A class of positions whose forward is no function of vectors, or an activation without options, as a function.
 
-    None where its name does not speak of positions, or where it is no formula of theirs.
+    None where its name speaks of neither, or where it is no formula of theirs.
     """
-    if not re.search(r"pos|rope|rotary|sinus|^pe$", cls.__name__.lower()):
-        return None
-    served = positions.of_class(cls)
+    said = cls.__name__.lower()
+    served: list[Served] = []
+    if re.fullmatch(r"(new|tanh)?_?(gelu|silu|swish|relu)_?(new|tanh)?", said):
+        with suppress(Exception):  # it takes options, or something else
+            served = tensors.activation(tensors.as_function(cls))
+    elif re.search(r"pos|rope|rotary|sinus|^pe$", said):
+        served = positions.of_class(cls)
     return FunctionImplementation(cls, Specification(name, "", name), served) if served else None
 
 

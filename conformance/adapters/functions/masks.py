@@ -27,7 +27,10 @@ WORDS = {
     "size": SIZE,
     "batch": r"(n_|num_)?(batch|batch_size|bsz|bs|b)",
     "heads": r"(n_|num_)?heads?|h|n_?heads?",
+    "window": r"(local_|left_|look_?back_?)?(window|attention)(_?(size|len(gth)?))?|look_?back|span",
+    "future": r"mask_future|(is_)?causal|hide_future",
 }
+TEXTS = ("source", "target", "ids")
 ADDED = "added to the scores"
 SPECIAL = 10
 """The padding of a function that does not take it is looked for among so many first ids, and -1."""
@@ -63,7 +66,9 @@ def _is_added(made: Any, at: int) -> bool:
 def resolve(function: Callable[..., Any]) -> list[Served]:
     """The function as causal_mask, padding_mask, or both. Raises Unresolved when it makes neither."""
     arguments = read(function, WORDS, ("ids",))
-    text = [name for name in ("source", "target", "ids") if arguments.has(name)]
+    if arguments.has("pad") and not any(arguments.has(name) for name in TEXTS):  # what may be padded is no length
+        arguments = read(function, {name: words for name, words in WORDS.items() if name != "size"}, ("ids",))
+    text = [name for name in TEXTS if arguments.has(name)]
     if not text:
         if not arguments.has("size"):
             raise Unresolved(f"{arguments.name} takes neither token ids nor a length")
@@ -80,11 +85,15 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
 
 def _causal_of_length(function: Callable[..., Any], arguments: Arguments) -> Served:
     size = 5
-    made = arguments.call(function, size=size, batch=1, heads=1)
-    reader, facts, fits = _read_causal(function, made, size)
+
+    def made(n: int) -> Any:
+        """Of a window that is as wide as the sequence, which leaves the future alone to be hidden."""
+        return arguments.call(function, size=n, batch=1, heads=1, window=n, future=True)
+
+    reader, facts, fits = _read_causal(function, made(size), size)
 
     def compute(training: bool, n: int) -> dict[str, Any]:
-        return {"out": _square(reader(arguments.call(function, size=n, batch=1, heads=1), 1), n)}
+        return {"out": _square(reader(made(n), 1), n)}
 
     return Served("causal_mask", lambda config: compute, facts, fits)
 

@@ -47,6 +47,8 @@ TABLES = {
     "dtype": r"dtype",
 }
 
+PAIRINGS = ("interleaved", "half")
+
 Angles = Callable[[Tensor], Tensor]
 WIDTHS: dict[str, Angles] = {
     "a number a pair": lambda a: a,
@@ -189,7 +191,7 @@ def rotation(function: Callable[..., Any]) -> list[Served]:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             continue
         ran.append(call)
-        for pairing in ("interleaved", "half"):
+        for pairing in PAIRINGS:
             if agrees(got, torch.tensor(f.rope(x.double().numpy(), 1, 10000.0, pairing)), 1e-4):
                 facts = [Fact("pairing", pairing, "it rotates as the formula does")]
                 return [_rotating(call, pairing, facts, True)]
@@ -198,7 +200,9 @@ def rotation(function: Callable[..., Any]) -> list[Served]:
             f"{arguments.name} rotates by no table of angles, cosines and sines, or unit numbers: {reason}"
         )
     call = max(ran, key=_turns_along_time)
-    return [_rotating(call, "", [Fact("pairing", "unknown", "it is no rotation in any form", True)], False)]
+    away = {p: np.abs(call(x, 1, 10000.0).numpy() - f.rope(x.numpy(), 1, 10000.0, p)).mean() for p in PAIRINGS}
+    pairing = min(PAIRINGS, key=lambda p: away[p])
+    return [_rotating(call, pairing, [Fact("pairing", pairing, "it is no rotation, and nearest to this", True)], False)]
 
 
 def _turns_along_time(call: Rotation) -> bool:
@@ -212,7 +216,7 @@ def _rotating(call: Rotation, pairing: str, facts: list[Fact], fits: bool) -> Se
     facts += [Fact("layout of inputs", call.layout, "it runs so"), Fact("table", call.form, "what its caller hands it")]
 
     def make(config: Mapping[str, Any]) -> Callable[..., dict[str, Any]]:
-        if pairing and config["pairing"] != pairing:
+        if config["pairing"] != pairing:
             raise NotProvided(f"{call.arguments.name} rotates {pairing} pairs")
         return lambda training, x, offset=0: {"out": call(x, offset, config["base"])}
 

@@ -107,6 +107,9 @@ def _probabilities_of(
         sums = made.sum(-1)
         if bool((made >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
             return made, "probabilities"
+        nothing = (made == -torch.inf).all(-1, keepdim=True)
+        if bool(nothing.any()):
+            return made.softmax(-1).masked_fill(nothing, 0.0), "logits, and of some rows none is left"
         probabilities = made.softmax(-1)
         torch.multinomial(probabilities, 1)  # what cannot be drawn from is refused there
         return probabilities, "logits: their softmax is taken"

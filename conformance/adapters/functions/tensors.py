@@ -49,6 +49,16 @@ def activation(function: Callable[..., Any]) -> list[Served]:
     ]
 
 
+def as_function(cls: type[nn.Module]) -> Callable[[Tensor], Any]:
+    """What a class without options computes, under its name."""
+
+    def run(x: Tensor) -> Any:
+        return cls()(x)
+
+    run.__name__ = cls.__name__
+    return run
+
+
 def softmax(function: Callable[..., Any]) -> list[Served]:
     """Along an axis that it takes, or the last one."""
     arguments = read(function, {"dim": r"dim|axis", "x": r"x|inputs?|logits|scores|z|tensor"}, ("x",))

@@ -18,7 +18,7 @@ KEEPS, HIDES = "may attend", "hidden"
 _ON = r"(\btrue\b|\b1s?\s*(=|:|means|marks|for|where|->)|\bones\b|\bnonzero\b)"
 _OFF = r"(\bfalse\b|\b0s?\s*(=|:|means|marks|for|where|->)|\bzeros?\b)"
 _AWAY = r"(\bnot\b|n't|never|hidden|hides?\b|masked\b|mask(s|ed)? out|ignor|\bpad(s|ded|ding)?\b|block|forbid|future)"
-_SEEN = r"(visible|keep|kept|attend|real|\bsee[ns]?\b|allow|valid|tokens?\b)"
+_SEEN = r"((may|can) look|looks? at|visible|keep|kept|attend|real|\bsee[ns]?\b|allow|valid|tokens?\b)"
 _SAID = (
     (HIDES, rf"{_ON}[^.,;\n]*?{_AWAY}"),
     (KEEPS, rf"{_ON}[^.,;\n]*?{_SEEN}"),

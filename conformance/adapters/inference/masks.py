@@ -62,7 +62,8 @@ def opposite_in(scope: Mapping[str, Any], encoding: str) -> str:
     marked = ~visible if encoding.endswith("may attend") else visible
     named = [(name, value) for name, value in scope.items() if "mask" in name.lower() and inspect.isfunction(value)]
     for name, function in named:
-        if len(inspect.signature(function).parameters) != 1:
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters or any(p.default is p.empty for p in parameters[1:]):
             continue
         try:
             made = torch.as_tensor(function(size))
@@ -120,6 +121,11 @@ def encode(channels: Sequence[Channel], mask: Tensor) -> dict[str, Tensor]:
                 return {name: part for name, part in parts.items() if part is not None}
     takes = "; ".join(f"{c.parameter} {', '.join(c.shapes)}" for c in channels) or "no mask"
     raise NotProvided(f"it takes {takes}, which cannot express this mask")
+
+
+def encode_if_any(channels: Sequence[Channel], mask: Tensor) -> dict[str, Tensor]:
+    """The same; nothing where a mask that hides nothing has no parameter. Raises NotProvided."""
+    return {} if not channels and bool(mask.all()) else encode(channels, mask)
 
 
 def probe(parameter: str, leak: Callable[[str, str], float | None]) -> Channel | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import Call, arrays_of, cache_of, output_of, tensors_in, weights_of
-from conformance.adapters.inference.masks import Channel, encode
+from conformance.adapters.inference.masks import Channel, encode, encode_if_any
 from conformance.adapters.inference.parameters import Layout, numbered
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
@@ -127,7 +127,7 @@ class ModuleSubject(TorchSubject):
                 return {}
         elif mask is None:
             return {}
-        return encode(self.conventions.channels, full)
+        return encode_if_any(self.conventions.channels, full)
 
     def swapped(self, x: Tensor) -> Tensor:
         """Between the protocol's (B, T, d) and the module's order."""
@@ -273,7 +273,7 @@ class TransformerLayer(ModuleSubject):
         masks = self.masks(mask, (len(x), heads, x.shape[1], x.shape[1]))
         if memory_mask is not None:
             shape = (len(x), heads, x.shape[1], keys.shape[1])
-            masks |= encode(self.conventions.memory_channels, memory_mask.broadcast_to(shape))
+            masks |= encode_if_any(self.conventions.memory_channels, memory_mask.broadcast_to(shape))
         given = {"query": self.swapped(x)} | ({} if memory is None else {"memory": self.swapped(memory)})
         out = output_of(self.conventions.call(self.module, given, masks), tuple(given["query"].shape))
         return {"out": self.swapped(out)}

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
-from conformance.adapters.functions.implementation import FunctionImplementation, of_positions
+from conformance.adapters.functions.implementation import FunctionImplementation, of_class
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
@@ -69,7 +69,7 @@ class PointedImplementation:
                 told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
                 reasons.append(told)
         if isinstance(found, type) and role is None and not (self.parts and _fits(self.parts)):
-            self.parts = of_positions(found, self.name) or self.parts
+            self.parts = of_class(found, self.name) or self.parts
         ran, self.whole = self.whole, self.whole if self.whole and self._is_whole(self.whole) else None
         self.running = self.whole
         if self.running is None and made is not None and role not in WHOLE_MODELS:
@@ -127,8 +127,8 @@ class PointedImplementation:
                 seen = self.running.inside().seen
         wanted = families_of(self.name)
         inner = {type(part).__name__ for part in self.running.module.modules()} - {self.name} if self.running else set()
-        if any("modules" not in families_of(name) for name in inner):  # the parts inside promise more
-            wanted -= {"modules"}
+        if resolutions or any("modules" not in families_of(name) for name in inner):
+            wanted -= {"modules"}  # its role, or the parts inside, promise more
         if seen & wanted:
             return []
         shown = " or ".join(sorted(wanted - {"modules"}))

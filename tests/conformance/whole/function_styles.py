@@ -325,6 +325,26 @@ def masked_cross_entropy(logits, targets):
     return (loss * mask).sum() / mask.sum()
 """,
 )
+STYLES["padding mask: tokens called t"] = (
+    "create_pad_mask",
+    "padding_mask",
+    """
+def create_pad_mask(t, pad):
+    mask = (t == pad).unsqueeze(-2)
+    return mask
+""",
+)
+STYLES["causal mask: of a window"] = (
+    "generate_local_mask",
+    "causal_mask",
+    """
+def generate_local_mask(chunk_size, attention_size, mask_future=False):
+    i, j = torch.arange(chunk_size)[:, None], torch.arange(chunk_size)
+    if mask_future:
+        return (i - j > attention_size) | (j - i > 0)
+    return (i - j).abs() > attention_size
+""",
+)
 STYLES["loss: smoothed by hand, padding a word"] = (
     "LabelSmoothing",
     "cross_entropy",

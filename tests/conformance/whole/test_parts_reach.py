@@ -88,6 +88,24 @@ def test_one_matrix_for_all_heads_is_a_note_where_the_docstring_says_so() -> Non
     assert verdict(claim, ThriftyAttention) is Verdict.NOTE
 
 
+class NewGELU(nn.Module):
+    factor = 0.044715
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + self.factor * x**3)))
+
+
+class GELU(NewGELU):
+    factor = 0.44715
+
+
+def test_a_class_that_is_called_an_activation_is_compared_with_it() -> None:
+    claims = ("gelu-by-tanh-is-an-approximation", "gelu-uses-the-error-function")
+    assert pointed(NewGELU).untested == []
+    assert [verdict(claim, NewGELU) for claim in claims] == [Verdict.PASS, Verdict.NOT_PROVIDED]
+    assert Verdict.FAIL in [verdict(claim, GELU) for claim in claims]
+
+
 class PositionEmbedding(nn.Module):
     """A table of positions whose rows are called embeddings, as in nn.Embedding."""
 

@@ -1,4 +1,4 @@
-"""The parts of a Transformer as they are written every day; all of them are right. defects.py says where they go wrong."""
+"""The parts of a Transformer as they are written every day; all of them are right. defects.py has the mistakes."""
 
 import math
 
