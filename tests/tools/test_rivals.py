@@ -57,7 +57,16 @@ def folder(tmp_path):
 
 
 def result(method=SUITE, mutant="", sort="defect", **said):
-    return Result("m", mutant, method, "0", sort if mutant else cases.ORIGINAL, 3, f"what {mutant} is", Said(**said))
+    return Result(
+        "m",
+        mutant,
+        method,
+        "0",
+        sort if mutant else cases.ORIGINAL,
+        3,
+        f"what {mutant} is",
+        Said(**{"seconds": 4.0, **said}),
+    )
 
 
 # --- cases ----------------------------------------------------------------------------------------
@@ -217,7 +226,7 @@ def test_the_page_counts_what_is_caught_and_what_is_false():
     ]
     text = page.section(found, "the command")
     assert "1 models, 3 defects, 0 conventions, 1 equivalents" in text
-    assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 2 | 0 |" in text
+    assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 2 | 4 |" in text
     assert "| conformance | 1 of 1 | 1 of 1 (100 %) | 1 | 0 of 1 (0 %) | 0 of 0 |" in text
     assert "| plain properties | 1 of 1 | 0 of 1 (0 %) | 0 | 1 of 1 (100 %) | 0 of 0 |" in text
     assert "Of the defects that all rivals miss, the suite finds 1 of 2 (50 %)." in text
@@ -267,6 +276,14 @@ def test_plain_properties_catch_a_leak_and_say_nothing_of_a_correct_model(folder
         model = given.given(f"{case.file}:{case.entry}", case.kind)
         wrong[case.mutant] = [name for name, text in plain.tried(model).items() if text]
     assert wrong == {"": [], "leaks": ["no_word_changes_an_earlier_answer"], "renamed": []}
+
+
+def test_mutants_of_an_original_that_a_method_cannot_judge_are_not_run(folder, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(command, "said_of", lambda method, case, *_: ran.append(case.mutant) or Said(raised="no sizes"))
+    assert command.main([str(folder), "--methods", SUITE]) == 0
+    assert ran == [""]
+    assert "| conformance | 0 of 1 (0 %) | 0 | 0 | 1 | 0 |  |" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tools.bench import page as marks
 from tools.rivals import page, results
 from tools.rivals.cases import ORIGINAL, Case, CaseError, cases_in
-from tools.rivals.methods import METHODS, SUITE, missing, said_of
+from tools.rivals.methods import METHODS, SUITE, Said, missing, said_of
 from tools.rivals.results import KILLED, Result, judge_all
 
 Job = tuple[Case, str]
@@ -43,14 +43,22 @@ def _digest(text: str) -> str:
 
 
 def run(jobs: Sequence[Job], done: Sequence[Result], options: argparse.Namespace) -> list[Result]:
-    """All results, new ones in the place of old; the file of results is whole after each."""
+    """All results, new ones in the place of old; the file of results is whole after each.
+
+    Where a method cannot judge an original, it is not run on the mutants.
+    """
     found = {result.key: result for result in done}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(jobs))
         for case, method in jobs:
             progress.update(task, description=f"{case.model} {case.mutant or ORIGINAL}: {method}")
-            result = Result.of(case, method, said_of(method, case, options.python, options.seconds))
+            original = found.get((case.model, "", method))
+            if case.mutant and original is not None and original.said.raised:
+                said = Said(raised=f"the original cannot be judged: {original.said.raised}")
+            else:
+                said = said_of(method, case, options.python, options.seconds)
+            result = Result.of(case, method, said)
             found[result.key] = result
             results.write(options.results, list(found.values()))
             progress.update(task, advance=1)

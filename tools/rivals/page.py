@@ -42,7 +42,8 @@ def _caught(methods: Sequence[str], defects: Sequence[Judged]) -> str:
     for method in methods:
         own = [one for one in defects if one.result.method == method]
         counts = Counter(one.outcome for one in own)
-        seconds = f"{median(one.result.said.seconds for one in own):.0f}" if own else ""
+        times = [one.result.said.seconds for one in own if one.result.said.seconds]
+        seconds = f"{median(times):.0f}" if times else ""
         rows.append([_name(method), _share(counts[KILLED], len(own)), *(counts[o] for o in OUTCOMES[1:]), seconds])
     return _table(["method", "defects caught", *OUTCOMES[1:], "seconds a file, median"], rows)
 
