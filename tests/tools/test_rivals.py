@@ -57,16 +57,9 @@ def folder(tmp_path):
 
 
 def result(method=SUITE, mutant="", sort="defect", **said):
-    return Result(
-        "m",
-        mutant,
-        method,
-        "0",
-        sort if mutant else cases.ORIGINAL,
-        3,
-        f"what {mutant} is",
-        Said(**{"seconds": 4.0, **said}),
-    )
+    said = {"seconds": 4.0, **said}
+    sort = sort if mutant else cases.ORIGINAL
+    return Result("m", mutant, method, "0", sort, 3, f"what {mutant} is", Said(**said))
 
 
 # --- cases ----------------------------------------------------------------------------------------
@@ -209,6 +202,13 @@ def test_only_mutants_whose_original_has_a_result_are_judged():
 
 
 # --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_says_how_near_the_named_lines_are():
+    finds = {"a": [3], "b": [90, 8], "c": [9], "d": []}
+    found = [result(), *(result(mutant=name, failed={"claim": ""}, at=at) for name, at in finds.items())]
+    said = "It names the line of the edit for 1 of 4 (25 %), one at most 5 lines off for 2."
+    assert said in page.section(found, "the command")
 
 
 def test_the_page_counts_what_is_caught_and_what_is_false():

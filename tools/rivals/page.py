@@ -10,6 +10,9 @@ from tools.rivals.cases import CLASSES, ORIGINAL
 from tools.rivals.methods import METHODS, PACKAGES, RIVALS, SUITE
 from tools.rivals.results import KILLED, OUTCOMES, Judged, Result, judge_all
 
+NEAR = 5
+"""A line so many lines off still leads to the edit."""
+
 
 def section(results: Sequence[Result], command: str) -> str:
     """Everything between the marks of the page."""
@@ -91,11 +94,19 @@ def _against(defects: Sequence[Judged]) -> str:
         if not finders:
             alone += 1
             caught += ours.outcome == KILLED
-    lines = [f"Of the defects that all rivals miss, the suite finds {_share(caught, alone)}."]
+    lines = [f"Of the defects that all rivals miss, the suite finds {_share(caught, alone)}. {_lines(defects)}"]
     lines.append(f"Defects that a rival finds and the suite does not: {len(lost) or 'none'}.")
     if lost:
         lines += ["", "| mutant | what it is | the suite | found by |", "|---|---|---|---|", *lost]
     return "\n".join(lines)
+
+
+def _lines(defects: Sequence[Judged]) -> str:
+    """How near the lines that the suite names are to the edit."""
+    ours = [one.result for one in defects if one.result.method == SUITE and one.outcome == KILLED]
+    far = [min((abs(line - one.line) for line in one.said.at), default=NEAR + 1) for one in ours]
+    exact, near = sum(not steps for steps in far), sum(steps <= NEAR for steps in far)
+    return f"It names the line of the edit for {_share(exact, len(far))}, one at most {NEAR} lines off for {near}."
 
 
 def _false_words(results: Sequence[Result], mutants: Sequence[Judged]) -> str:
