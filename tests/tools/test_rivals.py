@@ -134,11 +134,13 @@ def test_a_report_of_the_suite_is_read():
                 claim("c", "NOTE", what="window", got="4"),
                 claim("d", "ERROR", message="KeyError"),
                 claim("e", "BLOCKED"),
+                claim("g", "VACUOUS", what="masks", message="nothing was hidden"),
                 claim("f", "PASS"),
             ],
         }
     )
-    assert said.failed == {"a": "It leaks.", "b": "sums: 0.5"}
+    assert said.failed == {"a": "It leaks."}
+    assert said.unexplained == {"b": "sums: 0.5", "g": "masks: nothing was hidden"}
     assert said.noted == {"c": "window: 4"}
     assert said.errors == {"d": "KeyError"}
     assert (said.raised, said.untested, said.at) == ("", ["the cache"], [12])
@@ -184,6 +186,9 @@ def test_a_model_that_a_rival_cannot_build_is_not_caught(test, why):
         ({"failed": {"a": "wrong"}}, {"failed": {"b": "wrong"}, "raised": "KeyError"}, "killed"),
         ({}, {"raised": "it ran longer than 9 s", "noted": {"n": "4"}}, "raised or hung"),
         ({}, {"errors": {"a": "KeyError"}}, "raised or hung"),
+        ({}, {"unexplained": {"a": "0.5"}, "errors": {"b": "KeyError"}}, "no diagnosis"),
+        ({"unexplained": {"a": "0.5"}}, {"unexplained": {"a": "0.5"}}, "missed"),
+        ({"unexplained": {"a": "0.5"}}, {"failed": {"a": "it leaks"}}, "missed"),
         ({"errors": {"a": "KeyError"}}, {"errors": {"a": "KeyError"}}, "missed"),
         ({"raised": "refused"}, {"raised": "refused"}, "untested"),
         ({}, {"untested": ["the cache"], "noted": {"n": "4"}}, "untested"),
@@ -226,7 +231,7 @@ def test_the_page_counts_what_is_caught_and_what_is_false():
     ]
     text = page.section(found, "the command")
     assert "1 models, 3 defects, 0 conventions, 1 equivalents" in text
-    assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 2 | 4 |" in text
+    assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 0 | 2 | 4 |" in text
     assert "| conformance | 1 of 1 | 1 of 1 (100 %) | 1 | 0 of 1 (0 %) | 0 of 0 |" in text
     assert "| plain properties | 1 of 1 | 0 of 1 (0 %) | 0 | 1 of 1 (100 %) | 0 of 0 |" in text
     assert "Of the defects that all rivals miss, the suite finds 1 of 2 (50 %)." in text
@@ -283,7 +288,7 @@ def test_mutants_of_an_original_that_a_method_cannot_judge_are_not_run(folder, m
     monkeypatch.setattr(command, "said_of", lambda method, case, *_: ran.append(case.mutant) or Said(raised="no sizes"))
     assert command.main([str(folder), "--methods", SUITE]) == 0
     assert ran == [""]
-    assert "| conformance | 0 of 1 (0 %) | 0 | 0 | 1 | 0 |  |" in capsys.readouterr().out
+    assert "| conformance | 0 of 1 (0 %) | 0 | 0 | 0 | 1 | 0 |  |" in capsys.readouterr().out
 
 
 @pytest.fixture

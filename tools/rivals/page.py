@@ -61,7 +61,7 @@ def _false(methods: Sequence[str], results: Sequence[Result], mutants: Sequence[
         row += [_share(sum(bool(r.broken) for r in tested), len(tested)), sum(len(r.broken) for r in tested)]
         for sort in ("equivalent", "convention"):
             own = [one for one in mutants if one.result.method == method and one.result.sort == sort]
-            row.append(_share(sum(one.outcome == KILLED for one in own), len(own)))
+            row.append(_share(sum(bool(one.new) for one in own), len(own)))
         rows.append(row)
     head = ["method", "correct models it can judge", "with a false word", "false words"]
     return _table([*head, "equivalents blamed", "conventions blamed"], rows)
