@@ -175,6 +175,20 @@ def test_a_model_that_a_rival_cannot_build_is_not_caught(test, why):
     assert methods.of_junit(f"<t>{later}{test}</t>") == Said(raised=why)
 
 
+def test_an_interpreter_without_a_rival_is_told(tmp_path):
+    assert methods.missing(PLAIN, "nowhere") == ""
+    assert "cannot be run: No such file" in methods.missing(TORCH, str(tmp_path / "nowhere"))
+    assert "install pangolinn==0.0.1 there" in methods.missing(PANGOLINN, script(tmp_path / "none", "exit 1"))
+    assert "has 0.9, and 1.1.1 is" in methods.missing(TORCH, script(tmp_path / "old", "echo 0.9"))
+    assert methods.missing(TORCH, script(tmp_path / "python", "echo 1.1.1")) == ""
+
+
+def test_where_a_copy_lay_is_no_part_of_what_was_said(folder, monkeypatch):
+    monkeypatch.setattr(methods, "_suite", lambda case, file, *_: Said(noted={"n": f"see {file}:3"}, raised=f"{file}"))
+    said = methods.said_of(SUITE, cases_in(folder)[0], "", 1)
+    assert (said.noted, said.raised) == ({"n": "see model.py:3"}, "model.py")
+
+
 # --- what it means --------------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ def said_of(method: str, case: Case, python: str, limit: float) -> Said:
         said = run(case, file, Path(scratch), python, limit)
         said.seconds = round(time.perf_counter() - began, 2)
         said.untested = [_without(text, file.parent) for text in said.untested]
-        for words in (said.failed, said.unexplained, said.errors):
+        for words in (said.failed, said.unexplained, said.errors, said.noted):
             words |= {name: _without(text, file.parent) for name, text in words.items()}
         said.raised = _without(said.raised, file.parent)
     return said
@@ -66,7 +66,10 @@ def missing(method: str, python: str) -> str:
         return ""
     module, version = PACKAGES[method]
     code = f"import {module}, importlib.metadata as m; print(m.version({method!r}))"
-    asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=_environment())
+    try:
+        asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=_environment())
+    except OSError as error:
+        return f"{method} is left out: {python} cannot be run: {error.strerror}."
     if asked.returncode:
         return f"{method} is left out: {python} cannot import it; install {method}=={version} there, beside torch."
     if (found := asked.stdout.strip()) != version:
