@@ -300,9 +300,21 @@ def test_plain_properties_catch_a_leak_and_say_nothing_of_a_correct_model(folder
 def test_mutants_of_an_original_that_a_method_cannot_judge_are_not_run(folder, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(command, "said_of", lambda method, case, *_: ran.append(case.mutant) or Said(raised="no sizes"))
-    assert command.main([str(folder), "--methods", SUITE]) == 0
+    assert command.main([str(folder), "--methods", SUITE, "--processes", "3"]) == 0
     assert ran == [""]
     assert "| conformance | 0 of 1 (0 %) | 0 | 0 | 0 | 1 | 0 |  |" in capsys.readouterr().out
+
+
+def test_an_interrupt_keeps_what_is_done(folder, monkeypatch):
+    def said_of(method, case, *_):
+        if case.mutant:
+            raise KeyboardInterrupt
+        return Said(failed={"a": "wrong"})
+
+    monkeypatch.setattr(command, "said_of", said_of)
+    with pytest.raises(KeyboardInterrupt):
+        command.main([str(folder), "--methods", SUITE])
+    assert [(one.mutant, one.said.failed) for one in results.read(folder / "rivals.jsonl")] == [("", {"a": "wrong"})]
 
 
 @pytest.fixture
