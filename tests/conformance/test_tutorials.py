@@ -1,72 +1,23 @@
-"""The tutorials' own steps: each model fails as its page shows, at the line that it names, and passes once mended.
-
-A page holds the file as blocks of Python, the command, what it prints, and the mend as a diff.
-"""
+"""The tutorials' own steps: each model fails as its page shows, at the line that it names, and passes once mended."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-import shlex
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import conformance
+from tools.tutorials import COLUMNS, DOCS, LINES, PAGES, Tutorial
 
 pytest.importorskip("torch")
 pytest_plugins = ["pytester"]
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+ALL = [DOCS / "tutorial.md", *PAGES]
 
 
-@dataclass(frozen=True)
-class Tutorial:
-    """A page. code: its file with the mistake. command: the first one. failure: what it prints of the mistake."""
-
-    text: str
-
-    @property
-    def code(self):
-        return "\n\n".join(re.findall(r"^```python\n(.+?)^```", self.text, re.MULTILINE | re.DOTALL))
-
-    @property
-    def mended(self):
-        (diff,) = re.findall(r"^```diff\n(.+?)^```", self.text, re.MULTILINE | re.DOTALL)
-        wrong, right = (
-            "".join(f"{line}\n" for line in re.findall(rf"^\{sign}(.*)$", diff, re.MULTILINE)) for sign in "-+"
-        )
-        assert self.code.count(wrong) == 1
-        return self.code.replace(wrong, right)
-
-    @property
-    def command(self):
-        return shlex.split(re.findall(r"^\$ (pytest .+)$", self.text, re.MULTILINE)[0])
-
-    @property
-    def file(self):
-        return self.pointed[0]
-
-    @property
-    def pointed(self):
-        """The file and the class that --impl names."""
-        return self.command[self.command.index("--impl") + 1].split(":")
-
-    @property
-    def failure(self):
-        (failure,) = re.findall(r"^FAIL .*\n(?: {4}.+\n)+", self.text, re.MULTILINE)
-        return failure
-
-    @property
-    def claim(self):
-        (claim,) = re.findall(r"^    claim +([a-z0-9-]+): ", self.failure, re.MULTILINE)
-        return claim
-
-
-@pytest.fixture(params=PAGES, ids=[page.stem for page in PAGES])
+@pytest.fixture(params=ALL, ids=[page.stem for page in ALL])
 def tutorial(request):
     return Tutorial(request.param.read_text(encoding="utf-8"))
 
@@ -77,9 +28,9 @@ def rough(line):
 
 
 def test_the_mistake_fails_as_its_page_shows(tutorial, pytester, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("LINES", "60")  # room for the failure in full
-    pytester.path.joinpath(tutorial.file).write_text(tutorial.code, encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    monkeypatch.setenv("LINES", str(LINES))
+    pytester.path.joinpath(tutorial.pointed[0]).write_text(tutorial.code, encoding="utf-8")
     asked = [word for word in tutorial.command[1:] if word not in ("--claims-report", "before.json")]
     ran = pytester.runpytest_subprocess(*asked, "-p", "no:cacheprovider", "--claims", tutorial.claim)
     printed = set(map(rough, ran.outlines))
@@ -88,19 +39,62 @@ def test_the_mistake_fails_as_its_page_shows(tutorial, pytester, monkeypatch):
 
 
 def test_the_mended_model_passes(tutorial, tmp_path, monkeypatch):
-    file = tmp_path / f"mended_{tutorial.file}"
+    name, cls = tutorial.pointed
+    file = tmp_path / f"mended_{name}"
     file.write_text(tutorial.mended, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, file.stem, module)
     spec.loader.exec_module(module)
-    report = conformance.check(getattr(module, tutorial.pointed[1]), claims=tutorial.claim)
+    report = conformance.check(getattr(module, cls), claims=tutorial.claim)
     assert "1 of 1 claims kept: 1 PASS" in str(report)
 
 
 @pytest.mark.deep
 def test_the_mended_model_keeps_every_claim(tutorial, pytester):
-    pytester.path.joinpath(tutorial.file).write_text(tutorial.mended, encoding="utf-8")
+    pytester.path.joinpath(tutorial.pointed[0]).write_text(tutorial.mended, encoding="utf-8")
     ran = pytester.runpytest_subprocess(*tutorial.command[1:], "-p", "no:cacheprovider")
     assert ran.ret == 0
     ran.stdout.fnmatch_lines(["*claims kept: *PASS, 0 FAIL*"])
+
+
+RUN = """
+s.F [100%]
+=== claims: m.py:M ===
+FAIL It leaks.
+    at  m.py:1
+NOTE (1, none of them a failure):
+    a window
+M as language_model
+  call: ids
+1 of 2 claims kept: 1 PASS, 1 FAIL
+=== 1 failed ===
+"""
+
+
+def test_outputs_are_put_into_a_page():
+    block = "```text\n$ pytest --impl m.py:M\nold\n```\n"
+    page = f"Text.\n\n{block}\nMore.\n\n{block}End.\n"
+    text = Tutorial(page).with_outputs(RUN, RUN.replace("FAIL It leaks.\n    at  m.py:1\n", ""))
+    first, second = re.findall(r"^```text\n(.+?)^```", text, re.MULTILINE | re.DOTALL)
+    assert first == "$ pytest --impl m.py:M\n...\n" + RUN.partition("[100%]\n")[2]
+    assert second == (
+        "$ pytest --impl m.py:M\n...\n=== claims: m.py:M ===\nNOTE (1, none of them a failure):\n    a window\n...\n"
+        "1 of 2 claims kept: 1 PASS, 1 FAIL\n=== 1 failed ===\n"
+    )
+    assert (text.startswith("Text."), text.endswith("\nEnd.\n")) == (True, True)
+    with pytest.raises(ValueError, match="tested nothing"):
+        Tutorial(page).with_outputs("ERROR: no such file", RUN)
+
+
+def test_every_page_is_what_the_program_would_write():
+    """But for the numbers of claims, which grow, and seconds."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        first, second = re.findall(r"^```text\n(.+?)^```", text, re.MULTILINE | re.DOTALL)
+        assert Tutorial(text).with_outputs(first, second.replace("\n...\n=", "\n=", 1)) == text
+
+
+def test_a_diff_that_fits_nothing_is_refused():
+    with pytest.raises(ValueError, match="not in the file"):
+        _ = Tutorial("```python\nx = 1\n```\n```diff\n-x = 2\n+x = 3\n```\n").mended

@@ -57,7 +57,9 @@ def folder(tmp_path):
 
 
 def result(method=SUITE, mutant="", sort="defect", **said):
-    return Result("m", mutant, method, "0", sort if mutant else cases.ORIGINAL, 3, f"what {mutant} is", Said(**said))
+    said = {"seconds": 4.0, **said}
+    sort = sort if mutant else cases.ORIGINAL
+    return Result("m", mutant, method, "0", sort, 3, f"what {mutant} is", Said(**said))
 
 
 # --- cases ----------------------------------------------------------------------------------------
@@ -132,11 +134,13 @@ def test_a_report_of_the_suite_is_read():
                 claim("c", "NOTE", what="window", got="4"),
                 claim("d", "ERROR", message="KeyError"),
                 claim("e", "BLOCKED"),
+                claim("g", "VACUOUS", what="masks", message="nothing was hidden"),
                 claim("f", "PASS"),
             ],
         }
     )
-    assert said.failed == {"a": "It leaks.", "b": "sums: 0.5"}
+    assert said.failed == {"a": "It leaks."}
+    assert said.unexplained == {"b": "sums: 0.5", "g": "masks: nothing was hidden"}
     assert said.noted == {"c": "window: 4"}
     assert said.errors == {"d": "KeyError"}
     assert (said.raised, said.untested, said.at) == ("", ["the cache"], [12])
@@ -171,6 +175,20 @@ def test_a_model_that_a_rival_cannot_build_is_not_caught(test, why):
     assert methods.of_junit(f"<t>{later}{test}</t>") == Said(raised=why)
 
 
+def test_an_interpreter_without_a_rival_is_told(tmp_path):
+    assert methods.missing(PLAIN, "nowhere") == ""
+    assert "cannot be run: No such file" in methods.missing(TORCH, str(tmp_path / "nowhere"))
+    assert "install pangolinn==0.0.1 there" in methods.missing(PANGOLINN, script(tmp_path / "none", "exit 1"))
+    assert "has 0.9, and 1.1.1 is" in methods.missing(TORCH, script(tmp_path / "old", "echo 0.9"))
+    assert methods.missing(TORCH, script(tmp_path / "python", "echo 1.1.1")) == ""
+
+
+def test_where_a_copy_lay_is_no_part_of_what_was_said(folder, monkeypatch):
+    monkeypatch.setattr(methods, "_suite", lambda case, file, *_: Said(noted={"n": f"see {file}:3"}, raised=f"{file}"))
+    said = methods.said_of(SUITE, cases_in(folder)[0], "", 1)
+    assert (said.noted, said.raised) == ({"n": "see model.py:3"}, "model.py")
+
+
 # --- what it means --------------------------------------------------------------------------------
 
 
@@ -182,6 +200,9 @@ def test_a_model_that_a_rival_cannot_build_is_not_caught(test, why):
         ({"failed": {"a": "wrong"}}, {"failed": {"b": "wrong"}, "raised": "KeyError"}, "killed"),
         ({}, {"raised": "it ran longer than 9 s", "noted": {"n": "4"}}, "raised or hung"),
         ({}, {"errors": {"a": "KeyError"}}, "raised or hung"),
+        ({}, {"unexplained": {"a": "0.5"}, "errors": {"b": "KeyError"}}, "no diagnosis"),
+        ({"unexplained": {"a": "0.5"}}, {"unexplained": {"a": "0.5"}}, "missed"),
+        ({"unexplained": {"a": "0.5"}}, {"failed": {"a": "it leaks"}}, "missed"),
         ({"errors": {"a": "KeyError"}}, {"errors": {"a": "KeyError"}}, "missed"),
         ({"raised": "refused"}, {"raised": "refused"}, "untested"),
         ({}, {"untested": ["the cache"], "noted": {"n": "4"}}, "untested"),
@@ -202,6 +223,13 @@ def test_only_mutants_whose_original_has_a_result_are_judged():
 # --- the page -------------------------------------------------------------------------------------
 
 
+def test_the_page_says_how_near_the_named_lines_are():
+    finds = {"a": [3], "b": [90, 8], "c": [9], "d": []}
+    found = [result(), *(result(mutant=name, failed={"claim": ""}, at=at) for name, at in finds.items())]
+    said = "It names the line of the edit for 1 of 4 (25 %), one at most 5 lines off for 2."
+    assert said in page.section(found, "the command")
+
+
 def test_the_page_counts_what_is_caught_and_what_is_false():
     found = [
         result(SUITE, failed={"claim": "a | b"}),
@@ -217,7 +245,7 @@ def test_the_page_counts_what_is_caught_and_what_is_false():
     ]
     text = page.section(found, "the command")
     assert "1 models, 3 defects, 0 conventions, 1 equivalents" in text
-    assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 2 | 0 |" in text
+    assert "| conformance | 1 of 3 (33 %) | 0 | 0 | 0 | 0 | 2 | 4 |" in text
     assert "| conformance | 1 of 1 | 1 of 1 (100 %) | 1 | 0 of 1 (0 %) | 0 of 0 |" in text
     assert "| plain properties | 1 of 1 | 0 of 1 (0 %) | 0 | 1 of 1 (100 %) | 0 of 0 |" in text
     assert "Of the defects that all rivals miss, the suite finds 1 of 2 (50 %)." in text
@@ -267,6 +295,26 @@ def test_plain_properties_catch_a_leak_and_say_nothing_of_a_correct_model(folder
         model = given.given(f"{case.file}:{case.entry}", case.kind)
         wrong[case.mutant] = [name for name, text in plain.tried(model).items() if text]
     assert wrong == {"": [], "leaks": ["no_word_changes_an_earlier_answer"], "renamed": []}
+
+
+def test_mutants_of_an_original_that_a_method_cannot_judge_are_not_run(folder, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(command, "said_of", lambda method, case, *_: ran.append(case.mutant) or Said(raised="no sizes"))
+    assert command.main([str(folder), "--methods", SUITE, "--processes", "3"]) == 0
+    assert ran == [""]
+    assert "| conformance | 0 of 1 (0 %) | 0 | 0 | 0 | 1 | 0 |  |" in capsys.readouterr().out
+
+
+def test_an_interrupt_keeps_what_is_done(folder, monkeypatch):
+    def said_of(method, case, *_):
+        if case.mutant:
+            raise KeyboardInterrupt
+        return Said(failed={"a": "wrong"})
+
+    monkeypatch.setattr(command, "said_of", said_of)
+    with pytest.raises(KeyboardInterrupt):
+        command.main([str(folder), "--methods", SUITE])
+    assert [(one.mutant, one.said.failed) for one in results.read(folder / "rivals.jsonl")] == [("", {"a": "wrong"})]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import hashlib
 import shlex
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tools.bench import page as marks
 from tools.rivals import page, results
 from tools.rivals.cases import ORIGINAL, Case, CaseError, cases_in
-from tools.rivals.methods import METHODS, SUITE, missing, said_of
+from tools.rivals.methods import METHODS, SUITE, Said, missing, said_of
 from tools.rivals.results import KILLED, Result, judge_all
 
 Job = tuple[Case, str]
@@ -43,17 +44,38 @@ def _digest(text: str) -> str:
 
 
 def run(jobs: Sequence[Job], done: Sequence[Result], options: argparse.Namespace) -> list[Result]:
-    """All results, new ones in the place of old; the file of results is whole after each."""
+    """All results, new ones in the place of old; the file of results is whole after each.
+
+    Where a method cannot judge an original, it is not run on the mutants.
+    """
     found = {result.key: result for result in done}
+
+    def one(job: Job) -> Result:
+        case, method = job
+        original = found.get((case.model, "", method))
+        if case.mutant and original is not None and original.said.raised:
+            return Result.of(case, method, Said(raised=f"the original cannot be judged: {original.said.raised}"))
+        return Result.of(case, method, said_of(method, case, options.python, options.seconds))
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with (
+        ThreadPoolExecutor(options.processes) as pool,
+        Progress(*columns, console=Console(stderr=True)) as progress,
+    ):
         task = progress.add_task("", total=len(jobs))
-        for case, method in jobs:
-            progress.update(task, description=f"{case.model} {case.mutant or ORIGINAL}: {method}")
-            result = Result.of(case, method, said_of(method, case, options.python, options.seconds))
-            found[result.key] = result
-            results.write(options.results, list(found.values()))
-            progress.update(task, advance=1)
+        originals = [job for job in jobs if job[0].sort == ORIGINAL]
+        for part in (originals, jobs[len(originals) :]):
+            runs = [pool.submit(one, job) for job in part]
+            try:
+                for future in as_completed(runs):
+                    result = future.result()
+                    found[result.key] = result
+                    results.write(options.results, list(found.values()))
+                    told = f"{result.model} {result.mutant or ORIGINAL}: {result.method}"
+                    progress.update(task, advance=1, description=told)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
     return list(found.values())
 
 
@@ -80,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="NAME", help="only this model")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, metavar="METHOD", help="only these")
     parser.add_argument("--again", nargs="+", choices=METHODS, default=(), metavar="METHOD", help="run these again")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="files that run at a time")
     parser.add_argument("--limit", type=int, metavar="N", help="run N jobs at most")
     parser.add_argument("--seconds", type=float, default=300, metavar="S", help="the time limit of a run")
     parser.add_argument("--results", type=Path, metavar="FILE", help="the JSON lines (default: FOLDER/rivals.jsonl)")

@@ -29,13 +29,15 @@ _HERE = Path(__file__).parent
 
 @dataclass
 class Said:
-    """What a method said of a file. failed, noted: name of a check -> its words; at: the lines that it names.
+    """What a method said of a file.
 
-    errors: the checks that broke, with what was raised. raised: why it could not judge at all, such as an exception or
-    its time; untested: what it says that it did not test.
+    failed, noted: name of a check -> its words. unexplained: what fails in the suite without a diagnosis. errors: the
+    checks that broke, with what was raised. raised: why it could not judge at all, such as an exception or its time.
+    untested: what it says that it did not test. at: the lines that it names.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
+    unexplained: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     noted: dict[str, str] = field(default_factory=dict)
     raised: str = ""
@@ -52,7 +54,7 @@ def said_of(method: str, case: Case, python: str, limit: float) -> Said:
         said = run(case, file, Path(scratch), python, limit)
         said.seconds = round(time.perf_counter() - began, 2)
         said.untested = [_without(text, file.parent) for text in said.untested]
-        for words in (said.failed, said.errors):
+        for words in (said.failed, said.unexplained, said.errors, said.noted):
             words |= {name: _without(text, file.parent) for name, text in words.items()}
         said.raised = _without(said.raised, file.parent)
     return said
@@ -64,7 +66,10 @@ def missing(method: str, python: str) -> str:
         return ""
     module, version = PACKAGES[method]
     code = f"import {module}, importlib.metadata as m; print(m.version({method!r}))"
-    asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=_environment())
+    try:
+        asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=_environment())
+    except OSError as error:
+        return f"{method} is left out: {python} cannot be run: {error.strerror}."
     if asked.returncode:
         return f"{method} is left out: {python} cannot import it; install {method}=={version} there, beside torch."
     if (found := asked.stdout.strip()) != version:
@@ -105,13 +110,15 @@ def of_report(report: Mapping[str, object]) -> Said:
     """What a report of the suite says."""
     said = Said(untested=list(report["untested"]))  # type: ignore[call-overload]
     for claim in report["claims"]:  # type: ignore[attr-defined]
-        words = claim["diagnosis"] or f"{claim['what']}: {claim['message'] or claim['got']}"
-        if claim["verdict"] == "FAIL":
-            said.failed[claim["slug"]] = words
+        seen = f"{claim['what']}: {claim['message'] or claim['got']}"
+        if claim["verdict"] == "FAIL" and claim["diagnosis"]:
+            said.failed[claim["slug"]] = claim["diagnosis"]
             with suppress(IndexError, ValueError):
                 said.at.append(int(claim["place"].split(":")[1]))
+        elif claim["verdict"] in ("FAIL", "VACUOUS"):
+            said.unexplained[claim["slug"]] = seen
         elif claim["verdict"] == "NOTE":
-            said.noted[claim["slug"]] = f"{claim['what']}: {claim['got']}"
+            said.noted[claim["slug"]] = seen
         elif claim["verdict"] == "ERROR":
             said.errors[claim["slug"]] = claim["message"]
     return said

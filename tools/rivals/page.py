@@ -10,6 +10,9 @@ from tools.rivals.cases import CLASSES, ORIGINAL
 from tools.rivals.methods import METHODS, PACKAGES, RIVALS, SUITE
 from tools.rivals.results import KILLED, OUTCOMES, Judged, Result, judge_all
 
+NEAR = 5
+"""A line so many lines off still leads to the edit."""
+
 
 def section(results: Sequence[Result], command: str) -> str:
     """Everything between the marks of the page."""
@@ -42,7 +45,8 @@ def _caught(methods: Sequence[str], defects: Sequence[Judged]) -> str:
     for method in methods:
         own = [one for one in defects if one.result.method == method]
         counts = Counter(one.outcome for one in own)
-        seconds = f"{median(one.result.said.seconds for one in own):.0f}" if own else ""
+        times = [one.result.said.seconds for one in own if one.result.said.seconds]
+        seconds = f"{median(times):.0f}" if times else ""
         rows.append([_name(method), _share(counts[KILLED], len(own)), *(counts[o] for o in OUTCOMES[1:]), seconds])
     return _table(["method", "defects caught", *OUTCOMES[1:], "seconds a file, median"], rows)
 
@@ -57,7 +61,7 @@ def _false(methods: Sequence[str], results: Sequence[Result], mutants: Sequence[
         row += [_share(sum(bool(r.broken) for r in tested), len(tested)), sum(len(r.broken) for r in tested)]
         for sort in ("equivalent", "convention"):
             own = [one for one in mutants if one.result.method == method and one.result.sort == sort]
-            row.append(_share(sum(one.outcome == KILLED for one in own), len(own)))
+            row.append(_share(sum(bool(one.new) for one in own), len(own)))
         rows.append(row)
     head = ["method", "correct models it can judge", "with a false word", "false words"]
     return _table([*head, "equivalents blamed", "conventions blamed"], rows)
@@ -90,11 +94,19 @@ def _against(defects: Sequence[Judged]) -> str:
         if not finders:
             alone += 1
             caught += ours.outcome == KILLED
-    lines = [f"Of the defects that all rivals miss, the suite finds {_share(caught, alone)}."]
+    lines = [f"Of the defects that all rivals miss, the suite finds {_share(caught, alone)}. {_lines(defects)}"]
     lines.append(f"Defects that a rival finds and the suite does not: {len(lost) or 'none'}.")
     if lost:
         lines += ["", "| mutant | what it is | the suite | found by |", "|---|---|---|---|", *lost]
     return "\n".join(lines)
+
+
+def _lines(defects: Sequence[Judged]) -> str:
+    """How near the lines that the suite names are to the edit."""
+    ours = [one.result for one in defects if one.result.method == SUITE and one.outcome == KILLED]
+    far = [min((abs(line - one.line) for line in one.said.at), default=NEAR + 1) for one in ours]
+    exact, near = sum(not steps for steps in far), sum(steps <= NEAR for steps in far)
+    return f"It names the line of the edit for {_share(exact, len(far))}, one at most {NEAR} lines off for {near}."
 
 
 def _false_words(results: Sequence[Result], mutants: Sequence[Judged]) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from tools.rivals.cases import ORIGINAL, Case
 from tools.rivals.methods import Said
 
-KILLED, RAISED, UNTESTED, NOTED, MISSED = "killed", "raised or hung", "untested", "note only", "missed"
-OUTCOMES = (KILLED, NOTED, RAISED, UNTESTED, MISSED)
+KILLED, UNEXPLAINED = "killed", "no diagnosis"
+NOTED, RAISED, UNTESTED, MISSED = "note only", "raised or hung", "untested", "missed"
+OUTCOMES = (KILLED, UNEXPLAINED, NOTED, RAISED, UNTESTED, MISSED)
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ class Result:
     @property
     def broken(self) -> dict[str, str]:
         """What failed or broke: of an original false words."""
-        return self.said.failed | self.said.errors
+        return self.said.failed | self.said.unexplained | self.said.errors
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A result on a mutant beside the same method's on the original. new: what failed that holds for the original."""
+    """A result on a mutant beside the same method's on the original. new: what fails or breaks, and did not there."""
 
     result: Result
     outcome: str
@@ -52,13 +53,16 @@ class Judged:
 
 
 def judged(result: Result, original: Result) -> Judged:
-    """Killed: something fails that the original does not fail. Only then counts what was raised, untested or noted."""
+    """Killed: something fails, with a diagnosis, that the original does not fail. Else the first of what fails without
+    one, what breaks or was raised, what was untested, and what was noted."""
     said, before = result.said, original.said
-    new = {name: words for name, words in said.failed.items() if name not in before.failed}
+    new = {name: words for name, words in result.broken.items() if name not in original.broken}
     noted = {name: words for name, words in said.noted.items() if before.noted.get(name) != words}
-    if new:
+    if new.keys() & said.failed:
         outcome = KILLED
-    elif (said.raised and not before.raised) or said.errors.keys() - before.errors:
+    elif new.keys() & said.unexplained:
+        outcome = UNEXPLAINED
+    elif new or (said.raised and not before.raised):
         outcome = RAISED
     elif said.untested or said.raised:
         outcome = UNTESTED
