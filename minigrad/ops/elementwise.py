@@ -489,6 +489,16 @@ def square(x: Any) -> Tensor:
 
 sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10)
 cos = _function("cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10)
+atan2_op = op(
+    "atan2",
+    lambda a, b: np.arctan2(a, b),
+    {"a": lambda g, a, b: g * (b / (a * a + b * b)), "b": lambda g, a, b: -g * (a / (a * a + b * b))},
+    shape=rules.elementwise,
+    flops=rules.per_element(20),
+    samples=two(off_zero),
+    formula="the angle of the point (b, a), in (-pi, pi]",
+)
+atan2 = _binary(atan2_op, force_float=True)
 tanh = _function("tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10)
 
 

@@ -215,6 +215,95 @@ def as_strided(x: Tensor, shape: Shape, strides: Sequence[int], offset: int = 0)
     return as_strided_op(x, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
 
+def _diagonal(x: Array, *, offset: int, dim1: int, dim2: int) -> Array:
+    """numpy's own diagonal cannot be written into."""
+    matrices = np.moveaxis(x, (dim1, dim2), (-2, -1))
+    rows, columns = max(-offset, 0), max(offset, 0)
+    n = max(min(matrices.shape[-2] - rows, matrices.shape[-1] - columns), 0)
+    return np.einsum("...ii->...i", matrices[..., rows : rows + n, columns : columns + n])
+
+
+def _diagonal_vjp(g: Tensor, x_shape: Shape, offset: int, dim1: int, dim2: int) -> Tensor:
+    numbers = np.arange(math.prod(x_shape)).reshape(x_shape)
+    window = _diagonal(numbers, offset=offset, dim1=dim1, dim2=dim2)
+    steps = tuple(stride // numbers.itemsize for stride in window.strides)
+    start = int(window.flat[0]) if window.size else 0
+    return strided_add_op(g, base_shape=x_shape, shape=window.shape, strides=steps, offset=start)
+
+
+diagonal_op = _view(
+    "diagonal",
+    _diagonal,
+    _diagonal_vjp,
+    "the elements with index i along one dimension and i + offset along another, in a last dimension of their own",
+    _cases(
+        ((3, 4), {"offset": 0, "dim1": 0, "dim2": 1}),
+        ((3, 4), {"offset": -1, "dim1": 1, "dim2": 0}),
+        ((2, 3, 4), {"offset": 1, "dim1": 0, "dim2": 2}),
+    ),
+)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The elements with index i along `dim1` and i + offset along `dim2`, in a last dimension of their own: a view.
+
+    Raises ValueError where both dimensions are one.
+    """
+    first, second = _axis("diagonal", x, dim1), _axis("diagonal", x, dim2)
+    if first == second:
+        raise ValueError(f"diagonal: dim1 {dim1} and dim2 {dim2} are the same dimension")
+    return diagonal_op(x, offset=rules.integer(offset, "diagonal: the offset"), dim1=first, dim2=second)
+
+
+def _windows(x: Array, *, dim: int, size: int, step: int) -> Array:
+    """Made over the whole memory: numpy's own windows do not say whose memory theirs is."""
+    owner = x
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if not owner.flags.c_contiguous:
+        owner = owner.T
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+    strides = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+    if not owner.flags.c_contiguous or not x.size:
+        return np.array(np.lib.stride_tricks.as_strided(x, shape, strides))
+    start = x.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    return np.ndarray(shape, x.dtype, owner, start, strides)
+
+
+def _windows_vjp(g: Tensor, x_shape: Shape, dim: int, size: int, step: int) -> Tensor:
+    inner = math.prod(x_shape[dim + 1 :])
+    steps = [math.prod(x_shape[d + 1 :]) for d in range(len(x_shape))]
+    steps[dim] *= step
+    return strided_add_op(g, base_shape=x_shape, shape=g.array.shape, strides=(*steps, inner), offset=0)
+
+
+unfold_op = _view(
+    "unfold",
+    _windows,
+    _windows_vjp,
+    "windows of some elements along a dimension, a step apart, in a last dimension of their own",
+    _cases(((5,), {"dim": 0, "size": 3, "step": 1}), ((2, 5, 2), {"dim": 1, "size": 2, "step": 3})),
+)
+
+
+def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` elements along a dimension, `step` apart, in a last dimension of their own: a view.
+
+    Raises ValueError for windows that do not lie inside, or a step that is not positive.
+    """
+    size, step = rules.integer(size, "unfold: the size"), rules.integer(step, "unfold: the step")
+    if not x.array.ndim and 0 <= size <= 1 <= step:
+        return reshape(x, 1)[:size]
+    dim = _axis("unfold", x, dimension)
+    if not 0 <= size <= x.array.shape[dim] or step < 1:
+        raise ValueError(
+            f"unfold: windows of {size} elements, {step} apart, do not lie in dimension {dimension} of size "
+            f"{x.array.shape[dim]}"
+        )
+    return unfold_op(x, dim=dim, size=size, step=step)
+
+
 def _strided_add(g: Array, *, base_shape: Shape, shape: Shape, strides: Sequence[int], offset: int) -> Array:
     result = np.zeros(base_shape, g.dtype)
     numbers = np.arange(result.size).reshape(base_shape)

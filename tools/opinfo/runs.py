@@ -167,6 +167,8 @@ def _gradients(call: Call, mode: str = "gradients") -> list[Outcome]:
     if difference(theirs, mine):
         return []  # told as a value already
     one, other = differentiable(leaves(theirs)), differentiable(leaves(mine))
+    if not other and _vanish(one, [source for source, _ in bridge.pairs if source.requires_grad]):
+        return [call.outcome(EQUAL, mode)]
     if len(one) != len(other):
         flags = [getattr(leaf, "requires_grad", None) for leaf in leaves(theirs)]
         return [call.outcome(DIFFERENT, mode, f"results that carry a gradient: {flags} in torch, {len(other)} here")]
@@ -202,12 +204,27 @@ def _gradients(call: Call, mode: str = "gradients") -> list[Outcome]:
         outcomes.append(call.outcome(DIFFERENT if wrong else EQUAL, mode, wrong or ""))
         if wrong:
             break
-        one = [value for value in expected if value is not None and value.requires_grad]
-        other = [value for value, pair in zip(got, expected, strict=True) if pair is not None and pair.requires_grad]
-        other = [value for value in other if value is not None and value.requires_grad]
-        if len(one) != len(other):
-            break  # one side knows that a derivative is constant
+        pairs = [
+            (theirs_grad, my_grad)
+            for theirs_grad, my_grad in zip(expected, got, strict=True)
+            if theirs_grad is not None and theirs_grad.requires_grad
+        ]
+        constant = [value for value, mine_grad in pairs if mine_grad is None or not mine_grad.requires_grad]
+        if constant and not _vanish(constant, sources):
+            outcomes.append(call.outcome(DIFFERENT, "second gradients", "a gradient carries none here"))
+            break
+        pairs = [pair for pair in pairs if pair[1] is not None and pair[1].requires_grad]
+        one, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return outcomes
+
+
+def _vanish(results: list[torch.Tensor], sources: list[torch.Tensor]) -> bool:
+    """Is every gradient 0 in torch? Then it makes no difference that there is none here."""
+    if not results or not sources:
+        return False
+    ones = [torch.ones_like(result) for result in results]
+    found = torch.autograd.grad(results, sources, ones, retain_graph=True, allow_unused=True)
+    return all(gradient is None or not gradient.any() for gradient in found)
 
 
 def _compiled(call: Call, mode: str = "compiled") -> list[Outcome]:
