@@ -249,6 +249,7 @@ div_op = _arithmetic(
     {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b},
     "a / b",
     off_zero,
+    keeps_output=True,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -215,12 +216,32 @@ def as_strided(x: Tensor, shape: Shape, strides: Sequence[int], offset: int = 0)
     return as_strided_op(x, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
 
+def _over(x: Array, start: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> Array:
+    """A view of the memory of x from element `start` on. numpy's `as_strided` does not say whose memory it shows, and
+    its diagonal cannot be written into. A copy where the memory as a whole has gaps."""
+    if not x.size or 0 in shape:
+        return np.empty(shape, x.dtype)
+    owner = x
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    owner = owner if owner.flags.c_contiguous else owner.T
+    if not owner.flags.c_contiguous:
+        part = x[tuple([slice(n, None) for n in start])]
+        return np.array(np.lib.stride_tricks.as_strided(part, shape, strides))
+    first = builtins.sum(n * stride for n, stride in zip(start, x.strides, strict=True))
+    offset = x.__array_interface__["data"][0] - owner.__array_interface__["data"][0] + first
+    view = np.ndarray(tuple(shape), x.dtype, owner, offset, tuple(strides))
+    view.flags.writeable = x.flags.writeable
+    return view
+
+
 def _diagonal(x: Array, *, offset: int, dim1: int, dim2: int) -> Array:
-    """numpy's own diagonal cannot be written into."""
-    matrices = np.moveaxis(x, (dim1, dim2), (-2, -1))
     rows, columns = max(-offset, 0), max(offset, 0)
-    n = max(min(matrices.shape[-2] - rows, matrices.shape[-1] - columns), 0)
-    return np.einsum("...ii->...i", matrices[..., rows : rows + n, columns : columns + n])
+    n = max(min(x.shape[dim1] - rows, x.shape[dim2] - columns), 0)
+    start = [rows if d == dim1 else columns if d == dim2 else 0 for d in range(x.ndim)]
+    rest = [d for d in range(x.ndim) if d not in (dim1, dim2)]
+    strides = [*[x.strides[d] for d in rest], x.strides[dim1] + x.strides[dim2]]
+    return _over(x, start, [*[x.shape[d] for d in rest], n], strides)
 
 
 def _diagonal_vjp(g: Tensor, x_shape: Shape, offset: int, dim1: int, dim2: int) -> Tensor:
@@ -256,19 +277,10 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
 
 def _windows(x: Array, *, dim: int, size: int, step: int) -> Array:
-    """Made over the whole memory: numpy's own windows do not say whose memory theirs is."""
-    owner = x
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    if not owner.flags.c_contiguous:
-        owner = owner.T
     count = (x.shape[dim] - size) // step + 1
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
     strides = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
-    if not owner.flags.c_contiguous or not x.size:
-        return np.array(np.lib.stride_tricks.as_strided(x, shape, strides))
-    start = x.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
-    return np.ndarray(shape, x.dtype, owner, start, strides)
+    return _over(x, (0,) * x.ndim, shape, strides)
 
 
 def _windows_vjp(g: Tensor, x_shape: Shape, dim: int, size: int, step: int) -> Tensor:
@@ -508,6 +520,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         raise ValueError("cat: expected at least one tensor")
+    if any(t.array.ndim > 1 for t in tensors):  # torch passes over empty vectors
+        tensors = [t for t in tensors if t.array.shape != (0,)]
     d = _axis("cat", tensors[0], dim)
     rest = [t.array.shape[:d] + t.array.shape[d + 1 :] for t in tensors]
     if any(r != rest[0] or t.array.ndim != tensors[0].array.ndim for r, t in zip(rest, tensors, strict=True)):
