@@ -543,9 +543,19 @@ def relu(x: Any) -> Tensor:
 
 # --- casts, choice, limits --------------------------------------------------------------------------
 
+
+def _cast(x: Array, *, dtype: np.dtype) -> Array:
+    """Its elements lie as those of x do, in row-major order where these overlap or leave gaps."""
+    if x.flags.c_contiguous:
+        return x.astype(dtype)
+    reach = 1 + builtins.sum((n - 1) * stride for n, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize
+    dense = 0 not in x.strides and reach == x.size
+    return x.astype(dtype, order="K" if dense else "C")
+
+
 cast_op = op(
     "cast",
-    lambda x, *, dtype: x.astype(dtype),
+    _cast,
     {"x": lambda g: g},
     shape=lambda metas, *, dtype: [(metas[0][0], dtype)],
     samples=lambda rng: [((rng.standard_normal((2, 3)),), {"dtype": dtypes.float64})],

@@ -547,6 +547,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements from `start` (negative: from the end) along `dim`, a view. Raises IndexError out of range."""
     d = _axis("narrow", x, dim)
+    if isinstance(start, Tensor) and start.array.dtype == dtypes.bool_:
+        raise TypeError("narrow: the start must be an integer, got a bool tensor")
     start, length = rules.integer(start, "narrow: the start"), rules.integer(length, "narrow: the length")
     n = x.array.shape[d]
     first = start + n if start < 0 else start

@@ -79,7 +79,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value tensor1 tensor2."""
-    return input + _scaled(tensor1 * tensor2, value, input)
+    product = tensor1 * tensor2
+    return input + _scaled(product, value, product if _integral(input) else input)
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
@@ -141,14 +142,11 @@ def positive(input: Tensor) -> Tensor:
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """ln(e^a + e^b), without overflow."""
-    larger = minigrad.maximum(input, other)
-    if not dtypes.is_floating(larger.dtype):
-        raise TypeError(
-            f"logaddexp needs floating tensors, got {dtypes.name(larger.dtype)}: convert them with .float()"
-        )
-    same = (input == other) & input.isinf()
-    gap = minigrad.where(same, 0.0, input - other)
-    return minigrad.where(same, larger, minigrad.functional.softplus(gap) + other)
+    if _integral(input, other):
+        raise TypeError(f"logaddexp needs floating tensors, got {dtypes.name(input.dtype)}: convert them with .float()")
+    softplus = minigrad.functional.softplus
+    gap = minigrad.where((input == other) & input.isinf(), 0.0, other - input)
+    return minigrad.where(gap <= 0, input + softplus(gap), other + softplus(-gap))
 
 
 def _floating(x: Tensor) -> Tensor:

@@ -228,9 +228,12 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     if not input.ndim or first == second:
         raise ValueError(f"diag_embed: dimensions {dim1} and {dim2} are not two of a vector's matrix")
     size = input.shape[-1] + abs(offset)
-    made = minigrad.zeros(*input.shape[:-1], size, size, dtype=input.dtype)
-    made.diagonal(offset, -2, -1).copy_(input)
-    return movedim(made, (-2, -1), (first, second))
+    shape = list(input.shape[:-1])
+    for d in sorted((first, second)):
+        shape.insert(d, size)
+    made = minigrad.zeros(*shape, dtype=input.dtype)
+    made.diagonal(offset, first, second).copy_(input)
+    return made
 
 
 def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = None, device: Any = None, layout: Any = None) -> Any:

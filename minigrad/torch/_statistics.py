@@ -5,6 +5,7 @@ Where a shape or an index depends on values, numpy finds it: such a function can
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -200,9 +201,16 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 def searchsorted(
-    sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where values would stand in sorted rows ``(..., n)``: before equal ones, or behind them if `right`.
+    """Where values would stand in sorted rows ``(..., n)``: before equal ones, or behind them if `right`; the rows are
+    sorted, or are in the order of `sorter`.
 
     Raises ValueError for a `side` that contradicts `right` and for rows that do not fit.
     """
@@ -211,13 +219,18 @@ def searchsorted(
     rows = sorted_sequence.detach().numpy()
     values = input.detach().numpy() if isinstance(input, Tensor) else np.asarray(input)
     where: Any = "right" if right or side == "right" else "left"
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape or sorter.dtype != dtypes.int64:
+            raise ValueError(f"searchsorted: the sorter must be int64 of shape {list(sorted_sequence.shape)}")
+        rows = np.take_along_axis(rows, sorter.numpy(), -1)
     if rows.ndim == 1:
         found = np.searchsorted(rows, values, where)
     elif rows.shape[:-1] != values.shape[:-1]:
         raise ValueError(f"searchsorted: rows {list(rows.shape)} and values {list(values.shape)} do not fit")
     else:
-        flat, many = rows.reshape(-1, rows.shape[-1]), values.reshape(-1, values.shape[-1])
-        parts = [np.searchsorted(row, some, where) for row, some in zip(flat, many, strict=True)]
+        lines = math.prod(rows.shape[:-1])
+        flat, many = rows.reshape(lines, rows.shape[-1]), values.reshape(lines, values.shape[-1])
+        parts: Any = [np.searchsorted(row, some, where) for row, some in zip(flat, many, strict=True)]
         found = np.array(parts, np.int64).reshape(values.shape)
     return minigrad.from_numpy(np.asarray(found, np.int32 if out_int32 else np.int64))
 

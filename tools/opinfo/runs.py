@@ -42,6 +42,10 @@ class Call:
     dtype: str
     entry: str = ""
 
+    @property
+    def random(self) -> bool:
+        return self.entry in RANDOM or bool(self.sample.kwargs.get("dropout_p"))
+
     def arguments(self) -> list[Any]:
         return [self.sample.input, self.sample.args, self.sample.kwargs]
 
@@ -99,6 +103,8 @@ def _both(call: Call, mode: str, gradient: bool) -> tuple[Any, Any, Bridge, list
             theirs = call.theirs(arguments[0], *arguments[1], **arguments[2])
         except Exception as error:  # a sample that torch itself refuses on this machine
             return call.outcome(SKIPPED, mode, f"torch: {error}"[:200])
+    if theirs is NotImplemented:
+        return call.outcome(SKIPPED, mode, "an operator that torch leaves to its other operand")
     if any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves(theirs)):
         return call.outcome(SKIPPED, mode, "complex results")
     own = mg.enable_grad() if gradient else mg.no_grad()
@@ -117,7 +123,7 @@ def _values(call: Call, mode: str = "values") -> list[Outcome]:
     if isinstance(found, Outcome):
         return [found]
     theirs, mine, bridge, arguments = found
-    drawn = call.entry in RANDOM
+    drawn = call.random
     wrong = difference(_metas(theirs), _metas(mine)) if drawn else difference(theirs, mine)
     if wrong and call.entry in ORDERS:
         wrong = difference(_ordered(theirs, arguments), _ordered(mine, arguments))

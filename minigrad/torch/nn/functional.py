@@ -62,7 +62,7 @@ def glu(input: _Tensor, dim: int = -1) -> _Tensor:
 
 def logsigmoid(input: _Tensor) -> _Tensor:
     """ln sigmoid(x)."""
-    return -_functional.softplus(-input)
+    return -_functional.softplus(-input.contiguous())
 
 
 def softplus(input: _Tensor, beta: float = 1.0, threshold: float = 20.0) -> _Tensor:
@@ -183,11 +183,11 @@ def pad(input: _Tensor, pad: Any, mode: str = "constant", value: float | None = 
         size = input.shape[dim]
         if size + before + after < 0 or (mode != "constant" and size + before + after < 1):
             raise ValueError(f"pad: {pads} leave nothing of dimension {dim} of {list(input.shape)}")
-        if mode == "constant":
+        if mode in ("constant", "circular") and min(before, after) < 0:
             kept = size + min(before, 0) + min(after, 0)
-            if kept < size:
-                result = result.narrow(dim, min(-min(before, 0), size), max(kept, 0))
-        else:
+            result = result.narrow(dim, min(-min(before, 0), size), max(kept, 0))
+            size, before, after = max(kept, 0), max(before, 0), max(after, 0)
+        if mode != "constant":
             result = result.index_select(dim, minigrad.from_numpy(_places(mode, size, before, after)))
     if mode != "constant":
         return result if result is not input else result.clone()
