@@ -40,6 +40,7 @@ from minigrad.graph import Graph, Node
 from minigrad.ops.elementwise import (
     abs,
     add,
+    atan2,
     ceil,
     clamp,
     cos,
@@ -111,6 +112,7 @@ from minigrad.ops.shape import (
     broadcast_to,
     cat,
     chunk,
+    diagonal,
     flatten,
     flip,
     narrow,

@@ -121,7 +121,9 @@ def full(
     """
     value = rules.number(value, "full: the value")
     home = "cpu" if device is None else resolve(device)
-    made = filled(sizes((size,)), value, _element(dtypes.of_scalar(value, None) if dtype is None else dtype), home)
+    kind = _element(dtypes.of_scalar(value, None) if dtype is None else dtype)
+    value = value if dtypes.is_floating(kind) else dtypes.scalar(value, kind)
+    made = filled(sizes((size,)), value, kind, home)
     return made.requires_grad_(requires_grad)
 
 
@@ -186,8 +188,12 @@ def arange(
         raise ValueError(f"arange: steps of {step} do not lead from {low} to {high}")
     kind = dtypes.DEFAULT if any(isinstance(v, float) for v in (low, high, step)) else dtypes.int64
     kind = kind if dtype is None else _element(dtype)
-    count = math.ceil((high - low) / step) if isinstance(step, float) else -((low - high) // step)
-    if not dtypes.is_floating(kind):  # torch takes whole steps there
+    if kind == dtypes.int64:  # torch takes whole bounds and steps there, of other integers whole steps
+        low, high, step = int(low), int(high), int(step)
+        if not step:
+            raise ValueError("arange: the step must not be zero, and is without its fraction")
+    count = -((low - high) // step)
+    if not dtypes.is_floating(kind):
         low, step = int(low), int(step)
     return _on((low + np.arange(int(count)) * step).astype(kind), device).requires_grad_(requires_grad)
 

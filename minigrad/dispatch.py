@@ -17,7 +17,7 @@ import numpy as np
 from minigrad import dtypes, kernels
 from minigrad.device import CUDA
 from minigrad.graph import Edge, Node, here, state
-from minigrad.ops.registry import Op
+from minigrad.ops.registry import OPS, Op
 from minigrad.tensor import Storage, Tensor
 
 
@@ -213,7 +213,10 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     Raises ValueError when shapes differ, TypeError when the dtype cannot be stored, RuntimeError for a leaf that
     requires a gradient, for a view taken under no_grad, and for memory that cannot be written.
     """
-    _keep_own_inputs(result, tensor.storage)
+    _keep(result.node, tensor.storage)  # the derivative of an in-place op may need the value that it overwrites
+    maker = tensor.node if tensor.base is None else tensor.base.node
+    if maker is not None and maker.saved and OPS[maker.op].keeps_output:
+        _keep(maker, tensor.storage)
     result = _storable(tensor, to_device(result, tensor.storage.device))
     if tensor.base is not None and tensor.seen != tensor.storage.version:
         refresh(tensor)
@@ -245,13 +248,12 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     return tensor
 
 
-def _keep_own_inputs(result: Tensor, storage: Storage) -> None:
-    """The derivative of an in-place op may need the value that it is about to overwrite: keep a copy of it."""
-    node = result.node
+def _keep(node: Node | None, storage: Storage) -> None:
+    """Copy what `node` has saved in a storage that is about to change."""
     if node is None or not node.saved:
         return
-    for which, (array, saved_in, _) in node.saved.items():
-        if saved_in is storage:
+    for which, (array, saved_in, version) in node.saved.items():
+        if saved_in is storage and version == storage.version:
             node.saved[which] = (array.copy(), Storage(storage.device, storage.abstract), 0)
 
 

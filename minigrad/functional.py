@@ -21,7 +21,7 @@ from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
 from minigrad.ops.projection import linear_cross_entropy
 from minigrad.ops.rotary import rope
-from minigrad.ops.shape import cat, filled, flatten_arguments, placed, repeat_interleave, transpose
+from minigrad.ops.shape import cat, clone, filled, flatten_arguments, placed, repeat_interleave, transpose
 from minigrad.tensor import Tensor
 
 __all__ = [
@@ -179,6 +179,8 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 def pad(x: Tensor, pads: tuple[int, ...], value: float = 0.0) -> Tensor:
     """Pad with a constant; `pads` are (before, after) of the last dimension, then of the one before it, ..."""
     pads = flatten_arguments((pads,))
+    if not any(pads):
+        return clone(x)
     if len(pads) % 2 or len(pads) > 2 * x.array.ndim:
         raise ValueError(f"pad: {pads} must be pairs (before, after), at most one a dimension")
     for i in range(len(pads) // 2):

@@ -126,6 +126,7 @@ class Methods:
     square = elementwise.square
     sin = elementwise.sin
     cos = elementwise.cos
+    atan2 = elementwise.atan2
     tanh = elementwise.tanh
     sigmoid = elementwise.sigmoid
     erf = elementwise.erf
@@ -178,6 +179,8 @@ class Methods:
     unsqueeze = shape.unsqueeze
     squeeze = shape.squeeze
     flatten = shape.flatten
+    diagonal = shape.diagonal
+    unfold = shape.unfold
     unflatten = shape.unflatten
     roll = shape.roll
     narrow = shape.narrow

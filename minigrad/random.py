@@ -246,6 +246,13 @@ def multinomial(
     if device != "cpu":
         return multinomial(weights.to("cpu"), num_samples, replacement, generator).to(device)
     w = weights.array
+    if not dtypes.is_floating(w.dtype):
+        raise TypeError(
+            f"multinomial: weights must be floating, got {dtypes.name(w.dtype)}: convert them with .float()"
+        )
+    num_samples = rules.integer(num_samples, "multinomial: the number of samples")
+    if num_samples < 1:
+        raise ValueError(f"multinomial: the number of samples must be positive, got {num_samples}")
     if not weights.storage.abstract:
         if not np.isfinite(w).all() or (w < 0).any() or (w.sum(-1) <= 0).any():
             raise ValueError("multinomial: weights must be finite, not negative, and not all zero in a row")

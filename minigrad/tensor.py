@@ -423,11 +423,15 @@ class Tensor(Methods):
 
     def normal_(self, mean: Any = 0.0, std: Any = 1.0, generator: Generator | None = None) -> Tensor:
         """Independent normal numbers."""
+        if std < 0:
+            raise ValueError(f"normal_: the standard deviation must not be negative, got {std}")
         drawn = random.randn(*self.array.shape, generator=generator, device=self.storage.device)
         return self.copy_(drawn * std + mean)
 
     def uniform_(self, low: Any = 0.0, high: Any = 1.0, generator: Generator | None = None) -> Tensor:
         """Independent uniform numbers in [low, high)."""
+        if not low <= high:
+            raise ValueError(f"uniform_: there is no number from {low} to {high}")
         drawn = random.rand(*self.array.shape, generator=generator, device=self.storage.device)
         return self.copy_(drawn * (high - low) + low)
 

@@ -197,9 +197,9 @@ class Plan:
         if np.shares_memory(view, source) or not view.size:
             self.values[node, 0] = view
             return
-        copy = np.empty(node.outputs[0][0], node.outputs[0][1])  # a reshape that the layout does not allow
-        self.values[node, 0] = copy
-        self.calls.add(np.copyto, copy.reshape(source.shape), source)
+        copy = np.empty(source.shape, source.dtype)  # the strides of the source do not allow this view
+        self.values[node, 0] = OPS[node.op].evaluate([copy], node.attrs)[0]
+        self.calls.add(np.copyto, copy, source)
 
     def _bind_join(self, node: Node, inputs: list[np.ndarray], output: np.ndarray) -> None:
         if not covers(node):

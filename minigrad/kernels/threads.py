@@ -16,6 +16,7 @@ import os
 import numpy as np
 
 PARTS = 16  # fixed ranges of a reduction over rows
+BLOCK = 512  # elements that are added in float32 before their sum goes to float64, so that errors do not grow
 GRAIN = 32_768  # nanoseconds of one thread's work under which a range is not worth handing over
 
 _threads = 0

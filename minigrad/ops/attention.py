@@ -81,6 +81,7 @@ attention_op = op(
     ],
     decomposition=_steps,
     aux=1,
+    keeps_output=True,
     shape=lambda metas, *, scale: [
         ((*metas[0][0][:-1], metas[2][0][-1]), metas[0][1]),
         ((*metas[0][0][:-1], metas[1][0][-2]), metas[0][1]),

@@ -249,6 +249,7 @@ div_op = _arithmetic(
     {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b},
     "a / b",
     off_zero,
+    keeps_output=True,
 )
 
 
@@ -489,6 +490,16 @@ def square(x: Any) -> Tensor:
 
 sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10)
 cos = _function("cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10)
+atan2_op = op(
+    "atan2",
+    lambda a, b: np.arctan2(a, b),
+    {"a": lambda g, a, b: g * (b / (a * a + b * b)), "b": lambda g, a, b: -g * (a / (a * a + b * b))},
+    shape=rules.elementwise,
+    flops=rules.per_element(20),
+    samples=two(off_zero),
+    formula="the angle of the point (b, a), in (-pi, pi]",
+)
+atan2 = _binary(atan2_op, force_float=True)
 tanh = _function("tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10)
 
 
@@ -532,9 +543,19 @@ def relu(x: Any) -> Tensor:
 
 # --- casts, choice, limits --------------------------------------------------------------------------
 
+
+def _cast(x: Array, *, dtype: np.dtype) -> Array:
+    """Its elements lie as those of x do, in row-major order where these overlap or leave gaps."""
+    if x.flags.c_contiguous:
+        return x.astype(dtype)
+    reach = 1 + builtins.sum((n - 1) * stride for n, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize
+    dense = 0 not in x.strides and reach == x.size
+    return x.astype(dtype, order="K" if dense else "C")
+
+
 cast_op = op(
     "cast",
-    lambda x, *, dtype: x.astype(dtype),
+    _cast,
     {"x": lambda g: g},
     shape=lambda metas, *, dtype: [(metas[0][0], dtype)],
     samples=lambda rng: [((rng.standard_normal((2, 3)),), {"dtype": dtypes.float64})],

@@ -205,6 +205,7 @@ flash_op: Op = op(
     decomposition=_steps,
     aux=1,
     wide=1,
+    keeps_output=True,
     shape=lambda metas, **_: [
         ((*metas[0][0][:-1], metas[2][0][-1]), metas[0][1]),
         (metas[0][0][:-1], dtypes.float32 if dtypes.is_half(metas[0][1]) else metas[0][1]),

@@ -51,6 +51,7 @@ class Op:
     flops         (metas of inputs, metas of outputs, attrs) -> floating-point operations
     wide          how many trailing outputs stay float32 for half types: statistics that a half would spoil
     samples       rng -> inputs and attributes on which the op is tested; `domain` limits generated inputs
+    keeps_output  its output may be changed in place: what its derivative needs of it is copied first
     row_major     its results lie in row-major order, whatever the strides of its inputs
     refuses       (error, sentence) for values that it has no result for: its reference raises it, the kernels of a
                   device note it, and it is raised where the host waits next
@@ -74,6 +75,7 @@ class Op:
         differentiable: bool = True,
         decomposition: Callable[..., Any] | None = None,
         exact_dtype: bool = False,
+        keeps_output: bool = False,
         row_major: bool = False,
         refuses: Refusal | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Op:
         self.differentiable = differentiable
         self.decomposition = decomposition
         self.exact_dtype = exact_dtype  # moves or casts data: no float32 detour for half types
+        self.keeps_output = keeps_output
         self.row_major = row_major
         self.refuses = refuses
         self.kernels: dict[tuple[str, str], Callable[..., Any]] | None = None

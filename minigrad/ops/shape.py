@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -215,6 +216,106 @@ def as_strided(x: Tensor, shape: Shape, strides: Sequence[int], offset: int = 0)
     return as_strided_op(x, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
 
+def _over(x: Array, start: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> Array:
+    """A view of the memory of x from element `start` on. numpy's `as_strided` does not say whose memory it shows, and
+    its diagonal cannot be written into. A copy where the memory as a whole has gaps."""
+    if not x.size or 0 in shape:
+        return np.empty(shape, x.dtype)
+    owner = x
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    owner = owner if owner.flags.c_contiguous else owner.T
+    if not owner.flags.c_contiguous:
+        part = x[tuple([slice(n, None) for n in start])]
+        return np.array(np.lib.stride_tricks.as_strided(part, shape, strides))
+    first = builtins.sum(n * stride for n, stride in zip(start, x.strides, strict=True))
+    offset = x.__array_interface__["data"][0] - owner.__array_interface__["data"][0] + first
+    view = np.ndarray(tuple(shape), x.dtype, owner, offset, tuple(strides))
+    view.flags.writeable = x.flags.writeable
+    return view
+
+
+def _diagonal(x: Array, *, offset: int, dim1: int, dim2: int) -> Array:
+    rows, columns = max(-offset, 0), max(offset, 0)
+    n = max(min(x.shape[dim1] - rows, x.shape[dim2] - columns), 0)
+    start = [rows if d == dim1 else columns if d == dim2 else 0 for d in range(x.ndim)]
+    rest = [d for d in range(x.ndim) if d not in (dim1, dim2)]
+    strides = [*[x.strides[d] for d in rest], x.strides[dim1] + x.strides[dim2]]
+    return _over(x, start, [*[x.shape[d] for d in rest], n], strides)
+
+
+def _diagonal_vjp(g: Tensor, x_shape: Shape, offset: int, dim1: int, dim2: int) -> Tensor:
+    numbers = np.arange(math.prod(x_shape)).reshape(x_shape)
+    window = _diagonal(numbers, offset=offset, dim1=dim1, dim2=dim2)
+    steps = tuple(stride // numbers.itemsize for stride in window.strides)
+    start = int(window.flat[0]) if window.size else 0
+    return strided_add_op(g, base_shape=x_shape, shape=window.shape, strides=steps, offset=start)
+
+
+diagonal_op = _view(
+    "diagonal",
+    _diagonal,
+    _diagonal_vjp,
+    "the elements with index i along one dimension and i + offset along another, in a last dimension of their own",
+    _cases(
+        ((3, 4), {"offset": 0, "dim1": 0, "dim2": 1}),
+        ((3, 4), {"offset": -1, "dim1": 1, "dim2": 0}),
+        ((2, 3, 4), {"offset": 1, "dim1": 0, "dim2": 2}),
+    ),
+)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The elements with index i along `dim1` and i + offset along `dim2`, in a last dimension of their own: a view.
+
+    Raises ValueError where both dimensions are one.
+    """
+    first, second = _axis("diagonal", x, dim1), _axis("diagonal", x, dim2)
+    if first == second:
+        raise ValueError(f"diagonal: dim1 {dim1} and dim2 {dim2} are the same dimension")
+    return diagonal_op(x, offset=rules.integer(offset, "diagonal: the offset"), dim1=first, dim2=second)
+
+
+def _windows(x: Array, *, dim: int, size: int, step: int) -> Array:
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+    strides = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+    return _over(x, (0,) * x.ndim, shape, strides)
+
+
+def _windows_vjp(g: Tensor, x_shape: Shape, dim: int, size: int, step: int) -> Tensor:
+    inner = math.prod(x_shape[dim + 1 :])
+    steps = [math.prod(x_shape[d + 1 :]) for d in range(len(x_shape))]
+    steps[dim] *= step
+    return strided_add_op(g, base_shape=x_shape, shape=g.array.shape, strides=(*steps, inner), offset=0)
+
+
+unfold_op = _view(
+    "unfold",
+    _windows,
+    _windows_vjp,
+    "windows of some elements along a dimension, a step apart, in a last dimension of their own",
+    _cases(((5,), {"dim": 0, "size": 3, "step": 1}), ((2, 5, 2), {"dim": 1, "size": 2, "step": 3})),
+)
+
+
+def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` elements along a dimension, `step` apart, in a last dimension of their own: a view.
+
+    Raises ValueError for windows that do not lie inside, or a step that is not positive.
+    """
+    size, step = rules.integer(size, "unfold: the size"), rules.integer(step, "unfold: the step")
+    if not x.array.ndim and 0 <= size <= 1 <= step:
+        return reshape(x, 1)[:size]
+    dim = _axis("unfold", x, dimension)
+    if not 0 <= size <= x.array.shape[dim] or step < 1:
+        raise ValueError(
+            f"unfold: windows of {size} elements, {step} apart, do not lie in dimension {dimension} of size "
+            f"{x.array.shape[dim]}"
+        )
+    return unfold_op(x, dim=dim, size=size, step=step)
+
+
 def _strided_add(g: Array, *, base_shape: Shape, shape: Shape, strides: Sequence[int], offset: int) -> Array:
     result = np.zeros(base_shape, g.dtype)
     numbers = np.arange(result.size).reshape(base_shape)
@@ -419,6 +520,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         raise ValueError("cat: expected at least one tensor")
+    if any(t.array.ndim > 1 for t in tensors):  # torch passes over empty vectors
+        tensors = [t for t in tensors if t.array.shape != (0,)]
     d = _axis("cat", tensors[0], dim)
     rest = [t.array.shape[:d] + t.array.shape[d + 1 :] for t in tensors]
     if any(r != rest[0] or t.array.ndim != tensors[0].array.ndim for r, t in zip(rest, tensors, strict=True)):
@@ -444,6 +547,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements from `start` (negative: from the end) along `dim`, a view. Raises IndexError out of range."""
     d = _axis("narrow", x, dim)
+    if isinstance(start, Tensor) and start.array.dtype == dtypes.bool_:
+        raise TypeError("narrow: the start must be an integer, got a bool tensor")
     start, length = rules.integer(start, "narrow: the start"), rules.integer(length, "narrow: the length")
     n = x.array.shape[d]
     first = start + n if start < 0 else start

@@ -87,6 +87,12 @@ derive("reciprocal", "x y = 1, so x dy + y dx = 0", "dy = -y / x dx = -y^2 dx", 
 derive("square", "y = x x, so dy = 2 x dx", x="g * 2 * x")
 derive("sin", "dy = cos x dx", x="g * cos(x)")
 derive("cos", "dy = -sin x dx", x="-g * sin(x)")
+derive(
+    "atan2",
+    "tan y = a / b, so (1 + (a / b)^2) dy = da / b - a / b^2 db",
+    a="g * b / (a**2 + b**2)",
+    b="-g * a / (a**2 + b**2)",
+)
 derive("tanh", "y = sinh x / cosh x", "dy = (cosh^2 x - sinh^2 x) / cosh^2 x dx = (1 - y^2) dx", x="g * (1 - y**2)")
 derive(
     "sigmoid",
@@ -145,6 +151,8 @@ _MOVES = {
     "permute": "y has the elements of x in another order of dimensions",
     "flip": "y has the elements of x in reverse order",
     "expand": "y repeats elements of x",
+    "diagonal": "y has some elements of x",
+    "unfold": "y repeats elements of x",
     "as_strided": "y is a window on the memory of x",
     "slice": "y has some of the elements of x",
     "gather": "y takes elements of x, some perhaps more than once",

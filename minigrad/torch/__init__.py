@@ -21,7 +21,6 @@ from ml_dtypes import finfo, iinfo
 
 from minigrad import (
     abs,
-    add,
     all,
     allclose,
     amax,
@@ -30,6 +29,7 @@ from minigrad import (
     argmax,
     argmin,
     argsort,
+    atan2,
     bernoulli,
     bfloat16,
     bmm,
@@ -41,6 +41,7 @@ from minigrad import (
     clamp,
     cos,
     cumsum,
+    diagonal,
     div,
     dot,
     einsum,
@@ -89,7 +90,6 @@ from minigrad import (
     minimum,
     mm,
     mul,
-    multinomial,
     narrow,
     ne,
     neg,
@@ -121,7 +121,6 @@ from minigrad import (
     squeeze,
     stack,
     std,
-    sub,
     sum,
     tanh,
     topk,
@@ -136,6 +135,42 @@ from minigrad import (
 )
 from minigrad.device import Device as device
 from minigrad.torch import autograd, backends, cuda, nn, optim, utils
+from minigrad.torch._arithmetic import (
+    add,
+    addbmm,
+    addcdiv,
+    addcmul,
+    addmm,
+    addmv,
+    atan,
+    baddbmm,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    clamp_max,
+    clamp_min,
+    cosh,
+    exp2,
+    fix,
+    fmod,
+    frac,
+    isclose,
+    lerp,
+    logaddexp,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    mv,
+    nan_to_num,
+    positive,
+    rsub,
+    sinh,
+    sub,
+    tan,
+    trunc,
+)  # fmt: skip
 from minigrad.torch._creation import (
     FloatTensor,
     Generator,
@@ -161,43 +196,61 @@ from minigrad.torch._creation import (
     zeros,
     zeros_like,
 )
-from minigrad.torch._functions import (
-    addcdiv,
-    addcmul,
-    addmm,
-    baddbmm,
-    bincount,
-    count_nonzero,
-    cumprod,
+from minigrad.torch._functions import give_methods as _give_methods
+from minigrad.torch._functions import zero_
+from minigrad.torch._missing import missing as _missing
+from minigrad.torch._shapes import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_shapes,
+    broadcast_tensors,
+    column_stack,
     diag,
-    diagonal,
+    diag_embed,
+    dstack,
+    fliplr,
+    flipud,
     hstack,
-    isclose,
-    isin,
-    lerp,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    masked_select,
+    index_add,
+    index_copy,
+    index_fill,
     movedim,
-    nonzero,
+    ravel,
+    select,
     swapaxes,
+    take,
     take_along_dim,
+    tensor_split,
     tile,
     tril_indices,
     triu_indices,
-    unique,
     vstack,
-)
-from minigrad.torch._functions import give_methods as _give_methods
-from minigrad.torch._missing import missing as _missing
+)  # fmt: skip
+from minigrad.torch._statistics import (
+    bincount,
+    count_nonzero,
+    cummax,
+    cummin,
+    cumprod,
+    diff,
+    isin,
+    masked_select,
+    median,
+    multinomial,
+    nonzero,
+    searchsorted,
+    std_mean,
+    unique,
+    var_mean,
+)  # fmt: skip
 from minigrad.version import __version__ as __version__
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
 dtype, Size = np.dtype, tuple
 concat = concatenate = cat
 clip, absolute, negative, multiply, divide, subtract = clamp, abs, neg, mul, div, sub
+true_divide, swapdims, moveaxis, row_stack, arctan, arctan2 = div, swapaxes, movedim, vstack, atan, atan2
 inference_mode = no_grad
 _give_methods()
 inf, nan, pi = np.inf, np.nan, np.pi

@@ -17,10 +17,10 @@ def check_device(what: str, device: Any) -> None:
 
 
 def _here(function: Any) -> Any:
-    """`function` with torch's `device` and `pin_memory`, which is ignored. Raises ValueError for any but the CPU."""
+    """`function` with torch's `device`; raises ValueError for any but the CPU. How memory is laid out is ignored."""
 
     @functools.wraps(function)
-    def call(*args: Any, device: Any = None, pin_memory: bool = False, **kwargs: Any) -> Any:
+    def call(*args: Any, device: Any = None, pin_memory: bool = False, layout: Any = None, **kwargs: Any) -> Any:
         check_device(function.__name__, device)
         return function(*args, **kwargs)
 
@@ -73,11 +73,24 @@ def _empty_like(x: minigrad.Tensor, dtype: Any = None, requires_grad: bool = Fal
     return minigrad.empty(*x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
 
 
+def _sized(make: Any) -> Any:
+    """`make(*size)` with torch's other way to say the size, `size=`."""
+
+    @functools.wraps(make)
+    def call(*args: Any, size: Any = None, **kwargs: Any) -> Any:
+        return make(*args, **kwargs) if size is None else make(tuple(size), *args, **kwargs)
+
+    return _here(call)
+
+
 _randint.__name__, _empty_like.__name__ = "randint", "empty_like"
-arange, empty, eye, full, full_like = map(_here, (minigrad.arange, minigrad.empty, minigrad.eye, minigrad.full,
-                                                  minigrad.full_like))  # fmt: skip
-linspace, ones, ones_like, tensor = map(_here, (minigrad.linspace, minigrad.ones, minigrad.ones_like, minigrad.tensor))
-as_tensor, zeros, zeros_like = map(_here, (minigrad.as_tensor, minigrad.zeros, minigrad.zeros_like))
-rand, rand_like, randn, randn_like = map(_here, (minigrad.rand, minigrad.rand_like, minigrad.randn,
-                                                 minigrad.randn_like))  # fmt: skip
-randint, randperm, empty_like = map(_here, (_randint, minigrad.randperm, _empty_like))
+arange, eye, full_like, linspace = map(_here, (minigrad.arange, minigrad.eye, minigrad.full_like, minigrad.linspace))
+ones_like, tensor, as_tensor, zeros_like = map(
+    _here, (minigrad.ones_like, minigrad.tensor, minigrad.as_tensor, minigrad.zeros_like)
+)
+empty, full, ones, zeros, rand, randn = map(
+    _sized, (minigrad.empty, minigrad.full, minigrad.ones, minigrad.zeros, minigrad.rand, minigrad.randn)
+)
+rand_like, randn_like, randint, randperm, empty_like = map(
+    _here, (minigrad.rand_like, minigrad.randn_like, _randint, minigrad.randperm, _empty_like)
+)

@@ -9,17 +9,22 @@ from typing import Any
 
 
 def missing(module: str, names: Mapping[str, Any]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: raises AttributeError that names torch's function and says what there is instead."""
+    """A module's `__getattr__`: raises AttributeError that names torch's function, and names that are like it."""
 
     def __getattr__(name: str) -> Any:
         where = module.removeprefix("minigrad.")
         if name.startswith("__"):
             raise AttributeError(f"module {where!r} has no attribute {name!r}")
-        own = sorted(n for n, value in names.items() if _offered(n, value))
-        near = difflib.get_close_matches(name, own, 3) or own
-        raise AttributeError(f"minigrad's stand-in for torch has no {where}.{name}; {where} has {', '.join(near)}")
+        near = difflib.get_close_matches(name, offered(names), 3)
+        instead = f"; it has {', '.join(near)}" if near else ""
+        raise AttributeError(f"minigrad's stand-in for torch has no {where}.{name}{instead}")
 
     return __getattr__
+
+
+def offered(names: Mapping[str, Any]) -> list[str]:
+    """torch's names among a module's."""
+    return sorted(name for name, value in names.items() if _offered(name, value))
 
 
 def _offered(name: str, value: Any) -> bool:

@@ -1,6 +1,28 @@
 """torch.autograd: gradients of any tensors."""
 
-from minigrad.autograd import backward, enable_grad, grad, no_grad, set_grad_enabled
+from __future__ import annotations
+
+from typing import Any
+
+from minigrad.autograd import backward, enable_grad, no_grad, set_grad_enabled
+from minigrad.autograd import grad as _grad
+from minigrad.tensor import Tensor as _Tensor
 from minigrad.torch._missing import missing as _missing
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Any, ...]:
+    """minigrad.grad; a tuple of gradients, also for one input."""
+    found = _grad(
+        outputs, inputs, grad_outputs, retain_graph=retain_graph, create_graph=create_graph, allow_unused=allow_unused
+    )
+    return (found,) if isinstance(inputs, _Tensor) else found
+
 
 __getattr__ = _missing(__name__, globals())

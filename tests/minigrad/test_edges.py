@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import minigrad as mg
+import minigrad.torch as standin
 from minigrad import functional as F
 from minigrad import kernels
 
@@ -189,3 +190,73 @@ def test_what_torch_refuses_is_refused_in_one_sentence(name):
     with pytest.raises(error, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_division_and_attention_gave_may_be_changed_in_place(compiled):
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal((1, 2, 3, 4)) for _ in range(3)]
+
+    def step(t, q, k, v):
+        y = t.nn.functional.scaled_dot_product_attention(q, k, v)
+        y = y * 2.0 if t is torch else y.mul_(2.0)  # on a CPU torch refuses this change for some shapes
+        z = q / (k * k + 1.0)
+        z[..., 0] = 3.0
+        return (y * y).sum() + (z * z).sum()
+
+    x = [torch.from_numpy(a.copy()).requires_grad_() for a in values]
+    expected = torch.autograd.grad(step(torch, *x), x)
+    given = [mg.from_numpy(a.copy()).requires_grad_() for a in values]
+
+    def run(*xs):
+        return mg.grad(step(standin, *xs), list(xs))
+
+    run = mg.compile(run) if compiled else run
+    run(*given)
+    for one, other in zip(expected, run(*given), strict=True):
+        np.testing.assert_allclose(other.numpy(), one.numpy(), rtol=1e-9)
+
+
+def test_other_outputs_that_a_derivative_needs_may_not():
+    x = mg.ones(3, requires_grad=True)
+    y = x.exp()
+    y.mul_(2.0)
+    with pytest.raises(RuntimeError, match="changed in place after it was saved"):
+        y.sum().backward()
+
+
+def test_a_plan_copies_what_a_view_cannot_show():
+    """The window of windows, and a diagonal of an expanded tensor, whose strides allow no view of a plan's memory."""
+
+    def function(x):
+        return mg.grad((x.unfold(0, 2, 1).unfold(1, 1, 1).sum() * x.expand(2, 3, 2).diagonal(-1, 1, 2).sum()), x)
+
+    x = mg.from_numpy(np.arange(6.0).reshape(3, 2)).requires_grad_()
+    plan = mg.compile(function)
+    plan(x)
+    np.testing.assert_array_equal(plan(x).numpy(), function(x).numpy())
+    v = mg.from_numpy(np.arange(4.0)).requires_grad_()
+
+    def double(v):
+        y = v.unsqueeze(0).expand(2, 4).diagonal(-1)
+        return mg.grad((y * y).sum(), v)
+
+    plan = mg.compile(double)
+    plan(v)
+    np.testing.assert_array_equal(plan(v).numpy(), double(v).numpy())
+
+
+def test_views_of_parts_write_into_their_memory():
+    x = mg.zeros(4, 6)
+    x[::2, ::3].diagonal().add_(1.0)
+    x[:, 1].unfold(0, 2, 2).add_(5.0)
+    y = torch.zeros(4, 6)
+    y[::2, ::3].diagonal().add_(1.0)
+    y[:, 1].unfold(0, 2, 2).add_(5.0)
+    assert x.tolist() == y.tolist()
+
+
+def test_empty_vectors_join_anything():
+    assert mg.cat([mg.ones(2, 3), mg.ones(0)]).shape == (2, 3)
+    with pytest.raises(ValueError, match="differ in another dimension"):
+        mg.cat([mg.ones(2, 3), mg.ones(1)])

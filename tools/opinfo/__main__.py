@@ -20,7 +20,7 @@ import torch
 
 from minigrad import Tensor
 from tools.opinfo.runs import BUSY, DIFFERENT, EQUAL, REFUSED, SKIPPED, UNCLEAR, WIDER, Call, Outcome, run
-from tools.opinfo.samples import RANDOM, database, dtypes_of, errors, inputs, namesake, title
+from tools.opinfo.samples import database, dtypes_of, errors, inputs, namesake, title
 
 
 def calls(entry: Any, share: int | None, reference: bool) -> Iterator[tuple[str, Call]]:
@@ -72,7 +72,7 @@ def examine(entry: Any, share: int | None = None, reference: bool = False) -> li
     outcomes: list[Outcome] = []
     try:
         for mode, call in calls(entry, share, reference):
-            if call.size() <= BUSY and (entry.name not in RANDOM or mode in MODES_OF_RANDOM):
+            if call.size() <= BUSY and (not call.random or mode in MODES_OF_RANDOM):
                 outcomes += run(call, mode)
     except (ImportError, RuntimeError, AssertionError) as error:  # torch cannot make a sample on this machine
         outcomes.append(Outcome(SKIPPED, "samples", f"{type(error).__name__}: {error}"[:200]))

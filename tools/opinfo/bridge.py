@@ -29,7 +29,7 @@ class Bridge:
     def __init__(self) -> None:
         self.tensors: dict[int, mg.Tensor] = {}
         self.pairs: list[tuple[torch.Tensor, mg.Tensor]] = []
-        self._memory: dict[int, np.ndarray] = {}
+        self._memory: dict[tuple[int, int], np.ndarray] = {}
 
     def carry(self, value: Any) -> Any:
         """`value` with minigrad's tensors and dtypes for torch's. Raises Outside for what minigrad has nothing for."""
@@ -68,11 +68,14 @@ class Bridge:
 
     def _array(self, value: torch.Tensor) -> np.ndarray:
         dtype = _dtype(value.dtype)
+        if not value.numel():
+            return np.empty(tuple(value.shape), dtype)
         storage = value.untyped_storage()
-        memory = self._memory.get(storage.data_ptr())
+        place = storage.data_ptr(), storage.nbytes()
+        memory = self._memory.get(place)
         if memory is None:
             memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().copy()
-            self._memory[storage.data_ptr()] = memory
+            self._memory[place] = memory
         strides = tuple(stride * dtype.itemsize for stride in value.stride())
         return np.ndarray(tuple(value.shape), dtype, memory, value.storage_offset() * dtype.itemsize, strides)
 

@@ -68,7 +68,7 @@ def apart(expected: np.ndarray, got: np.ndarray, largest: float = 0.0, bound: fl
         finite = np.isfinite(expected)
         scale = np.max(np.abs(expected), where=finite, initial=largest)
         with np.errstate(invalid="ignore", over="ignore"):
-            close = np.abs(expected - got) <= bound * (np.abs(expected) + min(scale, 1e30) + 1e-3)
+            close = np.abs(expected - got) <= bound * (np.abs(expected) + min(scale, 1e30) + 1e-2)
         same = (expected == got) | (np.isnan(expected) & np.isnan(got))
         unequal = ~np.where(finite & np.isfinite(got), close, same)
     if not unequal.any():

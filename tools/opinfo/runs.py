@@ -42,6 +42,10 @@ class Call:
     dtype: str
     entry: str = ""
 
+    @property
+    def random(self) -> bool:
+        return self.entry in RANDOM or bool(self.sample.kwargs.get("dropout_p"))
+
     def arguments(self) -> list[Any]:
         return [self.sample.input, self.sample.args, self.sample.kwargs]
 
@@ -99,6 +103,8 @@ def _both(call: Call, mode: str, gradient: bool) -> tuple[Any, Any, Bridge, list
             theirs = call.theirs(arguments[0], *arguments[1], **arguments[2])
         except Exception as error:  # a sample that torch itself refuses on this machine
             return call.outcome(SKIPPED, mode, f"torch: {error}"[:200])
+    if theirs is NotImplemented:
+        return call.outcome(SKIPPED, mode, "an operator that torch leaves to its other operand")
     if any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves(theirs)):
         return call.outcome(SKIPPED, mode, "complex results")
     own = mg.enable_grad() if gradient else mg.no_grad()
@@ -117,7 +123,7 @@ def _values(call: Call, mode: str = "values") -> list[Outcome]:
     if isinstance(found, Outcome):
         return [found]
     theirs, mine, bridge, arguments = found
-    drawn = call.entry in RANDOM
+    drawn = call.random
     wrong = difference(_metas(theirs), _metas(mine)) if drawn else difference(theirs, mine)
     if wrong and call.entry in ORDERS:
         wrong = difference(_ordered(theirs, arguments), _ordered(mine, arguments))
@@ -167,6 +173,8 @@ def _gradients(call: Call, mode: str = "gradients") -> list[Outcome]:
     if difference(theirs, mine):
         return []  # told as a value already
     one, other = differentiable(leaves(theirs)), differentiable(leaves(mine))
+    if not other and _vanish(one, [source for source, _ in bridge.pairs if source.requires_grad]):
+        return [call.outcome(EQUAL, mode)]
     if len(one) != len(other):
         flags = [getattr(leaf, "requires_grad", None) for leaf in leaves(theirs)]
         return [call.outcome(DIFFERENT, mode, f"results that carry a gradient: {flags} in torch, {len(other)} here")]
@@ -202,12 +210,27 @@ def _gradients(call: Call, mode: str = "gradients") -> list[Outcome]:
         outcomes.append(call.outcome(DIFFERENT if wrong else EQUAL, mode, wrong or ""))
         if wrong:
             break
-        one = [value for value in expected if value is not None and value.requires_grad]
-        other = [value for value, pair in zip(got, expected, strict=True) if pair is not None and pair.requires_grad]
-        other = [value for value in other if value is not None and value.requires_grad]
-        if len(one) != len(other):
-            break  # one side knows that a derivative is constant
+        pairs = [
+            (theirs_grad, my_grad)
+            for theirs_grad, my_grad in zip(expected, got, strict=True)
+            if theirs_grad is not None and theirs_grad.requires_grad
+        ]
+        constant = [value for value, mine_grad in pairs if mine_grad is None or not mine_grad.requires_grad]
+        if constant and not _vanish(constant, sources):
+            outcomes.append(call.outcome(DIFFERENT, "second gradients", "a gradient carries none here"))
+            break
+        pairs = [pair for pair in pairs if pair[1] is not None and pair[1].requires_grad]
+        one, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return outcomes
+
+
+def _vanish(results: list[torch.Tensor], sources: list[torch.Tensor]) -> bool:
+    """Is every gradient 0 in torch? Then it makes no difference that there is none here."""
+    if not results or not sources:
+        return False
+    ones = [torch.ones_like(result) for result in results]
+    found = torch.autograd.grad(results, sources, ones, retain_graph=True, allow_unused=True)
+    return all(gradient is None or not gradient.any() for gradient in found)
 
 
 def _compiled(call: Call, mode: str = "compiled") -> list[Outcome]:

@@ -97,6 +97,9 @@ def _has(code: Any) -> bool:
             except AttributeError:
                 return False
             place = place if isinstance(place, ModuleType) else None
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            if hasattr(torch.Tensor, step.argval) and not hasattr(Tensor, step.argval):
+                return False
         elif step.opname not in ("PRECALL", "CACHE"):
             place = None
     return True

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # ops that have no kernel on purpose, and why
 HOST: dict[str, str] = {
     "adam_all": "only plans of the CPU have it: on the device every parameter has its own kernel",
+    "atan2": "an angle is asked for rarely, on small arrays",
     "argsort": "an order is asked for rarely, on small arrays (sampling, routing), by code that looks at it next",
     "fused_sum": "only plans of the CPU have it: on the device the fused group and its sum are two kernels",
     "matmul_sum": "only plans of the CPU have it: on the device a product and the sum of a factor are two kernels",

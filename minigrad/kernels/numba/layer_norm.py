@@ -9,7 +9,7 @@ import numpy as np
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.math import inverse_root
-from minigrad.kernels.threads import PARTS, parts
+from minigrad.kernels.threads import BLOCK, PARTS, parts
 
 Array = np.ndarray
 _ZERO = np.float32(0)
@@ -18,17 +18,24 @@ _ZERO = np.float32(0)
 @kernel
 def _forward(start, stop, x, weight, bias, eps, y, average, rstd):
     d = x.shape[1]
-    n = np.float32(d)
     for row in range(start, stop):
-        total = _ZERO
-        for j in range(d):
-            total += x[row, j]
-        mean = total / n
-        squares = _ZERO
-        for j in range(d):
-            centred = x[row, j] - mean
-            squares += centred * centred
-        scale = inverse_root(squares / n + eps)
+        total = np.float64(0)
+        for begin in range(0, d, BLOCK):
+            block = x[row, begin : begin + BLOCK]
+            some = _ZERO
+            for j in range(block.shape[0]):
+                some += block[j]
+            total += some
+        mean = np.float32(total / d)
+        squares = np.float64(0)
+        for begin in range(0, d, BLOCK):
+            block = x[row, begin : begin + BLOCK]
+            some = _ZERO
+            for j in range(block.shape[0]):
+                centred = block[j] - mean
+                some += centred * centred
+            squares += some
+        scale = inverse_root(np.float32(squares / d) + eps)
         average[row] = mean
         rstd[row] = scale
         for j in range(d):

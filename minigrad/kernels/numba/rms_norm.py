@@ -10,7 +10,7 @@ from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.layer_norm import add_up
 from minigrad.kernels.numba.math import inverse_root
-from minigrad.kernels.threads import PARTS, parts
+from minigrad.kernels.threads import BLOCK, PARTS, parts
 
 Array = np.ndarray
 _ZERO = np.float32(0)
@@ -20,10 +20,14 @@ _ZERO = np.float32(0)
 def _forward(start, stop, x, weight, eps, y, rstd):
     d = x.shape[1]
     for row in range(start, stop):
-        squares = _ZERO
-        for j in range(d):
-            squares += x[row, j] * x[row, j]
-        scale = inverse_root(squares / np.float32(d) + eps)
+        squares = np.float64(0)
+        for begin in range(0, d, BLOCK):
+            block = x[row, begin : begin + BLOCK]
+            some = _ZERO
+            for j in range(block.shape[0]):
+                some += block[j] * block[j]
+            squares += some
+        scale = inverse_root(np.float32(squares / d) + eps)
         rstd[row] = scale
         for j in range(d):
             y[row, j] = x[row, j] * scale * weight[j]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import minigrad
 import minigrad.nn as _nn
 from minigrad import Tensor
 from minigrad.torch._creation import check_device
@@ -68,8 +69,8 @@ class LayerNorm(_nn.LayerNorm):
         super().__init__(normalized_shape, eps, elementwise_affine, bias, dtype)
 
 
-class RMSNorm(_nn.RMSNorm):
-    """minigrad.nn.RMSNorm on `device`. Raises NotImplementedError for more than the last dimension."""
+class RMSNorm(_nn.Module):
+    """Division by the root mean square of the last dimensions, `normalized_shape`, then a learnt scale."""
 
     def __init__(
         self,
@@ -79,10 +80,41 @@ class RMSNorm(_nn.RMSNorm):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
+        super().__init__()
         check_device("nn.RMSNorm", device)
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        refuse("nn.RMSNorm", ("normalized_shape", shape, shape[-1:]))
-        super().__init__(shape[0], eps, elementwise_affine, dtype)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        self.weight = _nn.Parameter(minigrad.ones(*shape, dtype=dtype)) if elementwise_affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(_nn.Module):
+    """Groups of channels of ``(N, C, ...)`` normalised, then scaled and shifted by channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        check_device("nn.GroupNorm", device)
+        if num_groups < 1 or num_channels % num_groups:
+            raise ValueError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.weight = _nn.Parameter(minigrad.ones(num_channels, dtype=dtype)) if affine else None
+        self.bias = _nn.Parameter(minigrad.zeros(num_channels, dtype=dtype)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
 class BatchNorm1d(_nn.BatchNorm1d):
@@ -115,29 +147,36 @@ class ReLU(_nn.ReLU):
 
 
 class Dropout(_nn.Dropout):
-    """minigrad.nn.Dropout. Raises NotImplementedError for inplace."""
+    """minigrad.nn.Dropout, in x itself if `inplace`."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        refuse("nn.Dropout", ("inplace", inplace, False))
         super().__init__(p)
+        self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.p, self.training)
+        return functional.dropout(x, self.p, self.training, self.inplace)
 
 
 class SiLU(_nn.SiLU):
-    """x sigmoid(x). Raises NotImplementedError for inplace."""
+    """x sigmoid(x), in x itself if `inplace`."""
 
     def __init__(self, inplace: bool = False) -> None:
-        refuse("nn.SiLU", ("inplace", inplace, False))
         super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.silu(x, self.inplace)
 
 
 class Softplus(_nn.Module):
-    """ln(1 + exp(x))."""
+    """ln(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.softplus(x)
+        return functional.softplus(x, self.beta, self.threshold)
 
 
 class ELU(_nn.Module):
@@ -145,11 +184,10 @@ class ELU(_nn.Module):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
-        refuse("nn.ELU", ("inplace", inplace, False))
-        self.alpha = alpha
+        self.alpha, self.inplace = alpha, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.elu(x, self.alpha)
+        return functional.elu(x, self.alpha, self.inplace)
 
 
 class GLU(_nn.Module):
@@ -163,31 +201,99 @@ class GLU(_nn.Module):
         return functional.glu(x, self.dim)
 
 
-class CrossEntropyLoss(_nn.CrossEntropyLoss):
-    """minigrad.nn.CrossEntropyLoss of inputs ``(N, C, ...)``. Raises NotImplementedError for weight."""
+class _Loss(_nn.Module):
+    """A loss of this package's `functional` with its options; a `weight` is a buffer."""
+
+    name = ""
+
+    def __init__(self, reduction: str = "mean", **options: Any) -> None:
+        super().__init__()
+        self.reduction = reduction
+        self.given = tuple(options)
+        for option, value in options.items():
+            if isinstance(value, Tensor) or option in ("weight", "pos_weight"):
+                self.register_buffer(option, value)
+            else:
+                setattr(self, option, value)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        options = {option: getattr(self, option) for option in self.given}
+        return getattr(functional, self.name)(input, target, reduction=self.reduction, **options)
+
+
+class CrossEntropyLoss(_Loss):
+    """See `functional.cross_entropy`."""
+
+    name = "cross_entropy"
 
     def __init__(
-        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
+        self,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
     ) -> None:
-        refuse("nn.CrossEntropyLoss", ("weight", weight, None))
-        super().__init__(ignore_index, reduction, label_smoothing)
-
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            logits,
-            targets,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+        super().__init__(reduction, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing)
 
 
-class NLLLoss(_nn.NLLLoss):
-    """minigrad.nn.NLLLoss. Raises NotImplementedError for weight."""
+class NLLLoss(_Loss):
+    """See `functional.nll_loss`."""
 
-    def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        refuse("nn.NLLLoss", ("weight", weight, None))
-        super().__init__(ignore_index, reduction)
+    name = "nll_loss"
+
+    def __init__(self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(reduction, weight=weight, ignore_index=ignore_index)
+
+
+class BCELoss(_Loss):
+    """See `functional.binary_cross_entropy`."""
+
+    name = "binary_cross_entropy"
+
+    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction, weight=weight)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """See `functional.binary_cross_entropy_with_logits`."""
+
+    name = "binary_cross_entropy_with_logits"
+
+    def __init__(
+        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+    ) -> None:
+        super().__init__(reduction, weight=weight, pos_weight=pos_weight)
+
+
+class MSELoss(_Loss):
+    """See `functional.mse_loss`."""
+
+    name = "mse_loss"
+
+
+class L1Loss(_Loss):
+    """See `functional.l1_loss`."""
+
+    name = "l1_loss"
+
+
+class SmoothL1Loss(_Loss):
+    """See `functional.smooth_l1_loss`."""
+
+    name = "smooth_l1_loss"
+
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction, beta=beta)
+
+
+class HuberLoss(_Loss):
+    """See `functional.huber_loss`."""
+
+    name = "huber_loss"
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction, delta=delta)
 
 
 class ParameterList(_nn.Module):

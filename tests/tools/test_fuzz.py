@@ -1,0 +1,87 @@
+"""Random programs give what torch gives, eager, traced and compiled; the tool sees and shrinks what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import minigrad as mg  # noqa: E402
+import minigrad.torch as standin  # noqa: E402
+from tools.fuzz.__main__ import main  # noqa: E402
+from tools.fuzz.compare import Difference, Refusal, check  # noqa: E402
+from tools.fuzz.programs import Line, Program, drawn  # noqa: E402
+from tools.fuzz.steps import STEPS  # noqa: E402
+
+
+@pytest.mark.parametrize("first", range(0, 200, 40))
+def test_two_hundred_programs_give_what_torch_gives(first: int) -> None:
+    for seed in range(first, first + 40):
+        found = check(drawn(seed, longest=20))
+        assert not isinstance(found, Difference), f"{found.way}: {found.what}\n{found.program}"
+        assert not isinstance(found, Refusal), f"{found.way}: {found.sentence}\n{drawn(seed, longest=20)}"
+
+
+@pytest.mark.deep
+def test_fifty_thousand_programs_give_what_torch_gives() -> None:
+    for seed in range(50_000):
+        found = check(drawn(seed))
+        assert not isinstance(found, Difference), f"seed {seed}: {found.way}: {found.what}\n{found.program}"
+
+
+def test_a_seed_gives_one_program_and_its_lines_work() -> None:
+    assert drawn(7) == drawn(7) != drawn(8)
+    assert 5 <= len(drawn(7).lines) <= 60
+    assert {line.step for seed in range(150) for line in drawn(seed, longest=30).lines} == set(STEPS)
+
+
+PROGRAM = Program(
+    ((2, 3), (3,)),
+    (),
+    (Line("exp", (0,), (5, 5, 5, 5)), Line("tanh", (2,), (0,) * 4), Line("add", (3, 1), (0,) * 4)),
+    (3, 4),
+    0,
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "way"),
+    [
+        (lambda x: mg.sub(0.0, mg.sub(0.0, mg.tanh(x))) + 1e-4, "eager"),
+        (lambda x: mg.tanh(x.detach()), "eager"),
+        (lambda x: mg.tanh(x) if not x.storage.abstract else mg.tanh(x) * 1.001, "traced"),
+    ],
+    ids=["value", "gradient", "trace"],
+)
+def test_what_differs_is_found_and_shrunk(monkeypatch, wrong, way: str) -> None:
+    monkeypatch.setattr(mg.Tensor, "tanh", wrong)
+    found = check(PROGRAM)
+    assert isinstance(found, Difference)
+    assert found.way == way
+    assert [line.step for line in found.program.lines] == ["tanh"]
+    assert "v0 = tanh(input0" in str(found.program)
+
+
+def test_what_is_refused_is_told_from_what_differs(monkeypatch) -> None:
+    def refuse(x):
+        raise RuntimeError("tanh is on holiday")
+
+    monkeypatch.setattr(mg.Tensor, "tanh", refuse)
+    found = check(PROGRAM)
+    assert isinstance(found, Refusal)
+    assert (found.way, found.sentence) == ("eager", "tanh is on holiday")
+
+
+def test_the_command_counts_and_fails_where_something_differs(monkeypatch, capsys) -> None:
+    assert main(["--programs", "2"]) == 0
+    assert "2 programs from seed 0 on: 0 different, 0 refused" in capsys.readouterr().out
+    monkeypatch.setattr(standin.nn.functional, "gelu", lambda x: x)
+    assert main(["--programs", "6"]) == 1
+
+
+def test_a_branch_on_values_is_refused_in_a_trace() -> None:
+    def step(x):
+        return x * 2.0 if x.sum() > 0 else x
+
+    with pytest.raises(RuntimeError, match=r"bool\(\) needs the values .* use where\(\)"):
+        mg.compile(step)(mg.ones(3))
