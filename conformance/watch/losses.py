@@ -98,6 +98,7 @@ class _Losses:
         return result
 
     def _add(self, name: str, input: Tensor, result: Tensor, reduction: str) -> Loss:
+        value = None
         with self.watcher.looking():
             value = float(result.detach()) if isinstance(result, Tensor) and result.numel() == 1 else None
         return self.watcher.add(

@@ -59,6 +59,7 @@ class _Optimization:
         if self.in_backward:
             return original(tensors, *rest, **keywords)
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
+        value, stale = float("nan"), set[int]()
         with self.watcher.looking():
             value = float(first.detach().float().sum()) if isinstance(first, Tensor) else 0.0
             stale = self._stale()

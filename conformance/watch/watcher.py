@@ -104,11 +104,14 @@ class Watcher:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Compute something of one's own: without taps and graphs."""
+        """Compute something of one's own: without taps and graphs. An error in it is the watcher's, not the script's: it
+        is noted, and the script goes on."""
         self._busy = True
         try:
             with torch.no_grad(), torch.autocast("cpu", enabled=False):
                 yield
+        except Exception as error:
+            self.run.notes.append(f"not looked at ({type(error).__name__}: {error}): {place()}")
         finally:
             self._busy = False
 

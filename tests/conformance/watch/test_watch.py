@@ -181,6 +181,17 @@ def test_a_loop_of_this_process_is_watched():
     assert "watch" not in before.__module__
 
 
+def test_what_the_watcher_cannot_look_at_is_noted_and_the_script_goes_on(run, monkeypatch):
+    def fails(*_):
+        raise TypeError("too odd")
+
+    monkeypatch.setattr("conformance.watch.modules.samples", fails)
+    monkeypatch.setattr("conformance.watch.losses.kind_of", fails)
+    found = run(loop(4))
+    assert (found.ended, found.steps) == ("the script ended", 4)
+    assert any("TypeError: too odd" in note for note in found.notes)
+
+
 def test_taps_are_gone_after_an_error():
     names = [torch.Tensor.backward, torch.nn.functional.cross_entropy, torch.optim.SGD.zero_grad, torch.save]
     with pytest.raises(ValueError, match="mine"), conformance.watching():
