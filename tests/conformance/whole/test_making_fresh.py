@@ -135,9 +135,9 @@ def test_a_large_model_whose_parts_are_handed_in_is_made_smaller(made):
 def test_a_model_that_stays_large_is_made_as_small_as_it_gets(made):
     text = """
     class Large(nn.Module):
-        def __init__(self, dim=256, num_heads=8, n_items=400_000):
+        def __init__(self, dim=256, num_heads=8, n_rows=400_000):
             super().__init__()
-            self.items = nn.Embedding(n_items, dim)
+            self.items = nn.Embedding(n_rows, dim)
     """
     assert made("Large", text).fresh().items.weight.shape == (400_000, 16)
 
