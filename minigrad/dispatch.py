@@ -224,6 +224,10 @@ def write(tensor: Tensor, result: Tensor) -> Tensor:
     root = tensor if tensor.base is None else tensor.base
     detached = recorder is not None and recorder.is_detached(tensor)
     tracked = state.grad_enabled and (tensor.needs_grad or result.needs_grad) and not detached
+    if detached and state.grad_enabled and result.needs_grad:
+        raise RuntimeError(
+            "a trace does not follow a gradient into a detached tensor that is changed in place: change a clone() of it"
+        )
     if state.grad_enabled and root.needs_grad and not detached:
         if root.is_leaf:
             raise RuntimeError(

@@ -226,7 +226,7 @@ def scaled_dot_product_attention(
     if shared:
         groups = query.array.shape[-3] // key.array.shape[-3]
         key, value = repeat_interleave(key, groups, -3), repeat_interleave(value, groups, -3)
-    factor = query.array.shape[-1] ** -0.5 if scale is None else scale
+    factor = max(query.array.shape[-1], 1) ** -0.5 if scale is None else scale
     mask = attn_mask
     if is_causal:
         causal = placed(visible(query.array.shape[-2], key.array.shape[-2]), query.storage.device)

@@ -156,7 +156,7 @@ def attention(
         cast(key, dtype=dtype),
         cast(value, dtype=dtype),
         *rest,
-        scale=float(query.array.shape[-1] ** -0.5 if scale is None else scale),
+        scale=float(max(query.array.shape[-1], 1) ** -0.5 if scale is None else scale),
     )
 
 

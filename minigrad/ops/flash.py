@@ -277,7 +277,7 @@ def flash_attention(
         options["dropout"] = float(dropout)
         words = int(np.prod(query.array.shape[:-1])) * key.array.shape[-2]
         rest.append((generator or random.default_generator).take(words, query.storage.device))
-    factor = query.array.shape[-1] ** -0.5 if scale is None else scale
+    factor = max(query.array.shape[-1], 1) ** -0.5 if scale is None else scale
     key, value = cast(key, dtype=dtype), cast(value, dtype=dtype)
     return flash_op(query, key, value, *rest, scale=float(factor), causal=bool(causal), **options)[0]
 

@@ -35,6 +35,8 @@ def check_targets(targets: Array, classes: int, ignore_index: int | None) -> Non
 
 def no_class(classes: int, ignore_index: int | None) -> str:
     """What is said of a target that is neither a class nor ignored, with {} for it."""
+    if not classes:
+        return "cross_entropy: logits without any class have no target {}"
     ignored = "" if ignore_index is None else f" nor the ignored id {ignore_index}"
     return f"cross_entropy: target {{}} is not a class id from 0 to {classes - 1}{ignored}"
 

@@ -260,3 +260,23 @@ def test_empty_vectors_join_anything():
     assert mg.cat([mg.ones(2, 3), mg.ones(0)]).shape == (2, 3)
     with pytest.raises(ValueError, match="differ in another dimension"):
         mg.cat([mg.ones(2, 3), mg.ones(1)])
+
+
+def test_a_trace_refuses_what_it_would_lose_a_gradient_of():
+    x = mg.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="does not follow a gradient into a detached tensor"):
+        mg.trace(lambda x: x.detach().add_(x))(x)
+    mg.trace(lambda x: x.detach().add_(1.0))(mg.ones(3))
+
+
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_heads_without_size_attend_equally(mode):
+    q, v = mg.ones(1, 2, 3, 0), mg.arange(24.0).reshape(1, 2, 3, 4)
+    with kernels.use(mode):
+        out = F.scaled_dot_product_attention(q, q, v)
+    np.testing.assert_allclose(out.numpy(), np.broadcast_to(v.numpy().mean(2, keepdims=True), (1, 2, 3, 4)))
+
+
+def test_logits_without_classes_have_no_target():
+    with pytest.raises(ValueError, match="without any class"):
+        F.cross_entropy(mg.ones(3, 0), mg.zeros(3, dtype=mg.int64))

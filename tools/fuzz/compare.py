@@ -143,17 +143,20 @@ def _compiled(program: Program, expected: Sequence[Any]) -> Pairs:
     _, captured = _tensors(program)
     plan = mg.compile(_function(program, captured))
     plan(*_tensors(program)[0])
+    _set(captured, _tensors(program)[1], 1.0)  # a program may have changed them
     pairs = _paired(expected, plan(*_tensors(program)[0]))
     if captured:
-        with mg.no_grad():
-            for parameter in captured:
-                parameter.mul_(0.75)
-        after = _tensors(program)
-        with mg.no_grad():
-            for parameter in after[1]:
-                parameter.mul_(0.75)
-        pairs += _paired(_numbers(outcome(program, standin, *after)), plan(*_tensors(program)[0]))
+        _set(captured, _tensors(program)[1], 0.75)
+        inputs, after = _tensors(program)
+        _set(after, after, 0.75)
+        pairs += _paired(_numbers(outcome(program, standin, inputs, after)), plan(*_tensors(program)[0]))
     return pairs
+
+
+def _set(parameters: Sequence[mg.Tensor], values: Sequence[mg.Tensor], factor: float) -> None:
+    with mg.no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value * factor)
 
 
 def _optimised(program: Program, expected: Sequence[Any]) -> Pairs:

@@ -70,9 +70,9 @@ def values(program: Program, t: Any, given: Sequence[Any]) -> list[Any]:
 
 def outcome(program: Program, t: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
     """Results, the loss, its gradients for inputs and parameters, those of the gradients' squares; None for none."""
+    wanted = [x for x in (*inputs, *captured) if x.requires_grad]  # now: one that changes in place may want one later
     found = values(program, t, [*inputs, *captured])
     results = [found[r] for r in program.results]
-    wanted = [x for x in (*inputs, *captured) if x.requires_grad]
     loss = sum((x * x).sum() for x in results[1:]) + (results[0] * results[0]).sum()
     if not loss.requires_grad:
         return [*results, loss]
