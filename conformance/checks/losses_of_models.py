@@ -255,8 +255,9 @@ def _causal(impl: Any) -> Any:
 
 
 def _beside(subject: Any, padded: bool = False) -> list[Any]:
-    """The runs of losses but that of a language model's forward, of which other claims speak."""
-    return [run for run in subject.loss_runs(padded) if not (run.own and subject.kind == "language_model")]
+    """The runs of losses but that of a language model's forward beside its logits, of which other claims speak."""
+    told = subject.kind == "language_model" and bool(subject.calling.labels)
+    return [run for run in subject.loss_runs(padded) if not (run.own and told)]
 
 
 def _padded(subject: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS
-from conformance.adapters.whole.names import meaning_of
+from conformance.adapters.whole.names import MAY_BE_LABELS, meaning_of
 from conformance.adapters.whole.probes import user_line
 from conformance.protocol import NotProvided
 
@@ -41,7 +41,7 @@ _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
 _SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
 _BALANCE = re.compile(r"aux|balanc|router|z_loss|load", re.I)
-_NUMBER = re.compile(r"idx|index|_nb$|epoch|^step$|^i$")
+_NUMBER = re.compile(r"\w+_(idx|index|nb)|epoch|step|i")
 ROWS, SOURCE, TEXT = 2, 4, 5
 """How many sentences there are, and how long sources and other texts are."""
 
@@ -162,7 +162,7 @@ def _runs(subject: WholeModel, padded: bool) -> Iterator[LossRun]:
 def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
     cls = type(subject.module)
-    if subject.calling.labels:
+    if _labels_of(subject):
         yield "forward", cls.forward, True
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         own = not function.__module__.startswith("torch")
@@ -173,6 +173,13 @@ def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], 
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
                 yield name, function, False
+
+
+def _labels_of(subject: WholeModel) -> str:
+    """The parameter of forward that takes labels, also where it gives the loss alone for them; "" without one."""
+    data = {one.parameter for one in subject.calling.inputs}
+    names = [name for name in inspect.signature(subject.module.forward).parameters if name not in data]
+    return subject.calling.labels or next((n for n in names if MAY_BE_LABELS.fullmatch(n.lower())), "")
 
 
 def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) -> Callable[..., Any]:
@@ -286,7 +293,7 @@ class _Texts:
         means nothing here."""
         parameters = list(inspect.signature(function).parameters.values())[1:]
         given: dict[str, Any] = {}
-        known = {self.subject.calling.labels}
+        known = {_labels_of(self.subject)} if function.__name__ == "forward" else set()
         known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -319,7 +326,7 @@ class _Texts:
             return torch.full((ROWS,), TEXT)
         if said in ("mask", "types"):
             return torch.zeros(ROWS, TEXT, dtype=torch.long) + (said == "mask")
-        if _NUMBER.search(lower):
+        if not own and _NUMBER.fullmatch(lower):
             return 0
         of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
         if of_rows or re.match(r"(nsp|cls|sent\w*|next_sent\w*|class)_?(labels?|targets?)", lower):
