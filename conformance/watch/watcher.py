@@ -104,8 +104,8 @@ class Watcher:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Compute something of one's own: without taps and graphs. An error in it is the watcher's, not the script's: it
-        is noted, and the script goes on."""
+        """Compute something of one's own: without taps and graphs. An error in it is the watcher's, not the script's:
+        it is noted, and the script goes on."""
         self._busy = True
         try:
             with torch.no_grad(), torch.autocast("cpu", enabled=False):
