@@ -309,7 +309,7 @@ class Tensor(Methods):
         if not isinstance(value, Tensor):
             raise TypeError(f"data must be a tensor, got {type(value).__name__}: make it one with mg.tensor(...)")
         if state.recorder is not None:
-            shape.detach(self).copy_(value)
+            shape.detach(self).copy_(shape.detach(value))
             return
         if (value.array.shape, value.array.dtype) != (self.array.shape, self.array.dtype):
             self.node = None  # it describes the old values

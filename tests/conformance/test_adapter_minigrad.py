@@ -11,7 +11,7 @@ import conformance.checks  # noqa: F401
 from conformance.adapters import SpecificationError, resolve
 from conformance.adapters.minigrad import MinigradImplementation
 from conformance.check import CHECKS
-from conformance.protocol import REQUIRED, ROLES, WHOLE_MODELS
+from conformance.protocol import REQUIRED, ROLES, AS_THEY_ARE
 from conformance.runner import evidence_of
 from minigrad import kernels
 from minigrad.kernels.cuda import runtime
@@ -25,7 +25,7 @@ SIZES = {
 }  # fmt: skip
 
 
-ABSENT = {*WHOLE_MODELS, "training_loss"}
+ABSENT = {*AS_THEY_ARE, "training_loss"}
 """Roles of PyTorch code that minigrad does not play."""
 
 

@@ -10,7 +10,7 @@ from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned
 from conformance.kills import ERROR, NOT_PROVIDED, SURVIVED, outcome
-from conformance.protocol import ROLES, WHOLE_MODELS
+from conformance.protocol import ROLES, AS_THEY_ARE
 from conformance.runner import run_check
 from conformance.verdict import Verdict
 
@@ -22,7 +22,7 @@ def assert_kept(result):
     )
 
 
-OF_PARTS = sorted(claim for claim, check in CHECKS.items() if not set(check.roles) & set(WHOLE_MODELS))
+OF_PARTS = sorted(claim for claim, check in CHECKS.items() if not set(check.roles) & set(AS_THEY_ARE))
 """The claims that the numpy reference plays a role in; specimens keep those of whole models."""
 
 

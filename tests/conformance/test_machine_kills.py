@@ -64,4 +64,6 @@ def test_a_check_that_draws_nothing_has_one_example():
 def test_mutants_of_whole_models_are_left_out_in_one_sentence_without_torch(monkeypatch, capsys):
     monkeypatch.setattr(mutants_command, "is_installed", lambda package: package != "torch")
     assert mutants_command.run(argparse.Namespace(names=["NoCausalMask"], table=False, processes=1)) == 2
-    assert "1 mutants of whole models are left out: torch is not installed" in capsys.readouterr().err
+    assert (
+        "1 mutants of whole models and training scripts are left out: torch is not installed" in capsys.readouterr().err
+    )

@@ -146,12 +146,12 @@ def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: A
         if isinstance(mutant, Mutant) and mutant.role == found.role
     }
     scales: dict[str, dict[str, Any]] = {}
-    lengths = {next(given[name] for name in ("key", "memory", "x") if name in given).shape[1] for given in inputs}
     if "q_proj.weight" in ROLES[found.role].params(settings):
         width = found.settings["d_model"]
         head = found.settings.get("d_k", width // found.settings.get("n_heads", 1))
         for scale, name in ((1.0, "1"), (width**-0.5, "1/sqrt(d_model)"), (1 / head, "1/d_k")):
             scales[f"The scale of the scores is {name}."] = {"scale": scale * head**0.5}
+        lengths = {next(given[name] for name in ("key", "memory", "x") if name in given).shape[1] for given in inputs}
         if len(lengths) == 1:
             said = "The scores are divided by the square root of the number of keys."
             scales[said] = {"scale": (head / lengths.pop()) ** 0.5}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -224,7 +226,7 @@ def test_the_first_module_that_gives_something_else_is_named(trained):
     reference.blocks[1].scaled = False
     found = pointed(trained, reference=reference).difference
     assert found.path == "blocks.1"
-    assert found.line.startswith(f"{__file__}:")
+    assert Path(found.line.partition(":")[0]).name == Path(__file__).name
     assert "def forward(self, x):" in found.line
     assert found.error > 1e-6
     assert found.expected != found.got
