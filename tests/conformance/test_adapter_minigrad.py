@@ -11,7 +11,7 @@ import conformance.checks  # noqa: F401
 from conformance.adapters import SpecificationError, resolve
 from conformance.adapters.minigrad import MinigradImplementation
 from conformance.check import CHECKS
-from conformance.protocol import REQUIRED, ROLES, AS_THEY_ARE
+from conformance.protocol import AS_THEY_ARE, REQUIRED, ROLES
 from conformance.runner import evidence_of
 from minigrad import kernels
 from minigrad.kernels.cuda import runtime

@@ -10,7 +10,7 @@ from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned
 from conformance.kills import ERROR, NOT_PROVIDED, SURVIVED, outcome
-from conformance.protocol import ROLES, AS_THEY_ARE
+from conformance.protocol import AS_THEY_ARE, ROLES
 from conformance.runner import run_check
 from conformance.verdict import Verdict
 
