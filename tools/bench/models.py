@@ -183,7 +183,7 @@ def build_decoder(lib: ModuleType, nn: Any, functional: Any, size: Size, whole_c
     d, heads = size.d_model, size.n_heads
 
     def store(cache: Any, position: Any, new: Any) -> None:
-        if hasattr(cache, "index_copy_") and whole_cache:  # the form that torch compiles without a graph break
+        if lib.__name__ == "torch" and whole_cache:  # the form that torch compiles without a graph break
             cache.index_copy_(2, position.view(1), new.view(1, heads, 1, d // heads))
         else:
             cache[:, :, position] = new
