@@ -17,9 +17,9 @@ _ROUTED = re.compile(r"expert|router|gate")
 
 def steps_of(run: Any, closely: bool = False) -> list[Any]:
     """The optimizer steps; those that were looked at closely only. Raises NotProvided where none was seen."""
-    from conformance.watch.record import CLOSE, Step
+    from conformance.watch.record import Step
 
-    found = [step for step in run.of(Step) if not closely or step.step < CLOSE]
+    found = [step for step in run.of(Step) if not closely or step.closely]
     if not found:
         raise NotProvided("no step of a torch optimizer was seen")
     return found

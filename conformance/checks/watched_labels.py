@@ -279,10 +279,11 @@ MOVED = 1e-3
 def gets_logits(impl: Any, draw: Draw) -> Evidence:
     """`cross_entropy` takes the softmax itself: it is not given probabilities."""
     losses = [loss for loss in trained(run_of(impl), "cross_entropy") if loss.input]
-    wrong = [loss for loss in losses if loss.input == "probabilities"]
+    right = {loss.place for loss in losses if loss.input != "probabilities"}
+    wrong = [loss for loss in losses if loss.place not in right]
     if not losses:
         raise NotProvided("no cross-entropy was seen closely")
-    if len(wrong) < len(losses):
+    if not wrong:
         return kept("the cross-entropy gets logits", losses[0].input)
     return broken(
         wrong[0],
@@ -342,7 +343,7 @@ def masked_share(impl: Any, draw: Draw) -> Evidence:
     if not some:
         raise NotProvided("no loss of masked tokens was seen")
     counted = sum(loss.targets.counted for loss in some)
-    share = counted / max(sum(loss.targets.total for loss in some), 1)
+    share = counted / max(sum(loss.targets.tokens for loss in some), 1)
     if 0.03 <= share <= 0.6:
         return kept("the share of tokens that are masked and counted", f"{share:.0%}")
     return unusual("an unusual share of tokens counts in the masked-language loss", f"{share:.0%}; BERT masks 15%")

@@ -223,6 +223,7 @@ def compare(
     shares = [_offsets(one, index, labels, counts) for one, _ in fitting]
     best = max(range(len(shares)), key=lambda i: (_next(shares[i][1]) > SURE, max(shares[i][1].values(), default=0.0)))
     inputs, pad = fitting[best]
+    targets.tokens = inputs.numel()
     axis, targets.offsets = shares[best]
     if max(targets.offsets.values(), default=0.0) < SURE and len(labels) == shape[0] * shape[1]:
         across = [flat.reshape(*shape[::-1]).T.reshape(-1) for flat in (labels, counts)]

@@ -95,6 +95,7 @@ class _Modules:
         watcher = self.watcher
         number = watcher.number("module", module)
         if number not in self.drops:
+            watcher.look_closely()
             watcher.modules[number] = module
             self._capture(number, module)
             watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))

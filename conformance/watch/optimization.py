@@ -158,6 +158,7 @@ class _Optimization:
         step.missing = frozenset(n for n, p in parameters.items() if p.grad is None and p.requires_grad)
         if before is None:
             return
+        step.closely = True
         dense = {number: g.coalesce().values() if g.is_sparse else g for number, g in gradients.items()}
         norms = {number: float(g.float().norm()) for number, g in dense.items()}
         step.zero = frozenset(number for number, norm in norms.items() if norm == 0)
@@ -173,6 +174,7 @@ class _Optimization:
     def _known(self, optimizer: Optimizer) -> int:
         number = self.watcher.number("optimizer", optimizer)
         if number not in self.watcher.run.optimizers:
+            self.watcher.look_closely()
             groups = tuple(tuple(map(self.watcher.parameter, group["params"])) for group in optimizer.param_groups)
             settings = tuple(
                 {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str))}

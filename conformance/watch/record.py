@@ -53,14 +53,16 @@ class Targets:
 
     offsets: how far the label is ahead of the input at the same position -> the share of counted labels of which that
     holds, for the input (of several) that fits best. kept: the share of counted labels that are the input at their own
-    place. total: how many labels there are; counted: how many weigh in the loss. pads: how many labels are padding that
-    follows padding; padding: how many of these weigh in the loss; pad: their id. over_all: whether the sum is divided
-    by the number of all labels although some do not count. crossed: whether the labels are the next tokens once they
-    are flattened along the other axis. masked: whether the input has one id at more than half of the places that count.
+    place. tokens: how many ids that input has. total: how many labels there are; counted: how many weigh in the loss.
+    pads: how many labels are padding that follows padding; padding: how many of these weigh in the loss; pad: their id.
+    over_all: whether the sum is divided by the number of all labels although some do not count. crossed: whether the
+    labels are the next tokens once they are flattened along the other axis. masked: whether the input has one id at
+    more than half of the places that count.
     """
 
     offsets: Mapping[int, float] = field(default_factory=dict)
     kept: float = 0.0
+    tokens: int = 0
     counted: int = 0
     total: int = 0
     padding: int = 0
@@ -134,15 +136,17 @@ class Step(Event):
     """One optimizer step.
 
     optimizer: its number. began: the order of the first event inside it, of a closure. rates: of its groups. missing:
-    parameters without a gradient; zero: with a gradient that is zero throughout; infinite: with one that is not finite;
-    still: with a gradient that is not zero, which did not change. norm: of all gradients. scaler: whether a gradient
-    scaler made the step; scaled: whether the gradients still had its factor. rule: how the change follows from the
-    gradient, as `conformance.watch.rules` names it.
+    parameters without a gradient. closely: whether it was looked at in detail; else the rest is empty. zero: parameters
+    with a gradient that is zero throughout; infinite: with one that is not finite; still: with a gradient that is not
+    zero, which did not change. norm: of all gradients. scaler: whether a gradient scaler made the step; scaled: whether
+    the gradients still had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules`
+    says.
     """
 
     optimizer: int
     rates: tuple[float, ...]
     began: int = 0
+    closely: bool = False
     missing: frozenset[int] = frozenset()
     zero: frozenset[int] = frozenset()
     infinite: frozenset[int] = frozenset()

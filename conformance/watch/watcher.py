@@ -49,6 +49,7 @@ class Watcher:
         self.run = Run()
         self._steps, self._process, self._busy = steps, os.getpid(), False
         self._stack = ExitStack()
+        self._close_until = CLOSE
         self._kept: dict[int, Any] = {}
         self._numbers: dict[tuple[str, int], int] = {}
         self.parameters: dict[int, Tensor] = {}
@@ -78,8 +79,13 @@ class Watcher:
 
     @property
     def is_close(self) -> bool:
-        """Whether this step is one of those that are looked at in detail."""
-        return self.run.steps < CLOSE
+        """Whether this step is one of those that are looked at in detail: the first ones, and the first ones after a
+        module or an optimizer is new."""
+        return self.run.steps < self._close_until
+
+    def look_closely(self) -> None:
+        """Something is new: look at the next steps in detail."""
+        self._close_until = self.run.steps + CLOSE
 
     # --- taps -------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from conformance.page import to_html  # noqa: E402
 from conformance.report import to_json  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch.losses import OFFSETS, compare, kind_of  # noqa: E402
-from conformance.watch.record import Targets  # noqa: E402
+from conformance.watch.record import Step, Targets  # noqa: E402
 from conformance.watch.script import Script, watched  # noqa: E402
 from conformance.watch.verdicts import report_of, results_of  # noqa: E402
 
@@ -108,6 +108,14 @@ def test_a_script_that_raises_is_told_with_what_was_seen(run, capsys):
 
 def test_a_script_that_ends_itself_is_told(run):
     assert run(loop(4, "raise SystemExit(3)")).ended == "the script ended itself with exit code 3"
+
+
+def test_what_is_new_later_is_looked_at_closely(run):
+    second = loop(4).replace("model(torch.randn(5, 4))", "model(torch.randn(5, 4)).softmax(-1)")
+    found = run(loop(30) + second.replace("import torch\n", "", 1), steps=100)
+    assert [step.closely for step in found.of(Step)] == [*[True] * 3, *[False] * 27, *[True] * 3, False]
+    results = results_of(found)
+    assert results["run-cross-entropy-gets-logits"].verdict is Verdict.FAIL
 
 
 # --- the command ----------------------------------------------------------------------------------
