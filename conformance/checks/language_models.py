@@ -402,7 +402,7 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
         answers.append(subject(**padded)["out"])
     alone = {other: value[:1] for other, value in inputs.items()}
     alone[name] = data[:1, : length - 2]
-    short = subject(**alone)["out"] if subject.free_length else answers[-1]
+    short = subject(**alone)["out"] if subject.free_length else answers[-1][:1]
     follows = subject.positions and name == subject.calling.main.meaning
     cut = slice(0, length - 2) if follows else slice(None)
     parts = []

@@ -58,12 +58,17 @@ class _Dropouts(TorchFunctionMode):
             rate = _argument(args, kwargs, 4, "dropout_p", 0.0)
             acts = True
         elif name in ("bernoulli", "bernoulli_"):
-            rate, acts = None, True
+            rate, acts = None, not _is_one_a_sample(args[0])
         else:
             return func(*args, **kwargs)
         if acts and (rate is None or rate > 0):
             self.seen.append(Dropped(rate, f"{name} of {rate:g}" if rate is not None else name, user_line()))
         return func(*args, **kwargs)
+
+
+def _is_one_a_sample(mask: torch.Tensor) -> bool:
+    """Whether a random mask has one number for each sample: it drops a path, and no single numbers."""
+    return mask.dim() > 1 and mask.numel() == mask.shape[0]
 
 
 def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], at: int, name: str, default: Any) -> Any:

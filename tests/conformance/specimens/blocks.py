@@ -307,6 +307,23 @@ class DropPath(Decoder):
         return self.drop(super().embedded(ids))
 
 
+class DropPathByBernoulliBlock(Block):
+    def forward(self, x):
+        return self.dropped(self.mlp(self.norm2(x := x + self.dropped(self.attention(self.norm1(x)))))) + x
+
+    def dropped(self, x):
+        if not self.training:
+            return x
+        mask = x.new_empty(x.shape[0], 1, 1).bernoulli_(0.9)
+        return x * mask / 0.9
+
+
+class DropPathByBernoulli(DropPath):
+    """dropout = 0: one random number a sample drops a path, and is no dropout."""
+
+    block = DropPathByBernoulliBlock
+
+
 class Checkpointed(Decoder):
     """Used once: a block that runs again in the backward pass is right."""
 

@@ -30,7 +30,8 @@ BROKEN = (Verdict.FAIL, Verdict.ERROR, Verdict.VACUOUS)
 SPECIMENS = {
     ("blocks.py", "language_model"): (
         "ParallelBlocks PaLM SandwichNorms ReZero LayerScale ZeroStart DeepNorm GTrXL HyperConnections UShapedSkips "
-        "SharedLayers UniversalTransformer LayerDrop DropPath Checkpointed WeightNormed LoRA ProjectedEmbeddings "
+        "SharedLayers UniversalTransformer LayerDrop DropPath DropPathByBernoulli Checkpointed WeightNormed LoRA "
+        "ProjectedEmbeddings "
         "ScaledEmbeddings Switch ExpertChoice BatchNormed MonteCarlo NoisyRouting NormedOnce Capped"
     ),
     ("scores.py", "language_model"): (
