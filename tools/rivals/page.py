@@ -86,7 +86,7 @@ def _against(defects: Sequence[Judged]) -> str:
     lost, alone, caught = [], 0, 0
     for (model, mutant), by in sorted(found.items()):
         ours = by.get(SUITE)
-        if ours is None:
+        if ours is None or not set(by) & set(RIVALS):
             continue
         finders = [method for method in RIVALS if method in by and by[method].outcome == KILLED]
         if finders and ours.outcome != KILLED:
@@ -94,6 +94,8 @@ def _against(defects: Sequence[Judged]) -> str:
         if not finders:
             alone += 1
             caught += ours.outcome == KILLED
+    if not lost and not alone:
+        return _lines(defects)
     lines = [f"Of the defects that all rivals miss, the suite finds {_share(caught, alone)}. {_lines(defects)}"]
     lines.append(f"Defects that a rival finds and the suite does not: {len(lost) or 'none'}.")
     if lost:
