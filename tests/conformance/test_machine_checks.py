@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -88,6 +91,11 @@ def test_raising_is_no_way_to_keep_a_claim(claim):
 @pytest.mark.parametrize("claim", sorted(CHECKS))
 def test_a_check_states_its_claim(claim):
     assert (CHECKS[claim].function.__doc__ or "").strip()
+
+
+def test_checks_and_mutants_are_listed_without_torch():
+    hidden = "import sys; sys.modules['torch'] = None; import conformance.checks, conformance.mutants"
+    subprocess.run([sys.executable, "-c", hidden], check=True)
 
 
 def test_a_pinned_example_is_always_the_same():
