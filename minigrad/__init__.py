@@ -6,17 +6,18 @@ x = mg.randn(2, 3, requires_grad=True)
 print(x.grad, mg.trace(lambda x: (x * x).sum())(x))
 """
 
-from collections.abc import Callable as _Callable
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from minigrad import requirements as _requirements  # first: without them nothing below can be imported
 from minigrad.version import __version__ as __version__
 
 from minigrad import dtypes as _dtypes  # isort: skip
 from minigrad.tensor import Tensor  # isort: skip
-from minigrad import functional
-from minigrad.autograd import backward, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
-from minigrad.composite import composite
+from minigrad import dispatch as _dispatch
+from minigrad import later as _later
+from minigrad import methods as _methods
+from minigrad.autograd import backward, grad
 from minigrad.creation import (
     arange,
     as_tensor,
@@ -30,13 +31,12 @@ from minigrad.creation import (
     meshgrid,
     ones,
     ones_like,
-    rand_like,
-    randn_like,
     tensor,
     zeros,
     zeros_like,
 )
-from minigrad.graph import Graph, Node
+from minigrad.gradmode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from minigrad.node import Node
 from minigrad.ops.elementwise import (
     abs,
     add,
@@ -108,6 +108,7 @@ from minigrad.ops.reduce import (
     topk,
     var,
 )
+from minigrad.ops.registry import NAMES as _NAMES
 from minigrad.ops.shape import (
     broadcast_to,
     cat,
@@ -129,20 +130,50 @@ from minigrad.ops.shape import (
     unbind,
     unsqueeze,
 )
-from minigrad.random import Generator, bernoulli, manual_seed, multinomial, rand, randint, randn, randperm
-from minigrad.trace import trace
 
 if _TYPE_CHECKING:
-    from minigrad.compiler import Compiled as _Compiled
+    from minigrad import functional, random
+    from minigrad.compiler import compile
+    from minigrad.composites import composite
+    from minigrad.graph import Graph
+    from minigrad.random import (
+        Generator,
+        bernoulli,
+        manual_seed,
+        multinomial,
+        rand,
+        rand_like,
+        randint,
+        randn,
+        randn_like,
+        randperm,
+    )
+    from minigrad.tracing import trace
 
 float16, float32, float64, bfloat16 = _dtypes.float16, _dtypes.float32, _dtypes.float64, _dtypes.bfloat16
 int8, int16, int32, int64, uint8 = _dtypes.int8, _dtypes.int16, _dtypes.int32, _dtypes.int64, _dtypes.uint8
 bool = _dtypes.bool_
 mm = bmm = matmul
+globals().update(_NAMES["mg"])  # of all ops that ask for it; above are those that type checkers know
+
+_RANDOM = "Generator bernoulli manual_seed multinomial rand rand_like randint randn randn_like randperm"
+_AT_FIRST_USE = {
+    "Graph": "minigrad.graph:Graph",
+    "compile": "minigrad.compiler:compile",
+    "composite": "minigrad.composites:composite",
+    "functional": "minigrad.functional",
+    "random": "minigrad.random",
+    "trace": "minigrad.tracing:trace",
+    **{name: f"minigrad.random:{name}" for name in _RANDOM.split()},
+}
 
 
-def compile(function: _Callable[..., _Any], keep: int = 8) -> "_Compiled":
-    """`function` compiled into a plan for each of the last `keep` shapes: see `minigrad.compiler`."""
-    from minigrad import compiler  # a quarter of the time that importing minigrad takes
+def __getattr__(name: str) -> _Any:
+    if name not in _AT_FIRST_USE:
+        raise AttributeError(f"module 'minigrad' has no attribute {name!r}")
+    found = globals()[name] = _later.load(_AT_FIRST_USE[name])
+    return found
 
-    return compiler.compile(function, keep)
+
+def __dir__() -> list[str]:
+    return [*globals(), *_AT_FIRST_USE]

@@ -6,67 +6,22 @@ always made after what it reads. Rules compute with tensors; under `create_graph
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
 from minigrad import dtypes, kernels
-from minigrad.graph import Edge, Node, ancestors, silently, state
+from minigrad.decomposition import decompose
+from minigrad.node import Edge, Node, ancestors
+from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.registry import OPS, Op
-from minigrad.tensor import Storage, Tensor
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from minigrad.ops.shape import alias, clone, filled
+from minigrad.state import silently, state
+from minigrad.tensor import Tensor, edge_of
 
 FREED: dict[int, Any] = {}  # what `saved` points to once a backward pass has released it
-
-
-class _GradMode:
-    """Gradient recording on or off, as a context manager or a decorator."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        self.before: list[bool] = []
-
-    def __enter__(self) -> None:
-        self.before.append(state.grad_enabled)
-        state.grad_enabled = self.enabled
-
-    def __exit__(self, *_: Any) -> None:
-        state.grad_enabled = self.before.pop()
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def call(*args: P.args, **keywords: P.kwargs) -> R:
-            before = state.grad_enabled
-            try:
-                state.grad_enabled = self.enabled
-                return function(*args, **keywords)
-            finally:
-                state.grad_enabled = before
-
-        return call
-
-
-def no_grad() -> _GradMode:
-    """Nothing inside is recorded for gradients."""
-    return _GradMode(False)
-
-
-def enable_grad() -> _GradMode:
-    """Recording, also inside `no_grad`."""
-    return _GradMode(True)
-
-
-def set_grad_enabled(mode: bool) -> _GradMode:
-    return _GradMode(bool(mode))
-
-
-def is_grad_enabled() -> bool:
-    return state.grad_enabled
 
 
 def backward(
@@ -86,7 +41,7 @@ def backward(
 def backward_from(roots: list[Tensor], gradients: Any, retain_graph: bool | None, create_graph: bool) -> None:
     """`backward`, which has made sure that `roots` are tensors."""
     seeds = _seeds(roots, gradients)
-    silently(_propagate, seeds, {}, True, create_graph if retain_graph is None else retain_graph, create_graph)
+    silently(_run, seeds, {}, True, create_graph if retain_graph is None else retain_graph, create_graph)
 
 
 def grad(
@@ -111,7 +66,7 @@ def grad(
     edges = [edge_of(target) for target in targets]
     wanted: dict[Edge, Tensor | None] = dict.fromkeys(edges)
     retain_graph = create_graph if retain_graph is None else retain_graph
-    silently(_propagate, _seeds(roots, grad_outputs), wanted, False, retain_graph, create_graph)
+    silently(_run, _seeds(roots, grad_outputs), wanted, False, retain_graph, create_graph)
     results = []
     for position, edge in enumerate(edges):
         found = wanted[edge]
@@ -121,6 +76,141 @@ def grad(
             )
         results.append(found)
     return results[0] if single else tuple(results)
+
+
+def propagate(
+    seeds: Sequence[tuple[Edge, Tensor]],
+    wanted: dict[Edge, Tensor | None],
+    accumulate: bool,
+    retain_graph: bool,
+    create_graph: bool,
+    watch: Any,
+) -> None:
+    """The backward pass: carry `seeds` back to the leaves' `.grad` (backward), or to the edges of `wanted` (grad)."""
+    between = _leading_to({edge[0] for edge in wanted}, seeds) if wanted else None
+    arrived: dict[Node, list[Tensor | None]] = {}  # by node: the sum of what has come to each of its outputs
+    waiting: list[tuple[int, Node]] = []  # a heap: the node that was made last is visited first
+
+    def receive(edge: Edge, gradient: Tensor) -> None:
+        node, index = edge
+        sums = arrived.get(node)
+        if sums is None:
+            if between is not None and node not in between:
+                return
+            sums = arrived[node] = [None] * len(node.outputs)
+            heappush(waiting, (-node.sequence, node))
+        shape, dtype = node.outputs[index]
+        if gradient.array.shape != shape or gradient.array.dtype is not dtype:
+            gradient = fit(gradient, shape, dtype)
+        sums[index] = gradient if sums[index] is None else sums[index] + gradient
+
+    for edge, seed in seeds:
+        receive(edge, seed)
+    while waiting:
+        node = heappop(waiting)[1]
+        sums = arrived.pop(node)
+        if node.hooks is not None or node.grads is not None or wanted or not node.edges:
+            _complete(node, sums, wanted, accumulate)
+        results: Sequence[Tensor | None] = ()
+        if node.edges:
+            state.backward_of = node
+            results = vjp(node, sums, create_graph)
+        if watch is not None:
+            watch.visit(node, sums, results)
+        for target, gradient in zip(node.edges, results, strict=True):
+            if target is not None and gradient is not None:
+                receive(target, gradient)
+        if not retain_graph and node.saved and state.interpreter.may_free(node):
+            node.saved = FREED
+
+
+# --- beside the pass ------------------------------------------------------------------------------
+
+
+def _run(
+    seeds: Sequence[tuple[Edge, Tensor]],
+    wanted: dict[Edge, Tensor | None],
+    accumulate: bool,
+    retain_graph: bool,
+    create_graph: bool,
+) -> None:
+    """`propagate`, with what is in force during a backward pass: the gradient mode, and who watches."""
+    before = state.grad_enabled, state.backward_of, state.backward_watch
+    watch = before[-1]
+    try:
+        state.grad_enabled, state.backward_watch = create_graph, None  # a pass inside a rule is part of that rule
+        if watch is not None:
+            watch.begin(seeds)
+        propagate(seeds, wanted, accumulate, retain_graph, create_graph, watch)
+    finally:
+        state.grad_enabled, state.backward_of, state.backward_watch = before
+
+
+def _leading_to(targets: set[Node], seeds: Sequence[tuple[Edge, Tensor]]) -> set[Node]:
+    """The nodes between the seeds and the targets."""
+    useful: set[Node] = set()
+    for node in ancestors((edge[0] for edge, _ in seeds), lambda node: node.edges):
+        if node in targets or any(edge is not None and edge[0] in useful for edge in node.edges):
+            useful.add(node)
+    return useful
+
+
+def _complete(node: Node, sums: list[Tensor | None], wanted: dict[Edge, Tensor | None], accumulate: bool) -> None:
+    """All contributions to this node's outputs are in: run hooks, then keep what is asked for."""
+    for index, gradient in enumerate(sums):
+        if gradient is None:
+            continue
+        for hook in () if node.hooks is None else node.hooks.get(index, ()):
+            replaced = hook(gradient)
+            if replaced is not None:
+                if replaced.array.shape != gradient.array.shape:
+                    raise RuntimeError(
+                        f"a hook of {node.op} ({node.place}) returned a gradient of shape "
+                        f"{list(replaced.array.shape)}, expected {list(gradient.array.shape)}"
+                    )
+                gradient = sums[index] = fit(replaced, *node.outputs[index])
+        if wanted and (node, index) in wanted:
+            wanted[node, index] = gradient
+        if accumulate and (node.op == "leaf" or (node.grads is not None and index in node.grads)):
+            state.interpreter.adds_gradient(node)
+            node.grads = {} if node.grads is None else node.grads
+            old = node.grads.get(index)
+            if old is None:
+                node.grads[index] = clone(gradient) if gradient.needs_grad else state.interpreter.own(gradient)
+            elif not _added(old, gradient):
+                node.grads[index] = old + gradient
+
+
+def _added(old: Tensor, gradient: Tensor) -> bool:
+    """Add to an accumulated gradient in its own memory, where it is plain memory and nothing is recorded."""
+    total, more = old.array, gradient.array
+    if (
+        state.interpreter.tracing
+        or old.needs_grad
+        or gradient.needs_grad
+        or total.__class__ is not np.ndarray
+        or more.__class__ is not np.ndarray
+        or total.dtype is not more.dtype
+        or dtypes.is_half(total.dtype)
+        or not total.flags.writeable
+    ):
+        return False
+    kernels.accumulate(total, more)
+    old.storage.version += 1
+    return True
+
+
+def fit(gradient: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    """Sum over the axes that were broadcast, and cast: a gradient has the shape and dtype of its tensor."""
+    if gradient.array.shape != shape:
+        extra = gradient.array.ndim - len(shape)
+        dims = tuple(range(extra)) + tuple(
+            i + extra for i, n in enumerate(shape) if n == 1 and gradient.array.shape[i + extra] != 1
+        )
+        gradient = gradient.sum(dims, keepdim=True).reshape(shape) if dims else gradient.reshape(shape)
+    if gradient.array.dtype != dtype:
+        gradient = gradient.to(dtype)
+    return gradient
 
 
 def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]:
@@ -154,152 +244,6 @@ def _seeds(roots: Sequence[Tensor], gradients: Any) -> list[tuple[Edge, Tensor]]
             )
         seeds.append((edge_of(root), seed))
     return seeds
-
-
-def _propagate(
-    seeds: Sequence[tuple[Edge, Tensor]],
-    wanted: dict[Edge, Tensor | None],
-    accumulate: bool,
-    retain_graph: bool,
-    create_graph: bool,
-) -> None:
-    """Propagate `seeds`; fill `wanted` (grad) or the leaves' `.grad` (backward)."""
-    useful: set[Node] | None = _leading_to({edge[0] for edge in wanted}, seeds) if wanted else None
-    pending: dict[Node, list[Tensor | None]] = {}
-    heap: list[tuple[int, Node]] = []
-
-    def receive(edge: Edge, gradient: Tensor) -> None:
-        node, index = edge
-        slots = pending.get(node)
-        if slots is None:
-            if useful is not None and node not in useful:
-                return
-            slots = pending[node] = [None] * len(node.outputs)
-            heappush(heap, (-node.sequence, node))
-        shape, dtype = node.outputs[index]
-        array = gradient.array
-        if array.shape != shape or array.dtype is not dtype:
-            gradient = _fit(gradient, shape, dtype)
-        slots[index] = gradient if slots[index] is None else slots[index] + gradient
-
-    before = state.grad_enabled, state.backward_of
-    state.grad_enabled = create_graph
-    watch = state.backward_watch
-    try:
-        if watch is not None:
-            state.backward_watch = None  # a pass inside a rule is part of that rule
-            watch.begin(seeds)
-        for edge, seed in seeds:
-            receive(edge, seed)
-        while heap:
-            _, node = heappop(heap)
-            slots = pending.pop(node)
-            if node.hooks is not None or node.grads is not None or wanted or not node.edges:
-                _arrived(node, slots, wanted, accumulate)
-            if not node.edges:
-                if watch is not None:
-                    watch.visit(node, slots, ())
-                continue
-            state.backward_of = node
-            results = vjp(node, slots, create_graph)
-            if watch is not None:
-                watch.visit(node, slots, results)
-            for target, gradient in zip(node.edges, results, strict=True):
-                if target is not None and gradient is not None:
-                    receive(target, gradient)
-            if not retain_graph and node.saved and (state.recorder is None or node in state.recorder.known):
-                node.saved = FREED
-    finally:
-        state.grad_enabled, state.backward_of = before
-        if watch is not None:
-            state.backward_watch = watch
-
-
-def _leading_to(targets: set[Node], seeds: Sequence[tuple[Edge, Tensor]]) -> set[Node]:
-    """The nodes between the seeds and the targets."""
-    useful: set[Node] = set()
-    for node in ancestors((edge[0] for edge, _ in seeds), lambda node: node.edges):
-        if node in targets or any(edge is not None and edge[0] in useful for edge in node.edges):
-            useful.add(node)
-    return useful
-
-
-def _arrived(node: Node, slots: list[Tensor | None], wanted: dict[Edge, Tensor | None], accumulate: bool) -> None:
-    """All contributions to this node's outputs are in: run hooks, then keep what is asked for."""
-    for index, gradient in enumerate(slots):
-        if gradient is None:
-            continue
-        for hook in () if node.hooks is None else node.hooks.get(index, ()):
-            replaced = hook(gradient)
-            if replaced is not None:
-                if replaced.array.shape != gradient.array.shape:
-                    raise RuntimeError(
-                        f"a hook of {node.op} ({node.place}) returned a gradient of shape "
-                        f"{list(replaced.array.shape)}, expected {list(gradient.array.shape)}"
-                    )
-                gradient = slots[index] = _fit(replaced, *node.outputs[index])
-        if wanted and (node, index) in wanted:
-            wanted[node, index] = gradient
-        if accumulate and (node.op == "leaf" or (node.grads is not None and index in node.grads)):
-            if state.recorder is not None:
-                state.recorder.look(node)
-            node.grads = {} if node.grads is None else node.grads
-            old = node.grads.get(index)
-            if old is None:
-                node.grads[index] = _own(gradient)
-            elif not _added(old, gradient):
-                node.grads[index] = old + gradient
-
-
-def _added(old: Tensor, gradient: Tensor) -> bool:
-    """Add to an accumulated gradient in its own memory, where it is plain memory and nothing is recorded."""
-    total, more = old.array, gradient.array
-    if (
-        state.recorder is not None
-        or old.needs_grad
-        or gradient.needs_grad
-        or total.__class__ is not np.ndarray
-        or more.__class__ is not np.ndarray
-        or total.dtype is not more.dtype
-        or dtypes.is_half(total.dtype)
-        or not total.flags.writeable
-    ):
-        return False
-    kernels.accumulate(total, more)
-    old.storage.version += 1
-    return True
-
-
-def _own(gradient: Tensor) -> Tensor:
-    """A gradient that no other tensor shares memory with (a rule may pass its input through, or a view of it)."""
-    recorder = state.recorder
-    if recorder is None:
-        device = gradient.storage.device
-        return clone(gradient) if gradient.needs_grad else Tensor(gradient.array.copy(), Storage(device))
-    if not gradient.array.flags.writeable:  # spread over a shape: elements share memory
-        return clone(gradient)
-    twin = Tensor(
-        gradient.array,
-        Storage(gradient.storage.device, abstract=True),
-        gradient.node,
-        gradient.index,
-        gradient.needs_grad,
-    )
-    recorder.rebind(twin, recorder.edge(gradient))
-    return twin
-
-
-def _fit(gradient: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
-    """Sum over the axes that were broadcast, and cast: a gradient has the shape and dtype of its tensor."""
-    if gradient.array.shape != shape:
-        extra = gradient.array.ndim - len(shape)
-        dims = tuple(range(extra)) + tuple(
-            i + extra for i, n in enumerate(shape) if n == 1 and gradient.array.shape[i + extra] != 1
-        )
-        gradient = gradient.sum(dims, keepdim=True).reshape(shape) if dims else gradient.reshape(shape)
-    if gradient.array.dtype != dtype:
-        gradient = gradient.to(dtype)
-    return gradient
 
 
 def vjp(node: Node, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
@@ -344,10 +288,7 @@ def saved(node: Node, which: int) -> Tensor:
     else:
         edge = node.edges[which]
     result = Tensor(array, storage) if edge is None else Tensor(array, storage, edge[0], edge[1], True)
-    if state.recorder is not None:
-        recorded = (node, ~which) if which < 0 else node.inputs[which]
-        if recorded is not None and recorded[0] in state.recorder.known:
-            state.recorder.rebind(result, recorded)
+    state.interpreter.taken_from_the_tape(result, node, which)
     return result
 
 
@@ -405,9 +346,5 @@ def _through_decomposition(
     )
     return [next(found) if need else None for need in needs]
 
-
-from minigrad.dispatch import decompose, edge_of  # noqa: E402  (ops need the gradient mode)
-from minigrad.ops.arguments import expect_tensors  # noqa: E402
-from minigrad.ops.shape import alias, clone, filled  # noqa: E402
 
 expect_tensors(globals())

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes, random
-from minigrad.device import resolve
+from minigrad import dtypes
+from minigrad.kernels import usable
+from minigrad.later import load
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.shape import filled, placed, sizes, uninitialised
@@ -26,7 +27,7 @@ def tensor(data: Any, dtype: np.dtype | None = None, requires_grad: bool = False
     integer `dtype` (int64 unless given) does not hold.
     """
     if isinstance(data, Tensor) and data.is_cuda:
-        home = data.storage.device if device is None else resolve(device)
+        home = data.storage.device if device is None else usable(device)
         return data.detach().to(home, dtype or data.dtype).clone().requires_grad_(requires_grad)
     try:
         if isinstance(data, list | tuple) and any(isinstance(item, Tensor) for item in data):
@@ -61,16 +62,14 @@ def _exactly(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _on(array: np.ndarray, device: str | None) -> Tensor:
-    return Tensor(array) if device is None else placed(array, resolve(device))
+    return Tensor(array) if device is None else placed(array, usable(device))
 
 
 def as_tensor(data: Any, dtype: np.dtype | None = None, device: str | None = None) -> Tensor:
     """`data` itself if it is such a tensor; shares memory with an array on the host or (by
     `__cuda_array_interface__`) on the GPU; else a copy."""
     if not isinstance(data, Tensor) and hasattr(data, "__cuda_array_interface__"):
-        from minigrad.exchange import from_cuda_array
-
-        data = from_cuda_array(data)
+        data = load("minigrad.exchange:from_cuda_array")(data)
     if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray):
@@ -83,9 +82,8 @@ def from_dlpack(source: Any) -> Tensor:
 
     Raises TypeError for what has no `__dlpack__`, ValueError for a device of another kind.
     """
-    from minigrad import exchange
-
-    return exchange.from_dlpack(source)
+    made: Tensor = load("minigrad.exchange:from_dlpack")(source)
+    return made
 
 
 def from_numpy(array: np.ndarray, device: str | None = None) -> Tensor:
@@ -120,7 +118,7 @@ def full(
     Raises TypeError for a value that is no number.
     """
     value = rules.number(value, "full: the value")
-    home = "cpu" if device is None else resolve(device)
+    home = "cpu" if device is None else usable(device)
     kind = _element(dtypes.of_scalar(value, None) if dtype is None else dtype)
     value = value if dtypes.is_floating(kind) else dtypes.scalar(value, kind)
     made = filled(sizes((size,)), value, kind, home)
@@ -140,8 +138,8 @@ def ones(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False,
 def empty(*size: Any, dtype: np.dtype | None = None, requires_grad: bool = False, device: str | None = None) -> Tensor:
     """Memory of arbitrary content."""
     shape = sizes(size)
-    if device is not None and resolve(device) != "cpu":
-        return uninitialised(shape, _element(dtype), resolve(device)).requires_grad_(requires_grad)
+    if device is not None and usable(device) != "cpu":
+        return uninitialised(shape, _element(dtype), usable(device)).requires_grad_(requires_grad)
     return Tensor(np.empty(shape, _element(dtype))).requires_grad_(requires_grad)
 
 
@@ -155,14 +153,6 @@ def ones_like(x: Tensor, dtype: np.dtype | None = None, requires_grad: bool = Fa
 
 def full_like(x: Tensor, value: Any, dtype: np.dtype | None = None, requires_grad: bool = False) -> Tensor:
     return full(x.array.shape, value, dtype or x.array.dtype, requires_grad, x.storage.device)
-
-
-def rand_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
-    return random.rand(x.array.shape, dtype=dtype or x.array.dtype, device=x.storage.device)
-
-
-def randn_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
-    return random.randn(x.array.shape, dtype=dtype or x.array.dtype, device=x.storage.device)
 
 
 def arange(

@@ -43,7 +43,8 @@ CUDA = "cuda:0"  # the one GPU, as storages call it
 def resolve(name: str) -> str:
     """The name under which storages know a device: "cpu" or "cuda:0".
 
-    Raises ValueError for a device that minigrad does not compute on, CudaError where CUDA cannot be used.
+    Raises ValueError for a device that minigrad does not compute on. `minigrad.kernels.usable` also asks whether
+    there is a GPU.
     """
     if name == "cpu":
         return "cpu"
@@ -54,7 +55,4 @@ def resolve(name: str) -> str:
         raise ValueError(
             f"there is no device {str(name)!r}: minigrad uses one GPU, 'cuda' (CUDA_VISIBLE_DEVICES chooses which)"
         )
-    from minigrad.kernels.cuda.runtime import runtime
-
-    runtime()  # raises where it cannot be used
     return CUDA

@@ -20,6 +20,7 @@ from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
 from minigrad.ops.projection import linear_cross_entropy
+from minigrad.ops.registry import NAMES
 from minigrad.ops.rotary import rope
 from minigrad.ops.shape import cat, clone, filled, flatten_arguments, placed, repeat_interleave, transpose
 from minigrad.tensor import Tensor
@@ -238,4 +239,8 @@ def scaled_dot_product_attention(
     return matmul(dropout(weights, dropout_p), value)
 
 
+for _name, _function in NAMES["functional"].items():  # of all ops that ask for it
+    if _name not in globals():
+        globals()[_name] = _function
+        __all__.append(_name)
 expect_tensors(globals())

@@ -7,12 +7,9 @@ stored once; the file's metadata says which other names they have.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
+from minigrad.files import write_atomically
 from minigrad.tensor import Tensor
 
 _NAMES = {
@@ -28,6 +26,7 @@ _NAMES = {
 }  # fmt: skip
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _MAX_HEADER = 100_000_000
+_MAX_DIMENSIONS = 64  # of numpy
 _METADATA = "__metadata__"  # what stands under this name in a header is no tensor
 _SHARED = "minigrad.shared"  # metadata: {other name: name under which the tensor is stored}
 
@@ -89,41 +88,6 @@ def _serialise(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) ->
     return [len(text).to_bytes(8, "little"), text, *pieces]
 
 
-def write_atomically(path: str | os.PathLike[str], pieces: list[bytes]) -> None:
-    """Write a temporary file in the same folder, flush it to disk, and rename it to `path`.
-
-    Raises FileNotFoundError without that folder.
-    """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    if os.name == "posix":  # the new name, too, must survive a power cut
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
-
-
 def load_file(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name; names of one shared tensor give the same Tensor.
 
@@ -155,9 +119,9 @@ def _array(data: bytes, start: int, entry: Mapping[str, Any]) -> np.ndarray:
 def _shared(path: Any, metadata: Mapping[str, str]) -> dict[str, str]:
     try:
         shared = json.loads(metadata.get(_SHARED, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         shared = None
-    if not isinstance(shared, dict):
+    if not isinstance(shared, dict) or not all(isinstance(owner, str) for owner in shared.values()):
         raise FormatError(f"{path}: its metadata {_SHARED!r} are not a table of names")
     return shared
 
@@ -215,6 +179,8 @@ def _span(broken: Any, name: str, entry: Any) -> tuple[int, int]:
         raise broken(f"tensor {name!r} has dtype {dtype!r}, which is none of {', '.join(_DTYPES)}")
     if not _sizes(shape) or not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise broken(f"tensor {name!r} has shape {shape!r} and data_offsets {offsets!r}, which are no sizes")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise broken(f"tensor {name!r} has {len(shape)} dimensions, and {_MAX_DIMENSIONS} are the most")
     needed = math.prod(shape) * _DTYPES[dtype].itemsize
     if offsets[1] - offsets[0] != needed:
         raise broken(

@@ -1,22 +1,32 @@
-"""The ops that are methods: ``x.sum(0)`` is ``minigrad.sum(x, 0)``, the same function.
+"""What is computed with a tensor: ``x.sum(0)`` is ``minigrad.sum(x, 0)``, the same function.
 
-`minigrad.tensor` takes all of `Methods` over into `Tensor` once the ops exist, which need tensors themselves; to the
-type checker it is the base class of `Tensor`.
+Ops need tensors, so `Tensor` stands below them; the last lines of this file give it all of `Methods`. To the type
+checker `Methods` is the base class of `Tensor`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-from minigrad import random
-from minigrad.dispatch import write
+import numpy as np
+
+from minigrad import autograd, dtypes, inplace
+from minigrad.inplace import write
+from minigrad.kernels import usable
+from minigrad.later import load, method
 from minigrad.ops import elementwise, index, normalise, reduce, shape
 from minigrad.ops import matmul as products
+from minigrad.ops.rules import normalise_dim
+from minigrad.state import state
 from minigrad.tensor import Tensor
 
+if TYPE_CHECKING:
+    from minigrad.random import Generator
+
 P = ParamSpec("P")
+OPERANDS = (Tensor, bool, int, float, np.ndarray, np.number, np.bool_)
 
 
 def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
@@ -38,7 +48,7 @@ def _in_place(function: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Co
         return write(x, function(x, *args, **keywords))
 
     call.__name__ = call.__qualname__ = function.__name__ + "_"
-    call.__doc__ = f"`{function.__name__}` in place: see `minigrad.dispatch.write` for what it raises."
+    call.__doc__ = f"`{function.__name__}` in place: see `minigrad.inplace.write` for what it raises."
     return call
 
 
@@ -46,6 +56,193 @@ class Methods:
     """Operators, functions and in-place functions of a tensor."""
 
     __slots__ = ()
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def size(self: Any, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[normalise_dim(dim, self.array.ndim)]
+
+    def __iter__(self: Any) -> Iterator[Tensor]:
+        return iter(shape.unbind(self))
+
+    def __contains__(self: Any, value: Any) -> bool:
+        return bool(elementwise.eq(self, value).any())
+
+    def __eq__(self: Any, other: Any) -> Any:
+        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ne__(self: Any, other: Any) -> Any:
+        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    # --- gradients ------------------------------------------------------------------------------------
+
+    follow_base = inplace.follow_base
+
+    def backward(
+        self: Any, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Accumulate gradients in the leaves: see `minigrad.autograd.backward`."""
+        autograd.backward_from([self], gradient, retain_graph, create_graph)
+
+    @property
+    def data(self: Any) -> Tensor:
+        """The same memory, without a history."""
+        return shape.detach(self)
+
+    @data.setter
+    def data(self: Any, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"data must be a tensor, got {type(value).__name__}: make it one with mg.tensor(...)")
+        if state.interpreter.tracing:
+            shape.detach(self).copy_(shape.detach(value))
+            return
+        if (value.array.shape, value.array.dtype) != (self.array.shape, self.array.dtype):
+            self.node = None  # it describes the old values
+        self.array, self.storage, self.base = value.array, value.storage, None
+
+    # --- memory -------------------------------------------------------------------------------------
+
+    def to(
+        self: Any, *args: Any, dtype: np.dtype | None = None, device: str | None = None, non_blocking: Any = False
+    ) -> Tensor:
+        """In another dtype or on another device: `t.to(float64)`, `t.to("cuda")`, `t.to(other)`.
+
+        non_blocking is taken for programs that say it; every copy is complete when this returns. Raises ValueError for
+        a device that does not exist, CudaError where CUDA cannot be used.
+        """
+        for argument in args:
+            if argument is None:  # np.dtype(None) is float64
+                continue
+            if isinstance(argument, Tensor):
+                dtype, device = argument.array.dtype, argument.storage.device
+            elif isinstance(argument, str) and not hasattr(dtypes, argument):
+                device = argument
+            else:
+                dtype = dtypes.resolve(argument)
+        moved = self if device is None else shape.to_device(self, usable(device))
+        return moved if dtype is None else elementwise.cast(moved, dtype=dtype)
+
+    def cpu(self: Any) -> Tensor:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def cuda(self: Any) -> Tensor:
+        """On the GPU. Raises CudaError where CUDA cannot be used."""
+        return self.to("cuda")
+
+    def float(self: Any) -> Tensor:
+        """As float32."""
+        return elementwise.cast(self, dtype=dtypes.float32)
+
+    def double(self: Any) -> Tensor:
+        """As float64."""
+        return elementwise.cast(self, dtype=dtypes.float64)
+
+    def half(self: Any) -> Tensor:
+        """As float16."""
+        return elementwise.cast(self, dtype=dtypes.float16)
+
+    def bfloat16(self: Any) -> Tensor:
+        """As bfloat16."""
+        return elementwise.cast(self, dtype=dtypes.bfloat16)
+
+    def long(self: Any) -> Tensor:
+        """As int64."""
+        return elementwise.cast(self, dtype=dtypes.int64)
+
+    def int(self: Any) -> Tensor:
+        """As int32."""
+        return elementwise.cast(self, dtype=dtypes.int32)
+
+    def bool(self: Any) -> Tensor:
+        """True where an element is not zero."""
+        return self != 0 if self.array.dtype != dtypes.bool_ else self
+
+    # --- shared with other libraries ----------------------------------------------------------------
+
+    def __dlpack__(self: Any, *, stream: Any = None, **_: Any) -> Any:
+        """The same memory as a DLPack capsule: see `minigrad.exchange`."""
+        return load("minigrad.exchange:to_dlpack")(self, stream)
+
+    def __dlpack_device__(self: Any) -> tuple[Any, Any]:
+        """(kind, number): (1, 0) on the CPU, (2, 0) on a CUDA device."""
+        kind: tuple[Any, Any] = load("minigrad.exchange:dlpack_device")(self)
+        return kind
+
+    @property
+    def __cuda_array_interface__(self: Any) -> dict[str, Any]:
+        """The same memory for Numba, CuPy and others. Raises AttributeError on the CPU and for bfloat16."""
+        interface: dict[str, Any] = load("minigrad.exchange:cuda_array_interface")(self)
+        return interface
+
+    # --- changes in place ---------------------------------------------------------------------------
+
+    def copy_(self: Any, source: Any) -> Tensor:
+        """Take the values of `source`, broadcast and cast."""
+        source = shape.to_device(elementwise.as_operand(source, self), self.storage.device)
+        value = elementwise.cast(source, dtype=self.array.dtype)
+        return write(self, shape.clone(shape.broadcast_to(value, self.array.shape)))
+
+    def fill_(self: Any, value: Any) -> Tensor:
+        """`value` everywhere."""
+        return self.copy_(value)
+
+    def zero_(self: Any) -> Tensor:
+        """0 everywhere."""
+        return self.copy_(0)
+
+    def normal_(self: Any, mean: Any = 0.0, std: Any = 1.0, generator: Generator | None = None) -> Tensor:
+        """Independent normal numbers."""
+        if std < 0:
+            raise ValueError(f"normal_: the standard deviation must not be negative, got {std}")
+        drawn = load("minigrad.random:randn")(*self.array.shape, generator=generator, device=self.storage.device)
+        return self.copy_(drawn * std + mean)
+
+    def uniform_(self: Any, low: Any = 0.0, high: Any = 1.0, generator: Generator | None = None) -> Tensor:
+        """Independent uniform numbers in [low, high)."""
+        if not low <= high:
+            raise ValueError(f"uniform_: there is no number from {low} to {high}")
+        drawn = load("minigrad.random:rand")(*self.array.shape, generator=generator, device=self.storage.device)
+        return self.copy_(drawn * (high - low) + low)
+
+    # --- methods with arguments of their own ----------------------------------------------------------
+
+    def add(self: Any, other: Any, alpha: Any = 1) -> Tensor:
+        """a + alpha b, with broadcasting."""
+        return elementwise.add(self, other if alpha == 1 else other * alpha)
+
+    def sub(self: Any, other: Any, alpha: Any = 1) -> Tensor:
+        """a - alpha b, with broadcasting."""
+        return elementwise.sub(self, other if alpha == 1 else other * alpha)
+
+    def add_(self: Any, other: Any, alpha: Any = 1) -> Tensor:
+        """`add` in place."""
+        return write(self, self.add(other, alpha))
+
+    def sub_(self: Any, other: Any, alpha: Any = 1) -> Tensor:
+        """`sub` in place."""
+        return write(self, self.sub(other, alpha))
+
+    def where(self: Any, condition: Any, other: Any) -> Tensor:
+        """This tensor where `condition` (bool) holds, else `other`; all broadcast."""
+        return elementwise.where(condition, self, other)
+
+    def t(self: Any) -> Tensor:
+        """A matrix transposed; a vector as it is. Raises ValueError for more dimensions."""
+        if self.array.ndim > 2:
+            raise ValueError(f"t() needs at most 2 dimensions, got {self.array.ndim}: use .transpose() or .mT")
+        return shape.transpose(self, 0, -1)
+
+    @property
+    def T(self: Any) -> Tensor:
+        """The dimensions in reverse order."""
+        return shape.permute(self, *reversed(range(self.array.ndim)))
+
+    @property
+    def mT(self: Any) -> Tensor:
+        """Matrices transposed: the last two dimensions exchanged."""
+        return shape.transpose(self, -1, -2)
 
     # --- operators ------------------------------------------------------------------------------------
 
@@ -89,7 +286,7 @@ class Methods:
     __abs__ = elementwise.abs
     __invert__ = elementwise.bitwise_not
     __getitem__ = index.getitem
-    __setitem__ = index.setitem
+    __setitem__ = inplace.setitem
 
     # --- elementwise ----------------------------------------------------------------------------------
 
@@ -163,7 +360,7 @@ class Methods:
     softmax = normalise.softmax
     log_softmax = normalise.log_softmax
     logsumexp = normalise.logsumexp
-    multinomial = random.multinomial
+    multinomial = method("minigrad.random:multinomial", "Categories drawn in proportion: see `minigrad.multinomial`.")
 
     # --- shape, gathering and scattering --------------------------------------------------------------
 
@@ -218,3 +415,8 @@ class Methods:
     clamp_ = _in_place(elementwise.clamp)
     scatter_ = _in_place(index.scatter)
     scatter_add_ = _in_place(index.scatter_add)
+
+
+for _name, _method in vars(Methods).items():
+    if _name not in vars(Tensor):
+        setattr(Tensor, _name, _method)

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes, forks
-from minigrad.device import resolve
-from minigrad.graph import state
+from minigrad.kernels import usable
+from minigrad.ops import elementwise as e
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import derive
+from minigrad.ops.expression import Symbol
 from minigrad.ops.registry import Array, Refusal, op
-from minigrad.ops.shape import placed
+from minigrad.ops.shape import placed, sizes
+from minigrad.state import eagerly, state
 from minigrad.tensor import Tensor
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -57,6 +60,8 @@ uniform_op = op(
     source="Salmon et al. 2011",
     differentiable=False,
     exact_dtype=True,
+    kernels={"cuda.random": "int64"},
+    derivation=derive("drawn from a key, not computed from values: there is nothing to differentiate"),
 )
 
 
@@ -86,14 +91,11 @@ class Generator:
                 f"a compiled step draws random numbers of one generator on {self.state.storage.device} and on "
                 f"{device}: give each device a generator of its own"
             )
-        before, state.recorder = state.recorder, None  # where the state lives is no part of a traced step
-        try:
+        with eagerly():  # where the state lives is no part of a traced step
             home = self._homes.get(device)
             if home is None:
                 self._homes[device] = home = placed(_start(0), device)
             self.state = home.copy_(self.state)
-        finally:
-            state.recorder = before
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream `seed` from its beginning."""
@@ -123,8 +125,7 @@ class Generator:
             )
         with self.lock:
             self.move(device)
-            if state.recorder is not None:
-                state.recorder.generators[self] = device
+            state.interpreter.draws(self, device)
             key = self.state.clone()
             self.state += placed(np.array([0, -(-words // 4)]), device)
         return key
@@ -138,12 +139,6 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    from minigrad.ops.shape import sizes
-
-    return sizes(size)
-
-
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -152,8 +147,8 @@ def rand(
     device: str = "cpu",
 ) -> Tensor:
     """Uniform in [0, 1)."""
-    shape = _shape(size)
-    key = (generator or default_generator).take(int(np.prod(shape)), resolve(device))
+    shape = sizes(size)
+    key = (generator or default_generator).take(int(np.prod(shape)), usable(device))
     return uniform_op(key, shape=shape, dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
 
 
@@ -165,12 +160,18 @@ def randn(
     device: str = "cpu",
 ) -> Tensor:
     """Standard normal (Box-Muller on two uniforms)."""
-    from minigrad.ops import elementwise as e
-
-    shape = _shape(size)
+    shape = sizes(size)
     pairs = rand(2, *shape, generator=generator, device=device)
     radius = e.sqrt(-2.0 * e.log1p(-pairs[0]))
     return e.cast(radius * e.cos(2.0 * math.pi * pairs[1]), dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
+
+
+def rand_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
+    return rand(x.array.shape, dtype=dtype or x.array.dtype, device=x.storage.device)
+
+
+def randn_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
+    return randn(x.array.shape, dtype=dtype or x.array.dtype, device=x.storage.device)
 
 
 def randint(
@@ -182,8 +183,6 @@ def randint(
 ) -> Tensor:
     """int64 in [low, high), or [0, low): each as likely as the others in ranges up to 2^48, of wider ones not every
     number is drawn. Raises ValueError for an empty range."""
-    from minigrad.ops import elementwise as e
-
     low = rules.integer(low, "randint: a bound")
     start, stop = (0, low) if high is None else (low, rules.integer(high, "randint: a bound"))
     if stop <= start:
@@ -219,14 +218,16 @@ bernoulli_op = op(
     samples=lambda rng: [((rng.random((3, 4)), rng.random((3, 4))), {})],
     formula="1 where drawn < p, else 0",
     differentiable=False,
+    expression=lambda drawn, p: Symbol("bernoulli", (drawn, p)),
     refuses=NO_PROBABILITY,
+    derivation=derive(
+        "the result is 0 or 1 by a random draw: it has no rate of change, and no gradient flows through it"
+    ),
 )
 
 
 def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
     """1 with probability `p`, elementwise, else 0, in the dtype of `p`. Raises ValueError for p outside [0, 1]."""
-    from minigrad.ops import elementwise as e
-
     drawn = rand(*p.array.shape, generator=generator, device=p.storage.device)
     return e.cast(bernoulli_op(*e.pair(drawn, p)), dtype=p.array.dtype)
 
@@ -240,8 +241,6 @@ def multinomial(
     which waits for them. Raises ValueError for negative, infinite
     or all-zero weights, and for more samples than categories with weight.
     """
-    from minigrad.ops import elementwise as e
-
     device = weights.storage.device
     if device != "cpu":
         return multinomial(weights.to("cpu"), num_samples, replacement, generator).to(device)

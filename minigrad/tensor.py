@@ -1,4 +1,4 @@
-"""Tensor: an array, its storage, and the node that made it. The ops that are its methods stand in `minigrad.methods`.
+"""Tensor: an array, its storage, and the node that made it. What is computed with one stands in `minigrad.methods`.
 
 `array` is the numpy view; `storage` is shared by all views of one memory and carries the version counter that
 in-place changes advance. Only ops, kernels and this file touch `array`.
@@ -6,21 +6,21 @@ in-place changes advance. Only ops, kernels and this file touch `array`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.device import CPU, Device, resolve
-from minigrad.graph import Node, state
+from minigrad.device import CPU, Device
+from minigrad.node import Edge, Node, here
+from minigrad.state import state
 
 if TYPE_CHECKING:
     from minigrad.methods import Methods
-    from minigrad.random import Generator
 else:
-    Methods = object  # they need Tensor: taken over at the end of this file
+    Methods = object  # they need ops, which need Tensor: that file gives them to this class
 
 
 class Storage:
@@ -53,6 +53,9 @@ class Tensor(Methods):
     __slots__ = ("__weakref__", "array", "base", "index", "needs_grad", "node", "seen", "storage")
 
     array: np.ndarray
+    storage: Storage
+    node: Node | None
+    base: Tensor | None
     __array_priority__ = 1000  # numpy defers to our operators
 
     def __init__(
@@ -68,7 +71,7 @@ class Tensor(Methods):
         self.node = node
         self.index = index
         self.needs_grad = needs_grad
-        self.base: Tensor | None = None
+        self.base = None
         self.seen = 0
 
     # --- what it is ---------------------------------------------------------------------------------
@@ -102,10 +105,6 @@ class Tensor(Methods):
         """The number of dimensions."""
         return self.array.ndim
 
-    def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of one dimension."""
-        return self.array.shape if dim is None else self.array.shape[rules.normalise_dim(dim, self.array.ndim)]
-
     def numel(self) -> int:
         """The number of elements."""
         return self.array.size
@@ -130,12 +129,6 @@ class Tensor(Methods):
         if not self.array.ndim:
             raise TypeError("a tensor without dimensions has no length")
         return self.array.shape[0]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(shape.unbind(self))
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(elementwise.eq(self, value).any())
 
     # --- values -------------------------------------------------------------------------------------
 
@@ -206,14 +199,8 @@ class Tensor(Methods):
         if self.is_cuda:
             notes += f", device={self.storage.device!r}"
         if self.requires_grad:
-            notes += ", requires_grad=True" if self.is_leaf else f", made_by={dispatch.edge_of(self)[0].op}"
+            notes += ", requires_grad=True" if self.is_leaf else f", made_by={edge_of(self)[0].op}"
         return f"tensor({text}{notes})"
-
-    def __eq__(self, other: Any) -> Any:
-        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
-
-    def __ne__(self, other: Any) -> Any:
-        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
 
     __hash__ = object.__hash__  # tensors are told apart by identity, though == compares values
 
@@ -223,7 +210,7 @@ class Tensor(Methods):
     def requires_grad(self) -> Any:
         """Is a gradient wanted? (A view asks its base again if that changed in place.)"""
         if self.base is not None and self.seen != self.storage.version:
-            dispatch.refresh(self)
+            self.follow_base()
         return self.needs_grad
 
     @requires_grad.setter
@@ -251,8 +238,7 @@ class Tensor(Methods):
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient, None before the first backward pass."""
-        if state.recorder is not None and self.is_leaf and self.needs_grad and not state.recorder.forgot(self):
-            state.recorder.look(dispatch.edge_of(self)[0])
+        state.interpreter.reads_gradient(self)
         if self.node is None or self.node.grads is None:
             return None
         return self.node.grads.get(self.index)
@@ -264,19 +250,17 @@ class Tensor(Methods):
         if value is not None and value.array.shape != self.array.shape:
             raise ValueError(f"a gradient of shape {list(value.array.shape)} does not fit {list(self.array.shape)}")
         if value is None and self.node is None:
-            if state.recorder is not None:
-                state.recorder.forget(self)
+            state.interpreter.forgets_gradient(self)
             return
-        node, index = dispatch.edge_of(self)
-        if state.recorder is not None:
-            state.recorder.touch(node)
+        node, index = edge_of(self)
+        state.interpreter.replaces_gradient(node)
         node.grads = {**(node.grads or {}), index: value}
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad` though it is not a leaf (after the next backward pass)."""
         if not self.requires_grad:
             raise RuntimeError("retain_grad() needs a tensor that requires a gradient")
-        node, index = dispatch.edge_of(self)
+        node, index = edge_of(self)
         node.grads = node.grads or {}
         node.grads.setdefault(index, None)
 
@@ -287,91 +271,13 @@ class Tensor(Methods):
         """
         if not self.requires_grad:
             raise RuntimeError("a hook needs a tensor that requires a gradient")
-        node, index = dispatch.edge_of(self)
+        node, index = edge_of(self)
         node.hooks = node.hooks or {}
         hooks = node.hooks.setdefault(index, [])
         hooks.append(hook)
         return lambda: hooks.remove(hook) if hook in hooks else None
 
-    def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
-    ) -> None:
-        """Accumulate gradients in the leaves: see `minigrad.autograd.backward`."""
-        autograd.backward_from([self], gradient, retain_graph, create_graph)
-
-    @property
-    def data(self) -> Tensor:
-        """The same memory, without a history."""
-        return shape.detach(self)
-
-    @data.setter
-    def data(self, value: Tensor) -> None:
-        if not isinstance(value, Tensor):
-            raise TypeError(f"data must be a tensor, got {type(value).__name__}: make it one with mg.tensor(...)")
-        if state.recorder is not None:
-            shape.detach(self).copy_(shape.detach(value))
-            return
-        if (value.array.shape, value.array.dtype) != (self.array.shape, self.array.dtype):
-            self.node = None  # it describes the old values
-        self.array, self.storage, self.base = value.array, value.storage, None
-
-    # --- memory -------------------------------------------------------------------------------------
-
-    def to(
-        self, *args: Any, dtype: np.dtype | None = None, device: str | None = None, non_blocking: Any = False
-    ) -> Tensor:
-        """In another dtype or on another device: `t.to(float64)`, `t.to("cuda")`, `t.to(other)`.
-
-        non_blocking is taken for programs that say it; every copy is complete when this returns. Raises ValueError for
-        a device that does not exist, CudaError where CUDA cannot be used.
-        """
-        for argument in args:
-            if argument is None:  # np.dtype(None) is float64
-                continue
-            if isinstance(argument, Tensor):
-                dtype, device = argument.array.dtype, argument.storage.device
-            elif isinstance(argument, str) and not hasattr(dtypes, argument):
-                device = argument
-            else:
-                dtype = dtypes.resolve(argument)
-        moved = self if device is None else shape.to_device(self, resolve(device))
-        return moved if dtype is None else elementwise.cast(moved, dtype=dtype)
-
-    def cpu(self) -> Tensor:
-        """On the CPU."""
-        return self.to("cpu")
-
-    def cuda(self) -> Tensor:
-        """On the GPU. Raises CudaError where CUDA cannot be used."""
-        return self.to("cuda")
-
-    def float(self) -> Tensor:
-        """As float32."""
-        return elementwise.cast(self, dtype=dtypes.float32)
-
-    def double(self) -> Tensor:
-        """As float64."""
-        return elementwise.cast(self, dtype=dtypes.float64)
-
-    def half(self) -> Tensor:
-        """As float16."""
-        return elementwise.cast(self, dtype=dtypes.float16)
-
-    def bfloat16(self) -> Tensor:
-        """As bfloat16."""
-        return elementwise.cast(self, dtype=dtypes.bfloat16)
-
-    def long(self) -> Tensor:
-        """As int64."""
-        return elementwise.cast(self, dtype=dtypes.int64)
-
-    def int(self) -> Tensor:
-        """As int32."""
-        return elementwise.cast(self, dtype=dtypes.int32)
-
-    def bool(self) -> Tensor:
-        """True where an element is not zero."""
-        return self != 0 if self.array.dtype != dtypes.bool_ else self
+    # --- copies -------------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
         if not self.is_leaf:
@@ -384,112 +290,24 @@ class Tensor(Methods):
         copy = memo[id(self)] = _made(type(self), self.array.copy(), self.needs_grad, self.storage.device)
         return copy
 
-    # --- shared with other libraries ----------------------------------------------------------------
 
-    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        """The same memory as a DLPack capsule: see `minigrad.exchange`."""
-        from minigrad.exchange import to_dlpack
-
-        return to_dlpack(self, stream)
-
-    def __dlpack_device__(self) -> tuple[Any, Any]:
-        """(kind, number): (1, 0) on the CPU, (2, 0) on a CUDA device."""
-        from minigrad.exchange import dlpack_device
-
-        return dlpack_device(self)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The same memory for Numba, CuPy and others. Raises AttributeError on the CPU and for bfloat16."""
-        from minigrad.exchange import cuda_array_interface
-
-        return cuda_array_interface(self)
-
-    # --- changes in place ---------------------------------------------------------------------------
-
-    def copy_(self, source: Any) -> Tensor:
-        """Take the values of `source`, broadcast and cast."""
-        source = shape.to_device(elementwise.as_operand(source, self), self.storage.device)
-        value = elementwise.cast(source, dtype=self.array.dtype)
-        return dispatch.write(self, shape.clone(shape.broadcast_to(value, self.array.shape)))
-
-    def fill_(self, value: Any) -> Tensor:
-        """`value` everywhere."""
-        return self.copy_(value)
-
-    def zero_(self) -> Tensor:
-        """0 everywhere."""
-        return self.copy_(0)
-
-    def normal_(self, mean: Any = 0.0, std: Any = 1.0, generator: Generator | None = None) -> Tensor:
-        """Independent normal numbers."""
-        if std < 0:
-            raise ValueError(f"normal_: the standard deviation must not be negative, got {std}")
-        drawn = random.randn(*self.array.shape, generator=generator, device=self.storage.device)
-        return self.copy_(drawn * std + mean)
-
-    def uniform_(self, low: Any = 0.0, high: Any = 1.0, generator: Generator | None = None) -> Tensor:
-        """Independent uniform numbers in [low, high)."""
-        if not low <= high:
-            raise ValueError(f"uniform_: there is no number from {low} to {high}")
-        drawn = random.rand(*self.array.shape, generator=generator, device=self.storage.device)
-        return self.copy_(drawn * (high - low) + low)
-
-    # --- methods with arguments of their own ----------------------------------------------------------
-
-    def add(self, other: Any, alpha: Any = 1) -> Tensor:
-        """a + alpha b, with broadcasting."""
-        return elementwise.add(self, other if alpha == 1 else other * alpha)
-
-    def sub(self, other: Any, alpha: Any = 1) -> Tensor:
-        """a - alpha b, with broadcasting."""
-        return elementwise.sub(self, other if alpha == 1 else other * alpha)
-
-    def add_(self, other: Any, alpha: Any = 1) -> Tensor:
-        """`add` in place."""
-        return dispatch.write(self, self.add(other, alpha))
-
-    def sub_(self, other: Any, alpha: Any = 1) -> Tensor:
-        """`sub` in place."""
-        return dispatch.write(self, self.sub(other, alpha))
-
-    def where(self, condition: Any, other: Any) -> Tensor:
-        """This tensor where `condition` (bool) holds, else `other`; all broadcast."""
-        return elementwise.where(condition, self, other)
-
-    def t(self) -> Tensor:
-        """A matrix transposed; a vector as it is. Raises ValueError for more dimensions."""
-        if self.array.ndim > 2:
-            raise ValueError(f"t() needs at most 2 dimensions, got {self.array.ndim}: use .transpose() or .mT")
-        return shape.transpose(self, 0, -1)
-
-    @property
-    def T(self) -> Tensor:
-        """The dimensions in reverse order."""
-        return shape.permute(self, *reversed(range(self.array.ndim)))
-
-    @property
-    def mT(self) -> Tensor:
-        """Matrices transposed: the last two dimensions exchanged."""
-        return shape.transpose(self, -1, -2)
+def edge_of(tensor: Tensor) -> Edge:
+    """Where gradients of `tensor` flow to; a leaf gets its node when it is first used."""
+    if tensor.base is not None and tensor.seen != tensor.storage.version:
+        tensor.follow_base()
+    if tensor.node is None:
+        tensor.node = Node("leaf", {}, (), ((tensor.array.shape, tensor.array.dtype),), where=here())
+        state.interpreter.made_a_leaf(tensor)
+    return tensor.node, tensor.index
 
 
 def _rebuild(kind: type[Tensor], array: np.ndarray, needs_grad: Any, device: str = "cpu") -> Tensor:
     """What was pickled, on the device where it was."""
-    return _made(kind, shape.placed(array, resolve(device)).array, needs_grad, device)
+    home = Tensor(array).to(device)
+    return _made(kind, home.array, needs_grad, home.storage.device)
 
 
 def _made(kind: type[Tensor], array: np.ndarray, needs_grad: Any, device: str) -> Tensor:
     tensor = kind.__new__(kind)
     Tensor.__init__(tensor, array, Storage(device), needs_grad=needs_grad)
     return tensor
-
-
-OPERANDS = (Tensor, bool, int, float, np.ndarray, np.number, np.bool_)
-
-from minigrad import autograd, dispatch, methods, random  # noqa: E402  (they need Tensor)
-from minigrad.ops import elementwise, rules, shape  # noqa: E402
-
-for _name, _method in vars(methods.Methods).items():
-    if _name not in vars(Tensor):
-        setattr(Tensor, _name, _method)

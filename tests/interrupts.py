@@ -22,8 +22,9 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import functional as F
-from minigrad import graph, nn, optim
+from minigrad import nn, optim
 from minigrad.kernels import blas, team, threads
+from minigrad.state import state
 from tools.bench.models import Size, build_decoder, build_gpt
 
 SIZE = Size(vocab=50, d_model=64, n_heads=4, n_layers=1, d_ff=128, batch=16, length=24)
@@ -124,9 +125,9 @@ JOBS = {
 def settled() -> None:
     """Is nothing in force that the work had set for its duration?"""
     assert mg.is_grad_enabled()
-    assert graph.state.scope == ()
-    assert not graph.state.quiet
-    assert graph.state.recorder is None
+    assert state.scope == ()
+    assert not state.quiet
+    assert not state.interpreter.tracing
     assert np.geterr()["divide"] == "warn"
     assert not blas._before
     assert blas._depth == 0

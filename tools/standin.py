@@ -1,11 +1,12 @@
-"""Hold the stand-in for torch to torch: `python -m tools.standin PATH... [--path FOLDER] [--markdown FILE]`.
+"""Hold the stand-in for torch to torch: `python -m tools.standin PATH... [--repositories SOURCES] [--markdown FILE]`.
 
-PATH is a folder of the documents as text, whose Python listings are cut out, or a Python program. Each runs twice, in
-processes of their own, on torch and on minigrad.torch. What would make numbers differ for no reason is made the same:
-weights (the state dict of a module when it is first called is written to a file by the first run and loaded, by name,
-by the second), random data and dropout (drawn by numpy), and the clock. Compared are the numbers that the program
-prints, the outputs of every module that it calls, and, for listings that only define, the outputs and gradients of
-their classes and functions on small inputs. Nothing of the documents is kept.
+PATH is a folder of the documents as text, whose Python listings are cut out, or a Python program. SOURCES holds a git
+checkout of every repository of `tools/standin.toml`, as `tools.zoo` has them. Each program runs twice, in processes of
+their own, on torch and on minigrad.torch. What would make numbers differ for no reason is made the same: weights (the
+state dict of a module when it is first called is written to a file by the first run and loaded, by name, by the
+second), random data and dropout (drawn by numpy), the clock, and the order of sets. Compared are the numbers that the
+program prints, the outputs of every module that it calls, and, for listings that only define, the outputs and gradients
+of their classes and functions on small inputs. Nothing of the documents is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +28,11 @@ from typing import Any
 import numpy as np
 
 from tools.listings import cut, definitions, number_of
+from tools.zoo.table import commit_of, folder_name
+from tools.zoo.trial import PACKAGES, importable
 
 ROOT = Path(__file__).resolve().parent.parent
+TABLE, PROGRAMS = ROOT / "tools" / "standin.toml", ROOT / "tools" / "programs"
 RELATIVE = 1e-4  # of an output's largest value: float32 sums in another order, through a few layers and updates
 LEAST = 1e-2  # an output that is zero but for rounding (the gradient of a key's bias) has no scale of its own
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|inf|nan)", re.IGNORECASE)
@@ -41,6 +46,7 @@ class Program:
     place: str
     source: str
     driven: tuple[str, ...] = ()
+    path: tuple[Path, ...] = ()  # folders that it imports from
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,43 @@ def programs(path: Path) -> Iterator[Program]:
                 yield Program(number_of(document), str(line), source, () if runs else tuple(names))
 
 
+@dataclass(frozen=True)
+class Stranger:
+    """An entry of tools/standin.toml, which says what the fields are."""
+
+    program: str
+    repository: str
+    commit: str
+    files: tuple[str, ...]
+    folders: tuple[str, ...] = (".",)
+    needs: tuple[str, ...] = ()
+    why: str = ""
+
+    def missing(self, sources: Path) -> list[str]:
+        """The packages that are neither installed nor in SOURCES/.packages."""
+        return [name for name in self.needs if not importable(name, sources)]
+
+    def found(self, sources: Path) -> Program:
+        """What to run. Raises ValueError where the checkout is missing, at another commit, or changed."""
+        folder = sources / folder_name(self.repository)
+        if commit_of(folder) != self.commit:
+            raise ValueError(f"{folder} does not stand at {self.commit}; check it out")
+        command = ["git", "-C", str(folder), "status", "--porcelain", "--", *self.files]
+        told = subprocess.run(command, capture_output=True, check=False)
+        if told.returncode or told.stdout:
+            raise ValueError(f"{folder} has changes in {', '.join(self.files)}; the files must be as published")
+        file = folder / self.program if self.program in self.files else PROGRAMS / self.program
+        path = [sources / PACKAGES, *[folder / part for part in self.folders]]
+        name = f"{self.repository}: {', '.join(self.files)}"
+        return Program(name, self.commit[:7], file.read_text(encoding="utf-8"), path=tuple(p.resolve() for p in path))
+
+
+def strangers() -> list[Stranger]:
+    """The entries of tools/standin.toml."""
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["program"]
+    return [Stranger(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}) for row in rows]
+
+
 def run(program: Program, folder: Path, path: Sequence[Path], limit: float) -> Row:
     """Run a program on both and compare."""
     file = folder / "program.py"
@@ -79,7 +122,12 @@ def run(program: Program, folder: Path, path: Sequence[Path], limit: float) -> R
         result = folder / f"{side}.pickle"
         result.unlink(missing_ok=True)
         command = [sys.executable, "-m", "tools.standin_run", side, str(file), str(folder), str(result)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *path]))}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *program.path, *path])),
+            "PYTHONHASHSEED": "0",  # the order of sets
+            "MPLBACKEND": "agg",  # pictures that a program shows open no window
+        }
         try:
             subprocess.run(
                 [*command, *program.driven], env=environment, cwd=folder, timeout=limit, check=True, capture_output=True
@@ -155,7 +203,8 @@ def table(rows: Sequence[Row]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when everything that runs on torch gives the same on the stand-in, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tools.standin", description=__doc__.splitlines()[0])
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="folder of the documents, or program.py")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="folder of the documents, or program.py")
+    parser.add_argument("--repositories", type=Path, help="folder of checkouts: run all of tools/standin.toml, too")
     parser.add_argument("--path", action="append", default=[], type=Path, help="folder that the programs import from")
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run of a program (default 600)")
@@ -163,12 +212,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in options.paths:
         if not path.exists():
             parser.error(f"there is no {path}")
+    if not options.paths and not options.repositories:
+        parser.error("give a PATH, or --repositories")
+    found = [program for path in options.paths for program in programs(path)]
+    try:
+        found += [s.found(options.repositories) for s in strangers() if options.repositories]
+    except ValueError as error:
+        parser.error(str(error))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for path in options.paths:
-            for program in programs(path):
-                rows.append(run(program, Path(folder), [p.resolve() for p in options.path], options.limit))
-                print(table(rows[-1:]).splitlines()[-1], flush=True)
+        for program in found:
+            rows.append(run(program, Path(folder), [p.resolve() for p in options.path], options.limit))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
     if options.markdown:
         options.markdown.write_text(_page(table(rows)), encoding="utf-8")
     return int(not all(row.verdict.startswith(("equal", "runs;", "does not run on torch")) for row in rows))
@@ -181,13 +236,12 @@ def _page(rows: str) -> str:
         "`import minigrad.torch as torch` for its `import torch`; what is missing raises an error that names it.\n"
         "`nn.MultiheadAttention` and `nn.Transformer` with its parts are held to torch's, with every kind of mask\n"
         "and to 1e-9 in float64, by `tests/minigrad/test_torch_standin_transformer.py`.\n\n"
-        "Every listing of the documents that uses torch, and two public GPT implementations, each run unchanged\n"
-        "on torch and on `minigrad.torch` from the same weights, data and dropout masks:\n"
-        "`python -m tools.standin FOLDER tools/programs/nanogpt.py tools/programs/mingpt.py --path MODELS "
-        "--markdown docs/standin.md`,\n"
-        "where FOLDER holds the documents as text and MODELS nanoGPT's `model.py` (commit 3adf61e) and minGPT's\n"
-        "folder `mingpt` (commit 37baab7). An output is what a module or function returns, or a gradient; its\n"
-        f"difference is relative to its largest value (at least {LEAST:g}), and at most {RELATIVE:g} where equal.\n\n"
+        "Every listing of the documents that uses torch, and the files of public repositories that tools/standin.toml\n"
+        "names, each run unchanged on torch and on `minigrad.torch` from the same weights, data and dropout masks:\n"
+        "`python -m tools.standin FOLDER --repositories SOURCES --markdown docs/standin.md`, where FOLDER holds the\n"
+        "documents as text and SOURCES a checkout of each repository, in the folder `owner+name`, at its commit (its\n"
+        "first 7 digits are in the column of lines). An output is what a module or function returns, or a gradient;\n"
+        f"its difference is relative to its largest value (at least {LEAST:g}), and {RELATIVE:g} at most if equal.\n\n"
         f"{rows}\n"
     )
 

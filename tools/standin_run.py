@@ -58,7 +58,14 @@ def share_draws(torch: Any) -> None:
         keep = (stream[0].random(tuple(input.shape)) >= p) / (1.0 - p)
         return input * torch.tensor(keep).to(input.dtype)
 
+    def order(sampler: Any) -> Iterator[int]:
+        count = len(sampler.data_source)
+        if sampler.replacement:
+            return (int(stream[0].integers(count)) for _ in range(sampler.num_samples))
+        return iter(stream[0].permutation(count)[: sampler.num_samples].tolist())
+
     torch.manual_seed = seed
+    torch.utils.data.RandomSampler.__iter__ = order
     torch.randn = lambda *size, **k: made(stream[0].standard_normal(shape(size)), k, torch.float32)
     torch.rand = lambda *size, **k: made(stream[0].random(shape(size)), k, torch.float32)
     torch.randn_like = lambda x, **k: made(stream[0].standard_normal(tuple(x.shape)), k, x.dtype)

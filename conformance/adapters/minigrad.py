@@ -26,7 +26,7 @@ from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from minigrad import Tensor, kernels, nn, optim
 from minigrad import functional as F
 from minigrad.compiler import compile as compile_plan
-from minigrad.device import resolve as resolve_device
+from minigrad.kernels import usable
 from minigrad.kernels.cuda.driver import CudaError
 from transformer import training
 from transformer.cache import LayerCache
@@ -332,7 +332,7 @@ class MinigradImplementation:
             raise SpecificationError(f"minigrad has no mode {mode!r}; it has {', '.join(KERNEL_MODES)}")
         if mode == "cuda":
             try:
-                resolve_device("cuda")
+                usable("cuda")
             except CudaError as error:
                 raise SpecificationError(f"{error} (--impl minigrad)") from error
         self.name = "minigrad" if mode == "kernels" else f"minigrad:{mode}"

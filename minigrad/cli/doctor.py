@@ -7,6 +7,7 @@ import ctypes
 import platform
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -26,9 +27,15 @@ class Finding:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Say what this machine has for minigrad, what is missing, and the command that mends it."
+    parser.add_argument("--clear-cache", action="store_true", help="remove all compiled kernels, and nothing else")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.clear_cache:
+        from minigrad.kernels import store
+
+        print(f"{store.clear()} files are removed from {store.cache_folder()}")
+        return 0
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -50,7 +57,6 @@ def examine() -> list[Finding]:
             _package(name, need, mend)
             for name, need, mend in (
                 ("torch", "comparisons, --impl torch", "pip install torch"),
-                ("ml_dtypes", "bfloat16", "pip install ml_dtypes"),
                 ("numba-cuda", "device='cuda'", INSTALL),
                 ("cuda-core", "device='cuda'", INSTALL),
                 ("greenlet", "simulating CUDA kernels without a GPU", "pip install greenlet"),
@@ -102,11 +108,19 @@ def _kernels() -> Finding:
 
 
 def _cache() -> Finding:
-    from minigrad.kernels.store import cache_folder
+    from minigrad.kernels import store
 
-    folder = cache_folder()
-    count = len(list(folder.glob("*/machine/*"))) if folder.is_dir() else 0
-    return Finding("kernel cache", f"{folder}, {count} compiled kernels (MINIGRAD_CACHE moves it)")
+    folder = store.cache_folder()
+    if folder is None:
+        return Finding("kernel cache", "none: this user has no home", "set MINIGRAD_CACHE to a folder")
+    sizes = [found.st_size for _, found in store.kept()]
+    with warnings.catch_warnings(action="ignore"):
+        if store.distrust(folder):
+            return Finding("kernel cache", f"{folder} is not used: others may write to it", f"chmod go-w {folder}")
+    what = f"{len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB"
+    return Finding(
+        "kernel cache", f"{folder}, {what} (MINIGRAD_CACHE moves it, minigrad doctor --clear-cache empties it)"
+    )
 
 
 def _package(name: str, need: str, mend: str) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from minigrad.cli import Refusal
+from minigrad.ops.registry import OPS
 from minigrad.study.explain import explain
 
 
@@ -14,8 +15,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.op:
-        from minigrad.ops.registry import OPS
-
         for op in OPS.values():
             print(f"{op.name:22}{op.formula}")
         return 0

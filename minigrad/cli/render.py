@@ -9,6 +9,7 @@ from typing import Any
 from minigrad import viz
 from minigrad.cli import Refusal
 from minigrad.cli.subject import BLANK, EXAMPLES, example, subject
+from minigrad.compiler import optimise
 from minigrad.graph import Graph
 from minigrad.viz import layout
 from minigrad.viz.picture import Options
@@ -83,8 +84,6 @@ def _stages(graph: Graph, target: Path, passes: bool, foreign: bool) -> list[tup
         return [(target, graph)]
     if foreign:
         raise Refusal("--passes shows minigrad's compiler, which cannot run torch's ops")
-    from minigrad.compiler import optimise
-
     return [
         (target.with_name(f"{target.stem}-{i:02}-{name}{target.suffix}"), stage)
         for i, (name, stage) in enumerate(optimise(graph))

@@ -15,14 +15,18 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes
+from minigrad import dtypes, nn, ones, tensor
+from minigrad.autograd import backward
 from minigrad.cli import Refusal
 from minigrad.graph import Graph
+from minigrad.tracing import trace
+from minigrad.tracing.nests import flatten
 from minigrad.viz.format import LONG
 
 EXAMPLES = {  # name -> "module:function" that returns a function and its arguments
@@ -55,8 +59,6 @@ class Subject:
                 from minigrad.viz.foreign import record
 
                 return record(self.function, *self.arguments, backward=backward)
-            from minigrad.trace import trace
-
             return trace(_with_backward(self.function) if backward else self.function)(*self.arguments)
         except Refusal:
             raise
@@ -66,12 +68,6 @@ class Subject:
 
 
 def _with_backward(function: Callable[..., Any]) -> Callable[..., Any]:
-    from functools import wraps
-
-    from minigrad import nn, ones
-    from minigrad.autograd import backward
-    from minigrad.trace import flatten
-
     @wraps(function.forward if isinstance(function, nn.Module) else function)
     def forward_and_backward(*arguments: Any) -> Any:
         result = function(*arguments)
@@ -108,8 +104,6 @@ def subject(spec: str, shapes: Sequence[str]) -> Subject:
     if foreign:
         assert torch is not None
         return Subject(found, tuple(torch.from_numpy(array) for array in arrays), True)
-    from minigrad import tensor
-
     return Subject(found, tuple(tensor(a, requires_grad=bool(a.dtype.kind == "f")) for a in arrays))
 
 

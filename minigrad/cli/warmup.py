@@ -12,6 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from rich.progress import Progress
+
+import minigrad as mg
+from minigrad import functional, kernels, nn
+from minigrad.compiler import compile
+from minigrad.kernels.compiler import compile_all
+from minigrad.kernels.native import lower
+from minigrad.ops.registry import OPS
+from minigrad.optim import AdamW
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +30,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from rich.progress import Progress
-
     start = time.perf_counter()
     together()
     jobs = [*kernels_to_compile(), *programs_to_compile()]
@@ -38,11 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def together() -> None:
     """Compile what all ops need at once, in several processes; afterwards every kernel is only tried."""
-    from minigrad import kernels
-    from minigrad.kernels.compiler import compile_all
-    from minigrad.kernels.native import lower
-    from minigrad.ops.registry import OPS
-
     jobs = []
     for name in _ops():
         for arrays, attrs in _samples(name):
@@ -57,9 +59,6 @@ def together() -> None:
 
 def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
     """(op, a call that runs its kernel on the op's own samples in float32)."""
-    from minigrad import kernels
-    from minigrad.ops.registry import OPS
-
     for name in _ops():
 
         def compile_one(name: str = name) -> None:
@@ -72,18 +71,11 @@ def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
 
 def _ops() -> list[str]:
     """The ops that have a kernel for float32 on the CPU."""
-    import minigrad.compiler
-    import minigrad.functional
-    import minigrad.optim  # noqa: F401  (all three register ops)
-    from minigrad import kernels
-
-    return [name for name, device, _ in kernels.FAST if device == "cpu"]
+    return [name for name, op in OPS.items() if ("cpu", "float32") in op.kernels]
 
 
 def _samples(name: str) -> Iterator[tuple[list[np.ndarray], Mapping[str, Any]]]:
     """An op's own samples in float32; of adam's inputs step and rate stay float64."""
-    from minigrad.ops.registry import OPS
-
     samples = OPS[name].samples
     assert samples is not None
     for inputs, attrs in samples(np.random.default_rng(0)):
@@ -103,19 +95,12 @@ def programs_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
 
 
 def _accumulate() -> None:
-    from minigrad import kernels
-
     with kernels.use("always"):
         kernels.accumulate(np.zeros(4, np.float32), np.ones(4, np.float32))
 
 
 def _train() -> None:
     """One compiled step of a GPT block with AdamW."""
-    import minigrad as mg
-    from minigrad import functional, nn
-    from minigrad.compiler import compile
-    from minigrad.optim import AdamW
-
     tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
     qkv, out, up, down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
     modules: list[nn.Module] = [tokens, norm, head, qkv, out, up, down]
@@ -139,10 +124,6 @@ def _train() -> None:
 
 def _decode() -> None:
     """One compiled step of decoding with a cache."""
-    import minigrad as mg
-    from minigrad import functional, nn
-    from minigrad.compiler import compile
-
     tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
     qkv, out, up, down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
     key, value = mg.zeros(1, 2, 6, 4), mg.zeros(1, 2, 6, 4)

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import forks, kernels
-from minigrad.autograd import no_grad
+from minigrad import forks, later
 from minigrad.compiler.epilogue import fuse_epilogues, of_one_row
 from minigrad.compiler.fusion import fuse_elementwise
 from minigrad.compiler.passes import (
@@ -38,10 +37,15 @@ from minigrad.compiler.plan import Plan
 from minigrad.compiler.projection import chunk_projection
 from minigrad.compiler.reduction import fuse_sums, sum_in_products
 from minigrad.compiler.updates import join_updates
-from minigrad.graph import Graph, Node, state
+from minigrad.dispatch import EAGER
+from minigrad.gradmode import no_grad
+from minigrad.graph import Graph
+from minigrad.node import Node
 from minigrad.signals import uninterrupted
+from minigrad.state import state
 from minigrad.tensor import Storage, Tensor
-from minigrad.trace import flatten, trace
+from minigrad.tracing import trace
+from minigrad.tracing.nests import flatten
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     drop_aliases,
@@ -82,7 +86,7 @@ class Compiled:
         self.__doc__ = function.__doc__
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if state.recorder is not None or state.backward_watch is not None or kernels.watched():
+        if state.interpreter is not EAGER or state.backward_watch is not None:
             return self.function(*arguments, **keywords)
         tensors: Sequence[Tensor] = arguments
         others = None
@@ -233,9 +237,7 @@ def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
     on_device = [tensor.storage.device != "cpu" for tensor in tensors]
     if not any(on_device):
         return Plan(fuse_epilogues(join_updates(sum_in_products(fuse_sums(graph))), of_one_row))
-    from minigrad.compiler.device_plan import DevicePlan
-
-    return DevicePlan(fuse_epilogues(graph), on_device[:inputs])
+    return later.load("minigrad.compiler.device_plan:DevicePlan")(fuse_epilogues(graph), on_device[:inputs])
 
 
 def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:

@@ -17,11 +17,12 @@ from minigrad import forks
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import place
 from minigrad.device import CUDA
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
 from minigrad.kernels.cuda import execute
 from minigrad.kernels.cuda.calls import DeviceCalls, on_host
 from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.runtime import runtime
+from minigrad.node import Edge, Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 

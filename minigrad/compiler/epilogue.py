@@ -14,11 +14,14 @@ from minigrad import dtypes
 from minigrad.compiler.fusion import Step
 from minigrad.compiler.passes import drop_dead
 from minigrad.compiler.rewrite import Inputs, like, readers, rewrite
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.kernels import EPILOGUE_INPUTS
+from minigrad.node import Edge, Node
 from minigrad.ops import rules
+from minigrad.ops.derivation import derive
 from minigrad.ops.registry import OPS, Array, Meta, op
 
-MOST_INPUTS, MOST_OUTPUTS = 3, 2  # arrays that a kernel reads besides the product, and that it writes
+MOST_OUTPUTS = 2  # arrays that a kernel writes
 
 
 def of_one_row(matmul: Node) -> bool:
@@ -63,7 +66,7 @@ def _product(node: Node, read: Mapping[Edge, int], serves: Callable[[Node], bool
     shape = node.outputs[0][0]
     edges = [edge for edge in node.inputs if edge is not None]
     metas = [edge[0].outputs[edge[1]] for edge in edges if edge[0].op != "literal"]
-    if len(metas) > MOST_INPUTS + 1 or len(node.outputs) > MOST_OUTPUTS or any(s != shape for s, _ in node.outputs):
+    if len(metas) > EPILOGUE_INPUTS + 1 or len(node.outputs) > MOST_OUTPUTS or any(s != shape for s, _ in node.outputs):
         return None
     if any(dtype != dtypes.float32 for _, dtype in (*metas, *node.outputs)):
         return None
@@ -107,4 +110,6 @@ op(
     ],
     formula="elementwise steps of A B, reshaped, and other arrays, in one pass",
     differentiable=False,
+    kernels={"cuda.epilogue": "float32"},
+    derivation=derive("a step of a compiled plan: the derivative was taken before its ops were fused"),
 )

@@ -7,6 +7,7 @@ the reference of each op, so a fused graph can be replayed and compared.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,46 +15,46 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.compiler.rewrite import assemble, by_demand, like, results
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
+from minigrad.ops.derivation import derive
+from minigrad.ops.expression import Symbol, Value, lines
 from minigrad.ops.registry import OPS, Array, Meta, op
 
-# op -> expression of its operands, in the generated kernel's language
-EXPRESSIONS: dict[str, str] = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "divide({0}, {1})",
-    "neg": "-{0}",
-    "abs": "abs({0})",
-    "square": "{0} * {0}",
-    "reciprocal": "divide(ONE, {0})",
-    "sqrt": "np.sqrt({0})",
-    "rsqrt": "inverse_root({0})",
-    "maximum": "{0} if {0} > {1} or {0} != {0} else {1}",
-    "minimum": "{0} if {0} < {1} or {0} != {0} else {1}",
-    "relu": "{0} if {0} > ZERO or {0} != {0} else ZERO",
-    "exp": "exp({0})",
-    "log": "log({0})",
-    "tanh": "tanh({0})",
-    "sigmoid": "sigmoid({0})",
-    "erf": "erf({0})",
-    "gelu": "gelu({0})",
-    "silu": "silu({0})",
-    "where": "{1} if {0} else {2}",
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
-    "bitwise_and": "{0} and {1}",
-    "bitwise_or": "{0} or {1}",
-    "bitwise_not": "not {0}",
-    "cast": "ONE if {0} else ZERO",
-    "clone": "{0}",
+# words of expressions (`minigrad.ops.expression`) in the language of generated kernels, by dtype of their operands
+WORDS: dict[str, dict[str, str]] = {
+    "float32": {
+        "add": "{0} + {1}",
+        "subtract": "{0} - {1}",
+        "multiply": "{0} * {1}",
+        "divide": "divide({0}, {1})",
+        "negative": "-{0}",
+        "absolute": "abs({0})",
+        "square": "{0} * {0}",
+        "sqrt": "np.sqrt({0})",
+        "maximum": "{0} if {0} > {1} or {0} != {0} else {1}",
+        "minimum": "{0} if {0} < {1} or {0} != {0} else {1}",
+        "exp": "exp({0})",
+        "log": "log({0})",
+        "log1p": "log1p({0})",
+        "tanh": "tanh({0})",
+        "erf": "erf({0})",
+        "where": "{1} if {0} else {2}",
+        "equal": "{0} == {1}",
+        "not_equal": "{0} != {1}",
+        "less": "{0} < {1}",
+        "less_equal": "{0} <= {1}",
+        "greater": "{0} > {1}",
+        "greater_equal": "{0} >= {1}",
+    },
+    "bool": {
+        "where": "{1} if {0} else {2}",
+        "bitwise_and": "{0} and {1}",
+        "bitwise_or": "{0} or {1}",
+        "invert": "not {0}",
+    },
 }
-_COSTLY = {"exp": 0.25, "log": 0.4, "tanh": 0.4, "sigmoid": 0.35, "erf": 0.4, "gelu": 0.5, "silu": 0.4}  # measured, ns
-_BOOLEAN_INPUT = ("cast", "bitwise_and", "bitwise_or", "bitwise_not")
+_COSTLY = {"exp": 0.25, "log": 0.4, "log1p": 0.45, "tanh": 0.4, "erf": 0.4}  # measured, ns
 SERVED = (dtypes.float32, dtypes.bool_)
 MOST_INPUTS, MOST_STEPS = 24, 64  # of a fused kernel: the time to compile one grows faster than they do
 
@@ -62,20 +63,54 @@ Step = tuple[str, tuple[int, ...]]  # an op and its operands: below the number o
 
 def work(body: Sequence[Step]) -> float:
     """About how many nanoseconds an element of a fused kernel takes one thread, without its memory."""
-    return sum(_COSTLY.get(name, 0.03) for name, _ in body)
+    return sum(_work(OPS[name].tree) for name, _ in body)
+
+
+def _work(tree: Symbol | None) -> float:
+    if tree is None or isinstance(tree.word, int):  # a conversion, a copy
+        return 0.03
+    parts = [part for part in tree.operands if isinstance(part, Symbol) and part.operands]
+    return _COSTLY.get(tree.word, 0.03) + sum(map(_work, parts))
 
 
 def fusible(node: Node) -> bool:
-    """May `node` be a step of a fused kernel: float32 or bool throughout, in a way that an expression exists for."""
-    if node.op not in EXPRESSIONS or len(node.outputs) != 1 or any(edge is None for edge in node.inputs):
+    """May `node` be a step of a fused kernel: float32 or bool throughout, an expression of words that it has."""
+    if node.op not in OPS or len(node.outputs) != 1 or any(edge is None for edge in node.inputs):
         return False
-    dtype_in = [edge[0].outputs[edge[1]][1] for edge in node.inputs if edge is not None]
+    dtypes_in = [edge[0].outputs[edge[1]][1] for edge in node.inputs if edge is not None]
     dtype_out = node.outputs[0][1]
-    if dtype_out not in SERVED or any(dtype not in SERVED for dtype in dtype_in):
+    if any(dtype not in SERVED for dtype in (*dtypes_in, dtype_out)):
         return False
-    if node.op in _BOOLEAN_INPUT:
-        return dtype_in[0] == dtypes.bool_ and (node.op != "cast" or dtype_out == dtypes.float32)
-    return node.op == "where" or dtypes.bool_ not in dtype_in or node.op == "clone"
+    if node.op == "cast":
+        return dtypes_in[0] == dtypes.bool_ and dtype_out == dtypes.float32
+    numbers = [isinstance(value, int | float) for value in node.attrs.values()]
+    return all(numbers) and _written(node.op, tuple([dtype.name for dtype in dtypes_in]))
+
+
+@functools.cache
+def _written(op: str, dtypes_in: tuple[str, ...]) -> bool:
+    given = [Value("x", dtype) for dtype in (*dtypes_in, *["float32"] * len(OPS[op].attributes))]
+    return step_lines(op, given, "y") is not None
+
+
+def step_lines(op: str, given: Sequence[Value], name: str) -> tuple[list[str], str] | None:
+    """The lines of a step, `op` of the values `given` as `name`, and its dtype; None where words for it are missing."""
+    if op == "cast":
+        return [f"{name} = ONE if {given[0].name} else ZERO"], "float32"
+    tree = OPS[op].tree
+    return None if tree is None else lines(tree, given, name, _text, _number)
+
+
+def _text(word: str, dtype: str, names: Sequence[str]) -> str | None:
+    if word == "divide" and names[-1].startswith(("C", "np.")):
+        return "{0} / {1}"  # by a constant: may be a product with its reciprocal
+    return WORDS[dtype].get(word)
+
+
+def _number(value: Any, dtype: str) -> str | None:
+    if dtype == "bool":
+        return None
+    return ("ZERO", "ONE")[value] if value in (0, 1) else f"np.float32({value!r})"
 
 
 def split_point(shape: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int | None:
@@ -164,9 +199,11 @@ def fuse_elementwise(graph: Graph) -> Graph:
     """Replace every group by one "fused" node at the place of its last member; the order is made topological again."""
     group = groups(graph)
     by_group: dict[int, list[Node]] = {}
+    read: dict[Node, list[Edge]] = {}  # by a step, its attributes as numbers among them
     for node in graph.nodes:
         if node in group:
             by_group.setdefault(group[node], []).append(node)
+            read[node] = [edge for edge in (*node.inputs, *_attributes(node)) if edge is not None]
     users: dict[Edge, set[int | None]] = {}
     for node in graph.nodes:
         for edge in node.inputs:
@@ -177,10 +214,10 @@ def fuse_elementwise(graph: Graph) -> Graph:
     fused: dict[int, tuple[list[Edge], dict[str, Any], list[Node]]] = {}
     for number, nodes in by_group.items():
         inside = set(nodes)
-        inputs = list(dict.fromkeys(e for n in nodes for e in n.inputs if e is not None and e[0] not in inside))
+        inputs = list(dict.fromkeys(e for n in nodes for e in read[n] if e[0] not in inside))
         place = {edge: i for i, edge in enumerate(inputs)}
         place.update({(node, 0): len(inputs) + i for i, node in enumerate(nodes)})
-        body = tuple((n.op, tuple(place[e] for e in n.inputs if e is not None)) for n in nodes)
+        body = tuple((n.op, tuple(place[e] for e in read[n])) for n in nodes)
         kept = [n for n in nodes if (n, 0) in wanted or any(u != number for u in users.get((n, 0), ()))]
         attrs: dict[str, Any] = {"body": body, "kept": tuple(place[n, 0] for n in kept)}
         fused[number] = (inputs, attrs, kept)
@@ -207,6 +244,13 @@ def fuse_elementwise(graph: Graph) -> Graph:
     return assemble(graph, made, edges)
 
 
+def _attributes(node: Node) -> list[Edge]:
+    """The numbers that a step is given as attributes, as literals; what a cast is to, its step says."""
+    names = () if node.op == "cast" else OPS[node.op].attributes
+    meta = ((), np.dtype(np.float32))
+    return [(Node("literal", {"value": float(node.attrs[name])}, (), (meta,)), 0) for name in names]
+
+
 def _order(graph: Graph, group: dict[Node, int], fused: Mapping[int, Any]) -> list[Node | int]:
     """A topological order of the contracted graph, as close to the old one as it goes."""
 
@@ -226,23 +270,28 @@ def _order(graph: Graph, group: dict[Node, int], fused: Mapping[int, Any]) -> li
 def _reference(*inputs: Array, body: tuple[Step, ...], kept: tuple[int, ...]) -> tuple[Array, ...]:
     values: list[Array] = list(inputs)
     for name, operands in body:
-        attrs = {"dtype": dtypes.float32} if name == "cast" else {}
-        values.append(OPS[name].evaluate([values[i] for i in operands], attrs)[0])
+        given, numbers = _parted(name, [values[i] for i in operands])
+        attrs = {attribute: float(number) for attribute, number in numbers.items()}
+        values.append(OPS[name].evaluate(given, attrs if name != "cast" else {"dtype": dtypes.float32})[0])
     return tuple(values[i] for i in kept)
+
+
+def _parted(name: str, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """A step's inputs, and its attributes."""
+    count = len(OPS[name].inputs)
+    return operands[:count], dict(zip(OPS[name].attributes, operands[count:], strict=False))
 
 
 def _metas(metas: list[Meta], *, body: tuple[Step, ...], kept: tuple[int, ...]) -> list[Meta]:
     known: list[Meta] = list(metas)
     for name, operands in body:
-        attrs = {"dtype": dtypes.float32} if name == "cast" else {}
-        known.append(OPS[name].output_metas([known[i] for i in operands], attrs)[0])
+        given, attrs = _parted(name, [known[i] for i in operands])
+        known.append(OPS[name].output_metas(given, attrs if name != "cast" else {"dtype": dtypes.float32})[0])
     return [known[i] for i in kept]
 
 
 op(
-    "fused",
-    _reference,
-    shape=_metas,
+    "fused", _reference, shape=_metas,
     flops=lambda metas, outputs, *, body, kept: len(body) * int(np.prod(outputs[0][0])),
     samples=lambda rng: [
         (
@@ -250,6 +299,6 @@ op(
             {"body": (("mul", (0, 1)), ("add", (2, 0)), ("exp", (3,))), "kept": (3, 4)},
         )
     ],
-    formula="several elementwise ops in one pass",
-    differentiable=False,
-)
+    formula="several elementwise ops in one pass", differentiable=False, kernels={"cuda.elementwise": "float32 bool"},
+    same_place=True, derivation=derive("a step of a compiled plan: the derivative was taken before its ops were fused"),
+)  # fmt: skip

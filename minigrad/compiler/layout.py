@@ -11,15 +11,12 @@ from numpy.lib import array_utils
 
 from minigrad.compiler.memory import Buffer
 from minigrad.compiler.rewrite import results
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.ops.registry import OPS
 
 if TYPE_CHECKING:
     from minigrad.tensor import Tensor
-
-# kernels that read and write arrays of any strides
-ANY_STRIDES = ("flash_attention", "flash_attention_grad", "join", "rope")
-SAME_PLACE = ("fused", "adam", "adam_all", "put")  # kernels that read and write each element at the same place
 
 
 def size(edge: Edge) -> int:
@@ -30,6 +27,10 @@ def size(edge: Edge) -> int:
 def covers(join: Node) -> bool:
     """Do the parts of a join fill it?"""
     return sum(size(edge) for edge in join.inputs if edge is not None) == size((join, 0))
+
+
+def _any_strides(node: Node) -> bool:
+    return node.op in OPS and OPS[node.op].any_strides
 
 
 class Layout:
@@ -73,8 +74,8 @@ class Layout:
     def order(self, edge: Edge) -> tuple[int, ...]:
         """The order in which the dimensions lie in memory: as the only permutation that reads them wants them, where
         all other readers take any strides."""
-        if edge[0].op in ANY_STRIDES and edge not in self.wanted:
-            readers = [reader for reader in self.readers.get(edge, ()) if reader.op not in ANY_STRIDES]
+        if _any_strides(edge[0]) and edge not in self.wanted:
+            readers = [reader for reader in self.readers.get(edge, ()) if not _any_strides(reader)]
             if len(readers) == 1 and readers[0].op == "permute":
                 return tuple(readers[0].attrs["dims"])
         return tuple(range(len(edge[0].outputs[edge[1]][0])))
@@ -90,7 +91,7 @@ class Layout:
                 for part in node.inputs:
                     if (
                         part is not None
-                        and part[0].op in ANY_STRIDES
+                        and _any_strides(part[0])
                         and owner[part] == part
                         and self.only_reader(part) is node
                     ):
@@ -166,7 +167,8 @@ class Layout:
             maker, array = edge[0], tensor.array
             before = old.get(id(array))
             if (
-                maker.op in SAME_PLACE
+                maker.op in OPS
+                and OPS[maker.op].same_place
                 and self.owner[edge] == edge
                 and array.flags.c_contiguous
                 and maker.outputs[edge[1]] == (array.shape, array.dtype)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from minigrad.compiler.rewrite import Inputs, assemble, like, results, rewrite
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 

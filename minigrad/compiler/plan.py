@@ -15,25 +15,14 @@ from minigrad import dtypes, forks, kernels
 from minigrad.compiler import codegen, fusion
 from minigrad.compiler.layout import Layout, covers
 from minigrad.compiler.memory import ALIGN, place
-from minigrad.graph import Edge, Graph, Node, silently
-from minigrad.kernels import blas, pages, team
+from minigrad.graph import Graph
+from minigrad.kernels import blas, native, pages, team
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba import sums
-from minigrad.kernels.numba.compare import COMPARISONS, comparison
+from minigrad.kernels.numba import gemm, matvec, sums
+from minigrad.node import Edge, Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
-
-# numpy functions that fill an output directly
-_UFUNCS = {
-    name: getattr(np, numpy_name)
-    for name, numpy_name in {
-        "add": "add", "sub": "subtract", "mul": "multiply", "div": "true_divide", "neg": "negative", "exp": "exp",
-        "log": "log", "sqrt": "sqrt", "tanh": "tanh", "maximum": "maximum", "minimum": "minimum", "eq": "equal",
-        "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
-        "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_not": "invert", "abs": "absolute",
-        "matmul": "matmul", "square": "square",
-    }.items()
-}  # fmt: skip
+from minigrad.state import silently
 
 
 class Plan:
@@ -57,12 +46,9 @@ class Plan:
         self._allocate(layout)
         self._bind(layout)
         self.gradients = [(leaf, self.values[edge]) for leaf, edge in graph.gradients.items()]
-        from minigrad.kernels.native import assemble  # numba is imported when there is something to run
-        from minigrad.kernels.numba.gemm import BY_LIBRARY
-
         # does BLAS have to leave the threads to us?
-        self.alone = any(f is team.over_rows and arguments[0] in BY_LIBRARY for f, arguments in self.calls)
-        self.program = assemble(self.calls)
+        self.alone = any(f is team.over_rows and arguments[0] in gemm.BY_LIBRARY for f, arguments in self.calls)
+        self.program = native.assemble(self.calls)
         self.whole = not self.alone and self._writes_at_once()
         self.running = forks.lock()
 
@@ -75,9 +61,7 @@ class Plan:
 
     def _writes_at_once(self) -> bool:
         """Does one call into machine code make all changes of the outside?"""
-        from minigrad.kernels.native import Segment
-
-        segments = [function for function, _ in self.program if isinstance(function, Segment)]
+        segments = [function for function, _ in self.program if isinstance(function, native.Segment)]
         return not self._writing or any(
             {call.number for call in segment.calls}.issuperset(self._writing) for segment in segments
         )
@@ -161,33 +145,21 @@ class Plan:
     def _bind_op(
         self, name: str, inputs: list[np.ndarray], outputs: list[np.ndarray], attrs: Mapping[str, Any]
     ) -> None:
-        calls = kernels.bind(OPS[name], inputs, outputs, attrs)
-        if calls is not None:
-            self.calls.extend(calls)
-        elif self._kernel_of_plans(name, inputs, outputs[0]):
+        op = OPS[name]
+        if any(kernels.bind(op, inputs, outputs, attrs, self.calls, planned) is not None for planned in (False, True)):
             return
-        elif name == "put" and outputs[0] is inputs[0]:
+        if name == "put" and outputs[0] is inputs[0]:
             self.calls.add(_put_in_place, outputs[0], attrs["index"], *inputs[1:])
         elif any(dtypes.is_half(array.dtype) for array in inputs):  # numpy would add up in the half type
-            self.calls.add(_by_reference, OPS[name], inputs, attrs, outputs)
-        elif name in _UFUNCS:
-            self.calls.add(_fill, _UFUNCS[name], outputs[0], *inputs)
+            self.calls.add(_by_reference, op, inputs, attrs, outputs)
+        elif op.ufunc is not None:
+            self.calls.add(_fill, op.ufunc, outputs[0], *inputs)
         elif name == "sum":
             self.calls.add(np.add.reduce, inputs[0], attrs["dims"], None, outputs[0], attrs["keepdim"])
         else:
-            self.calls.add(_by_reference, OPS[name], inputs, attrs, outputs)
-
-    def _kernel_of_plans(self, name: str, inputs: list[np.ndarray], output: np.ndarray) -> bool:
-        """Add a kernel that does not pay for a single eager call, if there is one."""
-        if name == "matmul":
-            from minigrad.kernels.numba import gemm
-
-            return gemm.product(self.calls, inputs[0], inputs[1], output)
-        return name in COMPARISONS and comparison(self.calls, name, inputs[0], inputs[1], output)
+            self.calls.add(_by_reference, op, inputs, attrs, outputs)
 
     def _bind_matmul_sum(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sums: np.ndarray) -> None:
-        from minigrad.kernels.numba import gemm
-
         if not gemm.product_and_sums(self.calls, a, b, c, sums.reshape(-1)):
             self._bind_op("matmul", [a, b], [c], {})
             self._bind_op("sum", [a.T], [sums.reshape(-1)], {"dims": (0,), "keepdim": False})
@@ -255,7 +227,7 @@ class Plan:
         for output in outputs:
             over.append(next((i for i, start in starts.items() if start == output.ctypes.data), None))
         outputs = [output for output, place in zip(outputs, over, strict=True) if place is None]
-        kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, node.attrs["kept"], over))
+        kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, _read(node), node.attrs["kept"], over))
         if codegen.is_flat(kinds):
             flattened = [a.reshape(-1) for a in (*arrays, *outputs)]
             self.calls.over_rows(kernel, rows * columns, work, *flattened)
@@ -264,8 +236,6 @@ class Plan:
 
     def _bind_fused_matmul(self, node: Node, outputs: list[np.ndarray]) -> None:
         """A row times a matrix, and elementwise steps: in one kernel, whose threads go on with their part."""
-        from minigrad.kernels.numba import matvec
-
         left, right, *others = self._operands(node)
         product = self.calls.scratch(right.shape[1], "product")
         operands = [product.reshape(node.outputs[0][0]), *others]
@@ -276,7 +246,7 @@ class Plan:
             return
         kernel, matrix = found
         _, _, kinds, arrays = self._covered(node.outputs[0][0], operands)
-        text = codegen.source(node.attrs["body"], kinds, node.attrs["kept"], product=kernel.__name__)
+        text = codegen.source(node.attrs["body"], kinds, _read(node), node.attrs["kept"], product=kernel.__name__)
         vectors = [array.reshape(-1) for array in (*arrays, *outputs)]
         matvec.product(self.calls, codegen.compiled(text), left, matrix, *vectors)
 
@@ -290,9 +260,15 @@ class Plan:
                 continue
             kinds.append(codegen.FULL if array.size == size else codegen.SCALAR)
             arrays.append(self.calls.contiguous(array).reshape(-1))
-        kernel = codegen.compiled(codegen.summing(node.attrs["body"], kinds, node.attrs["kept"]))
+        kernel = codegen.compiled(codegen.summing(node.attrs["body"], kinds, _read(node), node.attrs["kept"]))
         work = size * (0.1 * len(inputs) + fusion.work(node.attrs["body"]))
         sums.of_parts(self.calls, kernel, size, work, arrays, output)
+
+
+def _read(node: Node) -> list[str]:
+    """The dtypes of what the steps of a node read; the product in "fused_matmul" takes the place of its factors."""
+    edges = node.inputs[1:] if node.op == "fused_matmul" else node.inputs
+    return [edge[0].outputs[edge[1]][1].name for edge in edges if edge is not None]
 
 
 def _fill(function: np.ufunc, output: np.ndarray, *inputs: np.ndarray) -> None:

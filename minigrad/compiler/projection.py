@@ -6,7 +6,8 @@ from typing import Any
 
 from minigrad.compiler.passes import _swaps_matrices, drop_dead
 from minigrad.compiler.rewrite import Inputs, like, results, rewrite
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 
 LARGE = 1 << 26  # bytes of logits from which on they are not stored
 

@@ -13,8 +13,10 @@ from minigrad import dtypes
 from minigrad.compiler.fusion import Step
 from minigrad.compiler.passes import drop_dead
 from minigrad.compiler.rewrite import Inputs, assemble, by_demand, depends, like, readers, rewrite
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.ops import rules
+from minigrad.ops.derivation import derive
 from minigrad.ops.registry import OPS, Array, Meta, op
 
 
@@ -121,6 +123,8 @@ op(
     ],
     formula="the sum of elementwise steps, in one pass",
     differentiable=False,
+    on_host="only plans of the CPU have it: on the device the fused group and its sum are two kernels",
+    derivation=derive("a step of a compiled plan: the derivative was taken before its ops were fused"),
 )
 
 
@@ -138,4 +142,6 @@ op(
     samples=lambda rng: [((rng.standard_normal((3, 4)), rng.standard_normal((4, 2))), {"shape": (1, 3)})],
     formula="A B, and the sums of A's rows",
     differentiable=False,
+    on_host="only plans of the CPU have it: on the device a product and the sum of a factor are two kernels",
+    derivation=derive("a step of a compiled plan: the derivative was taken before product and sum were joined"),
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from minigrad.graph import Edge, Graph, Node, Visit
+from minigrad.graph import Graph, Visit
+from minigrad.node import Edge, Node
 
 Inputs = tuple[Edge | None, ...]
 Item = TypeVar("Item")

@@ -14,7 +14,9 @@ import minigrad.ops.optimise  # noqa: F401  (registers "adam")
 from minigrad import dtypes
 from minigrad.compiler.passes import viewed
 from minigrad.compiler.rewrite import Inputs, assemble, by_demand, like, rewrite
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
+from minigrad.ops.derivation import derive
 from minigrad.ops.registry import OPS, Array, Meta, Sample, op
 
 EACH, MADE = 5, 4  # inputs of every parameter (itself, gradient, mean, square, step), and its results
@@ -102,4 +104,8 @@ op(
     formula="the update of adam, of several parameters",
     source="Kingma and Ba 2015; decoupled decay: Loshchilov and Hutter 2019",
     differentiable=False,
+    kernels={"numba.adam": "float32"},
+    same_place=True,
+    on_host="only plans of the CPU have it: on the device every parameter has its own kernel",
+    derivation=derive("a step of a compiled plan: updates run after the backward pass and are not recorded"),
 )

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from threadpoolctl import ThreadpoolController
+
 from minigrad import forks
 
 _depth = 0
@@ -22,8 +24,6 @@ _before: list[int] = []  # threads of each library outside; empty where nobody i
 @cache
 def libraries() -> list[Any]:
     """The loaded BLAS libraries whose threads can be set (none under Apple's Accelerate, which needs no help)."""
-    from threadpoolctl import ThreadpoolController
-
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 

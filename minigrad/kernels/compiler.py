@@ -24,6 +24,7 @@ from typing import IO
 from minigrad.kernels import store, threads
 from minigrad.kernels.numba import jit
 from minigrad.kernels.numba.abi import Types
+from minigrad.kernels.numba.build import build
 
 Job = tuple[jit.Kernel, Types]
 
@@ -61,7 +62,11 @@ def _compile(jobs: Sequence[Job], line: _Line) -> None:
     """Compile all jobs: in workers, and here what is left."""
     groups = _groups(jobs)
     count = min(threads.available(), MOST, len(jobs) // SHARE, len(groups))
-    if count > 1 and sys.executable:
+    if os.environ.get(store.SWITCH, "0").strip("0"):  # numba compiles nothing in this process, and cannot be told to
+        count = max(count, 1)
+    elif count == 1:
+        count = 0
+    if count and sys.executable:
         given_back: deque[list[Job]] = deque()
         helpers = [
             threading.Thread(target=_delegate, args=(groups, given_back, line), daemon=True) for _ in range(count)
@@ -71,8 +76,6 @@ def _compile(jobs: Sequence[Job], line: _Line) -> None:
         for helper in helpers:
             helper.join()
         groups.extend(given_back)
-    from minigrad.kernels.numba.build import build
-
     for kernel, types in (job for group in groups for job in group):
         with line.tell(kernel):
             _keep(kernel, types, build(kernel, types))
@@ -98,8 +101,9 @@ def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects) -> None:
 def _delegate(groups: deque[list[Job]], given_back: deque[list[Job]], line: _Line) -> None:
     """Have a worker do jobs until none is left; what it cannot do is given back."""
     command = [sys.executable, "-c", _SERVE.format(path=sys.path)]
+    environment = {name: value for name, value in os.environ.items() if name != store.SWITCH}
     try:
-        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     except OSError:
         return
     with worker, suppress(IndexError):  # no group is left
@@ -140,8 +144,6 @@ def serve() -> None:
 
 
 def _serve_one(jobs: IO[bytes], answers: IO[bytes]) -> None:
-    from minigrad.kernels.numba.build import build
-
     sources, module, name, text, types = pickle.load(jobs)
     try:
         if sources != store.name_of():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from minigrad.autograd import no_grad
+from minigrad.gradmode import no_grad
 from minigrad.ops.arguments import expect_tensors
 from minigrad.random import Generator
 from minigrad.tensor import Tensor

@@ -8,8 +8,8 @@ import numpy as np
 from ml_dtypes import finfo
 
 from minigrad import functional as F
-from minigrad.autograd import no_grad
 from minigrad.creation import empty, ones, tensor, zeros
+from minigrad.gradmode import no_grad
 from minigrad.nn import init
 from minigrad.nn.module import Module, Parameter
 from minigrad.ops.embedding import embedding, padding_row

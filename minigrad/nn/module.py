@@ -6,16 +6,16 @@ and so are the tensors that `register_buffer` named. Nothing is kept twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.autograd import no_grad
 from minigrad.creation import as_tensor
-from minigrad.graph import silently, state
+from minigrad.gradmode import no_grad
 from minigrad.ops.arguments import no_tensor
+from minigrad.state import SCOPED, silently, state
 from minigrad.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -54,6 +54,14 @@ class Handle:
             self._hooks.remove(self._hook)
 
 
+def _in_a_table_of(value: Any, tensor: Tensor) -> bool:
+    """Has `value` the tensor in a table (positional codes that are kept for each dtype)?"""
+    if isinstance(value, Tensor | Module | type) or not hasattr(value, "__dict__"):
+        return False
+    tables = [inner for inner in vars(value).values() if isinstance(inner, dict)]
+    return any(entry is tensor for table in tables for entry in table.values())
+
+
 class Module:
     """Base of everything with parameters: assign parameters and modules as attributes and write `forward`.
 
@@ -89,6 +97,11 @@ class Module:
             raise
         finally:
             state.scope = outer
+
+    def name_held(self, tensor: Tensor, path: Sequence[str]) -> str:
+        """What a trace calls a tensor that this module, whose own name is `path`, holds in an attribute; "" if none."""
+        found = (name for name, value in vars(self).items() if value is tensor or _in_a_table_of(value, tensor))
+        return ".".join([*path, name]) if (name := next(found, "")) else ""
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for before in self._forward_pre_hooks or ():
@@ -353,3 +366,6 @@ def _own_buffers(module: Module) -> Iterator[tuple[str, Tensor]]:
         value = getattr(module, name)
         if value is not None:
             yield name, value
+
+
+SCOPED.add(Module.__call__.__code__)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from minigrad.autograd import no_grad
 from minigrad.creation import zeros
-from minigrad.graph import scope
+from minigrad.gradmode import no_grad
 from minigrad.ops import rules
+from minigrad.state import scope
 from minigrad.tensor import Tensor
 
 

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 from minigrad.ops.rules import several
+from minigrad.tensor import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,8 +46,6 @@ def _explained(function: Callable[P, R]) -> Callable[P, R]:
 
 def no_tensor(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> str | None:
     """Which argument should be a tensor and is none, by the annotations of `function`, and what to do about it."""
-    from minigrad.tensor import Tensor
-
     signature = inspect.signature(function)
     try:
         given = signature.bind(*args, **keywords).arguments

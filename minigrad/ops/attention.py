@@ -6,19 +6,62 @@ hidden gives 0 output and 0 gradient, never NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import Derivation, Example, derive, grid
 from minigrad.ops.elementwise import cast, exp, where
 from minigrad.ops.matmul import matmul
 from minigrad.ops.reduce import amax, sum
-from minigrad.ops.registry import Array, Op, Sample, op
+from minigrad.ops.registry import HALVES, Array, Op, Sample, op
 from minigrad.ops.shape import detach, transpose
 from minigrad.tensor import Tensor
+
+CHAIN = (
+    "O = P V, P = softmax(S), S = scale Q K^T; as in matmul dV = P^T G and dP = G V^T",
+    "softmax's rule, row by row: dS = P (dP - rowsum(dP P)); a hidden key has P = 0 and gets nothing",
+)
+LAST = {"query": "scale * dS @ key", "key": "scale * T(dS) @ query", "value": "T(P) @ g"}
+
+
+def example(flash: bool, grad: bool) -> Example:
+    """Two queries, two keys of width 3; flash attention is causal, so that its mask has a part."""
+    q, k, v = (grid(2, 3, seed=seed) for seed in range(3))
+    scale = 3**-0.5
+    scores = np.where(np.tri(2, dtype=bool) | (not flash), q @ k.T * scale, -np.inf)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    kept = [weights @ v, np.log(np.exp(scores).sum(-1))] if flash else [weights]
+    attrs = {"scale": scale, "causal": True} if flash else {"scale": scale}
+    return lambda: ([*([grid(2, 3, seed=3)] if grad else []), q, k, v, *(kept if grad else [])], attrs)
+
+
+def second_order(weights: Mapping[str, str], example: Example) -> Derivation:
+    """Of the gradients of attention; `weights` says how P is found."""
+    return derive(
+        "three outputs: A = scale dS K, B = scale dS^T Q, C = P^T g, with dS = P (dP - rowsum(dP P)), dP = g V^T",
+        "L = <h, A> + <h1, B> + <h2, C>: what arrives at dS is E = scale (h K^T + Q h1^T)",
+        "dS is linear in dP and symmetric: F = P (E - rowsum(E P)) arrives at dP",
+        "what arrives at P: W = E (dP - rowsum(dP P)) - dP rowsum(E P) + g h2^T; softmax carries it to S: U",
+        "Q and K are read by S and, directly, by A and B",
+        let={
+            **weights,
+            "dP": "g @ T(value)",
+            "dS": "P * (dP - sum(dP * P))",
+            "E": "scale * (h @ T(key) + query @ T(h1))",
+            "F": "P * (E - sum(E * P))",
+            "W": "E * (dP - sum(dP * P)) - dP * sum(E * P) + g @ T(h2)",
+            "U": "P * (W - sum(W * P))",
+        },
+        example=example,
+        g="F @ value + P @ h2",
+        query="scale * (U @ key + dS @ h1)",
+        key="scale * (T(U) @ query + T(dS) @ h)",
+        value="T(F) @ g",
+    )
 
 
 def _weights(query: Array, key: Array, mask: tuple[Array, ...], scale: float) -> Array:
@@ -90,6 +133,14 @@ attention_op = op(
     samples=_samples,
     formula="softmax(scale Q K^T over visible keys) V",
     source="document 000 section 2.2.3; Vaswani et al. 2017, 3.2.1",
+    kernels={"cuda.halves": HALVES, "cuda.attention": "float32"},
+    derivation=derive(
+        *CHAIN,
+        "S = scale Q K^T: dQ = scale dS K, dK = scale dS^T Q",
+        let={"P": "y1", "dP": "g @ T(value)", "dS": "P * (dP - sum(dP * P))"},
+        example=example(False, False),
+        **LAST,
+    ),
 )
 
 
@@ -137,6 +188,8 @@ attention_grad_op: Op = op(
         for (q, k, v, *mask), attrs in _samples(rng)
     ],
     formula="P = weights; dV = P^T g; dP = g V^T; dS = P (dP - rowsum(dP P)) scale; dQ = dS K; dK = dS^T Q",
+    kernels={"cuda.halves": HALVES, "cuda.attention": "float32"},
+    derivation=second_order({"P": "weights"}, example=example(False, True)),
 )
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from minigrad import dtypes, random
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import derive
 from minigrad.ops.elementwise import cast
-from minigrad.ops.registry import Op, Sample, op
+from minigrad.ops.registry import FLOATS, Op, Sample, op
 from minigrad.tensor import Tensor
 
 
@@ -42,6 +43,13 @@ dropout_op: Op = op(
     samples=_samples,
     formula="x / (1 - p) where the draw of `key` is at least p, else 0 x; plus the residual where there is one",
     source="Srivastava et al. 2014",
+    kernels={"numba.dropout": "float32", "cuda.dropout": FLOATS},
+    derivation=derive(
+        "y = f x (+ the residual, which gets g), f what the draw says: 0 or 1 / (1 - p), whatever x is",
+        "dL = <g f, dx>: the same draw, made again",
+        let={"f": "y / x"},
+        x="g * f",
+    ),
 )
 
 

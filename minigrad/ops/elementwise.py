@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import dispatch, dtypes
-from minigrad.ops import rules
-from minigrad.ops.registry import Array, Op, Refusal, Sample, op
+from minigrad import dtypes
+from minigrad.ops import expression, rules
+from minigrad.ops.derivation import derive
+from minigrad.ops.expression import word
+from minigrad.ops.registry import ANY_DTYPE, NAMES, Array, Op, Refusal, Sample, op, parameters
+from minigrad.state import state
 from minigrad.tensor import LITERAL, Tensor
 
-_NONE: dict[str, Any] = {}  # attributes: dispatch.apply instead of a call of the op saves 0.3 us
+_NONE: dict[str, Any] = {}  # attributes: to call the interpreter instead of the op saves 0.3 us
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 
@@ -72,7 +75,7 @@ def _binary(
         elif limited and dtypes.category(dtype) not in accepts:
             raise TypeError(f"{primitive.name} is not defined for {dtypes.name(dtype)}: convert the operands first")
         try:
-            return dispatch.apply(primitive, (a, b), _NONE)
+            return state.interpreter.apply(primitive, (a, b), _NONE)
         except ValueError:
             _check_broadcast(primitive.name, a, b)
             raise
@@ -94,7 +97,7 @@ def _check_broadcast(name: str, a: Tensor, b: Tensor) -> None:
 
 def _unary(primitive: Op) -> Callable[[Any], Tensor]:
     def call(x: Any) -> Tensor:
-        return dispatch.apply(primitive, (floating(x),), _NONE)
+        return state.interpreter.apply(primitive, (floating(x),), _NONE)
 
     call.__name__ = call.__qualname__ = primitive.name
     call.__doc__ = f"{primitive.formula}, elementwise; integers become float32."
@@ -141,6 +144,9 @@ def off_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 # --- comparison and logic ---------------------------------------------------------------------------
 
+_TRUTH = derive("the result is true or false: it has no rate of change, and no gradient flows through it")
+_BITS = derive("inputs and result are booleans or integers: there is nothing to differentiate")
+
 
 def _comparison(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
     return _binary(
@@ -153,6 +159,9 @@ def _comparison(name: str, reference: Callable[[Array, Array], Array], formula: 
             formula=formula,
             differentiable=False,
             exact_dtype=True,
+            elementwise=True,
+            planned={"numba.compare": "int64"},
+            derivation=_TRUTH,
         )
     )
 
@@ -171,7 +180,16 @@ def _bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _bitwise(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
     return _binary(
-        op(name, reference, shape=rules.elementwise, samples=two(_bits), formula=formula, differentiable=False),
+        op(
+            name,
+            reference,
+            shape=rules.elementwise,
+            samples=two(_bits),
+            formula=formula,
+            differentiable=False,
+            elementwise=True,
+            derivation=_BITS,
+        ),
         accepts=(BOOL, INTEGER),
     )
 
@@ -180,13 +198,9 @@ bitwise_and = _bitwise("bitwise_and", lambda a, b: np.bitwise_and(a, b), "a and 
 bitwise_or = _bitwise("bitwise_or", lambda a, b: np.bitwise_or(a, b), "a or b")
 bitwise_xor = _bitwise("bitwise_xor", lambda a, b: np.bitwise_xor(a, b), "a xor b")
 bitwise_not_op = op(
-    "bitwise_not",
-    lambda x: np.invert(x),
-    shape=rules.like_first,
-    samples=one(_bits),
-    formula="not x",
-    differentiable=False,
-)
+    "bitwise_not", lambda x: np.invert(x), shape=rules.like_first, samples=one(_bits), formula="not x",
+    differentiable=False, elementwise=True, derivation=_BITS,
+)  # fmt: skip
 
 
 def bitwise_not(x: Tensor) -> Tensor:
@@ -199,13 +213,10 @@ def bitwise_not(x: Tensor) -> Tensor:
 
 def _test(name: str, function: Callable[[Array], Array], formula: str) -> Callable[[Any], Tensor]:
     primitive = op(
-        name,
-        lambda x: function(x),
-        shape=rules.boolean,
+        name, lambda x: function(x), shape=rules.boolean,
         samples=one(lambda rng, shape: np.where(rng.random(shape) < 0.5, np.nan, rng.standard_normal(shape))),
-        formula=formula,
-        differentiable=False,
-    )
+        formula=formula, differentiable=False, elementwise=True, derivation=_TRUTH,
+    )  # fmt: skip
 
     def call(x: Any) -> Tensor:
         return primitive(as_operand(x))
@@ -227,30 +238,30 @@ def _arithmetic(
     name: str, reference: Callable[..., Array], vjp: Any, formula: str, draw: Any = anywhere, **parts: Any
 ) -> Op:
     return op(
-        name,
-        reference,
-        vjp,
-        shape=rules.elementwise,
-        flops=rules.per_element(1),
-        samples=two(draw),
-        formula=formula,
-        **parts,
-    )
+        name, reference, vjp, shape=rules.elementwise, flops=rules.per_element(1), samples=two(draw), formula=formula,
+        **{"elementwise": "expression" not in parts, **parts},
+    )  # fmt: skip
 
 
-add_op = _arithmetic("add", lambda a, b: np.add(a, b), {"a": lambda g: g, "b": lambda g: g}, "a + b")
-sub_op = _arithmetic("sub", lambda a, b: np.subtract(a, b), {"a": lambda g: g, "b": lambda g: -g}, "a - b")
-mul_op = _arithmetic("mul", lambda a, b: np.multiply(a, b), {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, "a b")
+add_op = _arithmetic(
+    "add", lambda a, b: np.add(a, b), {"a": lambda g: g, "b": lambda g: g}, "a + b",
+    derivation=derive("y = a + b, so dy = da + db", "dL = <g, da> + <g, db>"),
+)  # fmt: skip
+sub_op = _arithmetic(
+    "sub", lambda a, b: np.subtract(a, b), {"a": lambda g: g, "b": lambda g: -g}, "a - b",
+    derivation=derive("y = a - b, so dy = da - db", "dL = <g, da> + <-g, db>"),
+)  # fmt: skip
+mul_op = _arithmetic(
+    "mul", lambda a, b: np.multiply(a, b), {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, "a b",
+    derivation=derive("y = a b, so dy = b da + a db", "dL = <g b, da> + <g a, db>"),
+)  # fmt: skip
 
 
 div_op = _arithmetic(
-    "div",
-    lambda a, b: np.true_divide(a, b),
-    {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b},
-    "a / b",
-    off_zero,
-    keeps_output=True,
-)
+    "div", lambda a, b: np.true_divide(a, b), {"a": lambda g, b: g / b, "b": lambda g, b, out: -g * out / b}, "a / b",
+    off_zero, keeps_output=True,
+    derivation=derive("y = a / b, so dy = da / b - a / b^2 db", "a / b is y: dy = (da - y db) / b"),
+)  # fmt: skip
 
 
 def _pow_base(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -274,7 +285,15 @@ def _power(a: Array, b: Array) -> Array:
     return np.power(a, b)
 
 
-pow_op = _arithmetic("pow", _power, {"a": _pow_base, "b": _pow_exponent}, "a^b", positive, refuses=FRACTION)
+pow_op = _arithmetic(
+    "pow", _power, {"a": _pow_base, "b": _pow_exponent}, "a^b", positive, refuses=FRACTION, expression=np.power,
+    derivation=derive(
+        "y = a^b = e^(b ln a), so dy = y (b / a da + ln a db)",
+        "y b / a = b a^(b-1), which has no pole at a = 0 where b >= 1; where b = 0 it is taken as 0",
+        "0^b stays 0 for every b > 0: there, and at 0^0, the rule gives b the slope 0 (y ln a would be NaN)",
+        a="g * b * a ** (b - 1)", b="g * y * log(a)",
+    ),
+)  # fmt: skip
 
 
 def _share(chosen: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -287,17 +306,19 @@ def _share(chosen: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
 
 
 maximum_op = _arithmetic(
-    "maximum",
-    lambda a, b: np.maximum(a, b),
-    {"a": _share(gt), "b": _share(lt)},
-    "max(a, b)",
-)
+    "maximum", lambda a, b: np.maximum(a, b), {"a": _share(gt), "b": _share(lt)}, "max(a, b)",
+    derivation=derive(
+        "y = a where a > b, so there dy = da; elsewhere dy = db",
+        "at a tie both one-sided derivatives are right: each side gets half",
+    ),
+)  # fmt: skip
 minimum_op = _arithmetic(
-    "minimum",
-    lambda a, b: np.minimum(a, b),
-    {"a": _share(lt), "b": _share(gt)},
-    "min(a, b)",
-)
+    "minimum", lambda a, b: np.minimum(a, b), {"a": _share(lt), "b": _share(gt)}, "min(a, b)",
+    derivation=derive(
+        "y = a where a < b, so there dy = da; elsewhere dy = db",
+        "at a tie both one-sided derivatives are right: each side gets half",
+    ),
+)  # fmt: skip
 
 
 BY_ZERO: Refusal = (ZeroDivisionError, "integer division by zero")
@@ -314,25 +335,16 @@ def _whole(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array]
 
 
 floor_divide_op = op(
-    "floor_divide",
-    _whole(np.floor_divide),
-    shape=rules.elementwise,
-    flops=rules.per_element(1),
-    samples=two(off_zero),
-    formula="floor(a / b)",
-    differentiable=False,
-    refuses=BY_ZERO,
-)
+    "floor_divide", _whole(np.floor_divide), shape=rules.elementwise, flops=rules.per_element(1), samples=two(off_zero),
+    formula="floor(a / b)", differentiable=False, refuses=BY_ZERO, expression=np.floor_divide,
+    derivation=derive("constant between its jumps: its derivative is 0 wherever it has one, so none is recorded"),
+)  # fmt: skip
 remainder_op = op(
-    "remainder",
-    _whole(np.remainder),
-    {"a": lambda g: g, "b": lambda g, a, b: -g * (a // b)},
-    shape=rules.elementwise,
-    flops=rules.per_element(1),
-    samples=two(off_zero),
-    formula="a - b floor(a / b)",
-    refuses=BY_ZERO,
-)
+    "remainder", _whole(np.remainder), {"a": lambda g: g, "b": lambda g, a, b: -g * (a // b)}, shape=rules.elementwise,
+    flops=rules.per_element(1), samples=two(off_zero), formula="a - b floor(a / b)", refuses=BY_ZERO,
+    expression=np.remainder,
+    derivation=derive("y = a - b q, q = floor(a / b)", "q is constant between its jumps: dy = da - q db"),
+)  # fmt: skip
 
 add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)
 true_divide, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
@@ -365,35 +377,47 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
 # --- one operand ------------------------------------------------------------------------------------
 
 
-def _function(
+def elementwise(
     name: str,
     reference: Callable[..., Array],
-    vjp: Callable[..., Tensor],
-    formula: str,
-    draw: Any = anywhere,
-    flops: int = 1,
-) -> Callable[[Any], Tensor]:
+    vjp: Any,
+    formula: str = "",
+    draw: Callable[[np.random.Generator, tuple[int, ...]], Array] = anywhere,
+    *,
+    flops: int = 0,
+    names: str = "mg method",
+    **parts: Any,
+) -> Callable[..., Tensor]:
+    """Declare an op of single elements, and return the function that calls it, under the names that it has.
+
+    reference: of one input or two, written with operators and numpy's elementwise functions (or with an `expression`
+    beside it); the kernels of both devices are made of it. vjp: a function for each input, or the only one. The formula
+    is the reference's text unless it is given; flops counts its words; draw makes sample inputs. names: where the
+    function is found, of "mg", "method" and "functional"; the stand-in for torch has these names, too. parts: others of
+    `Op`. Inputs become floating.
+    """
+    element = parts.get("expression", reference)
+    inputs, _, attributes = parameters(element)
+    text = expression.written(name, element, inputs, attributes)
     primitive = op(
-        name,
-        reference,
-        {"x": vjp},
-        shape=rules.elementwise,
-        flops=rules.per_element(flops),
-        samples=one(draw),
-        formula=formula,
-    )
-    return _unary(primitive)
+        name, reference, vjp if isinstance(vjp, dict) else {inputs[0]: vjp}, shape=rules.elementwise,
+        flops=rules.per_element(flops or expression.count(text)), samples=(one if len(inputs) == 1 else two)(draw),
+        formula=formula or expression.shown(text, [*inputs, *attributes]),
+        **{"elementwise": "expression" not in parts, **parts},
+    )  # fmt: skip
+    call = _unary(primitive) if len(inputs) == 1 else _binary(primitive, force_float=True)
+    for room in names.split():
+        if room == "method":
+            setattr(Tensor, name, call)
+        else:
+            NAMES[room][name] = call
+    return call
 
 
 neg_op = op(
-    "neg",
-    lambda x: np.negative(x),
-    {"x": lambda g: -g},
-    shape=rules.like_first,
-    flops=rules.per_element(1),
-    samples=one(anywhere),
-    formula="-x",
-)
+    "neg", lambda x: np.negative(x), {"x": lambda g: -g}, shape=rules.like_first, flops=rules.per_element(1),
+    samples=one(anywhere), formula="-x", elementwise=True, derivation=derive("y = -x, so dy = -dx"),
+)  # fmt: skip
 
 
 def neg(x: Any) -> Tensor:
@@ -405,14 +429,10 @@ def neg(x: Any) -> Tensor:
 
 
 abs_op = op(
-    "abs",
-    lambda x: np.abs(x),
-    {"x": lambda g, x: g * x.sign()},
-    shape=rules.like_first,
-    flops=rules.per_element(1),
-    samples=one(off_zero),
-    formula="|x|",
-)
+    "abs", lambda x: np.abs(x), {"x": lambda g, x: g * x.sign()}, shape=rules.like_first, flops=rules.per_element(1),
+    samples=one(off_zero), formula="|x|", elementwise=True,
+    derivation=derive("y = x where x > 0, -x where x < 0", "at 0 the slope is taken as 0"),
+)  # fmt: skip
 
 
 def abs(x: Any) -> Tensor:
@@ -420,11 +440,15 @@ def abs(x: Any) -> Tensor:
     return abs_op(as_operand(x))
 
 
-def _step(name: str, reference: Callable[[Array], Array], formula: str) -> Callable[[Any], Tensor]:
+def _step(
+    name: str, reference: Callable[[Array], Array], formula: str, expression: Callable[[Any], Any]
+) -> Callable[[Any], Tensor]:
     """A piecewise constant function; the dtype stays, integers are their own value."""
     primitive = op(
         name, reference, {"x": lambda g: g * 0.0}, shape=rules.like_first, flops=rules.per_element(1),
         samples=one(lambda rng, shape: rng.integers(-3, 3, shape) + rng.uniform(0.2, 0.4, shape)), formula=formula,
+        expression=expression,
+        derivation=derive("constant between its jumps, so dy = 0", "the jumps go unseen: no way to train"),
     )  # fmt: skip
 
     def call(x: Any) -> Tensor:
@@ -439,10 +463,12 @@ def _rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: function(x) if x.dtype.kind == "f" else x.copy()
 
 
-sign = _step("sign", lambda x: np.subtract(x > 0, x < 0, dtype=np.int8).astype(x.dtype), "-1, 0 (also for NaN) or 1")
-floor = _step("floor", _rounded(np.floor), "the largest integer <= x")
-ceil = _step("ceil", _rounded(np.ceil), "the smallest integer >= x")
-_nearest = _step("round", _rounded(np.round), "the nearest integer, ties to even")
+sign = _step(
+    "sign", lambda x: np.subtract(x > 0, x < 0, dtype=np.int8).astype(x.dtype), "-1, 0 (also for NaN) or 1", np.sign
+)
+floor = _step("floor", _rounded(np.floor), "the largest integer <= x", np.floor)
+ceil = _step("ceil", _rounded(np.ceil), "the smallest integer >= x", np.ceil)
+_nearest = _step("round", _rounded(np.round), "the nearest integer, ties to even", np.rint)
 
 
 def round(x: Any, *, decimals: int = 0) -> Tensor:
@@ -460,26 +486,47 @@ def round(x: Any, *, decimals: int = 0) -> Tensor:
     return _nearest(x * scale) / scale if decimals > 0 else _nearest(x / scale) * scale
 
 
-exp = _function("exp", lambda x: np.exp(x), lambda g, out: g * out, "e^x", flops=10)
-expm1 = _function("expm1", lambda x: np.expm1(x), lambda g, out: g * (out + 1), "e^x - 1", flops=10)
-log = _function("log", lambda x: np.log(x), lambda g, x: g / x, "ln x", positive, flops=10)
-log1p = _function("log1p", lambda x: np.log1p(x), lambda g, x: g / (1 + x), "ln(1 + x)", positive, flops=10)
-log2 = _function("log2", lambda x: np.log2(x), lambda g, x: g / (x * _LN2), "log2 x", positive, flops=10)
-log10 = _function("log10", lambda x: np.log10(x), lambda g, x: g / (x * _LN10), "log10 x", positive, flops=10)
-sqrt = _function("sqrt", lambda x: np.sqrt(x), lambda g, out: g / (2 * out), "x^(1/2)", positive)
-rsqrt = _function(
-    "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, out: g * (-0.5 * out * out * out), "x^(-1/2)", positive, flops=2
-)
-reciprocal = _function("reciprocal", lambda x: 1 / x, lambda g, out: -g * out * out, "1 / x", off_zero)
+exp = elementwise(
+    "exp", lambda x: np.exp(x), lambda g, out: g * out, "e^x", flops=10,
+    derivation=derive("y = e^x is its own derivative: dy = y dx"),
+)  # fmt: skip
+expm1 = elementwise(
+    "expm1", lambda x: np.expm1(x), lambda g, out: g * (out + 1), "e^x - 1", flops=10,
+    derivation=derive("y = e^x - 1, dy = e^x dx, and e^x = y + 1"),
+)  # fmt: skip
+log = elementwise(
+    "log", lambda x: np.log(x), lambda g, x: g / x, "ln x", positive, flops=10,
+    derivation=derive("x = e^y, so dx = x dy and dy = dx / x"),
+)  # fmt: skip
+log1p = elementwise(
+    "log1p", lambda x: np.log1p(x), lambda g, x: g / (1 + x), "ln(1 + x)", positive, flops=10,
+    derivation=derive("with u = 1 + x: dy = du / u, du = dx"),
+)  # fmt: skip
+log2 = elementwise(
+    "log2", lambda x: np.log2(x), lambda g, x: g / (x * _LN2), "log2 x", positive, flops=10,
+    derivation=derive("y = ln x / ln 2", x="g / (x * log(2))"),
+)  # fmt: skip
+log10 = elementwise(
+    "log10", lambda x: np.log10(x), lambda g, x: g / (x * _LN10), "log10 x", positive, flops=10,
+    derivation=derive("y = ln x / ln 10", x="g / (x * log(10))"),
+)  # fmt: skip
+sqrt = elementwise(
+    "sqrt", lambda x: np.sqrt(x), lambda g, out: g / (2 * out), "x^(1/2)", positive,
+    derivation=derive("y^2 = x, so 2 y dy = dx"),
+)  # fmt: skip
+rsqrt = elementwise(
+    "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, out: g * (-0.5 * out * out * out), "x^(-1/2)", positive, flops=2,
+    derivation=derive("y = x^(-1/2), dy = -x^(-3/2) / 2 dx, and x^(-3/2) = y^3", x="-g * y**3 / 2"),
+)  # fmt: skip
+reciprocal = elementwise(
+    "reciprocal", lambda x: 1 / x, lambda g, out: -g * out * out, "1 / x", off_zero,
+    derivation=derive("x y = 1, so x dy + y dx = 0", "dy = -y / x dx = -y^2 dx"),
+)  # fmt: skip
 square_op = op(
-    "square",
-    lambda x: np.square(x),
-    {"x": lambda g, x: g * (2 * x)},
-    shape=rules.like_first,
-    flops=rules.per_element(1),
-    samples=one(anywhere),
-    formula="x^2",
-)
+    "square", lambda x: np.square(x), {"x": lambda g, x: g * (2 * x)}, shape=rules.like_first,
+    flops=rules.per_element(1), samples=one(anywhere), formula="x^2", elementwise=True,
+    derivation=derive("y = x x, so dy = 2 x dx"),
+)  # fmt: skip
 
 
 def square(x: Any) -> Tensor:
@@ -488,19 +535,25 @@ def square(x: Any) -> Tensor:
     return square_op(x if x.array.dtype.kind != "b" else cast(x, dtype=dtypes.int64))
 
 
-sin = _function("sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10)
-cos = _function("cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10)
-atan2_op = op(
-    "atan2",
-    lambda a, b: np.arctan2(a, b),
-    {"a": lambda g, a, b: g * (b / (a * a + b * b)), "b": lambda g, a, b: -g * (a / (a * a + b * b))},
-    shape=rules.elementwise,
-    flops=rules.per_element(20),
-    samples=two(off_zero),
-    formula="the angle of the point (b, a), in (-pi, pi]",
+sin = elementwise(
+    "sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10, derivation=derive("dy = cos x dx")
 )
+cos = elementwise(
+    "cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10, derivation=derive("dy = -sin x dx")
+)
+atan2_op = op(
+    "atan2", lambda a, b: np.arctan2(a, b),
+    {"a": lambda g, a, b: g * (b / (a * a + b * b)), "b": lambda g, a, b: -g * (a / (a * a + b * b))},
+    shape=rules.elementwise, flops=rules.per_element(20), samples=two(off_zero),
+    formula="the angle of the point (b, a), in (-pi, pi]", elementwise=True,
+    on_host="an angle is asked for rarely, on small arrays",
+    derivation=derive("tan y = a / b, so (1 + (a / b)^2) dy = da / b - a / b^2 db"),
+)  # fmt: skip
 atan2 = _binary(atan2_op, force_float=True)
-tanh = _function("tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10)
+tanh = elementwise(
+    "tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10,
+    derivation=derive("y = sinh x / cosh x", "dy = (cosh^2 x - sinh^2 x) / cosh^2 x dx = (1 - y^2) dx"),
+)  # fmt: skip
 
 
 def _sigmoid(x: Array) -> Array:
@@ -508,9 +561,16 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay)).astype(x.dtype, copy=False)
 
 
-sigmoid = _function("sigmoid", _sigmoid, lambda g, out: g * (out * (1 - out)), "1 / (1 + e^-x)", flops=12)
+sigmoid = elementwise(
+    "sigmoid", _sigmoid, lambda g, out: g * (out * (1 - out)), "1 / (1 + e^-x)", flops=12,
+    expression=lambda x: 1 / (1 + np.exp(-x)),
+    derivation=derive(
+        "y = 1 / (1 + e^-x), dy = e^-x / (1 + e^-x)^2 dx", "e^-x / (1 + e^-x) = 1 - y, so dy = y (1 - y) dx"
+    ),
+)  # fmt: skip
 
 
+@word
 def _erf(x: Array) -> Array:
     flat = [math.erf(v) for v in np.asarray(x, np.float64).ravel().tolist()]
     return np.array(flat, np.float64).reshape(x.shape).astype(x.dtype)
@@ -520,17 +580,20 @@ def _erf_vjp(g: Tensor, x: Tensor) -> Tensor:
     return g * (_TWO_OVER_SQRT_PI * exp(-x * x))
 
 
-erf = _function("erf", _erf, _erf_vjp, "2/sqrt(pi) integral_0^x e^(-t^2) dt", flops=20)
+erf = elementwise(
+    "erf", lambda x: _erf(x), _erf_vjp, "2/sqrt(pi) integral_0^x e^(-t^2) dt", flops=20,
+    derivation=derive(
+        "the derivative of an integral is what stands under it: dy = 2 / sqrt(pi) e^(-x^2) dx",
+        x="g * 2 / sqrt(pi) * exp(-x**2)",
+    ),
+)  # fmt: skip
 
 relu_op = op(
-    "relu",
-    lambda x: np.maximum(x, 0),
+    "relu", lambda x: np.maximum(x, 0),
     {"x": lambda g, out: where(out <= 0, 0.0, g)},  # NaN lets the gradient pass, as torch's does
-    shape=rules.like_first,
-    flops=rules.per_element(1),
-    samples=one(off_zero),
-    formula="max(x, 0)",
-)
+    shape=rules.like_first, flops=rules.per_element(1), samples=one(off_zero), formula="max(x, 0)", elementwise=True,
+    derivation=derive("y = x where x > 0, else 0: dy = dx or 0", "at 0 the slope is taken as 0"),
+)  # fmt: skip
 
 
 def relu(x: Any) -> Tensor:
@@ -554,14 +617,13 @@ def _cast(x: Array, *, dtype: np.dtype) -> Array:
 
 
 cast_op = op(
-    "cast",
-    _cast,
-    {"x": lambda g: g},
-    shape=lambda metas, *, dtype: [(metas[0][0], dtype)],
-    samples=lambda rng: [((rng.standard_normal((2, 3)),), {"dtype": dtypes.float64})],
-    formula="x in another dtype",
-    exact_dtype=True,
-)
+    "cast", _cast, {"x": lambda g: g}, shape=lambda metas, *, dtype: [(metas[0][0], dtype)],
+    samples=lambda rng: [((rng.standard_normal((2, 3)),), {"dtype": dtypes.float64})], formula="x in another dtype",
+    exact_dtype=True, kernels={"cuda.elementwise": ANY_DTYPE},
+    derivation=derive(
+        "y = x but for rounding, so dy = dx", "the driver casts the gradient back to the dtype of x", x="g"
+    ),
+)  # fmt: skip
 
 
 def cast(x: Tensor, *, dtype: np.dtype) -> Tensor:
@@ -578,8 +640,7 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
 
 
 where_op = op(
-    "where",
-    lambda condition, a, b: np.where(condition, a, b),
+    "where", lambda condition, a, b: np.where(condition, a, b),
     {
         "a": lambda g, condition: where(condition, g, 0.0),
         "b": lambda g, condition: where(condition, 0.0, g),
@@ -590,9 +651,12 @@ where_op = op(
         ((rng.random(s) < 0.5, rng.standard_normal(t), rng.standard_normal(u)), {})
         for s, t, u in (((2, 3), (2, 3), (2, 3)), ((3,), (2, 1), ()), ((2, 0), (1,), (2, 0)))
     ],
-    formula="a where the condition holds, else b",
-    exact_dtype=True,
-)
+    formula="a where the condition holds, else b", elementwise=True, exact_dtype=True,
+    derivation=derive(
+        "y = a where the condition holds, else b",
+        "each element of y is one element of a or of b; the other has no part in it",
+    ),
+)  # fmt: skip
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:

@@ -7,7 +7,8 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.registry import Array, Op, op
+from minigrad.ops.derivation import derive, grid
+from minigrad.ops.registry import ANY_DTYPE, Array, Op, op
 from minigrad.ops.shape import placed
 from minigrad.tensor import Tensor
 
@@ -42,6 +43,15 @@ embedding_op = op(
     samples=lambda rng: [((rng.standard_normal((5, 3)), np.array([[0, 2], [2, 4]])), {"padding_idx": None})],
     formula="weight[ids]",
     exact_dtype=True,
+    kernels={"numba.embedding": "float32", "cuda.index": ANY_DTYPE},
+    derivation=derive(
+        "row t of y is row ids_t of the weight",
+        "dL = sum_t <g_t, dweight_ids(t)>: a word that stands twice in the text gets both gradients",
+        "the row padding_idx, where there is one, gets none: on purpose, it stays as it is",
+        let={"s": "moved(numbers(weight))"},
+        example=lambda: ([grid(2, 3), np.array([1, 0, 1])], {"padding_idx": None}),
+        weight="collect(g, s, weight)",
+    ),
 )
 
 
@@ -77,6 +87,13 @@ embedding_grad_op: Op = op(
         for p in (None, 2)
     ],
     formula="zeros (vocab, d), with row g_t added at ids_t; the padding row stays zero",
+    kernels={"numba.embedding": "float32", "cuda.index": ANY_DTYPE},
+    derivation=derive(
+        "row v of y is the sum of the g_t with ids_t = v",
+        "each g_t went to row ids_t, and nowhere else",
+        g="h[ids]",
+        example=lambda: ([grid(3, 3), np.array([1, 0, 1])], {"shape": (2, 3), "padding_idx": None}),
+    ),
 )
 
 

@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes, random
-from minigrad.graph import silently
 from minigrad.ops import attention as plain
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import derive
 from minigrad.ops.elementwise import bitwise_and, cast
 from minigrad.ops.matmul import matmul
 from minigrad.ops.reduce import sum
-from minigrad.ops.registry import Array, Meta, Op, Sample, op
+from minigrad.ops.registry import FLOATS, Array, Meta, Op, Sample, op
 from minigrad.ops.shape import placed, repeat_interleave, reshape, transpose
+from minigrad.state import silently
 from minigrad.tensor import Tensor
 
 Slopes = tuple[float, ...]
@@ -196,16 +197,12 @@ def _pairs(query: Meta, key: Meta, causal: bool, window: int = 0, **_: Any) -> i
 
 
 flash_op: Op = op(
-    "flash_attention",
-    _flash,
+    "flash_attention", _flash,
     lambda g, query, key, value, rest, out, out1, attrs: [
         *flash_grad_op(g, query, key, value, out, out1, *rest, **attrs),
         *[None] * len(rest),
     ],
-    decomposition=_steps,
-    aux=1,
-    wide=1,
-    keeps_output=True,
+    decomposition=_steps, aux=1, wide=1, keeps_output=True,
     shape=lambda metas, **_: [
         ((*metas[0][0][:-1], metas[2][0][-1]), metas[0][1]),
         (metas[0][0][:-1], dtypes.float32 if dtypes.is_half(metas[0][1]) else metas[0][1]),
@@ -213,10 +210,22 @@ flash_op: Op = op(
     flops=lambda metas, outputs, **attrs: (
         (2 * metas[0][0][-1] + 2 * metas[2][0][-1] + 14) * _pairs(metas[0], metas[1], **attrs)
     ),
-    samples=_samples,
-    formula="softmax(scale Q K^T over visible keys) V, and each row's ln sum e^score",
+    samples=_samples, formula="softmax(scale Q K^T over visible keys) V, and each row's ln sum e^score",
     source="Dao et al. 2022; document 002 'Flash Attention'",
-)
+    kernels={"numba.flash": "float32", "cuda.attention": FLOATS}, any_strides=True,
+    derivation=derive(
+        *plain.CHAIN,
+        "P is not kept, but its row's ln sum e^S is (y1): P = e^(S - y1) is made again, block by block",
+        "rowsum(dP P) = rowsum(G V^T P) = rowsum(G O): one number a row, known before any block is visited",
+        let={
+            "S": "hide(scale * query @ T(key), causal)",
+            "P": "exp(S - y1[..., None])",
+            "dS": "P * (g @ T(value) - sum(g * y))",
+        },
+        example=plain.example(True, False),
+        **plain.LAST,
+    ),
+)  # fmt: skip
 
 
 def _grad_samples(rng: np.random.Generator) -> Iterable[Sample]:
@@ -226,15 +235,16 @@ def _grad_samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 
 flash_grad_op: Op = op(
-    "flash_attention_grad",
-    _flash_grad,
-    decomposition=_grad_steps,
+    "flash_attention_grad", _flash_grad, decomposition=_grad_steps,
     shape=lambda metas, **_: [metas[1], metas[2], metas[3]],
     flops=lambda metas, outputs, **attrs: (10 * metas[1][0][-1] + 4) * _pairs(metas[1], metas[2], **attrs),
     samples=_grad_samples,
     formula="P = e^(S - lse); dV = P^T g; dS = P (g V^T - rowsum(g O)) scale; dQ = dS K; dK = dS^T Q",
-    source="Dao et al. 2022",
-)
+    source="Dao et al. 2022", kernels={"numba.flash": "float32", "cuda.attention": FLOATS}, any_strides=True,
+    derivation=plain.second_order(
+        {"S": "hide(scale * query @ T(key), causal)", "P": "exp(S - lse[..., None])"}, example=plain.example(True, True)
+    ),
+)  # fmt: skip
 
 
 def flash_attention(

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import dispatch, dtypes
+from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import BACK, REPLACED, THERE, derive, grid, moving
 from minigrad.ops.elementwise import as_operand, cast
-from minigrad.ops.registry import Array, Meta, Op, op
+from minigrad.ops.registry import ANY_DTYPE, INTEGERS, Array, Meta, Op, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.ops.shape import broadcast_to, clone, placed, reshape, to_device, zeros_like_meta
+from minigrad.ops.shape import broadcast_to, clone, narrow, placed, reshape, to_device, zeros_like_meta
 from minigrad.tensor import Tensor
 
 SLOT = "tensor"  # stands in an index where an index tensor goes
@@ -185,6 +186,7 @@ slice_op = op(
     ],
     formula="x[index], a view",
     exact_dtype=True,
+    derivation=moving("y has some of the elements of x"),
 )
 
 
@@ -204,6 +206,13 @@ slice_add_op: Op = op(
     ],
     formula="zeros of a shape, with g at index",
     exact_dtype=True,
+    kernels={"cuda.joins": ANY_DTYPE},
+    derivation=derive(
+        BACK,
+        THERE,
+        g="at(h, index)",
+        example=lambda: ([grid(1, 2)], {"shape": (2, 3), "index": (("slice", 1, 2, None), ("slice", None, None, 2))}),
+    ),
 )
 
 
@@ -227,6 +236,17 @@ join_op: Op = op(
     ],
     formula="zeros of a shape, with each part at its own index; no two overlap",
     exact_dtype=True,
+    kernels={"cuda.joins": ANY_DTYPE},
+    any_strides=True,
+    derivation=derive(
+        "y is zeros with each part at its own place",
+        "each gets what has arrived at its place",
+        parts="[at(g, index) for index in indices]",
+        example=lambda: (
+            [grid(1, 3), grid(1, 2, seed=1)],
+            {"shape": (2, 3), "indices": ((("slice", 0, 1, None),), (("slice", 1, 2, None), ("slice", 0, 2, None)))},
+        ),
+    ),
 )
 
 take_op = op(
@@ -242,6 +262,14 @@ take_op = op(
     formula="x[index], a copy",
     exact_dtype=True,
     row_major=True,
+    kernels={"cuda.index": ANY_DTYPE},
+    derivation=derive(
+        "y_i = x_s(i), where s(i) is found by taking from the numbers 0, 1, 2, ... instead of x",
+        "dL = sum_i g_i dx_s(i): an element that was taken twice collects twice",
+        let={"s": "moved(numbers(x))"},
+        example=lambda: ([grid(2, 3), np.array([1, 0, 1])], {"index": ("tensor",)}),
+        x="collect(g, s, x)",
+    ),
 )
 
 
@@ -259,6 +287,13 @@ put_add_op: Op = op(
     flops=rules.per_input(1),
     samples=lambda rng: [((rng.standard_normal((3, 5)), np.array([0, 2, 2])), {"shape": (4, 5), "index": (SLOT,)})],
     formula="zeros of a shape, with g added at index; elements taken twice add up",
+    kernels={"cuda.index": ANY_DTYPE},
+    derivation=derive(
+        BACK,
+        THERE,
+        g="at(h, index, *indices)",
+        example=lambda: ([grid(3, 3), np.array([1, 0, 1])], {"shape": (2, 3), "index": ("tensor",)}),
+    ),
 )
 
 
@@ -268,13 +303,13 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     Raises IndexError out of range, TypeError for a floating index.
     """
     try:
-        view, places, tensors = _view(x, index)
+        view, places, tensors = view_at(x, index)
         return take_op(view, *tensors, index=places) if tensors else view
     except IndexError as error:
         raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
 
 
-def _view(x: Tensor, index: Any) -> tuple[Tensor, Static, list[Tensor]]:
+def view_at(x: Tensor, index: Any) -> tuple[Tensor, Static, list[Tensor]]:
     """`x` with the static part of `index` applied, and what is left for the index tensors."""
     static, places, tensors = parse(x, index)
     unchanged = tensors and builtins.all(item == ALL for item in static)
@@ -320,46 +355,17 @@ put_op: Op = op(
     ],
     formula="x with the elements at index replaced by value",
     exact_dtype=True,
+    kernels={"numba.put": "float32", "cuda.index": ANY_DTYPE},
+    same_place=True,
+    derivation=derive(
+        "y is x with the elements at index replaced",
+        REPLACED,
+        let={"hit": "moved(0 * x, 0 * value + 1)"},
+        x="g * (1 - hit)",
+        value="at(g, index, *indices)",
+        example=lambda: ([grid(2, 3), grid(1, 3, seed=1)], {"index": (("slice", 1, 2, None),)}),
+    ),
 )
-
-
-def setitem(x: Tensor, index: Any, value: Any) -> None:
-    """`x[index] = value`, in place. Raises ValueError where the value does not fit, IndexError out of range, TypeError
-    for what are no numbers."""
-    if isinstance(value, Tensor):
-        given = cast(value, dtype=x.array.dtype)
-    elif isinstance(value, bool | int | float):
-        given = Tensor(dtypes.scalar(value, x.array.dtype))
-    else:
-        values = np.asarray(value)
-        dtypes.category(values.dtype)
-        given = Tensor(values.astype(x.array.dtype))
-    given = to_device(given, x.storage.device)
-    try:
-        view, places, tensors = _view(x, index)
-        if tensors and view.storage.device == "cpu" and not dispatch.recorded(view, given):
-            view.array[thaw(places, [t.array for t in tensors])] = given.array
-            view.storage.version += 1
-        elif tensors:
-            dispatch.write(view, put_op(view, given, *tensors, index=places))
-        elif not _same_window(view, given):  # `x[i] += y` has written into the view already
-            dispatch.write(view, expand_leading(given, view.array.shape))
-    except IndexError as error:
-        raise IndexError(f"indexing a tensor of shape {list(x.array.shape)}: {error}") from None
-    except ValueError as error:
-        if not any(word in str(error) for word in ("broadcast", "expand", "cannot assign")):
-            raise
-        raise ValueError(
-            f"assigning to a part of a tensor of shape {list(x.array.shape)}: a value of shape "
-            f"{list(given.array.shape)} does not fit there ({error})"
-        ) from None
-
-
-def _same_window(view: Tensor, given: Tensor) -> bool:
-    a, b = view.array, given.array
-    if view.storage is not given.storage:
-        return False
-    return (a.shape, a.strides, dispatch.address(a)) == (b.shape, b.strides, dispatch.address(b))
 
 
 def expand_leading(value: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -401,6 +407,8 @@ within = op(
     shape=lambda metas, **_: [(metas[0][0], dtypes.int64)],
     samples=lambda rng: [((rng.integers(0, 4, (2, 3)),), {"user": "one_hot", "dim": 0, "size": 4})],
     formula="index, refused where it is outside 0 .. size - 1",
+    kernels={"cuda.index": INTEGERS},
+    derivation=derive("the result is the index itself, an integer: there is nothing to differentiate"),
 )
 
 
@@ -424,6 +432,11 @@ gather_op = op(
     samples=lambda rng: [((rng.standard_normal((3, 4)), rng.integers(0, 4, (3, 2))), {"dim": 1})],
     formula="x[i][index[i][j]] along dim",
     exact_dtype=True,
+    kernels={"cuda.index": ANY_DTYPE},
+    derivation=moving(
+        "y takes elements of x, some perhaps more than once",
+        example=lambda: ([grid(2, 3), np.array([[0, 0], [2, 1]])], {"dim": 1}),
+    ),
 )
 
 
@@ -486,6 +499,13 @@ scatter_add_op = op(
     flops=rules.per_input(1),
     samples=lambda rng: [((rng.standard_normal((3, 2)), rng.integers(0, 4, (3, 2))), {"dim": 1, "shape": (3, 4)})],
     formula="zeros, with src[i][j] added at [i][index[i][j]]",
+    kernels={"cuda.index": ANY_DTYPE},
+    derivation=derive(
+        "y = M src with the 0-1 matrix M that puts elements in place; dL = <M^T g, dsrc>",
+        THERE,
+        src="take_along_axis(g, index, dim)",
+        example=lambda: ([grid(2, 2), np.array([[0, 0], [2, 1]])], {"dim": 1, "shape": (2, 3)}),
+    ),
 )
 
 
@@ -550,6 +570,15 @@ scatter_op: Op = op(
     ],
     formula="x with x[i][index[i][j]] replaced by src[i][j]",
     exact_dtype=True,
+    kernels={"cuda.index": ANY_DTYPE},
+    derivation=derive(
+        "y is x with x[i][index[i][j]] replaced by src[i][j]",
+        REPLACED,
+        let={"hit": "moved(0 * x, 0 * src + 1)"},
+        x="g * (1 - hit)",
+        src="take_along_axis(g, index, dim)",
+        example=lambda: ([grid(2, 3), grid(2, 2, seed=1), np.array([[0, 1], [2, 0]])], {"dim": 1}),
+    ),
 )
 
 
@@ -558,8 +587,8 @@ def scatter(
 ) -> Tensor:
     """`x` with the elements at `index` along `dim` replaced by `src` (a tensor or a number, which `value` says too).
 
-    reduce "add" adds instead. Raises TypeError for a source of another dtype, ValueError for another word and where
-    shapes do not fit.
+    reduce "add" or "multiply" does that instead. Raises TypeError for a source of another dtype, ValueError for another
+    word and where shapes do not fit.
     """
     if (src is None) == (value is None):
         raise TypeError("scatter: give src or value")
@@ -574,8 +603,16 @@ def scatter(
         return reshape(scatter(reshape(x, 1), 0, reshape(index, 1), source, reduce=reduce), x.array.shape)
     if reduce is None:
         return scatter_op(x, src, index, dim=d)
+    if reduce == "multiply":
+        if not x.array.ndim:
+            return x * src
+        for i in range(index.array.shape[d]):  # one place of each row at a time: no two of them are the same
+            ids = narrow(index, d, i, 1)
+            factor = narrow(src, d, i, 1)[tuple(map(slice, ids.array.shape))] if src.array.ndim else src
+            x = scatter_op(x, gather_op(x, ids, dim=d) * factor, ids, dim=d)
+        return x
     if reduce != "add":
-        raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+        raise ValueError(f"scatter: reduce must be None, 'add' or 'multiply', got {reduce!r}")
     return scatter_add(x, dim, index, src if src.array.ndim else broadcast_to(src, index.array.shape))
 
 

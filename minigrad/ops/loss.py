@@ -9,12 +9,23 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import Example, derive, grid
 from minigrad.ops.elementwise import cast, exp, where
 from minigrad.ops.index import gather, one_hot
 from minigrad.ops.normalise import _log_softmax, log_softmax
 from minigrad.ops.reduce import mean, sum
-from minigrad.ops.registry import Array, Op, op
+from minigrad.ops.registry import HALVES, Array, Op, op
 from minigrad.tensor import Tensor
+
+SMOOTH = {"V": "logits.shape[1]", "t": "(1 - label_smoothing) * one_hot(targets, V) + label_smoothing / V"}
+
+
+def classified(*before: Any) -> Example:
+    attrs = {"ignore_index": None, "label_smoothing": 0.1, "reduction": "mean"}
+    logits, targets = grid(2, 3), np.array([2, 0])
+    after = [logits - np.log(np.exp(logits).sum(1, keepdims=True))] if before else []
+    return lambda: ([*[np.asarray(b) for b in before], logits, targets, *after], attrs)
+
 
 REDUCTIONS = ("mean", "sum", "none")
 _Attrs = dict[str, Any]
@@ -83,25 +94,29 @@ def _samples(rng: np.random.Generator) -> Any:
 
 
 cross_entropy_op = op(
-    "cross_entropy",
-    _cross_entropy,
+    "cross_entropy", _cross_entropy,
     lambda g, logits, targets, out1, ignore_index, label_smoothing, reduction: [
         cross_entropy_grad_op(
             g, logits, targets, out1, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction
         ),
         None,
     ],
-    decomposition=_cross_entropy_steps,
-    aux=1,
+    decomposition=_cross_entropy_steps, aux=1,
     shape=lambda metas, *, reduction, **_: [
         (metas[1][0] if reduction == "none" else (), metas[0][1]),
         metas[0],
     ],
-    flops=rules.per_input(16),
-    samples=_samples,
+    flops=rules.per_input(16), samples=_samples,
     formula="mean over kept n of -(1 - e) ln p[n, t_n] - e/V sum_v ln p[n, v], p = softmax(logits)",
     source="document 000 section 2.13.3; document 003 'Cross-Entropy Loss'",
-)
+    kernels={"numba.cross_entropy": "float32", "cuda.cross_entropy": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "L_n = -sum_v t_nv ln p_nv, p = softmax(logits), t the smoothed targets, whose row sums are 1",
+        "dL_n = -sum_v t_nv (dx_v - sum_w p_nw dx_w) = sum_v (p_nv - t_nv) dx_v",
+        "the mean over N kept positions divides by N", let=SMOOTH, example=classified(),
+        logits="g * (softmax(logits) - t) / logits.shape[0]",
+    ),
+)  # fmt: skip
 
 
 def _cross_entropy_grad(
@@ -132,11 +147,8 @@ def _cross_entropy_grad_steps(
 
 
 cross_entropy_grad_op: Op = op(
-    "cross_entropy_grad",
-    _cross_entropy_grad,
-    decomposition=_cross_entropy_grad_steps,
-    shape=lambda metas, **_: [metas[1]],
-    flops=lambda metas, outputs, **_: 13 * rules.size(metas[1]),
+    "cross_entropy_grad", _cross_entropy_grad, decomposition=_cross_entropy_grad_steps,
+    shape=lambda metas, **_: [metas[1]], flops=lambda metas, outputs, **_: 13 * rules.size(metas[1]),
     samples=lambda rng: [
         (
             (
@@ -150,7 +162,14 @@ cross_entropy_grad_op: Op = op(
         for (logits, targets), attrs in _samples(rng)
     ],
     formula="g w_n (softmax(logits) - smoothed target), w_n what position n counts",
-)
+    kernels={"numba.cross_entropy": "float32", "cuda.cross_entropy": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "z = g (p - t) / N, p = softmax(logits)", "linear in g; and dp_v = p_v (dx_v - sum_w p_w dx_w)",
+        "<h, dz> = g / N sum_v p_v (h_v - sum_w h_w p_w) dx_v for every position",
+        let={**SMOOTH, "p": "softmax(logits)"}, example=classified(0.7), g="(h * (p - t)).sum() / logits.shape[0]",
+        logits="g / logits.shape[0] * p * (h - sum(h * p))",
+    ),
+)  # fmt: skip
 
 
 def check_options(targets: Tensor, label_smoothing: float, reduction: str) -> None:

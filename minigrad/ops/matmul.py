@@ -10,8 +10,9 @@ import numpy as np
 
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import derive, grid
 from minigrad.ops.elementwise import as_operand, mul, pair
-from minigrad.ops.registry import Meta, Op, op
+from minigrad.ops.registry import FLOATS, Meta, Op, op
 from minigrad.ops.shape import reshape, transpose, unsqueeze
 from minigrad.tensor import Tensor
 
@@ -34,6 +35,17 @@ matmul_op: Op = op(
     flops=lambda metas, outputs: 2 * metas[0][0][-1] * rules.size(outputs[0]),
     samples=_samples,
     formula="A B, over leading batch dimensions",
+    kernels={"numba.matvec": "float32", "cuda.products": FLOATS},
+    planned={"numba.gemm": "float32"},
+    ufunc=np.matmul,
+    derivation=derive(
+        "Y = A B, so dY = dA B + A dB",
+        "<G, dA B> = trace(G^T dA B) = trace(B G^T dA) = <G B^T, dA>",
+        "<G, A dB> = trace(G^T A dB) = <A^T G, dB>",
+        a="g @ T(b)",
+        b="T(a) @ g",
+        example=lambda: ([grid(2, 3), grid(3, 2, seed=1)], {}),
+    ),
 )
 
 

@@ -11,12 +11,25 @@ import numpy as np
 
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import Example, derive, grid
 from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, where
 from minigrad.ops.reduce import Dims, amax, mean, rounded_once, sum
-from minigrad.ops.registry import Array, Meta, Op, Sample, op
+from minigrad.ops.registry import HALVES, Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
 from minigrad.ops.shape import detach, filled
 from minigrad.tensor import Tensor
+
+
+def _rows(*vectors: int) -> Example:
+    """x ``(2, 3)`` and a vector ``(3,)`` for each seed."""
+    return lambda: ([grid(2, 3), *[grid(3, seed=seed) for seed in vectors]], {"eps": 1e-5})
+
+
+def _norm_grad_example(centre: bool) -> Example:
+    g, x, weight = grid(2, 3, seed=3), grid(2, 3), grid(3, seed=1)
+    average = x.mean(1, keepdims=True)
+    rstd = 1 / np.sqrt(np.mean((x - average * centre) ** 2, 1, keepdims=True) + 1e-5)
+    return lambda: ([g, x, weight, *([average] if centre else []), rstd], {"eps": 1e-5})
 
 
 def _along(rng: np.random.Generator) -> Iterable[Sample]:
@@ -51,6 +64,13 @@ softmax_op = op(
     samples=_along,
     formula="e^(x_i - max x) / sum_j e^(x_j - max x)",
     source="document 000 section 2.2.3 step 3",
+    kernels={"numba.softmax": "float32", "cuda.softmax": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "y_i = e^(x_i) / Z, Z = sum_j e^(x_j); ln y_i = x_i - ln Z",
+        "dy_i / y_i = dx_i - dZ / Z, and dZ / Z = sum_j y_j dx_j",
+        "dL = sum_i g_i y_i (dx_i - sum_j y_j dx_j) = sum_j y_j (g_j - sum_i g_i y_i) dx_j",
+        x="y * (g - sum(g * y, dim))",
+    ),
 )
 
 
@@ -71,6 +91,14 @@ softmax_grad_op: Op = op(
     flops=rules.per_element(4),
     samples=lambda rng: [((rng.standard_normal((3, 4)), rng.random((3, 4))), {"dim": 1})],
     formula="y (g - sum_j g_j y_j)",
+    kernels={"numba.softmax": "float32", "cuda.softmax": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "z = y (g - s), s = sum g y: linear in g, and symmetric as softmax's Jacobian is",
+        "dz_i = dy_i (g_i - s) - y_i sum_j g_j dy_j",
+        "<h, dz> = sum_i h_i (g_i - s) dy_i - (sum_i h_i y_i) sum_j g_j dy_j",
+        g="y * (h - sum(h * y, dim))",
+        y="h * (g - sum(g * y, dim)) - g * sum(h * y, dim)",
+    ),
 )
 
 
@@ -108,6 +136,12 @@ log_softmax_op = op(
     flops=rules.per_element(15),
     samples=_along,
     formula="x_i - ln sum_j e^(x_j)",
+    kernels={"cuda.softmax": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "y_i = x_i - ln Z, so dy_i = dx_i - sum_j p_j dx_j with p = softmax(x) = e^y",
+        "dL = sum_j (g_j - p_j sum_i g_i) dx_j",
+        x="g - exp(y) * sum(g, dim)",
+    ),
 )
 
 
@@ -169,6 +203,19 @@ layer_norm_op = op(
     samples=_norm_inputs,
     formula="(x - mean) / sqrt(var + eps) * weight + bias, var = mean of (x - mean)^2",
     source="document 000 section 2.8.2; Ba et al. 2016",
+    kernels={"numba.layer_norm": "float32", "cuda.norms": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "y = n w + b, n = c r, c = x - mean(x), r = (mean(c^2) + eps)^(-1/2)",
+        "dy = w dn + n dw + db; with s = g w: dL = <s, dn> + <g n, dw> + <g, db>",
+        "dn = r dc + c dr; dc = dx - mean(dx); dr = -r^3 mean(c dx) = -r^2 mean(n dx)",
+        "so dn = r (dx - mean(dx) - n mean(n dx)): x loses its part along 1 and along n",
+        "this map is symmetric, so it acts on s in the same way; w and b serve every row and collect from all",
+        let={"r": "y2", "n": "(x - y1) * r", "s": "g * weight"},
+        example=_rows(1, 2),
+        x="r * (s - mean(s) - n * mean(s * n))",
+        weight="sum(g * n, 0)",
+        bias="sum(g, 0)",
+    ),
 )
 
 
@@ -212,6 +259,25 @@ layer_norm_grad_op: Op = op(
     flops=rules.per_input(12),
     samples=_grad_inputs,
     formula="dx = rstd (s - mean(s) - n mean(s n)), s = g weight, n the normalised x; dweight = sum g n; dbias = sum g",
+    kernels={"numba.layer_norm": "float32", "cuda.norms": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "three outputs: dx = r (s - mean(s) - n mean(s n)) with s = g w, dw = sum g n, db = sum g",
+        "L = <h, dx> + <h1, dw> + <h2, db>",
+        "the map s -> dx is symmetric: <h, dx> = <P, s> with P = r (h - mean(h) - n mean(h n)); this gives g and w",
+        "through n: N = -r (h mean(s n) + s mean(h n)) + h1 g; through r directly: R = <h, dx> / r of the row",
+        "dn = r (dx - mean(dx) - n mean(n dx)) and dr = -r^2 mean(n dx) carry N and R to x",
+        let={
+            "n": "(x - average) * rstd",
+            "s": "g * weight",
+            "P": "rstd * (h - mean(h) - n * mean(h * n))",
+            "N": "h1 * g - rstd * (h * mean(s * n) + s * mean(h * n))",
+            "R": "sum(h * z) / rstd",
+        },
+        example=_norm_grad_example(True),
+        g="P * weight + h1 * n + h2",
+        x="rstd * (N - mean(N) - n * mean(N * n)) - R * rstd**2 * n / x.shape[-1]",
+        weight="sum(P * g, 0)",
+    ),
 )
 
 
@@ -263,6 +329,16 @@ rms_norm_op = op(
     samples=lambda rng: [(inputs[:2], attrs) for inputs, attrs in _norm_inputs(rng)],
     formula="x / sqrt(mean(x^2) + eps) * weight",
     source="document 002 'GPT: Decoder-Only'; Zhang and Sennrich 2019",
+    kernels={"numba.rms_norm": "float32", "cuda.norms": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "y = n w, n = x r, r = (mean(x^2) + eps)^(-1/2); with s = g w: dL = <s, dn> + <g n, dw>",
+        "dn = r dx + x dr, dr = -r^3 mean(x dx) = -r^2 mean(n dx), so dn = r (dx - n mean(n dx))",
+        "as layer norm, but the mean is not taken out: x loses its part along n only",
+        let={"r": "y1", "n": "x * r", "s": "g * weight"},
+        example=_rows(1),
+        x="r * (s - n * mean(s * n))",
+        weight="sum(g * n, 0)",
+    ),
 )
 
 
@@ -293,6 +369,24 @@ rms_norm_grad_op: Op = op(
         for (x, weight, _), attrs in _norm_inputs(rng)
     ],
     formula="dx = rstd (s - n mean(s n)), s = g weight, n = x rstd; dweight = sum g n",
+    kernels={"numba.rms_norm": "float32", "cuda.norms": "float32", "cuda.halves": HALVES},
+    derivation=derive(
+        "two outputs: dx = r (s - n mean(s n)) with s = g w, dw = sum g n; L = <h, dx> + <h1, dw>",
+        "the map s -> dx is symmetric: <h, dx> = <P, s> with P = r (h - n mean(h n)); this gives g and w",
+        "through n: N = -r (h mean(s n) + s mean(h n)) + h1 g; through r directly: R = <h, dx> / r of the row",
+        "dn = r (dx - n mean(n dx)) and dr = -r^2 mean(n dx) carry N and R to x",
+        let={
+            "n": "x * rstd",
+            "s": "g * weight",
+            "P": "rstd * (h - n * mean(h * n))",
+            "N": "h1 * g - rstd * (h * mean(s * n) + s * mean(h * n))",
+            "R": "sum(h * z) / rstd",
+        },
+        example=_norm_grad_example(False),
+        g="P * weight + h1 * n",
+        x="rstd * (N - n * mean(N * n)) - R * rstd**2 * n / x.shape[-1]",
+        weight="sum(P * g, 0)",
+    ),
 )
 
 

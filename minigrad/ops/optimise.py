@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minigrad import dtypes
+from minigrad.ops.derivation import derive
 from minigrad.ops.elementwise import cast, sqrt
-from minigrad.ops.registry import Array, Meta, Op, op
+from minigrad.ops.registry import HALVES, Array, Meta, Op, op
 from minigrad.ops.rules import size
 from minigrad.tensor import Tensor
 
@@ -94,4 +95,7 @@ adam: Op = op(
     formula="m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w - lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)",
     source="Kingma and Ba 2015; decoupled decay: Loshchilov and Hutter 2019",
     differentiable=False,
+    kernels={"numba.adam": "float32", "cuda.adam": "float32", "cuda.halves": HALVES},
+    same_place=True,
+    derivation=derive("an update rule: it runs after the backward pass, on gradients, and is not recorded itself"),
 )

@@ -14,9 +14,17 @@ import numpy as np
 
 from minigrad.ops import loss
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.derivation import Example, derive, grid
 from minigrad.ops.matmul import matmul
-from minigrad.ops.registry import Array, Op, Sample, op
+from minigrad.ops.registry import HALVES, Array, Op, Sample, op
 from minigrad.tensor import Tensor
+
+
+def _projected(*before: Any) -> Example:
+    attrs = {"ignore_index": None, "label_smoothing": 0.1, "reduction": "mean"}
+    inputs = [*[np.asarray(b) for b in before], grid(2, 2), grid(3, 2, seed=1), np.array([2, 0])]
+    return lambda: (inputs, attrs)
+
 
 _Attrs = dict[str, Any]
 
@@ -53,8 +61,7 @@ def _samples(rng: np.random.Generator) -> Iterable[Sample]:
 
 
 linear_cross_entropy_op: Op = op(
-    "linear_cross_entropy",
-    _forward,
+    "linear_cross_entropy", _forward,
     lambda g, x, weight, targets, ignore_index, label_smoothing, reduction: [
         *linear_cross_entropy_grad_op(
             g, x, weight, targets, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction
@@ -65,22 +72,44 @@ linear_cross_entropy_op: Op = op(
         matmul(x, weight.permute(1, 0)), targets, **attrs
     ),
     shape=lambda metas, **_: [((), metas[0][1])],
-    flops=lambda metas, outputs, **_: (2 * metas[0][0][1] + 16) * metas[0][0][0] * metas[1][0][0],
-    samples=_samples,
+    flops=lambda metas, outputs, **_: (2 * metas[0][0][1] + 16) * metas[0][0][0] * metas[1][0][0], samples=_samples,
     formula="cross_entropy(x W^T, targets), a chunk of rows at a time",
     source="document 000 section 2.13.3; Wijmans et al. 2024, 'Cut your losses in large-vocabulary language models'",
-)
+    kernels={"numba.cross_entropy": "float32", "cuda.halves": HALVES, "cuda.projection": "float32"},
+    derivation=derive(
+        "the loss of logits z = x W^T, whose gradient is D = g (p - t) / N",
+        "<D, dz> = <D, dx W^T> + <D, x dW^T> = <D W, dx> + <D^T x, dW>: a sum over rows, so that chunks of rows add up",
+        let={"logits": "x @ T(weight)", **loss.SMOOTH, "D": "g * (softmax(logits) - t) / x.shape[0]"},
+        example=_projected(), x="D @ weight", weight="T(D) @ x",
+    ),
+)  # fmt: skip
 
 linear_cross_entropy_grad_op: Op = op(
-    "linear_cross_entropy_grad",
-    _gradients,
-    decomposition=_gradient_steps,
+    "linear_cross_entropy_grad", _gradients, decomposition=_gradient_steps,
     shape=lambda metas, **_: [metas[1], metas[2], ((), metas[1][1])],
     flops=lambda metas, outputs, **_: (6 * metas[1][0][1] + 26) * metas[1][0][0] * metas[2][0][0],
     samples=lambda rng: [((rng.standard_normal(()), *inputs), attrs) for inputs, attrs in _samples(rng)],
     formula="D = d cross_entropy / d logits; dx = D W, dW = D^T x, and the loss itself, a chunk of rows at a time",
     source="as linear_cross_entropy",
-)
+    kernels={"numba.cross_entropy": "float32", "cuda.halves": HALVES, "cuda.projection": "float32"},
+    derivation=derive(
+        "three outputs: D W, D^T x and the loss, with D = g E, E = (p - t) / N, p = softmax(z), z = x W^T",
+        "L = <h, D W> + <h1, D^T x> + h2 loss = g <M, E> + h2 loss with M = h W^T + x h1^T",
+        "through z: K = g / N p (M - sum M p) + h2 E carries K W to x and K^T x to W; h1 and h reach x and W directly",
+        let={
+            "logits": "x @ T(weight)",
+            **loss.SMOOTH,
+            "p": "softmax(logits)",
+            "E": "(p - t) / x.shape[0]",
+            "M": "h @ T(weight) + x @ T(h1)",
+            "K": "g / x.shape[0] * p * (M - sum(M * p)) + h2 * E",
+        },
+        example=_projected(0.7),
+        g="(M * E).sum()",
+        x="g * E @ h1 + K @ weight",
+        weight="g * T(E) @ h + T(K) @ x",
+    ),
+)  # fmt: skip
 
 
 def linear_cross_entropy(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
@@ -15,10 +15,12 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.elementwise import as_operand, cast, isfinite, isnan, where
-from minigrad.ops.registry import Array, Meta, Op, Sample, op
+from minigrad.ops.derivation import derive
+from minigrad.ops.elementwise import as_operand, cast, isfinite, isnan, maximum, minimum, where
+from minigrad.ops.index import gather
+from minigrad.ops.registry import ANY_DTYPE, DOUBLES, Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
-from minigrad.ops.shape import broadcast_to, clone, filled, reshape, stack
+from minigrad.ops.shape import broadcast_to, clone, filled, reshape, squeeze, stack
 from minigrad.tensor import Tensor
 
 Dims = int | Sequence[int] | None
@@ -54,6 +56,8 @@ sum_op = op(
     flops=rules.per_input(1),
     samples=_samples,
     formula="sum over dims of x",
+    kernels={"numba.sums": "float32", "cuda.reductions": ANY_DTYPE},
+    derivation=derive("y = sum_i x_i, so dy = sum_i dx_i: every x_i gets the whole g", x="spread(g, x, dims)"),
 )
 
 
@@ -160,6 +164,13 @@ prod_op = op(
     flops=rules.per_input(1),
     samples=_samples,
     formula="product over dims of x",
+    kernels={"cuda.reductions": ANY_DTYPE},
+    derivation=derive(
+        "y = prod_i x_i, so dy = sum_i (product of all but x_i) dx_i",
+        "the product of the others is y / x_i where x_i is not 0; the rule multiplies from both sides, exact at 0, too",
+        x="spread(g, x, dims) * spread(y, x, dims) / x",
+        example=lambda: ([np.array([[0.5, 2.0, -1.0], [1.5, -0.4, 3.0]])], {"dims": (1,), "keepdim": False}),
+    ),
 )
 
 
@@ -206,6 +217,13 @@ amax_op = op(
     flops=rules.per_input(1),
     samples=_samples,
     formula="the largest over dims of x",
+    kernels={"cuda.reductions": ANY_DTYPE},
+    derivation=derive(
+        "y = x_k for the chosen k, so dy = dx_k",
+        "where several are equal they share the gradient",
+        let={"hit": "x == spread(y, x, dims)"},
+        x="spread(g, x, dims) * hit / sum(hit, dims)",
+    ),
 )
 amin_op = op(
     "amin",
@@ -215,6 +233,13 @@ amin_op = op(
     flops=rules.per_input(1),
     samples=_samples,
     formula="the smallest over dims of x",
+    kernels={"cuda.reductions": ANY_DTYPE},
+    derivation=derive(
+        "y = x_k for the chosen k, so dy = dx_k",
+        "where several are equal they share the gradient",
+        let={"hit": "x == spread(y, x, dims)"},
+        x="spread(g, x, dims) * hit / sum(hit, dims)",
+    ),
 )
 
 
@@ -234,20 +259,21 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return amin_op(x, dims=_not_empty("amin", x, normalise_dims(dim, x.array.ndim)), keepdim=bool(keepdim))
 
 
-def _arg(name: str, function: Any, formula: str) -> Op:
+_INDEX = derive("the result is an index, an integer that stays when x moves a little: no gradient flows through it")
+
+
+def _arg(name: str, function: Any, formula: str, kernels: Mapping[str, str]) -> Op:
     return op(
         name,
         lambda x, *, dim, keepdim: np.asarray(function(x, axis=dim if x.ndim else None, keepdims=keepdim), np.int64),
         shape=lambda metas, *, dim, keepdim: [(reduced(metas[0][0], (dim,), keepdim), dtypes.int64)],
-        flops=rules.per_input(1),
-        samples=lambda rng: [((rng.standard_normal((3, 4)),), {"dim": 1, "keepdim": False})],
-        formula=formula,
-        differentiable=False,
-    )
+        flops=rules.per_input(1), samples=lambda rng: [((rng.standard_normal((3, 4)),), {"dim": 1, "keepdim": False})],
+        formula=formula, differentiable=False, kernels={"cuda.reductions": ANY_DTYPE, **kernels}, derivation=_INDEX,
+    )  # fmt: skip
 
 
-_argmax_op = _arg("argmax", np.argmax, "the index of the largest along dim")
-_argmin_op = _arg("argmin", np.argmin, "the index of the smallest along dim")
+_argmax_op = _arg("argmax", np.argmax, "the index of the largest along dim", {"numba.argmax": "float32"})
+_argmin_op = _arg("argmin", np.argmin, "the index of the smallest along dim", {})
 
 
 def _arg_along(chosen: Op, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -279,21 +305,17 @@ class Chosen(NamedTuple):
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The largest of all; or (values, indices) along `dim`; or elementwise with another tensor."""
-    return _extreme(x, dim, keepdim, amax, argmax, "maximum")
+    return _extreme(x, dim, keepdim, amax, argmax, maximum)
 
 
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The smallest of all; or (values, indices) along `dim`; or elementwise with another tensor."""
-    return _extreme(x, dim, keepdim, amin, argmin, "minimum")
+    return _extreme(x, dim, keepdim, amin, argmin, minimum)
 
 
-def _extreme(x: Tensor, dim: Any, keepdim: bool, value: Any, index: Any, elementwise: str) -> Any:
-    from minigrad.ops import elementwise as ops
-    from minigrad.ops.index import gather
-    from minigrad.ops.shape import squeeze
-
+def _extreme(x: Tensor, dim: Any, keepdim: bool, value: Any, index: Any, elementwise: Any) -> Any:
     if isinstance(dim, Tensor):
-        return getattr(ops, elementwise)(x, dim)
+        return elementwise(x, dim)
     if dim is None:
         return value(x)
     place = index(x, dim, keepdim=True)
@@ -359,6 +381,12 @@ norm_op = op(
     flops=rules.per_input(2),
     samples=_samples,
     formula="sqrt of the sum over dims of x^2; the gradient at 0 is 0",
+    kernels={"cuda.reductions": DOUBLES},
+    derivation=derive(
+        "y^2 = sum_i x_i^2, so 2 y dy = sum_i 2 x_i dx_i",
+        "where y = 0 it has a corner, and the slope is taken as 0",
+        x="spread(g, x, dims) * x / spread(y, x, dims)",
+    ),
 )
 
 
@@ -414,6 +442,12 @@ cumsum_op = op(
     flops=rules.per_input(1),
     samples=lambda rng: [((rng.standard_normal((3, 4)),), {"dim": d}) for d in (0, 1)],
     formula="sum of the elements up to and including this one along dim",
+    kernels={"cuda.reductions": ANY_DTYPE},
+    derivation=derive(
+        "y_i = sum of x_j over j <= i: x_j is part of y_j, y_(j+1), ...",
+        "dL/dx_j = sum of g_i over i >= j: a running sum from the other end",
+        x="flip(cumsum(flip(g, dim), dim), dim)",
+    ),
 )
 
 
@@ -441,6 +475,8 @@ argsort_op = op(
     ],
     formula="the order that sorts x along dim",
     differentiable=False,
+    derivation=_INDEX,
+    on_host="an order is asked for rarely, on small arrays (sampling, routing), by code that looks at it next",
 )
 
 
@@ -451,8 +487,6 @@ def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = T
 
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Chosen:
     """(sorted values, their indices) along `dim`; equal elements keep their order, asked for (`stable`) or not."""
-    from minigrad.ops.index import gather
-
     order = argsort(x, dim, descending)
     return Chosen(gather(x, dim, order) if x.array.ndim else clone(x), order)
 

@@ -2,7 +2,7 @@
 
     mul = op("mul", lambda a, b: a * b, {"a": lambda g, b: g * b, "b": lambda g, a: g * a}, formula="a b")
 
-Calling an op on tensors computes and records it (`minigrad.dispatch`). Derivatives are written in Tensor ops, so a
+Calling an op on tensors computes and records it (`minigrad.interpreter`). Derivatives are written in Tensor ops, so a
 backward pass is itself a graph. The *names of their parameters* say what has to be saved:
 
     g, g1, ...     gradient of output 0, 1, ... (g1... may be None)     out, out1, ...   that output
@@ -23,14 +23,27 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.graph import silently, state
+from minigrad.decomposition import run_decomposition
+from minigrad.node import Meta
+from minigrad.ops.derivation import Derivation
+from minigrad.ops.expression import Symbol, ufunc_of, written
+from minigrad.state import silently, state
 
-Meta = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 Array = np.ndarray
 Sample = tuple[Sequence[Array], dict[str, Any]]
 Refusal = tuple[type[Exception], str]
 
+# dtypes that kernels take
+HALVES = "float16 bfloat16"
+FLOATS = "float32 float16 bfloat16"
+DOUBLES = "float32 float16 bfloat16 float64"
+INTEGERS = "int8 int16 int32 int64 uint8"
+NUMBERS = f"{DOUBLES} {INTEGERS}"
+ANY_DTYPE = f"{NUMBERS} bool"
+
 OPS: dict[str, Op] = {}
+# functions that ops are called by, by where else they are found: `minigrad` ("mg") and `minigrad.functional`
+NAMES: dict[str, dict[str, Callable[..., Any]]] = {"mg": {}, "functional": {}}
 
 
 def parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
@@ -50,12 +63,23 @@ class Op:
     shape_rule    (metas of inputs, attrs) -> metas of outputs; used while tracing only
     flops         (metas of inputs, metas of outputs, attrs) -> floating-point operations
     wide          how many trailing outputs stay float32 for half types: statistics that a half would spoil
-    samples       rng -> inputs and attributes on which the op is tested; `domain` limits generated inputs
+    samples       rng -> inputs and attributes on which the op is tested
     keeps_output  its output may be changed in place: what its derivative needs of it is copied first
     row_major     its results lie in row-major order, whatever the strides of its inputs
+    moves         its result is on the device that its attribute `device` names
+    joins         of a view: (shape of the input, attrs) -> must strides say whether the result is a view or a copy?
+    tree          of an elementwise op, what it does with one element (`minigrad.ops.expression`): the kernels of both
+                  devices are made of it. `elementwise`: it is written as the reference; else `expression`, a function
+                  of the same inputs, where the reference looks at dtypes or keeps numpy from overflowing
     refuses       (error, sentence) for values that it has no result for: its reference raises it, the kernels of a
                   device note it, and it is raised where the host waits next
-    kernels       (device, dtype) -> fast kernel, filled by `minigrad.kernels`
+    kernels       module of `minigrad.kernels` -> the dtypes of the first input for which its function with the op's
+                  name computes it; `planned`: in compiled plans only. An elementwise op needs none on the device
+    derivation    how its derivative is found, for `explain` (`minigrad.ops.derivation`)
+    on_host       why there is no kernel for the device
+    ufunc         the function of numpy that the reference is: a plan lets it write into memory that is there
+    any_strides   its kernels read and write arrays of any strides; `same_place`: they read and write each element at
+                  the same place, so that a result may lie where an input did
     """
 
     def __init__(
@@ -77,7 +101,18 @@ class Op:
         exact_dtype: bool = False,
         keeps_output: bool = False,
         row_major: bool = False,
+        moves: bool = False,
+        joins: Callable[..., bool] | None = None,
         refuses: Refusal | None = None,
+        kernels: Mapping[str, str] | None = None,
+        planned: Mapping[str, str] | None = None,
+        on_host: str = "",
+        ufunc: np.ufunc | None = None,
+        any_strides: bool = False,
+        same_place: bool = False,
+        derivation: Derivation | None = None,
+        elementwise: bool = False,
+        expression: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
         self.reference = reference
@@ -94,11 +129,22 @@ class Op:
         self.exact_dtype = exact_dtype  # moves or casts data: no float32 detour for half types
         self.keeps_output = keeps_output
         self.row_major = row_major
+        self.moves = moves
+        self.joins = joins
         self.refuses = refuses
-        self.kernels: dict[tuple[str, str], Callable[..., Any]] | None = None
+        self.on_host = on_host
+        self.derivation = derivation
+        self.any_strides = any_strides
+        self.same_place = same_place
+        self.kernels = _by_dtype(name, kernels or {})
+        self.planned = _by_dtype(name, planned or {})
+        self.fast_on_cpu = any(device == "cpu" for device, _ in self.kernels)
         function = reference or decomposition
         assert function is not None, f"op {name!r} has neither reference nor decomposition"
         self.inputs, self.rest, self.attributes = parameters(function)
+        element = function if elementwise else expression
+        self.tree: Symbol | None = None if element is None else written(name, element, self.inputs, self.attributes)
+        self.ufunc = ufunc or (ufunc_of(self.tree, len(self.inputs)) if elementwise else None)
         self.set_vjp(vjp)
 
     def set_vjp(self, vjp: Mapping[str, Callable[..., Any]] | Callable[..., Any] | None) -> None:
@@ -168,7 +214,7 @@ class Op:
         if half is not None:
             arrays = [a.astype(dtypes.float32) if dtypes.is_half(a.dtype) else a for a in arrays]
         if self.reference is None:
-            result = dispatch.run_decomposition(self, arrays, attrs)
+            result = run_decomposition(self, arrays, attrs)
         elif self.view or state.quiet:
             result = self.reference(*arrays, **attrs)
         else:
@@ -196,10 +242,19 @@ class Op:
         return (self.flops(metas, outputs, **attrs) if self.flops else 0), (0 if self.view else moved)
 
     def __call__(self, *tensors: Any, **attrs: Any) -> Any:
-        return dispatch.apply(self, tensors, attrs)
+        return state.interpreter.apply(self, tensors, attrs)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+def _by_dtype(op: str, modules: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """(device, dtype) -> "module:function"."""
+    return {
+        ("cuda" if module.startswith("cuda.") else "cpu", dtype): f"minigrad.kernels.{module}:{op}"
+        for module, names in modules.items()
+        for dtype in names.split()
+    }
 
 
 def op(name: str, reference: Callable[..., Any] | None, vjp: Any = None, **parts: Any) -> Op:
@@ -208,6 +263,3 @@ def op(name: str, reference: Callable[..., Any] | None, vjp: Any = None, **parts
         raise ValueError(f"op {name!r} is declared twice")
     OPS[name] = Op(name, reference, vjp, **parts)
     return OPS[name]
-
-
-from minigrad import dispatch  # noqa: E402  (it needs Op)

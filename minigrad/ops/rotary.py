@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.registry import Op, Sample, op
+from minigrad.ops.derivation import derive, grid
+from minigrad.ops.registry import FLOATS, Op, Sample, op
 from minigrad.ops.shape import cat, flatten, stack
 from minigrad.tensor import Tensor
+
+
+def _one_pair() -> tuple[list[np.ndarray], dict[str, Any]]:
+    angles = grid(2, 1, seed=1)
+    return [grid(2, 2), np.cos(angles), np.sin(angles)], {"interleaved": True, "back": False}
 
 
 def _steps(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool) -> Tensor:
@@ -42,6 +49,15 @@ rope_op: Op = op(
     samples=_samples,
     formula="(a cos - b sin, a sin + b cos) for the pairs (a, b) of each row; `back` turns the other way",
     source="Su et al. 2021; document 002, RoPE",
+    kernels={"numba.rotary": "float32", "cuda.rotary": FLOATS},
+    any_strides=True,
+    derivation=derive(
+        "a pair (a, b) becomes (a cos - b sin, a sin + b cos); the angles are constants",
+        "dL = u (da cos - db sin) + v (da sin + db cos) for the pair (u, v) of g",
+        "so (u cos + v sin, v cos - u sin) arrives at (a, b): g turned back by the same angle",
+        example=_one_pair,
+        x="g * cos + where(numbers(g) % 2 == 0, 1, -1) * sin * flip(g, -1)",
+    ),
 )
 
 

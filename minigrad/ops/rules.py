@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.ops.registry import Meta
+from minigrad.node import Meta
 
 
 def size(meta: Meta) -> int:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes
-from minigrad.graph import state
+from minigrad import dtypes, kernels
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.registry import Array, Meta, Op, Sample, op
+from minigrad.ops.derivation import BACK, REPLACED, THERE, Derivation, derive, grid, moving
+from minigrad.ops.elementwise import cast
+from minigrad.ops.registry import ANY_DTYPE, Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
+from minigrad.state import state
 from minigrad.tensor import Storage, Tensor
 
 Shape = tuple[int, ...]
@@ -30,27 +34,38 @@ def _cases(*cases: tuple[Shape, dict[str, Any]]) -> Any:
     return samples
 
 
-def _view(name: str, reference: Any, vjp: Any, formula: str, samples: Any) -> Op:
-    return op(name, reference, {"x": vjp}, view=True, samples=samples, formula=formula, exact_dtype=True)
+def _view(name: str, reference: Any, vjp: Any, formula: str, samples: Any, derivation: Derivation, **parts: Any) -> Op:
+    return op(
+        name, reference, {"x": vjp}, view=True, samples=samples, formula=formula, exact_dtype=True,
+        derivation=derivation, **parts,
+    )  # fmt: skip
+
+
+def _joins(old: Shape, attrs: Mapping[str, Any]) -> bool:
+    """Does a reshape join dimensions? One that only splits them is a view, whatever the strides."""
+    return not set(accumulate(old, mul)) <= {1, *accumulate(attrs["shape"], mul)}
 
 
 # --- views ------------------------------------------------------------------------------------------
 
-alias = _view("alias", lambda x: x[...], lambda g: g, "x", _cases(((2, 3), {}), ((), {})))
+alias = _view(
+    "alias", lambda x: x[...], lambda g: g, "x", _cases(((2, 3), {}), ((), {})),
+    derivation=moving("y is x, the same memory"),
+)  # fmt: skip
 detach_op = op(
     "detach", lambda x: x[...], view=True, differentiable=False, samples=_cases(((2, 3), {})), formula="x, a constant",
     exact_dtype=True,
-)  # fmt: skip
+ derivation=derive("y = x, cut off from its history on purpose: what follows treats it as a constant"))  # fmt: skip
 
 reshape_op: Op = _view(
-    "reshape",
-    lambda x, *, shape: x.reshape(shape),
-    lambda g, x_shape: reshape_op(g, shape=x_shape),
+    "reshape", lambda x, *, shape: x.reshape(shape), lambda g, x_shape: reshape_op(g, shape=x_shape),
     "the same elements in row-major order, another shape",
     _cases(
         ((2, 6), {"shape": (3, 4)}), ((4,), {"shape": (1, 2, 2)}), ((0, 3), {"shape": (3, 0)}), ((1,), {"shape": ()})
     ),
-)
+    derivation=moving("y has the elements of x in their order"),
+    joins=_joins,
+)  # fmt: skip
 
 
 def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
@@ -90,8 +105,8 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
 def view(x: Tensor, *shape: Any) -> Tensor:
     """Like reshape, but never a copy. Raises RuntimeError where the memory layout does not allow it."""
     result = reshape(x, *shape)
-    unknown = state.recorder is not None and state.recorder.is_loose(x)  # an eager call knows better
-    if result.base is None and x.array.size and not unknown:
+    known = state.interpreter.order_is_known(x)
+    if result.base is None and x.array.size and known:
         raise RuntimeError(
             f"view: a tensor of shape {list(x.array.shape)} with these strides cannot be viewed as "
             f"{list(result.array.shape)} without a copy: call .contiguous() first, or use .reshape()"
@@ -105,12 +120,12 @@ def view_as(x: Tensor, other: Tensor) -> Tensor:
 
 
 permute_op: Op = _view(
-    "permute",
-    lambda x, *, dims: x.transpose(dims),
+    "permute", lambda x, *, dims: x.transpose(dims),
     lambda g, dims: permute_op(g, dims=tuple(int(i) for i in np.argsort(dims))),
     "dimension i of the result is dimension dims[i] of x",
     _cases(((2, 3, 4), {"dims": (2, 0, 1)}), ((2, 3), {"dims": (1, 0)}), ((), {"dims": ()})),
-)
+    derivation=moving("y has the elements of x in another order of dimensions"),
+)  # fmt: skip
 
 
 def permute(x: Tensor, *dims: Any) -> Tensor:
@@ -132,12 +147,11 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 expand_op = _view(
-    "expand",
-    lambda x, *, shape: x.reshape(shape) if x.size == math.prod(shape) else np.broadcast_to(x, shape),
-    lambda g: g,
-    "x repeated along new and size-1 dimensions, without a copy",
+    "expand", lambda x, *, shape: x.reshape(shape) if x.size == math.prod(shape) else np.broadcast_to(x, shape),
+    lambda g: g, "x repeated along new and size-1 dimensions, without a copy",
     _cases(((3, 1), {"shape": (3, 4)}), ((2,), {"shape": (3, 2)}), ((), {"shape": (2, 2)})),
-)
+    derivation=moving("y repeats elements of x"),
+)  # fmt: skip
 
 
 def expand(x: Tensor, *sizes: Any) -> Tensor:
@@ -195,14 +209,14 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 as_strided_op = _view(
-    "as_strided",
-    lambda x, *, shape, strides, offset: _strided(x, shape, strides, offset),
+    "as_strided", lambda x, *, shape, strides, offset: _strided(x, shape, strides, offset),
     lambda g, x_shape, shape, strides, offset: strided_add_op(
         g, base_shape=x_shape, shape=shape, strides=strides, offset=offset
     ),
     "a window on the memory of x: shape, strides and offset in elements",
     _cases(((2, 6), {"shape": (2, 3), "strides": (6, 2), "offset": 1})),
-)
+    derivation=moving("y is a window on the memory of x"),
+)  # fmt: skip
 
 
 def _strided(x: Array, shape: Shape, strides: Sequence[int], offset: int) -> Array:
@@ -231,8 +245,18 @@ def _over(x: Array, start: Sequence[int], shape: Sequence[int], strides: Sequenc
     first = builtins.sum(n * stride for n, stride in zip(start, x.strides, strict=True))
     offset = x.__array_interface__["data"][0] - owner.__array_interface__["data"][0] + first
     view = np.ndarray(tuple(shape), x.dtype, owner, offset, tuple(strides))
-    view.flags.writeable = x.flags.writeable
+    view.flags.writeable = x.flags.writeable and not _overlaps(view)
     return view
+
+
+def _overlaps(x: Array) -> bool:
+    """May elements of x share memory, as windows do that advance by less than their size?"""
+    end = x.itemsize
+    for stride, n in sorted(zip(map(builtins.abs, x.strides), x.shape, strict=True)):
+        if n > 1 and stride < end:
+            return True
+        end += (n - 1) * stride
+    return False
 
 
 def _diagonal(x: Array, *, offset: int, dim1: int, dim2: int) -> Array:
@@ -253,16 +277,15 @@ def _diagonal_vjp(g: Tensor, x_shape: Shape, offset: int, dim1: int, dim2: int) 
 
 
 diagonal_op = _view(
-    "diagonal",
-    _diagonal,
-    _diagonal_vjp,
+    "diagonal", _diagonal, _diagonal_vjp,
     "the elements with index i along one dimension and i + offset along another, in a last dimension of their own",
     _cases(
         ((3, 4), {"offset": 0, "dim1": 0, "dim2": 1}),
         ((3, 4), {"offset": -1, "dim1": 1, "dim2": 0}),
         ((2, 3, 4), {"offset": 1, "dim1": 0, "dim2": 2}),
     ),
-)
+    derivation=moving("y has some elements of x"),
+)  # fmt: skip
 
 
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -291,12 +314,11 @@ def _windows_vjp(g: Tensor, x_shape: Shape, dim: int, size: int, step: int) -> T
 
 
 unfold_op = _view(
-    "unfold",
-    _windows,
-    _windows_vjp,
+    "unfold", _windows, _windows_vjp,
     "windows of some elements along a dimension, a step apart, in a last dimension of their own",
     _cases(((5,), {"dim": 0, "size": 3, "step": 1}), ((2, 5, 2), {"dim": 1, "size": 2, "step": 3})),
-)
+    derivation=moving("y repeats elements of x"),
+)  # fmt: skip
 
 
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
@@ -324,14 +346,12 @@ def _strided_add(g: Array, *, base_shape: Shape, shape: Shape, strides: Sequence
 
 
 strided_add_op: Op = op(
-    "strided_add",
-    _strided_add,
-    {"g": lambda g, shape, strides, offset: as_strided(g, shape, strides, offset)},
-    shape=lambda metas, *, base_shape, **_: [(base_shape, metas[0][1])],
-    flops=rules.per_input(1),
+    "strided_add", _strided_add, {"g": lambda g, shape, strides, offset: as_strided(g, shape, strides, offset)},
+    shape=lambda metas, *, base_shape, **_: [(base_shape, metas[0][1])], flops=rules.per_input(1),
     samples=_cases(((2, 3), {"base_shape": (2, 6), "shape": (2, 3), "strides": (6, 2), "offset": 1})),
-    formula="zeros, with g added in a strided window",
-)
+    formula="zeros, with g added in a strided window", kernels={"cuda.joins": ANY_DTYPE},
+    derivation=derive(BACK, THERE, g="window(h, shape, strides, offset)"),
+)  # fmt: skip
 
 
 def _strided_scatter(base: Array, value: Array, *, shape: Shape, strides: Sequence[int], offset: int) -> Array:
@@ -341,8 +361,7 @@ def _strided_scatter(base: Array, value: Array, *, shape: Shape, strides: Sequen
 
 
 strided_scatter_op: Op = op(
-    "strided_scatter",
-    _strided_scatter,
+    "strided_scatter", _strided_scatter,
     {
         "base": lambda g, value_shape, shape, strides, offset: strided_scatter_op(
             g, zeros_like_meta(value_shape, g), shape=shape, strides=strides, offset=offset
@@ -353,9 +372,12 @@ strided_scatter_op: Op = op(
     samples=lambda rng: [
         ((rng.standard_normal((2, 6)), rng.standard_normal((2, 3))), {"shape": (2, 3), "strides": (6, 2), "offset": 1})
     ],
-    formula="base with a strided window replaced by value",
-    exact_dtype=True,
-)
+    formula="base with a strided window replaced by value", exact_dtype=True, kernels={"cuda.joins": ANY_DTYPE},
+    derivation=derive(
+        "y is the base with a window replaced", REPLACED, let={"hit": "moved(0 * base, 0 * value + 1)"},
+        base="g * (1 - hit)", value="window(g, shape, strides, offset)",
+    ),
+)  # fmt: skip
 
 
 def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
@@ -367,8 +389,8 @@ def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
 
 clone_op = op(
     "clone", lambda x: np.array(x, order="C"), {"x": lambda g: g}, shape=rules.like_first,
-    samples=_cases(((2, 3), {}), ((0,), {})), formula="a copy of x", exact_dtype=True,
-)  # fmt: skip
+    samples=_cases(((2, 3), {}), ((0,), {})), formula="a copy of x", exact_dtype=True, expression=lambda x: x,
+ derivation=moving("y is x, in other memory"))  # fmt: skip
 
 
 def clone(x: Tensor) -> Tensor:
@@ -377,14 +399,11 @@ def clone(x: Tensor) -> Tensor:
 
 
 to_device_op: Op = op(
-    "to_device",
-    lambda x, *, device, source: x.copy(),
-    {"x": lambda g, device, source: to_device_op(g, device=source, source=device)},
-    shape=rules.like_first,
-    samples=_cases(((2, 3), {"device": "cpu", "source": "cpu"})),
-    formula="x on another device",
-    exact_dtype=True,
-)
+    "to_device", lambda x, *, device, source: x.copy(),
+    {"x": lambda g, device, source: to_device_op(g, device=source, source=device)}, moves=True, shape=rules.like_first,
+    samples=_cases(((2, 3), {"device": "cpu", "source": "cpu"})), formula="x on another device", exact_dtype=True,
+    derivation=moving("y is x, on another device"),
+)  # fmt: skip
 
 
 def to_device(x: Tensor, device: str) -> Tensor:
@@ -397,9 +416,7 @@ def filled(shape: Shape, value: Any, dtype: np.dtype, device: str) -> Tensor:
     """`value` everywhere, on `device`; memory that is there at once, also in a trace."""
     if device == "cpu":
         return Tensor(np.full(shape, value, dtype))
-    from minigrad.kernels.cuda.runtime import runtime
-
-    made: Any = runtime().full(shape, dtypes.scalar(value, dtype))
+    made: Any = kernels.gpu().runtime().full(shape, dtypes.scalar(value, dtype))
     return Tensor(made, Storage(device))
 
 
@@ -407,9 +424,7 @@ def uninitialised(shape: Shape, dtype: np.dtype, device: str) -> Tensor:
     """Memory of arbitrary content on `device`."""
     if device == "cpu":
         return Tensor(np.empty(shape, dtype))
-    from minigrad.kernels.cuda.runtime import runtime
-
-    made: Any = runtime().empty(shape, dtype)
+    made: Any = kernels.gpu().runtime().empty(shape, dtype)
     return Tensor(made, Storage(device))
 
 
@@ -417,31 +432,25 @@ def placed(array: Array, device: str) -> Tensor:
     """A host array as a tensor on `device`: sharing its memory on the CPU, a copy elsewhere."""
     if device == "cpu":
         return Tensor(array)
-    from minigrad.kernels.cuda.runtime import runtime
-
-    made: Any = runtime().upload(array)
+    made: Any = kernels.gpu().runtime().upload(array)
     return Tensor(made, Storage(device))
 
 
 def contiguous(x: Tensor) -> Tensor:
     """`x` itself if its elements lie in row-major order, else a copy that does."""
-    recorder = state.recorder
-    if recorder is not None and recorder.is_loose(x):
+    if not state.interpreter.order_is_known(x):
         result = clone(x)
-        recorder.relate(x, result)
+        state.interpreter.perhaps_a_view(x, result)
         return result
     return x if x.array.flags.c_contiguous else clone(x)
 
 
 flip_op: Op = op(
-    "flip",
-    lambda x, *, dims: np.array(np.flip(x, dims), order="C"),
-    {"x": lambda g, dims: flip_op(g, dims=dims)},
-    shape=rules.like_first,
-    samples=_cases(((2, 3), {"dims": (1,)}), ((2, 3), {"dims": (0, 1)})),
-    formula="x in reverse order along dims",
-    exact_dtype=True,
-)
+    "flip", lambda x, *, dims: np.array(np.flip(x, dims), order="C"), {"x": lambda g, dims: flip_op(g, dims=dims)},
+    shape=rules.like_first, samples=_cases(((2, 3), {"dims": (1,)}), ((2, 3), {"dims": (0, 1)})),
+    formula="x in reverse order along dims", exact_dtype=True, kernels={"cuda.elementwise": ANY_DTYPE},
+    derivation=moving("y has the elements of x in reverse order"),
+)  # fmt: skip
 
 
 def flip(x: Tensor, *given: Any, dims: Sequence[int] | None = None) -> Tensor:
@@ -500,23 +509,21 @@ def _cat_vjp(g: Tensor, shapes: Sequence[Shape], needs: Sequence[bool], dim: int
 
 
 cat_op = op(
-    "cat",
-    lambda *tensors, dim: np.asarray(np.concatenate(tensors, axis=dim), order="C"),
-    _cat_vjp,
-    shape=_cat_shape,
+    "cat", lambda *tensors, dim: np.asarray(np.concatenate(tensors, axis=dim), order="C"), _cat_vjp, shape=_cat_shape,
     row_major=True,
     samples=lambda rng: [
         ((rng.standard_normal((2, 3)), rng.standard_normal((2, 1)), rng.standard_normal((2, 0))), {"dim": 1})
     ],
-    formula="tensors one after the other along dim",
-    exact_dtype=True,
-)
+    formula="tensors one after the other along dim", exact_dtype=True, kernels={"cuda.joins": ANY_DTYPE},
+    derivation=derive(
+        "y is the tensors side by side", "each gets its own part of g", tensors="split(g, tensors, dim)",
+        example=lambda: ([grid(2, 3), grid(2, 1, seed=1)], {"dim": 1}),
+    ),
+)  # fmt: skip
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along an existing dimension. Raises ValueError for none, or for shapes that differ elsewhere."""
-    from minigrad.ops.elementwise import cast
-
     tensors = list(tensors)
     if not tensors:
         raise ValueError("cat: expected at least one tensor")
@@ -646,21 +653,22 @@ def detach(x: Tensor) -> Tensor:
     return detach_op(x)
 
 
-def _triangle(name: str, keep: Any, formula: str) -> Op:
+def _triangle(name: str, keep: Any, formula: str, where: str) -> Op:
     return op(
-        name,
-        keep,
-        {"x": lambda g, diagonal: OPS_BY_TRIANGLE[name](g, diagonal=diagonal)},
-        shape=rules.like_first,
+        name, keep, {"x": lambda g, diagonal: OPS_BY_TRIANGLE[name](g, diagonal=diagonal)}, shape=rules.like_first,
         samples=_cases(((3, 4), {"diagonal": 0}), ((2, 4, 3), {"diagonal": 1}), ((3, 3), {"diagonal": -1})),
-        formula=formula,
-        exact_dtype=True,
-    )
+        formula=formula, exact_dtype=True, kernels={"cuda.joins": ANY_DTYPE},
+        derivation=derive(f"y = M x, M 1 on and {where} the diagonal, else 0", x=f"{name}(g, diagonal)"),
+    )  # fmt: skip
 
 
 OPS_BY_TRIANGLE = {
-    "tril": _triangle("tril", lambda x, *, diagonal: np.tril(x, diagonal), "x_ij where j <= i + diagonal, else 0"),
-    "triu": _triangle("triu", lambda x, *, diagonal: np.triu(x, diagonal), "x_ij where j >= i + diagonal, else 0"),
+    "tril": _triangle(
+        "tril", lambda x, *, diagonal: np.tril(x, diagonal), "x_ij where j <= i + diagonal, else 0", "below"
+    ),
+    "triu": _triangle(
+        "triu", lambda x, *, diagonal: np.triu(x, diagonal), "x_ij where j >= i + diagonal, else 0", "above"
+    ),
 }
 
 

@@ -7,22 +7,22 @@ fills it in place).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.autograd import enable_grad, no_grad
 from minigrad.creation import tensor, zeros, zeros_like
-from minigrad.dispatch import write
-from minigrad.graph import scope, silently
+from minigrad.gradmode import enable_grad, no_grad
+from minigrad.inplace import write
 from minigrad.ops import rules
 from minigrad.ops.elementwise import as_operand
 from minigrad.ops.optimise import adam
 from minigrad.ops.shape import to_device
 from minigrad.signals import uninterrupted
-from minigrad.tensor import Tensor
+from minigrad.state import scope, silently
+from minigrad.tensor import Tensor, edge_of
 
 Group = dict[str, Any]
 State = dict[str, Tensor]
@@ -103,6 +103,14 @@ class Optimizer:
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """Change `parameter` in place; `state` is its own dict, empty at first."""
         raise NotImplementedError(f"{type(self).__name__} has no update()")
+
+    def name_held(self, tensor: Tensor, path: Sequence[str]) -> str:
+        """What a trace calls a tensor of a parameter's state ("head.weight.exp_avg"); "" if there is none."""
+        for parameter, held in self.state.items():
+            for name, value in held.items():
+                if value is tensor:
+                    return f"{edge_of(parameter)[0].name or 'parameter'}.{name}"
+        return ""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros."""

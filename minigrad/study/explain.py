@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 
 import minigrad.optim  # noqa: F401  (its ops are ops, too)
-from minigrad import dispatch, kernels
+from minigrad import kernels
 from minigrad.autograd import grad
+from minigrad.decomposition import run_decomposition
+from minigrad.ops.derivation import Derivation
 from minigrad.ops.registry import OPS, Array, Op
 from minigrad.ops.rules import unbroadcast
-from minigrad.study.derivations import DERIVATIONS, Derivation
+from minigrad.study.composed import composed
+from minigrad.study.derivations import derivation_of, symbols
+from minigrad.study.history import history
 from minigrad.study.notation import DEFINED, WORDS
 from minigrad.tensor import Tensor
 from minigrad.viz.format import meta, quantity, short
@@ -31,16 +35,17 @@ class Text(str):
 
 
 def explain(subject: str | Op | Tensor, of: Tensor | None = None) -> Text:
-    """An op (by name) or a tensor in words. For a tensor, `of` is the loss whose gradient is taken apart.
+    """An op or a function (by name) or a tensor in words. For a tensor, `of` is the loss whose gradient is taken apart.
 
-    Raises ValueError for a name that is no op, with the nearest names.
+    A function that is no op, such as `mean`, is told by the ops that it is made of. Raises ValueError for a name that
+    is neither, with the nearest names.
     """
     if isinstance(subject, Tensor):
-        from minigrad.study.history import history
-
         return Text(history(subject, of))
     if of is not None:
         raise TypeError("explain(op) takes no loss: `of` belongs to explain(tensor, of=loss)")
+    if isinstance(subject, str) and subject not in OPS and (lines := composed(subject)):
+        return Text("\n".join(lines))
     return Text("\n".join(_lines(subject if isinstance(subject, Op) else find(subject))))
 
 
@@ -49,7 +54,7 @@ def find(name: str) -> Op:
     if name not in OPS:
         near = difflib.get_close_matches(name, OPS, 4, 0.5)
         hint = f"did you mean {', '.join(near)}?" if near else f"ops are {', '.join(sorted(OPS))}"
-        raise ValueError(f"there is no op {name!r}: {hint}")
+        raise ValueError(f"there is no op {name!r}, and no function of that name that is made of ops: {hint}")
     return OPS[name]
 
 
@@ -80,7 +85,7 @@ class Worked:
 
 def work(op: Op) -> Worked | None:
     """The worked example of `op`, in float64; None for an op that has no example (a user's composite)."""
-    derivation = DERIVATIONS.get(op.name, Derivation(()))
+    derivation = derivation_of(op)
     sample = _example(op, derivation)
     if sample is None:
         return None
@@ -126,11 +131,6 @@ def _rest(op: Op, i: int) -> str | None:
     return op.rest if i >= len(op.inputs) else None
 
 
-def _symbols(op: Op) -> tuple[str, str]:
-    """What the output and its gradient are called."""
-    return ("z" if "y" in op.inputs or "g" in op.inputs else "y"), ("h" if "g" in op.inputs else "g")
-
-
 def _numbered(symbol: str, values: Sequence[Array]) -> dict[str, Array]:
     return {symbol + (str(i) if i else ""): value for i, value in enumerate(values)}
 
@@ -139,7 +139,7 @@ def _last_lines(
     op: Op, derivation: Derivation, arrays: list[Array], attrs: dict[str, Any], outputs: list[Array], seeds: list[Array]
 ) -> dict[str, Array]:
     """The derivation's last lines, evaluated."""
-    out, arriving = _symbols(op)
+    out, arriving = symbols(op)
     rest = arrays[len(op.inputs) :]
     names: dict[str, Any] = {**WORDS, **attrs, **dict(zip(op.inputs, arrays, strict=False)), **_numbered(out, outputs)}
     names.update(_numbered(arriving, seeds))
@@ -181,7 +181,7 @@ def _numeric(
 
     def value() -> float:
         composite = op.decomposition is not None
-        outputs = dispatch.run_decomposition(op, given, attrs) if composite else op.evaluate(given, attrs)
+        outputs = run_decomposition(op, given, attrs) if composite else op.evaluate(given, attrs)
         return float(sum(np.sum(o * s) for o, s in zip(outputs, seeds, strict=False)))
 
     result = np.zeros(arrays[which].shape)
@@ -197,8 +197,8 @@ def _numeric(
 
 
 def _lines(op: Op) -> list[str]:
-    out, arriving = _symbols(op)
-    derivation = DERIVATIONS.get(op.name, Derivation(()))
+    out, arriving = symbols(op)
+    derivation = derivation_of(op)
     arguments = [*op.inputs, *([f"*{op.rest}"] if op.rest else []), *[f"{a}=" for a in op.attributes]]
     lines = [f"{op.name}({', '.join(arguments)})", *_block("formula", [f"{out} = {op.formula}"])]
     if op.source:
@@ -282,8 +282,8 @@ def _cost(op: Op, worked: Worked | None) -> list[str]:
 
 def _kernels(op: Op) -> list[str]:
     served: dict[tuple[str, str], list[str]] = {}
-    for (name, device, dtype), spec in kernels.FAST.items():
-        if name == op.name:
+    for device in ("cpu", "cuda"):
+        for dtype, spec in kernels.specs(op, device).items():
             served.setdefault((device, spec.replace(":", ".")), []).append(dtype)
     lines = [f"kernel on {device}, {', '.join(names)}: {spec}" for (device, spec), names in served.items()]
     function = op.reference or op.decomposition

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.autograd import enable_grad, grad, no_grad
+from minigrad.autograd import grad
+from minigrad.gradmode import enable_grad, no_grad
 from minigrad.tensor import Tensor
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from minigrad.autograd import _fit, grad, no_grad, vjp
-from minigrad.dispatch import edge_of
-from minigrad.graph import Edge, Node, ancestors
+from minigrad.autograd import fit, grad, vjp
+from minigrad.gradmode import no_grad
+from minigrad.node import Edge, Node, ancestors
 from minigrad.ops.registry import OPS
 from minigrad.study.step import Step, _value, variables, watching
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, edge_of
 from minigrad.viz.format import meta, short
 
 MANY = 12  # paths that are still listed one by one
@@ -138,7 +138,7 @@ def _paths(edge: Edge, root: Edge, limit: int) -> Iterator[tuple[list[Node], np.
             for target, result in reversed(list(zip(node.edges, vjp(node, slots, False), strict=True))):
                 if target is None or result is None:
                     continue
-                fitted = _fit(result, *target[0].outputs[target[1]])
+                fitted = fit(result, *target[0].outputs[target[1]])
                 if target == edge:
                     limit -= 1
                     yield [*path, node, target[0]], fitted.array

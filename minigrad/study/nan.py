@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes, kernels
-from minigrad.graph import PACKAGE, Node, state
+from minigrad import dtypes
+from minigrad.dispatch import watch
+from minigrad.node import PACKAGE, Node
 from minigrad.ops.registry import Op
+from minigrad.state import state
 from minigrad.viz.format import meta
 from minigrad.viz.statistics import describe
 
@@ -89,7 +91,7 @@ def _ours(frame: FrameType) -> bool:
 
 @contextmanager
 def _guard(infinity: bool) -> Iterator[None]:
-    with kernels.watch(_Finder(infinity)):
+    with watch(_Finder(infinity)):
         yield
 
 

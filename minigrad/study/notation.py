@@ -1,4 +1,4 @@
-"""The words in which the last lines of `minigrad.study.derivations` are written, as functions of numpy arrays.
+"""The words of the last lines of derivations (`minigrad.ops.derivation`), as functions of numpy arrays.
 
 They share nothing with the engine's rules, so that an agreement of the two says something.
 """
@@ -81,10 +81,8 @@ DEFINED: dict[str, Any] = {
     "hide": _hide,
 }  # fmt: skip
 WORDS: dict[str, Any] = {
-    **{name: getattr(np, name) for name in (
-        "exp", "log", "sin", "cos", "tanh", "sqrt", "sign", "floor", "where", "flip", "cumsum", "tril", "triu", "pi",
-        "take_along_axis",
-    )},
+    **{name: value for name, value in vars(np).items() if isinstance(value, np.ufunc)},
+    **{name: getattr(np, name) for name in ("where", "flip", "cumsum", "tril", "triu", "pi", "take_along_axis")},
     "erf": np.vectorize(math.erf, otypes=[np.float64]), "sum": _sum, "mean": _mean, "T": _transposed,
     "softmax": _softmax, "one_hot": lambda ids, n: np.eye(n)[ids], **DEFINED,
 }  # fmt: skip

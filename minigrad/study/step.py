@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minigrad.autograd import _fit
-from minigrad.graph import PACKAGE, Edge, Node, state
+from minigrad.autograd import fit
+from minigrad.node import PACKAGE, Edge, Node
 from minigrad.ops.registry import OPS
-from minigrad.study.derivations import DERIVATIONS
+from minigrad.state import state
+from minigrad.study.derivations import derivation_of
 from minigrad.tensor import Tensor
 from minigrad.viz.format import meta, short
 
@@ -71,8 +72,8 @@ class Step:
 
 def rules(node: Node) -> list[str]:
     """The last lines of the derivation of a node's op, for the inputs that want a gradient."""
-    op, derivation = OPS[node.op], DERIVATIONS.get(node.op)
-    if derivation is None:
+    op, derivation = OPS[node.op], derivation_of(OPS[node.op])
+    if not derivation.steps:
         return ["by its decomposition"]
     names = [
         op.inputs[i] if i < len(op.inputs) else str(op.rest) for i, edge in enumerate(node.edges) if edge is not None
@@ -118,7 +119,7 @@ class Watch:
 
     def _contribution(self, edge: Edge, gradient: Tensor) -> Contribution:
         node, index = edge
-        fitted = _fit(gradient, *node.outputs[index]).array
+        fitted = fit(gradient, *node.outputs[index]).array
         total, count = self._receive(edge, fitted)
         name = self.name(node) + (f".{index}" if index else "")
         return Contribution(name, edge, fitted, total, count, tuple(gradient.array.shape))

@@ -14,126 +14,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from types import ModuleType as _Module
 from typing import Any, NoReturn
 
 import numpy as np
 from ml_dtypes import finfo, iinfo
 
-from minigrad import (
-    abs,
-    all,
-    allclose,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    argsort,
-    atan2,
-    bernoulli,
-    bfloat16,
-    bmm,
-    bool,
-    broadcast_to,
-    cat,
-    ceil,
-    chunk,
-    clamp,
-    cos,
-    cumsum,
-    diagonal,
-    div,
-    dot,
-    einsum,
-    enable_grad,
-    eq,
-    equal,
-    erf,
-    exp,
-    expm1,
-    flatten,
-    flip,
-    float16,
-    float32,
-    float64,
-    floor,
-    floor_divide,
-    from_numpy,
-    gather,
-    ge,
-    gt,
-    index_select,
-    int8,
-    int16,
-    int32,
-    int64,
-    is_grad_enabled,
-    isfinite,
-    isinf,
-    isnan,
-    le,
-    log,
-    log1p,
-    log2,
-    log10,
-    log_softmax,
-    logsumexp,
-    lt,
-    manual_seed,
-    masked_fill,
-    matmul,
-    max,
-    maximum,
-    mean,
-    meshgrid,
-    min,
-    minimum,
-    mm,
-    mul,
-    narrow,
-    ne,
-    neg,
-    no_grad,
-    norm,
-    outer,
-    permute,
-    pow,
-    prod,
-    reciprocal,
-    relu,
-    remainder,
-    repeat_interleave,
-    reshape,
-    roll,
-    round,
-    rsqrt,
-    scatter,
-    scatter_add,
-    set_grad_enabled,
-    sigmoid,
-    sign,
-    sin,
-    softmax,
-    sort,
-    split,
-    sqrt,
-    square,
-    squeeze,
-    stack,
-    std,
-    sum,
-    tanh,
-    topk,
-    transpose,
-    tril,
-    triu,
-    uint8,
-    unbind,
-    unsqueeze,
-    var,
-    where,
-)
+import minigrad as _minigrad
 from minigrad.device import Device as device
+from minigrad.random import bernoulli, manual_seed
 from minigrad.torch import autograd, backends, cuda, nn, optim, utils
 from minigrad.torch._arithmetic import (
     add,
@@ -246,12 +135,19 @@ from minigrad.torch._statistics import (
 )  # fmt: skip
 from minigrad.version import __version__ as __version__
 
-float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
+# what torch has not, or not under this name
+_ELSEWHERE = ("Tensor", "Graph", "Node", "backward", "composite", "compile", "functional", "grad", "one_hot", "trace")
+for _name, _value in vars(_minigrad).items():
+    if _name[0] != "_" and _name not in (*_ELSEWHERE, *globals()) and not isinstance(_value, _Module):
+        globals()[_name] = _value  # torch's own name
+float, double, half = _minigrad.float32, _minigrad.float64, _minigrad.float16
+long, int, short = _minigrad.int64, _minigrad.int32, _minigrad.int16
 dtype, Size = np.dtype, tuple
-concat = concatenate = cat
-clip, absolute, negative, multiply, divide, subtract = clamp, abs, neg, mul, div, sub
-true_divide, swapdims, moveaxis, row_stack, arctan, arctan2 = div, swapaxes, movedim, vstack, atan, atan2
-inference_mode = no_grad
+concat = concatenate = _minigrad.cat
+clip, absolute, negative = _minigrad.clamp, _minigrad.abs, _minigrad.neg
+multiply, divide, true_divide, subtract = _minigrad.mul, _minigrad.div, _minigrad.div, sub
+swapdims, moveaxis, row_stack, arctan, arctan2 = swapaxes, movedim, vstack, atan, _minigrad.atan2
+inference_mode = _minigrad.no_grad
 _give_methods()
 inf, nan, pi = np.inf, np.nan, np.pi
 

@@ -177,11 +177,6 @@ def exp2(input: Tensor) -> Tensor:
     return 2.0 ** _floating(input)
 
 
-def softmin(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """softmax of -x."""
-    return minigrad.softmax(-input, dim, dtype)
-
-
 # --- logic and comparison ---------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minigrad import Tensor, dispatch, dtypes
+from minigrad import Tensor, dtypes, inplace
 from minigrad.torch import _arithmetic as arithmetic
 from minigrad.torch import _creation
 from minigrad.torch import _shapes as shapes
@@ -78,7 +78,7 @@ METHODS |= {
 
 def _in_place(function: Any) -> Any:
     def method(self: Tensor, *args: Any, **keywords: Any) -> Tensor:
-        return dispatch.write(self, function(self, *args, **keywords))
+        return inplace.write(self, function(self, *args, **keywords))
 
     return method
 

@@ -6,6 +6,7 @@ Where a shape or an index depends on values, numpy finds it: such a function can
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,26 +68,30 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def cummax(input: Tensor, dim: int) -> Chosen:
     """(running largest, where it stands) along `dim`; of equal ones the last."""
-    return _running(input, dim, np.greater_equal)
+    return _running(input, dim, minigrad.ge)
 
 
 def cummin(input: Tensor, dim: int) -> Chosen:
     """(running smallest, where it stands) along `dim`; of equal ones the last."""
-    return _running(input, dim, np.less_equal)
+    return _running(input, dim, minigrad.le)
 
 
-def _running(input: Tensor, dim: int, better: Any) -> Chosen:
+def _running(input: Tensor, dim: int, better: Callable[[Tensor, Tensor], Tensor]) -> Chosen:
+    """The best of all before each element in log2(n) steps: of 2, of 4, of 8, ... elements. NaN is the best."""
     d = rules.normalise_dim(dim, input.ndim)
     if not input.ndim:
         return Chosen(input.clone(), minigrad.zeros(dtype=dtypes.int64))
-    values = np.moveaxis(input.detach().numpy(), d, 0)
-    places = np.zeros(values.shape, np.int64)
-    for i in range(1, len(values)):
-        best = np.take_along_axis(values, places[i - 1][None], 0)[0]
-        chosen = better(values[i], best) | (values[i] != values[i])
-        places[i] = np.where(chosen & ((best == best) | (values[i] != values[i])), i, places[i - 1])
-    index = minigrad.from_numpy(np.ascontiguousarray(np.moveaxis(places, 0, d)))
-    return Chosen(input.gather(d, index), index)
+    n, values = input.shape[d], input.detach()
+    places = minigrad.arange(n).reshape([n if i == d else 1 for i in range(input.ndim)]).expand(input.shape)
+    reach = 1
+    while reach < n:
+        before, after = values.narrow(d, 0, n - reach), values.narrow(d, reach, n - reach)
+        later = (after != after) | ((before == before) & better(after, before))
+        place = minigrad.where(later, places.narrow(d, reach, n - reach), places.narrow(d, 0, n - reach))
+        places = minigrad.cat([places.narrow(d, 0, reach), place], d)
+        values = minigrad.cat([values.narrow(d, 0, reach), minigrad.where(later, after, before)], d)
+        reach *= 2
+    return Chosen(input.gather(d, places), places.contiguous())
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

@@ -8,11 +8,12 @@ A writer is a function (graph, Options) -> str or bytes, registered in WRITERS u
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from minigrad.files import write_atomically
+from minigrad.later import load
 
 if TYPE_CHECKING:
     from minigrad.graph import Graph
@@ -33,8 +34,7 @@ def writer(ending: str) -> Writer:
     """The function that writes files with this ending. Raises ValueError for one that nothing writes."""
     if ending.lower() not in WRITERS:
         raise ValueError(f"nothing writes files that end in {ending or 'nothing'!r}: use one of {', '.join(WRITERS)}")
-    module, function = WRITERS[ending.lower()].split(":")
-    found: Writer = getattr(import_module(module), function)
+    found: Writer = load(WRITERS[ending.lower()])
     return found
 
 
@@ -66,25 +66,13 @@ def save(graph: Graph, path: str | os.PathLike[str], **options: Any) -> Path:
 
 def write_file(path: Path, content: str | bytes) -> Path:
     """Write a file atomically: a reader sees the old one or the new one, never half of it."""
-    data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_atomically(path, [content.encode() if isinstance(content, str) else content], lasting=False)
     return path
 
 
 def _options(given: dict[str, Any]) -> Options:
-    from minigrad.viz.picture import Options
-
-    return Options(**given)
+    options: Options = load("minigrad.viz.picture:Options")(**given)
+    return options
 
 
 def _text(made: str | bytes) -> str:

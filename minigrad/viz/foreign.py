@@ -21,7 +21,9 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.flop_counter import flop_registry
 
 from minigrad import dtypes
-from minigrad.graph import Edge, Graph, Node, Scope
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
+from minigrad.state import Scope
 from minigrad.viz.format import LONG
 
 _DTYPES = {str(getattr(torch, name)): name for name in LONG.values() if hasattr(torch, name)}

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.graph import Edge, Graph, Node, Visit
+from minigrad.graph import Graph, Visit
+from minigrad.node import Edge, Node
 from minigrad.ops.registry import OPS
 from minigrad.ops.rules import unbroadcast
+from minigrad.study.derivations import derivation_of
 from minigrad.viz.format import clean, cut, quantity, short
 from minigrad.viz.picture import LINE, TITLE, Options, choose
 from minigrad.viz.statistics import Statistics, describe, replay
@@ -150,11 +152,9 @@ def _card(card: Card, node: Node | None, values: Values) -> dict[str, Any]:
 
 def _rules(op: str) -> list[str]:
     """The last lines of the derivation, and what their names stand for."""
-    from minigrad.study.derivations import DERIVATIONS
-
-    found = DERIVATIONS.get(op)
-    if found is None:
+    if op not in OPS:
         return []
+    found = derivation_of(OPS[op])
     return [f"dL/d{name} = {value}" for name, value in found.results.items()] + [
         f"{name} = {value}" for name, value in found.let.items()
     ]

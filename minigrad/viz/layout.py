@@ -7,7 +7,9 @@ looks the same everywhere.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable
@@ -94,9 +96,6 @@ def prepare() -> None:
 
 def engines() -> list[Callable[[str, str], bytes]]:
     """The ways to run graphviz that this machine has, in the order of preference."""
-    import importlib.util
-    import shutil
-
     found: list[Callable[[str, str], bytes]] = []
     if shutil.which("dot"):
         found.append(_program)

@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+import minigrad.functional  # noqa: F401  (a text may have any op)
 from minigrad import dtypes
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.tensor import Tensor
 from minigrad.viz.format import LONG, meta
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.graph import Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Node
 from minigrad.ops.registry import OPS
 
 

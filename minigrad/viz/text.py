@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from minigrad import dtypes
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.viz.format import SHORT, attribute, clean, meta
 
 INLINE = 8

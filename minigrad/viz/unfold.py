@@ -8,10 +8,11 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from minigrad.compiler.rewrite import assemble, like, results
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.ops.registry import OPS
 from minigrad.tensor import Tensor
-from minigrad.trace import trace
+from minigrad.tracing import trace
 
 
 def unfold(graph: Graph, globs: Sequence[str] = ("*",)) -> Graph:

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.graph import Edge, Graph, Node
+from minigrad.graph import Graph
+from minigrad.node import Edge, Node
 from minigrad.ops.registry import OPS
 from minigrad.viz.format import meta, short
 from minigrad.viz.statistics import Statistics

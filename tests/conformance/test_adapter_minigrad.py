@@ -13,7 +13,7 @@ from conformance.adapters.minigrad import MinigradImplementation
 from conformance.check import CHECKS
 from conformance.protocol import AS_THEY_ARE, REQUIRED, ROLES
 from conformance.runner import evidence_of
-from minigrad import kernels
+from minigrad import kernels, later
 from minigrad.kernels.cuda import runtime
 from minigrad.kernels.cuda.simulated import SimulatedDriver
 
@@ -72,13 +72,13 @@ def test_compiled_plans_keep_claims_about_models_caches_updates_and_gradients(cl
 def kernels_used(impl, monkeypatch):
     """Which ops ran by a kernel while a small encoder layer was computed and differentiated."""
     used = set()
-    load = kernels.load
+    load = later.load
 
     def recording(spec):
         used.add(spec.rpartition(":")[2])
         return load(spec)
 
-    monkeypatch.setattr(kernels, "load", recording)
+    monkeypatch.setattr(later, "load", recording)
     subject = impl.build("encoder_layer", config_of("encoder_layer"))
     x = np.random.default_rng(0).standard_normal((1, 2, 12))
     subject(x=x)

@@ -18,7 +18,7 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional as F
-from minigrad import graph, nn, optim
+from minigrad import nn, optim, state
 from minigrad.ops.registry import OPS
 from minigrad.study import gradcheck, gradgradcheck
 
@@ -490,9 +490,9 @@ def test_gradcheck_finds_a_wrong_derivative() -> None:
 @pytest.fixture(params=["in numpy's variable", "somewhere else"])
 def handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How numpy handles floating-point errors is kept where this one keeps it, or where nobody knows."""
-    assert graph._HANDLING is not None, "this numpy keeps it elsewhere: every kernel pays for np.errstate"
+    assert state._HANDLING is not None, "this numpy keeps it elsewhere: every kernel pays for np.errstate"
     if request.param == "somewhere else":
-        monkeypatch.setattr(graph, "_HANDLING", None)
+        monkeypatch.setattr(state, "_HANDLING", None)
 
 
 @pytest.mark.usefixtures("handling")

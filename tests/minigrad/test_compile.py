@@ -21,7 +21,7 @@ from minigrad.compiler.fusion import MOST_INPUTS, MOST_STEPS
 from minigrad.compiler.memory import Buffer, place
 from minigrad.compiler.plan import Plan
 from minigrad.optim import AdamW
-from minigrad.trace import flatten
+from minigrad.tracing.nests import flatten
 
 
 def values(result):

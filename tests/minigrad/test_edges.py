@@ -256,6 +256,25 @@ def test_views_of_parts_write_into_their_memory():
     assert x.tolist() == y.tolist()
 
 
+def test_windows_that_overlap_are_not_changed_in_place():
+    x = mg.arange(6.0)
+    with pytest.raises(RuntimeError, match="its elements share memory"):
+        x.unfold(0, 3, 2).tanh_()
+    x.unfold(0, 3, 3).zero_()
+    assert x.tolist() == [0.0] * 6
+
+
+def test_a_trace_knows_that_what_has_one_long_dimension_lies_in_order():
+    def function(x):
+        y = x.diagonal(0, 1, 2) * 2.0  # its strides have gaps, and the product's have none
+        same = y.contiguous()
+        y.clamp_(-0.5, 0.5)
+        return same * 1.0
+
+    x = mg.from_numpy(np.random.default_rng(0).standard_normal((2, 1, 3)))
+    np.testing.assert_array_equal(np.asarray(mg.trace(function)(x).run(x)), function(x).numpy())
+
+
 def test_empty_vectors_join_anything():
     assert mg.cat([mg.ones(2, 3), mg.ones(0)]).shape == (2, 3)
     with pytest.raises(ValueError, match="differ in another dimension"):

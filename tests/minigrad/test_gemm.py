@@ -265,3 +265,16 @@ def test_nan_and_infinity_pass_through_a_plan():
     got = compile(lambda x: x @ x)(mg.from_numpy(a)).numpy()
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_array_equal(np.isposinf(got), np.isposinf(want))
+
+
+def test_all_products_of_a_plan_use_the_same_scratch_memory():
+    x = mg.tensor(np.random.default_rng(0).standard_normal((128, 128)).astype(np.float32))
+    compiled = mg.compile(lambda x: (x @ x) @ (x @ x.transpose(0, 1)))
+    for _ in range(2):
+        compiled(x)
+    ((plan, _),) = compiled.plans.values()
+    if not gemm.SERVED:
+        pytest.skip("numpy's BLAS computes products here")
+    rooms = {(array.size, array.ctypes.data) for array in plan.calls._scratch.values()}
+    used = [(a.size, a.ctypes.data) for _, given in plan.calls for a in given if isinstance(a, np.ndarray)]
+    assert sum(room in rooms for room in used) == 3

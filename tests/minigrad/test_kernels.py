@@ -3,18 +3,22 @@
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import minigrad as mg
+import minigrad.compiler  # with the ops of plans
 import minigrad.functional
-import minigrad.optim  # noqa: F401
-from minigrad import kernels
+import minigrad.optim
+from minigrad import kernels, later
 from minigrad.kernels import team, threads
 from minigrad.kernels.numba.jit import kernel
 from minigrad.ops.registry import OPS
+from minigrad.study import NotFinite, find_nan
 
 ROWS = ["layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "softmax", "softmax_grad"]
 CASES = [*ROWS, "cross_entropy", "cross_entropy_grad", "embedding", "embedding_grad", "adam", "adam_all", "sum",
@@ -303,16 +307,16 @@ def test_unknown_kernel_mode_is_named():
 def test_modes_choose_between_kernel_and_reference():
     x = np.ones((2, 3), np.float32)
     calls = []
-    spec = kernels.FAST["softmax", "cpu", "float32"]
-    original = kernels.load(spec)
-    kernels._loaded[spec] = lambda *a, **k: calls.append(1) or original(*a, **k)
+    spec = kernels.spec(OPS["softmax"], "cpu", "float32")
+    original = later.load(spec)
+    later._loaded[spec] = lambda *a, **k: calls.append(1) or original(*a, **k)
     try:
         for mode, expected in (("reference", 0), ("auto", 0), ("always", 1)):
             with kernels.use(mode):
                 kernels.run(OPS["softmax"], [x], {"dim": 1})
             assert len(calls) == expected, mode
     finally:
-        kernels._loaded[spec] = original
+        later._loaded[spec] = original
 
 
 SCRIPT = """
@@ -337,3 +341,20 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_has_threads_of_its_own():
     assert subprocess.run([sys.executable, "-c", SCRIPT], timeout=60).returncode == 0
+
+
+def test_a_mode_and_a_watcher_are_of_the_thread_that_asks_for_them():
+    seen: list[str] = []
+
+    def elsewhere():
+        seen.append(kernels.get_mode())
+        assert (mg.tensor([0.0]) / 0.0).isnan().item()
+
+    with kernels.use("always"), find_nan():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert kernels.get_mode() == "always"
+        with pytest.raises(NotFinite):
+            mg.tensor([0.0]) / 0.0
+    assert seen == [kernels.get_mode()] == ["auto"]

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,93 @@ def test_a_broken_file_is_written_anew(folder, monkeypatch, spoil):
     assert all(store.read(path.name) for path in before)
 
 
+def test_files_that_are_swapped_are_not_believed(folder):
+    """Whole files, each with a digest that is right, under each other's names."""
+    store.write("first", [b"one"])
+    store.write("second", [b"another"])
+    assert store.read("first") == (b"one",)
+    first, second = (path for path in files(folder) if path.parent.name == "machine")
+    data = first.read_bytes(), second.read_bytes()
+    first.write_bytes(data[1])
+    second.write_bytes(data[0])
+    assert store.read(first.name) is store.read(second.name) is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no owners and modes here")
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_a_folder_that_others_may_write_to_is_not_used(folder, monkeypatch, mode):
+    call()
+    before = files(folder)
+    folder.chmod(mode)
+    store.distrust.cache_clear()
+    monkeypatch.setattr(everything, "codes", {})
+    with pytest.warns(
+        UserWarning, match=r"minigrad does not use its cache .*, which others may write to, and compiles"
+    ):
+        call()
+    monkeypatch.setattr(everything, "codes", {})
+    call()  # said once
+    assert files(folder) == before
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only the administrator can give files away")
+@pytest.mark.parametrize("part", ["folder", "file"])
+def test_what_another_user_owns_is_not_used(folder, monkeypatch, part):
+    call()
+    for path in [folder] if part == "folder" else files(folder):
+        os.chown(path, 4321, 4321)
+    store.distrust.cache_clear()
+    with warnings.catch_warnings(action="ignore"):
+        assert all(store.read(path.name) is None for path in files(folder))
+
+
+def test_a_file_that_others_may_write_to_is_not_used(folder):
+    call()
+    for path in files(folder):
+        path.chmod(0o666)
+    assert all(store.read(path.name) is None for path in files(folder))
+
+
+NO_CACHE = {
+    "no home": {"MINIGRAD_CACHE": None, "XDG_CACHE_HOME": None, "HOME": None},
+    "a home that is not there": {"MINIGRAD_CACHE": None, "XDG_CACHE_HOME": None, "HOME": "/dev/null/home"},
+    "a folder that is a file": {"MINIGRAD_CACHE": __file__},
+    "a folder in a device": {"MINIGRAD_CACHE": "/dev/null/cache"},
+    "the system's processes": {"MINIGRAD_CACHE": "/proc"},
+    "a name that is too long": {"MINIGRAD_CACHE": "/tmp/" + "x" * 5000},
+    "a name that is no text": {"MINIGRAD_CACHE": "/dev/null/\udcff"},
+}
+
+
+@pytest.mark.parametrize("environment", NO_CACHE.values(), ids=NO_CACHE)
+def test_without_a_cache_kernels_are_compiled(folder, monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value) if value is not None else monkeypatch.delenv(name, raising=False)
+    if "HOME" in environment and environment["HOME"] is None:
+        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert store.read("name") is None
+    store.write("name", [b"object"])
+    assert store.read("name") is None
+    store.clear(1e9)
+
+
+def test_what_nobody_uses_any_more_is_removed_and_nothing_else(folder):
+    call()
+    machine = next(path for path in files(folder) if path.parent.name == "machine")
+    old = folder / "0.0.1" / "machine" / "old"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"old")
+    mine = folder / "mine.txt"
+    mine.write_text("the user's own")
+    for path in (old, mine):
+        os.utime(path, (0, 0))
+    assert store.clear(store.UNUSED) == 1
+    assert not old.parent.parent.exists()
+    assert machine.exists()
+    assert store.clear() >= 1
+    assert files(folder) == [mine]
+
+
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("MINIGRAD_CACHE", str(tmp_path / "file" / "below"))
@@ -154,7 +242,10 @@ def test_another_source_processor_or_setting_has_another_name(monkeypatch):
     monkeypatch.setattr(store.llvm, "get_host_cpu_name", lambda: "another")
     names.add(store.name_of("kernel", "text"))
     store._surroundings.cache_clear()
-    assert len(names) == 5
+    monkeypatch.setattr(store.sysconfig, "get_config_var", lambda name: "cpython-314t-x86_64-linux-gnu")
+    names.add(store.name_of("kernel", "text"))
+    store._surroundings.cache_clear()
+    assert len(names) == 6
 
 
 def test_changed_source_is_compiled_anew(folder):

@@ -8,7 +8,8 @@ import pytest
 import minigrad as mg
 import minigrad.functional
 from minigrad import nn
-from minigrad.graph import ancestors, state
+from minigrad.node import ancestors
+from minigrad.state import state
 
 
 class Block(nn.Module):

@@ -11,7 +11,7 @@ from minigrad import functional as F
 from minigrad import nn
 
 # functions of these take tensors that may be lists of tensors, and say what they miss themselves
-ELSEWHERE = ("minigrad.trace", "minigrad.composite")
+ELSEWHERE = ("minigrad.tracing", "minigrad.composites")
 FUNCTIONS = {
     f"{where}.{name}": function
     for where, space in (("mg", vars(mg)), ("F", {name: getattr(F, name) for name in F.__all__}))

@@ -14,8 +14,10 @@ import pytest
 
 import minigrad as mg
 import minigrad.functional as F
-from minigrad.graph import Graph, Node, state
+from minigrad.graph import Graph
+from minigrad.node import Node
 from minigrad.ops.registry import OPS
+from minigrad.state import state
 
 HERE = Path(__file__).name
 
@@ -101,7 +103,7 @@ def test_a_training_step_replays_and_leaves_the_outside_alone() -> None:
         assert t.requires_grad == any(t is w for w in weights)
     assert weights[0].grad.tolist() == np.ones((8, 3)).tolist()
     assert weights[1].grad is None
-    assert state.recorder is None
+    assert not state.interpreter.tracing
     assert len(graph.constants) >= 4
     changed = [tensor for tensor, _ in graph.mutations]
     assert {id(t) for t in changed} == {id(t) for t in (*weights, *momentum)}
@@ -199,7 +201,7 @@ def test_a_history_from_outside_is_not_freed_by_a_trace() -> None:
 def test_looking_at_values_is_an_error_that_says_why(look: Any) -> None:
     with pytest.raises(RuntimeError, match=r"only being traced.*use where\(\) instead of if"):
         mg.trace(look)(mg.ones(3))
-    assert state.recorder is None
+    assert not state.interpreter.tracing
 
 
 def test_values_of_the_outside_are_gone_once_the_trace_changed_them() -> None:
@@ -221,13 +223,64 @@ def test_what_cannot_be_traced() -> None:
         mg.trace(lambda x: x[x > 0])(x)
     with pytest.raises(RuntimeError, match="num_classes"):
         mg.trace(lambda x: F.one_hot(x.long()))(x)
-    with pytest.raises(RuntimeError, match="while another trace"):
-        mg.trace(lambda x: mg.trace(lambda y: y)(x))(x)
     kept: list[mg.Tensor] = []
     mg.trace(lambda x: kept.append(x * 2))(x)
     with pytest.raises(RuntimeError, match="earlier trace"):
         mg.trace(lambda x: x + kept[0])(x)
     assert "traced" in repr(kept[0])
+
+
+def test_a_traced_function_may_trace_another_one() -> None:
+    inner: list[Graph] = []
+
+    def program(x: mg.Tensor) -> mg.Tensor:
+        y = x * 2
+        inner.append(mg.trace(lambda z: (z * z).sum() + z.amax())(y))
+        return y + len(inner[0])
+
+    x = leaf(3)
+    graph = mg.trace(program)(x)
+    assert [node.op for node in inner[0]] == ["leaf", "mul", "sum", "amax", "add"]
+    assert [node.op for node in graph] == ["leaf", "literal", "mul", "literal", "add"]
+    np.testing.assert_array_equal(graph.run(x), x.detach().numpy() * 2 + 5)
+    values = mg.tensor([1.0, 2.0, 3.0], dtype=mg.float64)
+    assert inner[0].run(values) == 14 + 3
+
+
+def test_a_trace_inside_another_sees_what_it_is_given_and_says_so() -> None:
+    def reads(x: mg.Tensor) -> Any:
+        y = x * 2
+        return mg.trace(lambda z: z + y)(x)
+
+    with pytest.raises(RuntimeError, match=r"trace around this one \(then pass it as an argument\)"):
+        mg.trace(reads)(mg.ones(3))
+
+    def replays(x: mg.Tensor) -> Any:
+        return mg.trace(lambda z: z + 1)(x).run(x)
+
+    with pytest.raises(RuntimeError, match="only being traced"):
+        mg.trace(replays)(mg.ones(3))
+    assert not state.interpreter.tracing
+
+
+def test_a_trace_leaves_what_an_outer_trace_changed_as_it_was() -> None:
+    weight, outside = leaf(2), mg.zeros(2)
+
+    def inner(z: mg.Tensor) -> mg.Tensor:
+        outside.add_(1)
+        (z * weight).sum().backward()
+        return weight.grad
+
+    def program(x: mg.Tensor) -> mg.Tensor:
+        found = mg.trace(inner)(x)
+        assert weight.grad is None
+        assert len(found.mutations) == 1
+        return x + outside
+
+    graph = mg.trace(program)(mg.ones(2, dtype=mg.float64))
+    assert not graph.mutations
+    assert graph.run(mg.ones(2, dtype=mg.float64)).tolist() == [1.0, 1.0]
+    assert outside.tolist() == [0.0, 0.0]
 
 
 # --- reading a graph --------------------------------------------------------------------------------

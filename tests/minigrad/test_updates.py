@@ -7,9 +7,10 @@ import minigrad as mg
 from minigrad import nn, optim
 from minigrad.compiler import compile
 from minigrad.compiler.updates import join_updates
-from minigrad.dispatch import write
-from minigrad.graph import Graph, Node
+from minigrad.graph import Graph
+from minigrad.inplace import write
 from minigrad.kernels import threads
+from minigrad.node import Node
 from minigrad.ops.optimise import adam
 
 SHAPES = ((5, 3), (1,), (70,), (33, 40), (), (0, 4), (16,))

@@ -64,6 +64,18 @@ class Browser:
         mouse += [{"type": kind, "button": 0} for _ in range(times) for kind in ("pointerDown", "pointerUp")]
         self._call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": mouse}]})
 
+    def resize(self, width, height):
+        """The page gets this many pixels, also fewer than a window can have."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+
+    def wait(self, script, seconds=10):
+        """Whether what the script returns becomes true in time: pages draw in frames of their own."""
+        end = time.monotonic() + seconds
+        while not (found := self.run(script)) and time.monotonic() < end:
+            time.sleep(0.05)
+        return found
+
     def errors(self):
         """What the console complained about since the last call."""
         return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]

@@ -9,7 +9,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import nn, viz
-from minigrad.graph import scope
+from minigrad.state import scope
 from minigrad.viz import htmlfile
 
 
@@ -426,3 +426,137 @@ def test_two_thousand_nodes_stay_quick(chrome, tmp_path):
     assert count(chrome, ".box") > 2000
     assert spent < 3000  # about 0.2 s; a shared machine may be slow
     assert chrome.errors() == []
+
+
+# --- how it looks --------------------------------------------------------------------------------------------
+
+PASSING = """
+const boxes = [...document.querySelectorAll('.box')].map(g => {
+  const [x, y] = g.getAttribute('transform').match(/-?[\\d.]+/g).map(Number), r = g.querySelector('rect');
+  return {id: g.dataset.id, x, y, w: +r.getAttribute('width'), h: +r.getAttribute('height')};
+});
+const through = [];
+for (const path of document.querySelectorAll('#arrows path')) {
+  const length = path.getTotalLength();
+  for (let i = 1; i < 40; i++) {
+    const p = path.getPointAtLength(length * i / 40);
+    for (const b of boxes) if (b.id !== path.dataset.from && b.id !== path.dataset.to
+        && p.x > b.x + 2 && p.x < b.x + b.w - 2 && p.y > b.y + 2 && p.y < b.y + b.h - 2)
+      through.push([path.dataset.from, path.dataset.to, b.id].join(' '));
+  }
+}
+return [...new Set(through)];
+"""
+"""The lines that run through a box which is not at one of their ends: line's ends and the box."""
+
+SMALLEST = """
+const stage = document.getElementById('graph').getBoundingClientRect();
+return Math.min(...[...document.querySelectorAll('.box .title')].map(e => e.getBoundingClientRect())
+  .filter(r => r.width && r.x > stage.x && r.right < stage.right && r.y > stage.y && r.bottom < stage.bottom)
+  .map(r => r.height));
+"""
+
+
+@pytest.fixture
+def sized(chrome):
+    """Makes the window as wide as asked; afterwards as it was."""
+    yield lambda width, height=900: chrome.resize(width, height)
+    chrome.resize(1400, 900)
+
+
+@browsing
+@pytest.mark.parametrize("example", ["encoder-layer", "encoder-decoder", "multi-head-attention"])
+def test_no_line_runs_through_a_box(chrome, tmp_path, example):
+    from minigrad.cli import main
+
+    path = tmp_path / "page.html"
+    assert main(["render", "--example", example, "-o", str(path)]) == 0
+    chrome.open(path)
+    for _ in range(3):
+        assert chrome.run(PASSING) == []
+        chrome.run("document.getElementById('more').click()")
+    assert chrome.errors() == []
+
+
+@browsing
+@pytest.mark.parametrize("width", [1400, 1000, 400])
+def test_it_opens_at_a_size_that_can_be_read(page, sized, tmp_path, width):
+    sized(width)
+    page.open(tmp_path / "page.html")
+    page.run("window.dispatchEvent(new Event('resize'))")
+    assert page.run(SMALLEST) >= 9
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+@browsing
+def test_what_fits_is_fitted_again_when_the_window_changes(page, sized):
+    page.run("document.getElementById('fit').click()")
+    sized(700)
+    inside = """
+      const stage = document.getElementById('graph').getBoundingClientRect();
+      return [...document.querySelectorAll('.frame rect')].every(e => {
+        const r = e.getBoundingClientRect();
+        return r.x >= stage.x && r.right <= stage.right && r.y >= stage.y && r.bottom <= stage.bottom; });
+    """
+    assert page.wait(inside)
+
+
+@browsing
+def test_the_map_shows_where_one_is_and_leads_elsewhere(page):
+    hidden = "return document.getElementById('map').hidden"
+    page.run("document.getElementById('fit').click()")
+    assert page.wait(hidden)
+    for _ in range(9):
+        page.press("+")
+    assert page.wait(f"return !({hidden[7:]})")
+    place = "return document.getElementById('world').style.transform"
+    before = page.run(place)
+    box = page.run("const r = document.getElementById('map').getBoundingClientRect(); return [r.x + 5, r.y + 5]")
+    page.click(*box)
+    assert page.run(place) != before
+
+
+@browsing
+def test_flow_shows_what_leads_to_a_box_and_what_it_leads_to(page):
+    page.run("document.getElementById('less').click(); document.getElementById('more').click()")
+    page.run("document.getElementById('flow').click()")
+    page.press("/")
+    page.press(*"head linear")
+    page.press(ENTER)
+    assert count(page, ".box.above") > 0
+    assert count(page, ".box.below") > 0
+    assert count(page, ".box.chosen.above, .box.chosen.below") == 0
+    page.press(ESCAPE)
+    assert count(page, ".box.above, .box.below") == 0
+
+
+@browsing
+def test_hits_are_listed_and_a_click_leads_to_one(page):
+    page.press("/")
+    page.press(*"matmul")
+    listed = page.run("return document.querySelectorAll('#panel button').length")
+    assert listed == int(page.run("return document.getElementById('found').textContent").split()[0])
+    page.run("document.querySelector('#panel button').click()")
+    assert "matmul" in page.run("return document.querySelector('.box.chosen .title').textContent")
+    page.press(ESCAPE)
+    assert count(page, "#panel *") == 0
+
+
+@browsing
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_view_is_saved_as_a_picture_of_its_own(page, tmp_path, theme):
+    page.run(f"document.documentElement.classList.toggle('dark', {str(theme == 'dark').lower()})")
+    boxes = count(page, ".box")
+    page.run(
+        "URL.createObjectURL = blob => { blob.text().then(text => { window.saved = text; }); return 'data:,'; };"
+        "HTMLAnchorElement.prototype.click = function () { window.named = this.download; };"
+        "document.getElementById('save').click()"
+    )
+    assert page.wait("return Boolean(window.saved)")
+    assert page.run("return window.named").endswith(".svg")
+    picture = tmp_path / "view.svg"
+    picture.write_text(page.run("return window.saved"), encoding="utf-8")
+    page.open(picture)
+    assert count(page, ".box") == boxes
+    fill = page.run("return getComputedStyle(document.querySelector('.box.op rect')).fill")
+    assert fill == {"light": "rgb(255, 255, 255)", "dark": "rgb(34, 41, 52)"}[theme]

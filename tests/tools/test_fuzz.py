@@ -10,8 +10,8 @@ import minigrad as mg  # noqa: E402
 import minigrad.torch as standin  # noqa: E402
 from tools.fuzz.__main__ import main  # noqa: E402
 from tools.fuzz.compare import Difference, Refusal, check  # noqa: E402
-from tools.fuzz.programs import Line, Program, drawn  # noqa: E402
-from tools.fuzz.steps import STEPS  # noqa: E402
+from tools.fuzz.programs import Line, Program, drawn, values  # noqa: E402
+from tools.fuzz.steps import STEPS, Unfit  # noqa: E402
 
 
 @pytest.mark.parametrize("first", range(0, 200, 40))
@@ -60,6 +60,21 @@ def test_what_differs_is_found_and_shrunk(monkeypatch, wrong, way: str) -> None:
     assert found.way == way
     assert [line.step for line in found.program.lines] == ["tanh"]
     assert "v0 = tanh(input0" in str(found.program)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (Line("unfold", (1,), (0, 2, 0, 0)), Line("tanh_", (2,), (0,) * 4)),
+        (Line("chunk", (0,), (1, 0, 0, 0)), Line("exp", (0,), (0,) * 4), Line("mul_", (0, 2), (0,) * 4)),
+    ],
+    ids=["windows that overlap", "a part of itself"],
+)
+def test_a_change_whose_result_is_the_order_of_loops_is_no_program(lines: tuple[Line, ...]) -> None:
+    inputs = [torch.ones(2, 3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)]
+    program = Program(((2, 3), (3,)), (), lines, (2,), 0)
+    with pytest.raises(Unfit):
+        values(program, torch, inputs)
 
 
 def test_what_is_refused_is_told_from_what_differs(monkeypatch) -> None:

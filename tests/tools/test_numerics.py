@@ -10,22 +10,30 @@ torch = pytest.importorskip("torch")
 import minigrad as mg  # noqa: E402
 from tools import numerics  # noqa: E402
 
-SHARE = ("sum", "sum over columns", "cumsum", "norm", "layer_norm", "rms_norm", "var", "cross_entropy")
+SHARE = (
+    "sum",
+    "sum over columns",
+    "cumsum",
+    "norm",
+    "layer_norm",
+    "rms_norm",
+    "var",
+    "cross_entropy",
+    "gradient of attention",
+)
 
 
 @pytest.mark.parametrize("name", SHARE)
 def test_a_share_of_the_table_is_within_its_bounds(name: str, monkeypatch) -> None:
     monkeypatch.setattr(numerics, "SEEDS", 2)
     found = list(numerics.rows([name], share=True))
-    assert len(found) >= 3
+    assert len(found) >= 2
     assert not [row for row in found if row.over]
 
 
 @pytest.mark.deep
 def test_the_whole_table_is_within_its_bounds() -> None:
-    over = [row for row in numerics.rows() if row.over]
-    assert {row.name for row in over} <= {"gradient of attention"}  # by a thirtieth: see docs/numerics.md
-    assert all(max(row.eager, row.compiled) < 2.2 * row.torch for row in over)
+    assert not [row for row in numerics.rows() if row.over]
 
 
 def test_units_are_of_the_last_place_of_the_largest_value() -> None:

@@ -25,6 +25,10 @@ def known() -> dict[str, Any]:
     return {title(entry): entry for entry in database() if namesake(entry) is not None}
 
 
+def test_so_many_entries_have_a_namesake() -> None:
+    assert len(known()) >= 288
+
+
 @pytest.mark.parametrize("name", SHARE)
 def test_a_share_of_the_samples_gives_what_torch_gives(name: str) -> None:
     outcomes = examine(known()[name], share=1)
@@ -68,9 +72,11 @@ def raises(error: Exception):
         (lambda x: x.flip(0).flip(0), lambda x: x[:], "a view in torch, a copy here"),
         (lambda x: x[:], torch.clone, "a copy in torch, a view here"),
         (lambda x: (x.sum(), x), torch.sum, "1 results in torch, 2 here"),
+        (lambda x: list(x.unbind()), torch.unbind, "a tuple in torch, a list here"),
+        (lambda x: tuple(x.max(0)), lambda x: x.max(0), "a tuple values indices in torch, a tuple here"),
         (lambda x: x.mul_(2.0).sum() / 2, torch.sum, "an argument was changed"),
     ],
-    ids=["value", "dtype", "shape", "copy", "view", "number", "argument"],
+    ids=["value", "dtype", "shape", "copy", "view", "number", "list", "names", "argument"],
 )
 def test_silent_differences_are_seen(mine, theirs, expected: str) -> None:
     ((kind, what),) = outcomes_of(mine, "values", theirs)

@@ -15,7 +15,9 @@ import minigrad as mg
 from minigrad import nn, viz
 from minigrad.cli import main
 from minigrad.cli.subject import EXAMPLES, example
-from minigrad.graph import Graph, Node, scope
+from minigrad.graph import Graph
+from minigrad.node import Node
+from minigrad.state import scope
 from minigrad.viz import layout, raster, style
 from minigrad.viz.dotfile import dot, drawn
 from minigrad.viz.layout import LayoutError

@@ -9,9 +9,9 @@ from random_programs import programs, with_gradients
 import minigrad as mg
 from minigrad import functional as F
 from minigrad import nn
-from minigrad.graph import scope
 from minigrad.optim import AdamW
-from minigrad.trace import flatten
+from minigrad.state import scope
+from minigrad.tracing.nests import flatten
 from minigrad.viz.parse import named_constants, parse
 
 

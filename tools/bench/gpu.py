@@ -361,10 +361,10 @@ def why_not() -> str:
     """One sentence that says what the benchmark lacks, "" where nothing."""
     import torch
 
-    from minigrad.device import resolve
+    from minigrad.kernels import usable
 
     try:
-        resolve("cuda")
+        usable("cuda")
     except CudaError as error:
         return f"the gpu benchmark needs a GPU: {error}"
     return "" if torch.cuda.is_available() else "the gpu benchmark needs a build of torch with CUDA"

@@ -2,12 +2,13 @@
 
 Steps are ops, views of one memory, changes in place (of parts, too), captured parameters; of each program the results,
 gradients and second gradients are compared. What differs is shrunk and printed; what minigrad refuses and torch runs is
-counted by its sentence. Exit code 1 if anything differs.
+counted by its sentence. Ctrl-C ends it after the program that runs. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -28,8 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     refused: Counter[str] = Counter()
     differences, done, begun = 0, 0, time.monotonic()
+    stopped: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: stopped.append(number))
     for seed in range(options.seed, options.seed + options.programs):
-        if options.minutes and time.monotonic() - begun > 60 * options.minutes:
+        if stopped or (options.minutes and time.monotonic() - begun > 60 * options.minutes):
             break
         found = check(drawn(seed))
         done += 1
@@ -38,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{found.way}: {found.what}\n{found.program}\n", flush=True)
         elif isinstance(found, Refusal):
             refused[f"{found.way}: {found.sentence[:110]}"] += 1
+    signal.signal(signal.SIGINT, before)
     for sentence, count in refused.most_common():
         print(f"refused {count}x, {sentence}")
     print(f"{done} programs from seed {options.seed} on: {differences} different, {refused.total()} refused")

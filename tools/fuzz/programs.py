@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tools.fuzz.steps import CHANGING, PURE, STEPS
+from tools.fuzz.steps import CHANGING, PURE, STEPS, need
 
 LARGEST = 300.0  # a value beyond leaves no digits for what is computed from it
 SHAPES = ((2, 3), (3,), (3, 2), (2, 1, 3), (), (1, 3), (3, 3), (2, 2, 2), (4,), (0, 3))
@@ -64,8 +64,28 @@ def values(program: Program, t: Any, given: Sequence[Any]) -> list[Any]:
     """Every value of a program, on torch or on the stand-in."""
     found = list(given)
     for line in program.lines:
-        found.append(STEPS[line.step][1](t, [found[r] for r in line.reads], line.numbers))
+        found.append(_made(t, line, found))
     return found
+
+
+def _made(t: Any, line: Line, found: Sequence[Any]) -> Any:
+    """The value of a line. Raises Unfit for tensors that it does not allow."""
+    reads = [found[r] for r in line.reads]
+    if t is torch and line.step in CHANGING:
+        _in_any_order(reads)
+    return STEPS[line.step][1](t, reads, line.numbers)
+
+
+def _in_any_order(reads: Sequence[torch.Tensor]) -> None:
+    """Raise Unfit where torch's answer to a change in place is the order of its loops: elements of what is changed
+    share memory, or the other operand lies in it at other places."""
+    places = [torch.arange(x.untyped_storage().size() // 8).as_strided(x.shape, x.stride(), x.storage_offset())
+              for x in reads]  # fmt: skip
+    need(places[0].unique().numel() == places[0].numel())
+    for x, other in zip(reads[1:], places[1:], strict=True):
+        if x.untyped_storage().data_ptr() == reads[0].untyped_storage().data_ptr():
+            same = other.shape == places[0].shape and torch.equal(other, places[0])
+            need(same or not torch.isin(other, places[0]).any())
 
 
 def outcome(program: Program, t: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
@@ -102,7 +122,7 @@ def drawn(seed: int, shortest: int = 5, longest: int = 60) -> Program:
         line = Line(step, reads, tuple(rng.randrange(64) for _ in range(4)))
         changed = [x.detach().clone() for x in found] if pool is CHANGING else []
         try:
-            made = STEPS[step][1](torch, [found[r] for r in reads], line.numbers)
+            made = _made(torch, line, found)
         except Exception:
             if changed and not all(map(torch.equal, changed, found)):
                 break  # half done: what was drawn before stays

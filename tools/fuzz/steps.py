@@ -16,13 +16,13 @@ class Unfit(Exception):
     """A step that these tensors do not allow."""
 
 
-def _need(condition: bool) -> None:
+def need(condition: bool) -> None:
     if not condition:
         raise Unfit
 
 
 def _dim(x: Any, number: int) -> int:
-    _need(x.ndim > 0)
+    need(x.ndim > 0)
     return number % (2 * x.ndim) - x.ndim
 
 
@@ -53,25 +53,25 @@ def _slice(x: Any, n: Sequence[int]) -> Any:
 
 def _reshape(x: Any, number: int) -> tuple[int, ...]:
     size = x.numel()
-    _need(size > 0)
+    need(size > 0)
     first = _factor(size, number)
     return ((first, size // first), (size,), (1, first, -1))[number % 3]
 
 
 def _ids(t: Any, x: Any, dim: int, n: Sequence[int]) -> Any:
-    _need(x.shape[dim] > 0)
+    need(x.shape[dim] > 0)
     return t.tensor([number % x.shape[dim] for number in n])
 
 
 def _gathered(t: Any, x: Any, n: Sequence[int]) -> Any:
     d = _dim(x, n[0])
-    _need(x.shape[d] > 0)
+    need(x.shape[d] > 0)
     places = t.arange(x.numel()).reshape(x.shape) * (n[1] + 1) % x.shape[d]
     return x.gather(d, places)
 
 
 def _matmul(t: Any, a: Any, b: Any) -> Any:
-    _need(a.ndim > 1 and b.ndim > 1)
+    need(a.ndim > 1 and b.ndim > 1)
     for left, right in ((a, b), (a, b.transpose(-1, -2)), (a.transpose(-1, -2), b)):
         if left.shape[-1] == right.shape[-2]:
             return left @ right * 0.3
@@ -119,7 +119,7 @@ PURE: dict[str, tuple[int, Step]] = {
     "slice": (1, lambda t, x, n: _slice(x[0], n)),
     "select": (1, lambda t, x, n: x[0].select(d := _dim(x[0], n[0]), n[1] % max(x[0].shape[d], 1))),
     "expand": (1, lambda t, x, n: x[0].unsqueeze(0).expand(n[0] % 3 + 1, *x[0].shape)),
-    "diagonal": (1, lambda t, x, n: (_need(x[0].ndim > 1), x[0].diagonal(n[0] % 3 - 1, -2, -1))[1]),
+    "diagonal": (1, lambda t, x, n: (need(x[0].ndim > 1), x[0].diagonal(n[0] % 3 - 1, -2, -1))[1]),
     "unfold": (1, lambda t, x, n: x[0].unfold(d := _dim(x[0], n[0]), n[1] % (x[0].shape[d] + 1), n[2] % 2 + 1)),
     "chunk": (1, lambda t, x, n: (parts := x[0].chunk(2, _dim(x[0], n[0])))[n[1] % len(parts)]),
     # copies
@@ -130,32 +130,32 @@ PURE: dict[str, tuple[int, Step]] = {
     "list": (1, lambda t, x, n: x[0][(slice(None),) * (_dim(x[0], n[0]) % x[0].ndim) + ([0, -1, 0],)]),
     "index_select": (1, lambda t, x, n: x[0].index_select(d := _dim(x[0], n[0]), _ids(t, x[0], d, n[1:]))),
     "gather": (1, lambda t, x, n: _gathered(t, x[0], n)),
-    "tril": (1, lambda t, x, n: (_need(x[0].ndim > 1), x[0].tril(n[0] % 3 - 1))[1]),
-    "pad": (1, lambda t, x, n: (_need(x[0].ndim > 0), t.nn.functional.pad(x[0], (n[0] % 2, n[1] % 3), value=0.5))[1]),
+    "tril": (1, lambda t, x, n: (need(x[0].ndim > 1), x[0].tril(n[0] % 3 - 1))[1]),
+    "pad": (1, lambda t, x, n: (need(x[0].ndim > 0), t.nn.functional.pad(x[0], (n[0] % 2, n[1] % 3), value=0.5))[1]),
     "repeat": (1, lambda t, x, n: x[0].repeat(*[number % 2 + 1 for number in n[: max(x[0].ndim, 1)]])),
     "clone": (1, lambda t, x, n: x[0].clone()),
     "contiguous": (1, lambda t, x, n: x[0].contiguous()),
     "repeat_interleave": (1, lambda t, x, n: x[0].repeat_interleave(n[1] % 3, _dim(x[0], n[0]))),
     # reductions
     "sum": (1, lambda t, x, n: x[0].sum(_dims(x[0], n[0]) or None, keepdim=bool(n[1] % 2)) * 0.5),
-    "mean": (1, lambda t, x, n: (_need(x[0].numel() > 0), x[0].mean(_dim(x[0], n[0]), keepdim=bool(n[1] % 2)))[1]),
-    "amax": (1, lambda t, x, n: (_need(x[0].numel() > 0), x[0].amax(_dim(x[0], n[0])))[1]),
-    "var": (1, lambda t, x, n: x[0].var(d := _dim(x[0], n[0]), keepdim=(_need(x[0].shape[d] > 1), True)[1])),
+    "mean": (1, lambda t, x, n: (need(x[0].numel() > 0), x[0].mean(_dim(x[0], n[0]), keepdim=bool(n[1] % 2)))[1]),
+    "amax": (1, lambda t, x, n: (need(x[0].numel() > 0), x[0].amax(_dim(x[0], n[0])))[1]),
+    "var": (1, lambda t, x, n: x[0].var(d := _dim(x[0], n[0]), keepdim=(need(x[0].shape[d] > 1), True)[1])),
     "norm": (1, lambda t, x, n: (x[0] + 0.1).norm(dim=_dim(x[0], n[0]))),
-    "prod": (1, lambda t, x, n: (_need(x[0].numel() < 12), x[0].prod(_dim(x[0], n[0])))[1]),
+    "prod": (1, lambda t, x, n: (need(x[0].numel() < 12), x[0].prod(_dim(x[0], n[0])))[1]),
     "cumsum": (1, lambda t, x, n: x[0].cumsum(_dim(x[0], n[0])) * 0.5),
     "softmax": (1, lambda t, x, n: x[0].softmax(_dim(x[0], n[0]))),
     "log_softmax": (1, lambda t, x, n: x[0].log_softmax(_dim(x[0], n[0]))),
-    "logsumexp": (1, lambda t, x, n: (_need(x[0].numel() > 0), x[0].logsumexp(_dim(x[0], n[0])))[1]),
+    "logsumexp": (1, lambda t, x, n: (need(x[0].numel() > 0), x[0].logsumexp(_dim(x[0], n[0])))[1]),
     "layer_norm": (
         1,
         lambda t, x, n: (
-            _need(x[0].ndim > 0 and x[0].numel() > 0 and x[0].shape[-1] > 1),
+            need(x[0].ndim > 0 and x[0].numel() > 0 and x[0].shape[-1] > 1),
             t.nn.functional.layer_norm(x[0], (x[0].shape[-1],), eps=0.1),
         )[1],
     ),
     "sort": (1, lambda t, x, n: x[0].sort(dim=_dim(x[0], n[0]), stable=True)[0]),
-    "max": (1, lambda t, x, n: (_need(x[0].numel() > 0), x[0].max(_dim(x[0], n[0]))[0])[1]),
+    "max": (1, lambda t, x, n: (need(x[0].numel() > 0), x[0].max(_dim(x[0], n[0]))[0])[1]),
 }
 
 
@@ -164,7 +164,7 @@ def _window(x: Any, n: Sequence[int]) -> Any:
     if not x.ndim:
         return ...
     size = x.shape[0]
-    _need(size > 0)
+    need(size > 0)
     return (n[0] % size, slice(n[0] % size, None), slice(None, None, 2), [n[0] % size], ...)[n[1] % 5]
 
 

@@ -24,11 +24,21 @@ def difference(theirs: Any, mine: Any, dtypes: bool = True) -> str | None:
     expected, got = leaves(theirs), leaves(mine)
     if len(expected) != len(got):
         return f"{len(expected)} results in torch, {len(got)} here"
+    if _held(theirs) != _held(mine):
+        return f"{_held(theirs)} in torch, {_held(mine)} here"
     for number, (one, other) in enumerate(zip(expected, got, strict=True)):
         found = _differs(one, other, dtypes)
         if found:
             return found if len(expected) == 1 else f"result {number}: {found}"
     return None
+
+
+def _held(results: Any) -> str:
+    """What holds several results: a list, a tuple, or one with these names."""
+    if not isinstance(results, list | tuple):
+        return "no tuple"
+    kind = "list" if isinstance(results, list) else "tuple"
+    return " ".join([f"a {kind}", *getattr(type(results), "__match_args__", ())])
 
 
 def _differs(one: Any, other: Any, dtypes: bool) -> str | None:

@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from minigrad.kernels.cuda import intrinsics, language
-from minigrad.kernels.cuda.expressions import BOOLEAN_RESULT, NAMES, expression
+from minigrad.kernels.cuda import intrinsics, language, words
+from minigrad.kernels.cuda.expressions import NAMES
 from minigrad.kernels.cuda.faults import FAULT
 from minigrad.kernels.cuda.language import KERNELS, Kernel, cuda, kernel
 from minigrad.kernels.cuda.layout import quotient
+from minigrad.ops.expression import Value, lines
+from minigrad.ops.registry import OPS
 
 THREADS = 256
 VECTOR = 4  # elements a thread computes where it can
@@ -60,7 +62,6 @@ class Form(NamedTuple):
 
 
 STORED = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}  # how a dtype lies in memory, where not as itself
-HALVES = ("float16", "bfloat16")
 _SCOPE: dict[str, Any] = {
     **NAMES,
     **{name: getattr(language, name) for name in language.TYPES},
@@ -68,7 +69,7 @@ _SCOPE: dict[str, Any] = {
     "quotient": quotient,
     "load4": intrinsics.load4,
     "store4": intrinsics.store4,
-    **{f"{way}_{half}": getattr(intrinsics, f"{way}_{half}") for way in ("widen", "narrow") for half in HALVES},
+    **{f"{way}_{half}": getattr(intrinsics, f"{way}_{half}") for way in ("widen", "narrow") for half in words.HALVES},
 }
 
 
@@ -87,7 +88,7 @@ def made(form: Form) -> Kernel:
     arrays += [(f"x{i}", o) for i, o in enumerate(form.inputs) if o.number is None]
     sizes = [f"{what}{d}" for d in range(1, form.dims) for what in ("n", "m", "s")]
     steps = [name for g in range(groups) for name in (f"o{g}", *(f"t{g}_{d}" for d in range(form.dims)))]
-    refused = refusals(form)
+    refused = written(form).refused
     arguments = [name for name, _ in arrays] + ["n", *sizes, *steps, *map(_fault, refused)]
     types = [pointer(o.dtype) for _, o in arrays] + ["int32"] * (1 + len(sizes) + len(steps)) + [FAULT] * len(refused)
     text = "\n".join([*compute_text(form), "", "", *_loop(form, arguments, groups), ""])
@@ -115,25 +116,49 @@ def typed(body: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(("cast:float32" if name == "cast" else name, operands) for name, operands in body)
 
 
-def templates(form: Form) -> list[str]:
-    """The expression of every step. Raises TypeError for an op that has none."""
-    dtypes = ["float32" if operand.dtype in HALVES else operand.dtype for operand in form.inputs]
-    found = []
-    for name, operands in form.body:
+class Body(NamedTuple):
+    """A body as text: constants, the lines of every step, each value's name; and which steps refuse some values."""
+
+    constants: list[str]
+    lines: list[str]
+    names: list[str]
+    refused: list[int]
+
+
+def written(form: Form) -> Body:
+    """Raises TypeError for a step that no kernel computes."""
+    values = [
+        Value(f"v{i}" if operand.number is None else f"C{i}", words.widened(operand.dtype))
+        for i, operand in enumerate(form.inputs)
+    ]
+    constants = [f"C{i} = {_number(o)}" for i, o in enumerate(form.inputs) if o.number is not None]
+    numbers: dict[str, str] = {}
+    made: list[str] = []
+    refused: list[int] = []
+
+    def number(value: Any, dtype: str) -> str | None:
+        """A constant; one with a fraction has a name (see `language`)."""
+        text = words.number(value, dtype)
+        return numbers.setdefault(text, f"K{len(numbers)}") if text is not None and "(" in text else text
+
+    for step, (name, operands) in enumerate(form.body):
         op, _, target = name.partition(":")
-        given = tuple(dtypes[i] for i in operands)
-        target = "float32" if target in HALVES else target
-        template = expression(op, given, target)
-        if template is None:
-            raise TypeError(f"a kernel cannot compute {op} of {', '.join(given)}")
-        found.append(template)
-        dtypes.append("bool" if op in BOOLEAN_RESULT else target or given[1 if op == "where" else 0])
-    return found
-
-
-def refusals(form: Form) -> list[int]:
-    """Which steps refuse some values. A launch gives `FAULT` for each, after all else."""
-    return [step for step, template in enumerate(templates(form)) if "{fault}" in template]
+        given = [values[i] for i in operands]
+        found: tuple[list[str], str] | None
+        if op == "cast":
+            text, dtype = words.cast(given[0].dtype, words.widened(target)), words.widened(target)
+            found = [f"v{len(values)} = {text.format(given[0].name)}"], dtype
+        else:
+            tree = OPS[op].tree
+            found = None if tree is None else lines(tree, given, f"v{len(values)}", words.text, number)
+        if found is None:
+            raise TypeError(f"a kernel cannot compute {op} of {', '.join(value.dtype for value in given)}")
+        if any(words.FAULT in line for line in found[0]):
+            refused.append(step)
+        made += [line.replace(words.FAULT, _fault(step)) for line in found[0]]
+        values.append(Value(f"v{len(values)}", found[1]))
+    constants += [f"{name} = {text}" for text, name in numbers.items()]
+    return Body(constants, made, [value.name for value in values], refused)
 
 
 def _fault(step: int) -> str:
@@ -141,23 +166,18 @@ def _fault(step: int) -> str:
 
 
 def compute_text(form: Form) -> list[str]:
-    """The function of one element: operands (and `FAULT` for every step of `refusals`) to kept values."""
-    names = [f"C{i}" if operand.number is not None else f"v{i}" for i, operand in enumerate(form.inputs)]
-    constants = [f"C{i} = {_number(o)}" for i, o in enumerate(form.inputs) if o.number is not None]
-    lines = []
-    for step, ((_, operands), template) in enumerate(zip(form.body, templates(form), strict=True)):
-        given = [names[i] for i in operands]
-        names.append(f"v{len(form.inputs) + step}")
-        lines.append(f"    {names[-1]} = {template.format(*given, fault=_fault(step))}")
+    """The function of one element: operands (and `FAULT` for every step that refuses some values) to kept values."""
+    constants, steps, names, refused = written(form)
     parameters = [f"v{i}" for i, o in enumerate(form.inputs) if o.number is None]
-    head = f"def compute({', '.join([*parameters, *map(_fault, refusals(form))])}):"
+    head = f"def compute({', '.join([*parameters, *map(_fault, refused)])}):"
     results = ", ".join(names[k] for k in form.kept)
-    return [*constants, *[""] * 2 * bool(constants), head, *lines, f"    return {results}"]
+    steps = ["    " + line for line in steps]
+    return [*constants, *[""] * 2 * bool(constants), head, *steps, f"    return {results}"]
 
 
 def _number(operand: Operand) -> str:
     """The constant's text: of a floating dtype, a number that is not a literal of Python's float64."""
-    if operand.dtype in ("float32", "float64", *HALVES):
+    if operand.dtype in ("float32", "float64", *words.HALVES):
         return f'{"float64" if operand.dtype == "float64" else "float32"}("{operand.number}")'
     return str(operand.number)
 
@@ -212,7 +232,7 @@ def _elements(form: Form, width: int, first: str) -> list[str]:
                 for k, name in enumerate(names)
             ]
         values.append(names)
-    faults = [*map(_fault, refusals(form))]
+    faults = [*map(_fault, written(form).refused)]
     for k in range(width):
         results = ", ".join(f"r{j}_{k}" for j in range(len(form.outputs)))
         lines.append(f"{results} = compute({', '.join([*(names[k] for names in values), *faults])})")
@@ -251,10 +271,10 @@ def _at(access: Access, k: int, form: Form, first: str) -> str:
 def _load(dtype: str, element: str) -> str:
     if dtype == "bool":
         return f"{element} != 0"
-    return f"widen_{dtype}({element})" if dtype in HALVES else element
+    return f"widen_{dtype}({element})" if dtype in words.HALVES else element
 
 
 def _stored(dtype: str, value: str) -> str:
-    if dtype in HALVES:
+    if dtype in words.HALVES:
         return f"narrow_{dtype}({value})"
     return f"{STORED.get(dtype, dtype)}({value})"

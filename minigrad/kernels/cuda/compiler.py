@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.kernels import store
 from minigrad.kernels.cuda.driver import INSTALL, CudaError
 from minigrad.kernels.cuda.language import RECORDS, Cuda, Kernel
 from minigrad.simt.clone import clone
-from minigrad.version import __version__
 
 Capability = tuple[int, int]
 LIBRARIES = ("nvvm", "nvJitLink")  # NVIDIA's, that the packages load: the one makes PTX, the other machine code
@@ -47,18 +45,16 @@ class Binary:
 
 def compile(kernel: Kernel, capability: Capability) -> Binary:
     """Machine code of `kernel`, from the cache or made now. Raises CudaError without numba-cuda and its libraries."""
-    path = _cache_folder() / f"{kernel.name}_{_fingerprint(kernel, capability)}.cubin"
+    folder = store.version_folder()
+    path = folder and folder / "cuda" / f"{kernel.name}_{_fingerprint(kernel, capability)}.cubin"
     try:
-        head, code = path.read_bytes().split(b"\n", 1)
+        head, code = path.read_bytes().split(b"\n", 1) if path else (b"", b"")
         return Binary(code, **json.loads(head))
     except (OSError, ValueError, TypeError):  # not there, or cut off: make it anew
         made = _assemble(kernel, ptx(kernel, capability), capability)
     head_of = {name: value for name, value in asdict(made).items() if name != "code"}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "wb") as file:
-        file.write(json.dumps(head_of).encode() + b"\n" + made.code)
-    os.replace(temporary, path)
+    if path:
+        store.write_whole(path, json.dumps(head_of).encode() + b"\n" + made.code)
     return made
 
 
@@ -171,12 +167,6 @@ def _assemble(kernel: Kernel, text: str, capability: Capability) -> Binary:
         spills=number(r"(\d+) bytes spill"),
         shared=number(r"(\d+) bytes smem"),
     )
-
-
-def _cache_folder() -> Path:
-    from minigrad.kernels.store import cache_folder
-
-    return cache_folder() / __version__ / "cuda"
 
 
 # --- what compiled code depends on ------------------------------------------------------------------

@@ -15,7 +15,6 @@ import numpy as np
 from minigrad.kernels.cuda import codegen
 from minigrad.kernels.cuda.calls import same_place
 from minigrad.kernels.cuda.codegen import DENSE, SINGLE, THREADS, VECTOR, Access, Form, Operand, Step, Strided
-from minigrad.kernels.cuda.expressions import TABLES
 from minigrad.kernels.cuda.language import Kernel
 from minigrad.kernels.cuda.layout import LARGEST, broadcast_strides, collapse, dense_strides, divisor, element_strides
 from minigrad.ops.registry import OPS, Refusal
@@ -136,7 +135,7 @@ def _planned(
     for start, steps in groups:
         numbers += [start, *steps]
     blocks = -(-total // (form.width * THREADS))
-    refused = tuple([_refusal(body[step][0]) for step in codegen.refusals(form)])
+    refused = tuple([_refusal(body[step][0]) for step in codegen.written(form).refused])
     return Launch(codegen.made(form), blocks, (total, *numbers), refused)
 
 
@@ -163,19 +162,21 @@ def _in_vectors(x: Laid, access: Access, steps: Sequence[int]) -> bool:
 
 
 def _binder(name: str) -> Callable[..., bool]:
-    bodies = tuple(((name, tuple(range(count))),) for count in range(4))
+    attributes = OPS[name].attributes
+    bodies = tuple(((name, tuple(range(count + len(attributes)))),) for count in range(4))
 
-    def bind(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        count = len(inputs)
-        return launch(calls, bodies[count], inputs, outputs, (count,))
+    def bind(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], **attrs: float) -> bool:
+        dtype = np.float64 if inputs[0].dtype.name == "float64" else np.float32
+        numbers = [np.array(attrs[attribute], dtype) for attribute in attributes]
+        return launch(calls, bodies[len(inputs)], [*inputs, *numbers], outputs, (len(inputs) + len(numbers),))
 
     bind.__name__ = bind.__qualname__ = name
     return bind
 
 
 def __getattr__(name: str) -> Callable[..., bool]:
-    """The binder of an op that is one expression, by its name."""
-    if any(name in table for table in TABLES):
+    """The binder of an op that is an expression, by its name. Its attributes are numbers."""
+    if name in OPS and OPS[name].tree is not None:
         return _binder(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -191,11 +192,6 @@ def converted(calls: Any, x: Any, name: str) -> Any:
     copy = calls.scratch(x.shape, np.dtype(name))
     cast(calls, [x], [copy], dtype=copy.dtype)
     return copy
-
-
-def leaky_relu(calls: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, negative_slope: float) -> bool:
-    slope = np.array(negative_slope, np.float64 if inputs[0].dtype.name == "float64" else np.float32)
-    return launch(calls, [("leaky_relu", (0, 1))], [inputs[0], slope], outputs, [2])
 
 
 def fused(

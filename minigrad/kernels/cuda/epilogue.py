@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.compiler.epilogue import MOST_INPUTS
+from minigrad.kernels import EPILOGUE_INPUTS
 from minigrad.kernels.cuda import codegen, elementwise
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.codegen import SINGLE, Form, Operand, Step
@@ -47,7 +47,7 @@ class Epilogue(NamedTuple):
         inputs = (Operand("float32", SINGLE), *(Operand("float32", SINGLE, number) for number in self.numbers))
         output = Operand("float32", SINGLE)
         form = Form(self.body, inputs, (output,) * len(self.kept), self.kept, dims=1, width=1)
-        names = [f"e{i}" for i in range(MOST_INPUTS)]
+        names = [f"e{i}" for i in range(EPILOGUE_INPUTS)]
         read = "".join(f", {name}[i{name}]" for name in names[: self.numbers.count(None)])
         arguments = ", ".join(f"{name}, i{name}" for name in names)
         results = [f"r{i}" for i in range(len(self.kept))]
@@ -172,7 +172,7 @@ def _in_tiles(
     problem = readable(calls, problem)
     numbers = tuple(repr(x.item()) if isinstance(x, np.ndarray) else None for x in others)
     unused = problem.c._replace(outer=0, inner=0, row=0, column=0)
-    given = [*more, *[unused] * (MOST_INPUTS - len(more))]
+    given = [*more, *[unused] * (EPILOGUE_INPUTS - len(more))]
     calls.launch(
         fused_kernel(tiling, *problem.layout, Epilogue(body, numbers, kept)),
         (-(-m // tiling.m) * -(-n // tiling.n), batches), tiling.threads,

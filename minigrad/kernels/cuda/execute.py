@@ -1,8 +1,8 @@
 """How an op is computed on the device: as a view, by its kernel, by its decomposition, or on the host.
 
 A composite without a kernel runs as its decomposition, whose ops are on the device again. What is left is computed on
-the host, which waits for the device: the ops of `HOST` always (sorting, sampling, shapes that depend on values), any
-other for dtypes that have no kernel.
+the host, which waits for the device: ops that say why (`Op.on_host`) and shapes that depend on values always, any other
+op for dtypes that have no kernel.
 """
 
 from __future__ import annotations
@@ -12,31 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minigrad import kernels
+from minigrad import kernels, later
+from minigrad.decomposition import run_decomposition
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.runtime import Runtime, runtime
 
 if TYPE_CHECKING:
     from minigrad.ops.registry import Op
-
-# ops that have no kernel on purpose, and why
-HOST: dict[str, str] = {
-    "adam_all": "only plans of the CPU have it: on the device every parameter has its own kernel",
-    "atan2": "an angle is asked for rarely, on small arrays",
-    "argsort": "an order is asked for rarely, on small arrays (sampling, routing), by code that looks at it next",
-    "fused_sum": "only plans of the CPU have it: on the device the fused group and its sum are two kernels",
-    "matmul_sum": "only plans of the CPU have it: on the device a product and the sum of a factor are two kernels",
-}
+    from minigrad.tensor import Tensor
 
 
 def run(op: Op, arrays: Sequence[DeviceArray], attrs: Mapping[str, Any]) -> tuple[DeviceArray, ...]:
     """The outputs of `op` on the device."""
     if op.view:
         return (view(op, arrays[0], attrs),)
-    if op.reference is None and (op.name, "cuda", arrays[0].dtype.name) not in kernels.FAST:
-        from minigrad.dispatch import run_decomposition
-
+    if op.reference is None and kernels.spec(op, "cuda", arrays[0].dtype.name) is None:
         return run_decomposition(op, arrays, attrs)
     device = arrays[0].runtime
     try:
@@ -58,10 +49,10 @@ def bind(
     attrs: Mapping[str, Any],
 ) -> None:
     """Append calls that compute `op`: its kernel's, or one on the host. Inputs may be numbers (numpy scalar arrays)."""
-    spec = kernels.FAST.get((op.name, "cuda", inputs[0].dtype.name))
+    spec = kernels.spec(op, "cuda", inputs[0].dtype.name)
     if spec is not None and kernels.get_mode() != "reference":
         before = len(calls)
-        if kernels.load(spec)(calls, inputs, outputs, **attrs):
+        if later.load(spec)(calls, inputs, outputs, **attrs):
             return
         del calls[before:]
     device = calls.runtime
@@ -101,6 +92,11 @@ def transfer(array: Any, device: str) -> Any:
 def literal(array: np.ndarray) -> DeviceArray:
     """A scalar of the host on the device, not to be changed there."""
     return runtime().literal(array)
+
+
+def arrays(tensors: Sequence[Tensor]) -> list[DeviceArray]:
+    """The arrays of tensors on the device, and of numbers."""
+    return [literal(t.array) if t.storage.device == "cpu" else t.array for t in tensors]  # type: ignore[misc]
 
 
 def copy(target: Any, source: Any) -> None:

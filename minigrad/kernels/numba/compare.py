@@ -5,6 +5,9 @@ numpy computes them as fast, but a plan would leave its machine code for them: 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from minigrad.kernels.calls import Calls
@@ -59,3 +62,13 @@ def comparison(calls: Calls, name: str, a: Array, b: Array, out: Array) -> bool:
     compare = _with_one if b.size == 1 else _with_each
     calls.over_rows(compare, a.size, _NS * a.size, COMPARISONS[name], a.reshape(-1), b.reshape(-1), out.reshape(-1))
     return True
+
+
+def _binder(name: str) -> Callable[..., bool]:
+    def bind(calls: Calls, inputs: Any, outputs: Any) -> bool:
+        return comparison(calls, name, *inputs, *outputs)
+
+    return bind
+
+
+lt, le, eq, ne, gt, ge = map(_binder, COMPARISONS)

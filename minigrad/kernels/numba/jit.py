@@ -15,6 +15,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+from minigrad import later
 from minigrad.kernels import machine
 from minigrad.kernels.numba import abi
 
@@ -89,9 +90,7 @@ class Kernel(Compilable):
 
     def code(self, types: abi.Types) -> Code:
         """The machine code for these types, loaded or compiled."""
-        from minigrad.kernels.compiler import compile_all
-
-        compile_all([(self, types)])
+        later.load("minigrad.kernels.compiler:compile_all")([(self, types)])
         return self.codes[types]
 
 

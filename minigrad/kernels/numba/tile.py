@@ -1,9 +1,10 @@
 """Matrix products whose result stays in registers: the innermost loop of attention.
 
 LLVM's vectoriser does not keep a block of results in registers over a loop, so this one is written in its own language:
-a tile of a few rows and vectors of results is loaded, `count` outer products are added to it, and it is stored. What is
-not known (the order of memory of the left factor) is a stride, so one loop serves A B and A^T B; the right factor has
-its rows in order. Nothing is packed and nothing is checked: callers pad columns to whole vectors.
+`count` outer products make a tile of a few rows and vectors of results, which is stored, or added to what is there (at
+the end: a long sum in parts has a fraction of the error of one that goes through all its terms). What is not known
+(the order of memory of the left factor) is a stride, so one loop serves A B and A^T B; the right factor has its rows in
+order. Nothing is packed and nothing is checked: callers pad columns to whole vectors.
 """
 
 from __future__ import annotations
@@ -120,10 +121,10 @@ def _tile(rows: int, vectors: int) -> Any:
                     new.append(builder.fadd(sums[len(new)], product, flags=("contract",)))
             return new
 
-        results = [builder.select(add, load(builder, where), zero) for where in places]
-        results = loop(builder, INT(0), count, TURN, results, outer_product)
-        for where, result in zip(places, results, strict=True):
-            store(builder, result, where)
+        results = loop(builder, INT(0), count, TURN, [zero] * len(places), outer_product)
+        before = [builder.select(add, load(builder, where), zero) for where in places]  # all: rows may be one
+        for where, old, result in zip(places, before, results, strict=True):
+            store(builder, builder.fadd(old, result), where)
         return context.get_dummy_value()
 
     return tile

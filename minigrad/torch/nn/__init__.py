@@ -8,14 +8,12 @@ from minigrad.nn import (
     Identity,
     KLDivLoss,
     LeakyReLU,
-    LogSoftmax,
     Module,
     ModuleDict,
     ModuleList,
     Parameter,
     Sequential,
     Sigmoid,
-    Softmax,
     Tanh,
 )
 from minigrad.torch._missing import missing as _missing
@@ -34,6 +32,7 @@ from minigrad.torch.nn._layers import (
     L1Loss,
     LayerNorm,
     Linear,
+    LogSoftmax,
     MSELoss,
     NLLLoss,
     ParameterList,
@@ -41,6 +40,8 @@ from minigrad.torch.nn._layers import (
     RMSNorm,
     SiLU,
     SmoothL1Loss,
+    Softmax,
+    Softmin,
     Softplus,
 )
 from minigrad.torch.nn._recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell

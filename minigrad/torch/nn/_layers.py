@@ -25,6 +25,34 @@ class Linear(_nn.Linear):
         super().__init__(in_features, out_features, bias, dtype)
 
 
+class Softmax(_nn.Module):
+    """e^x / sum e^x along `dim`; see `functional.softmax` for none."""
+
+    _function = "softmax"
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return getattr(functional, self._function)(x, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of `Softmax`."""
+
+    _function = "log_softmax"
+
+
+class Softmin(Softmax):
+    """`Softmax` of -x."""
+
+    _function = "softmin"
+
+
 class Embedding(_nn.Embedding):
     """minigrad.nn.Embedding on `device`; `sparse` gradients are dense. Raises NotImplementedError for max_norm."""
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import warnings as _warnings
 from typing import Any
 
 import numpy as _np
 from ml_dtypes import finfo as _finfo
 
 import minigrad
-from minigrad import dispatch as _dispatch
 from minigrad import dtypes as _dtypes
 from minigrad import functional as _functional
-from minigrad.functional import gelu, layer_norm, leaky_relu, linear, log_softmax, one_hot, sigmoid, softmax, tanh
+from minigrad import inplace as _inplace
+from minigrad.functional import gelu, layer_norm, leaky_relu, linear, one_hot, sigmoid, tanh
+from minigrad.ops.registry import NAMES as _NAMES
 from minigrad.tensor import Tensor as _Tensor
-from minigrad.torch._arithmetic import softmin
 from minigrad.torch._missing import missing as _missing
 from minigrad.torch._missing import refuse as _refuse
 from minigrad.torch.nn._losses import (
@@ -31,7 +32,7 @@ from minigrad.torch.nn._losses import (
 
 
 def _in(input: _Tensor, result: _Tensor, inplace: bool) -> _Tensor:
-    return _dispatch.write(input, result) if inplace else result
+    return _inplace.write(input, result) if inplace else result
 
 
 # --- activations -------------------------------------------------------------------------------------------
@@ -45,6 +46,29 @@ def relu(input: _Tensor, inplace: bool = False) -> _Tensor:
 def silu(input: _Tensor, inplace: bool = False) -> _Tensor:
     """x sigmoid(x)."""
     return _in(input, _functional.silu(input), inplace)
+
+
+def softmax(input: _Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> _Tensor:
+    """e^x / sum e^x along `dim`; without it along the dimension that torch before 0.3 took, with torch's warning."""
+    return _functional.softmax(input, _old_dim("softmax", input, dim), dtype)
+
+
+def log_softmax(input: _Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> _Tensor:
+    """The logarithm of `softmax`."""
+    return _functional.log_softmax(input, _old_dim("log_softmax", input, dim), dtype)
+
+
+def softmin(input: _Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> _Tensor:
+    """softmax of -x."""
+    return _functional.softmax(-input, _old_dim("softmin", input, dim), dtype)
+
+
+def _old_dim(name: str, input: _Tensor, dim: int | None) -> int:
+    if dim is not None:
+        return dim
+    old = 0 if input.ndim in (0, 1, 3) else 1
+    _warnings.warn(f"{name} without a dimension takes dimension {old} here: name it with dim=", UserWarning, 3)
+    return old
 
 
 def elu(input: _Tensor, alpha: float = 1.0, inplace: bool = False) -> _Tensor:
@@ -237,4 +261,6 @@ def scaled_dot_product_attention(
     )
 
 
+for _name, _function in _NAMES["functional"].items():  # of all ops that ask for it
+    globals().setdefault(_name, _function)
 __getattr__ = _missing(__name__, globals())

@@ -104,6 +104,7 @@ function draw() {
     }
   };
   put(tree, 0, 0);
+  intoBands();
   arrows();
   nearby();
   mark();
@@ -141,17 +142,70 @@ function lines(parent, style, wanted) {
     if (!s || !t || a === b || done.has(key) || !wanted(a, b, kind)) return;
     done.add(key);
     const sx = s.x + s.w / 2, tx = t.x + t.w / 2;
-    let d;
-    if (t.y >= s.y + s.h) { const sy = s.y + s.h, m = (t.y - sy) / 2; d = `M${sx},${sy} C${sx},${sy + m} ${tx},${t.y - m} ${tx},${t.y}`; }
+    let d = around(a, b, s, t);
+    if (d) { /* it goes around boxes that stand between */ }
+    else if (t.y >= s.y + s.h) { const sy = s.y + s.h, m = (t.y - sy) / 2; d = `M${sx},${sy} C${sx},${sy + m} ${tx},${t.y - m} ${tx},${t.y}`; }
     else if (t.y + t.h <= s.y) { const ty = t.y + t.h, m = (s.y - ty) / 2; d = `M${sx},${s.y} C${sx},${s.y - m} ${tx},${ty + m} ${tx},${ty}`; }
     else { const r = tx > sx, a1 = r ? s.x + s.w : s.x, b1 = r ? t.x : t.x + t.w, m = (b1 - a1) / 2, ay = s.y + s.h / 2, by = t.y + t.h / 2; d = `M${a1},${ay} C${a1 + m},${ay} ${b1 - m},${by} ${b1},${by}`; }
-    const g = make("path", {class: `arrow ${kind}${style}`, d}, parent), x = Math.min(s.x, t.x), y = Math.min(s.y, t.y);
-    drawn.push({g, parent, x, y, w: Math.max(s.x + s.w, t.x + t.w) - x, h: Math.max(s.y + s.h, t.y + t.h) - y});
+    const xs = [...d.matchAll(/(-?[\d.]+),/g)].map(m => +m[1]);
+    const g = make("path", {class: `arrow ${kind}${style}`, d, "data-from": a, "data-to": b}, parent), x = Math.min(s.x, t.x, ...xs), y = Math.min(s.y, t.y);
+    drawn.push({g, parent, x, y, w: Math.max(s.x + s.w, t.x + t.w, ...xs) - x, h: Math.max(s.y + s.h, t.y + t.h) - y});
   };
   for (const [a, b, kind] of D.wires) line(visible(a), visible(b), kind);
   for (const id in D.cards) if (D.cards[id].partner) line(visible(D.cards[id].partner), visible(id), "tie");
   for (const s of D.steps) if (s.kept) line(visible(s.node), visible(s.kept), "tie");
 }
+
+/* --- lines that pass boxes: such a line, a residual connection for one, goes around them in a lane beside --- */
+const BAND = 60;
+let bands = new Map();  /* boxes by the bands of height that they stand in */
+function intoBands() {
+  bands = new Map();
+  for (const [id, at] of shown) for (let i = Math.floor(at.y / BAND); i <= Math.floor((at.y + at.h) / BAND); i++)
+    bands.has(i) ? bands.get(i).push([id, at]) : bands.set(i, [[id, at]]);
+}
+function standing(x0, y0, x1, y1, but) {  /* the boxes in a rectangle */
+  const found = new Set();
+  for (let i = Math.floor(y0 / BAND); i <= Math.floor(y1 / BAND); i++) for (const [id, at] of bands.get(i) || [])
+    if (!but.includes(id) && at.x < x1 && at.x + at.w > x0 && at.y < y1 && at.y + at.h > y0) found.add(at);
+  return [...found];
+}
+function around(a, b, s, t) {
+  const up = t.y + t.h <= s.y, sx = s.x + s.w / 2, tx = t.x + t.w / 2, ends = [a, b];
+  if (!up && t.y < s.y + s.h) return null;  /* side by side */
+  const [from, to] = up ? [s.y, t.y + t.h] : [s.y + s.h, t.y], mid = (from + to) / 2;
+  const at = u => {  /* a point of the plain curve */
+    const v = 1 - u, p = [v * v * v, 3 * v * v * u, 3 * v * u * u, u * u * u];
+    return [p[0] * sx + p[1] * sx + p[2] * tx + p[3] * tx, p[0] * from + p[1] * mid + p[2] * mid + p[3] * to];
+  };
+  const crossed = new Set(), parts = Math.min(400, Math.max(16, Math.round(Math.abs(to - from) / 10)));
+  for (let i = 1; i < parts; i++) { const [x, y] = at(i / parts); standing(x - 3, y - 1, x + 3, y + 1, ends).forEach(box => crossed.add(box)); }
+  if (!crossed.size) return null;
+  const lanes = [1, -1].map(side => {  /* right of all that is crossed, or left */
+    let lane = side > 0 ? Math.max(...[...crossed].map(c => c.x + c.w)) + 10 : Math.min(...[...crossed].map(c => c.x)) - 10;
+    for (let i = 0; i < 40; i++) {
+      const hit = standing(lane - 4, Math.min(from, to) + 14, lane + 4, Math.max(from, to) - 14, ends);
+      if (!hit.length) return lane;
+      lane = side > 0 ? Math.max(...hit.map(c => c.x + c.w)) + 10 : Math.min(...hit.map(c => c.x)) - 10;
+    }
+    return lane;
+  });
+  const lane = Math.abs(lanes[0] - sx) + Math.abs(lanes[0] - tx) <= Math.abs(lanes[1] - sx) + Math.abs(lanes[1] - tx) ? lanes[0] : lanes[1];
+  const turn = Math.min(22, Math.abs(to - from) / 3), y = up ? -1 : 1;
+  const free = (x, begin, way) => {  /* from where on, that way, nothing stands between x and the lane for the height of a turn */
+    for (let i = 0; i < 10; i++) {
+      const hit = standing(Math.min(x, lane) - 3, Math.min(begin, begin + way * turn), Math.max(x, lane) + 3, Math.max(begin, begin + way * turn), ends);
+      if (!hit.length) return begin;
+      begin = way > 0 ? Math.max(...hit.map(c => c.y + c.h)) + 2 : Math.min(...hit.map(c => c.y)) - 2;
+    }
+    return begin;
+  };
+  let leave = free(sx, from, y), reach = free(tx, to, -y);
+  if ((reach - leave) * y < 2 * turn) { leave = from; reach = to; }
+  const bend = turn * 0.6, into = leave + y * turn, out = reach - y * turn;
+  return `M${sx},${from} L${sx},${leave} C${sx},${leave + y * bend} ${lane},${into - y * bend} ${lane},${into} L${lane},${out} C${lane},${out + y * bend} ${tx},${reach - y * bend} ${tx},${reach} L${tx},${to}`;
+}
+
 let drawn = [], culling = 0;
 function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
   culling = 0;
@@ -159,6 +213,7 @@ function cull() {  /* what lies outside the window is not painted: a large graph
   const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
   const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; a.g.style.display = on ? "" : "none"; } };
   shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
+  chart();
 }
 let resting = 0;
 function detail(rest) {  /* what is too small to read goes at once, and comes back when the zoom rests: painting it takes longer than a frame */
@@ -194,6 +249,16 @@ function fit() {
   whole = true;
   move();
 }
+const READABLE = 0.8;
+function arriveAt() {  /* as it opens: everything, if it can be read so; else what comes first, at a size that can be read */
+  fit();
+  if (view.k >= READABLE || !shown.size) return;
+  const r = stage.getBoundingClientRect(), first = [...shown.values()].sort((a, b) => a.y - b.y), top = first.filter(a => a.y < first[0].y + 40);
+  const b = bounds(top), all = bounds([...shown.values(), ...frames.values()]), x = (b.x0 + b.x1) / 2 * READABLE;
+  view = {x: (all.x1 - all.x0) * READABLE < r.width ? (r.width - (all.x0 + all.x1) * READABLE) / 2 : r.width / 2 - x, y: 12 - all.y0 * READABLE, k: READABLE};
+  whole = false;
+  move();
+}
 function center(id, always) {
   const at = shown.get(id) || frames.get(id), r = stage.getBoundingClientRect();
   if (!at) return;
@@ -214,8 +279,64 @@ function look(ids) {  /* all of them, readable and in the window: with no more m
   move();
 }
 
+/* --- the view as a picture, and the map of the whole --- */
+function picture() {  /* the boxes as they stand open now, whole, as an SVG file in the page's colours */
+  const b = bounds([...shown.values(), ...frames.values(), ...drawn]), root = world.cloneNode(true), pad = 12;
+  root.setAttribute("xmlns", SVG);
+  root.removeAttribute("style");
+  root.setAttribute("viewBox", `${b.x0 - pad} ${b.y0 - pad} ${b.x1 - b.x0 + 2 * pad} ${b.y1 - b.y0 + 2 * pad}`);
+  root.setAttribute("width", b.x1 - b.x0 + 2 * pad); root.setAttribute("height", b.y1 - b.y0 + 2 * pad);
+  root.setAttribute("class", document.documentElement.className);
+  root.querySelectorAll("[style]").forEach(e => e.removeAttribute("style"));  /* what is outside of the window, too */
+  const style = document.createElementNS(SVG, "style");
+  style.textContent = `${document.querySelector("style").textContent} svg { background: var(--back); font: 13px system-ui, sans-serif; position: static; }`;
+  root.insertBefore(style, root.firstChild);
+  return new XMLSerializer().serializeToString(root);
+}
+const map = $("map"), pen = map.getContext("2d");
+let scaled = null;  /* of the map: how far the whole is made smaller, and where it begins */
+function chart() {  /* all boxes small, and the part in the window; none where everything is in the window */
+  const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
+  map.hidden = true;
+  if (whole || !all.length) return;
+  const b = bounds(all), inWindow = (x, y) => view.x + x * view.k >= 0 && view.y + y * view.k >= 0 && view.x + x * view.k <= r.width && view.y + y * view.k <= r.height;
+  if (inWindow(b.x0, b.y0) && inWindow(b.x1, b.y1)) return;
+  map.hidden = false;
+  const k = Math.min(map.width / (b.x1 - b.x0), map.height / (b.y1 - b.y0)), ink = getComputedStyle(document.documentElement);
+  scaled = {k, x: b.x0 - (map.width / k - (b.x1 - b.x0)) / 2, y: b.y0 - (map.height / k - (b.y1 - b.y0)) / 2};
+  pen.clearRect(0, 0, map.width, map.height);
+  for (const a of shown.values()) {
+    pen.fillStyle = ink.getPropertyValue(a.g.classList.contains("backward") ? "--backward" : a.g.classList.contains("optimizer") ? "--optimizer" : "--forward");
+    pen.fillRect((a.x - scaled.x) * k, (a.y - scaled.y) * k, Math.max(1.5, a.w * k), Math.max(1.5, a.h * k));
+  }
+  pen.strokeStyle = ink.getPropertyValue("--focus"); pen.lineWidth = 2;
+  pen.strokeRect((-view.x / view.k - scaled.x) * k, (-view.y / view.k - scaled.y) * k, r.width / view.k * k, r.height / view.k * k);
+}
+function byMap(e) {
+  const box = map.getBoundingClientRect(), r = stage.getBoundingClientRect(), shrunk = map.width / box.width;
+  const x = (e.clientX - box.left) * shrunk / scaled.k + scaled.x, y = (e.clientY - box.top) * shrunk / scaled.k + scaled.y;
+  view.x = r.width / 2 - x * view.k; view.y = r.height / 2 - y * view.k;
+  move();
+}
+map.addEventListener("pointerdown", e => { e.stopPropagation(); map.setPointerCapture(e.pointerId); byMap(e); });
+map.addEventListener("pointermove", e => { if (e.buttons) { e.stopPropagation(); byMap(e); } });
+map.addEventListener("pointerup", e => e.stopPropagation());
+
 /* --- choosing, opening, closing --- */
+function reach(id, next) {  /* every box that a line leads to from this one, or from what stands in it */
+  const inside = c => isScope(c) ? D.scopes[c].members.flatMap(inside) : [c], seen = new Set(), waiting = inside(id);
+  while (waiting.length) for (const n of next[waiting.pop()] || []) if (!seen.has(n)) { seen.add(n); waiting.push(n); }
+  const found = new Set([...seen].map(visible));
+  found.delete(id);
+  return found;
+}
+function flow() {  /* what leads to the chosen box, and what it leads to */
+  const on = chosen && $("flow").checked, up = on ? reach(chosen, sources) : new Set(), down = on ? reach(chosen, readers) : new Set();
+  stage.classList.toggle("flowing", Boolean(on));
+  for (const [id, at] of shown) { at.g.classList.toggle("above", up.has(id)); at.g.classList.toggle("below", down.has(id)); }
+}
 function mark() {
+  flow();
   const seen = new Set(D.steps.slice(0, step).map(t => visible(t.node)));
   const waiting = new Set(frontier().map(visible)), now = new Set(acting().map(visible));
   for (const [id, at] of shown) {
@@ -258,12 +379,12 @@ function every(opening) {
 
 /* --- the panel --- */
 const add = (tag, text, parent = panel) => { const e = document.createElement(tag); e.textContent = text; parent.appendChild(e); return e; };
-function links(title, ids) {
+function links(title, ids, most = 24) {
   const all = [...new Set(ids)];
   if (!all.length) return;
   add("h3", title);
-  for (const id of all.slice(0, 24)) { const b = add("button", item(id).title + (D.cards[id]?.lines[0] ? `  ${D.cards[id].lines[0]}` : "")); b.onclick = () => { reveal(id); stage.focus(); }; }
-  if (all.length > 24) add("p", `and ${all.length - 24} more`);
+  for (const id of all.slice(0, most)) { const b = add("button", item(id).title + (D.cards[id]?.lines[0] ? `  ${D.cards[id].lines[0]}` : "")); b.onclick = () => { reveal(id); stage.focus(); }; }
+  if (all.length > most) add("p", `and ${all.length - most} more`);
 }
 function describe(id) {
   const it = item(id);
@@ -347,6 +468,8 @@ function search(words) {
   hits = wanted.length ? Object.keys(text).filter(id => wanted.every(w => text[id].includes(w))) : [];
   hit = -1;
   $("found").textContent = wanted.length ? `${hits.length} found` : "";
+  if (wanted.length || panel.dataset.shows === "hits") { panel.replaceChildren(); panel.dataset.shows = "hits"; links("found", hits, 100); }
+  if (!wanted.length && panel.dataset.shows === "hits") delete panel.dataset.shows;
   mark();
 }
 function nextHit(by) {
@@ -363,7 +486,7 @@ stage.addEventListener("pointermove", e => {
   if (!drag) return;
   const dx = e.clientX - drag.x, dy = e.clientY - drag.y;
   if (Math.abs(dx) + Math.abs(dy) > 4) { drag.moved = true; stage.classList.add("grabbing"); }
-  if (drag.moved) { view.x = drag.vx + dx; view.y = drag.vy + dy; move(); }
+  if (drag.moved) { view.x = drag.vx + dx; view.y = drag.vy + dy; whole = false; move(); }
 });
 stage.addEventListener("pointerup", () => {
   stage.classList.remove("grabbing");
@@ -422,6 +545,15 @@ $("search").oninput = e => search(e.target.value);
 $("more").onclick = () => every(true);
 $("less").onclick = () => every(false);
 $("fit").onclick = fit;
+$("flow").onchange = flow;
+$("save").onclick = () => {
+  const link = document.createElement("a");
+  const address = URL.createObjectURL(new Blob([picture()], {type: "image/svg+xml"}));
+  link.setAttribute("href", address);
+  link.download = `${document.title.replace(/^.*: /, "").replace(/[^\w.-]+/g, "-")}.svg`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+};
 for (const id of ["saved", "ties"]) { $(id).onchange = () => { arrows(); cull(); }; $(id).parentElement.hidden = !D.sides.length; }
 $("follow").onchange = () => go(step);
 $("help").onclick = keys;
@@ -434,10 +566,11 @@ $("player").hidden = !D.steps.length;
 $("slider").max = D.steps.length;
 $("position").textContent = `0 of ${D.steps.length}`;
 draw();
-fit();
+arriveAt();
 document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 addEventListener("hashchange", arrive);
 new ResizeObserver(() => move()).observe(stage);
+addEventListener("resize", () => whole && fit());
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
   const asked = new URLSearchParams(location.hash.slice(1)), words = asked.get("search");

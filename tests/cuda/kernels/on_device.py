@@ -7,7 +7,7 @@ import numpy as np
 import minigrad.compiler
 import minigrad.functional
 import minigrad.optim  # noqa: F401  (they register ops)
-from minigrad import kernels
+from minigrad import kernels, later
 from minigrad.kernels.cuda import runtime
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.simulated import SimulatedDriver
@@ -29,8 +29,8 @@ def computed(name, arrays, attrs, seed=None, layouts=(), twice=True, races=False
         metas = OPS[name].output_metas([(x.shape, x.dtype) for x in inputs], attrs)
         outputs = [device.empty(*meta) for meta in metas]
         calls = DeviceCalls(device)
-        spec = kernels.FAST[name, "cuda", inputs[0].dtype.name]
-        assert kernels.load(spec)(calls, inputs, outputs, **attrs), f"the kernel of {name} declined"
+        spec = kernels.spec(OPS[name], "cuda", inputs[0].dtype.name)
+        assert later.load(spec)(calls, inputs, outputs, **attrs), f"the kernel of {name} declined"
         calls.run()
         results = [device.download(output) for output in outputs]
         if twice:

@@ -7,31 +7,39 @@ import importlib
 
 import pytest
 
-from minigrad.kernels.cuda import codegen, expressions, table
+import minigrad.compiler
+import minigrad.functional
+import minigrad.optim  # noqa: F401  (they register ops)
+from minigrad import kernels
+from minigrad.kernels.cuda import codegen, words
 from minigrad.kernels.cuda.codegen import DENSE, SINGLE, Form, Operand, Strided
 from minigrad.kernels.cuda.language import KERNELS, Kernel
+from minigrad.ops import rules
+from minigrad.ops.registry import OPS
 
 pytest.importorskip("numba_cuda", reason="compiling kernels needs the extra [cuda]")
 
 CAPABILITY = (9, 0)
-FLOATING_OF_TWO = (
-    "add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide", "remainder", "leaky_relu", "bernoulli"
-)  # fmt: skip
-OF_TWO = ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor")
 
 
-def operands(op):
-    if op == "where":
-        return (2, 0, 1)
-    return (0, 1) if op in (*FLOATING_OF_TWO, *OF_TWO) else (0,)
+def operands(name):
+    """The places of an op's operands among two of a dtype and a condition."""
+    return (2, 0, 1) if name == "where" else tuple(range(len(OPS[name].inputs) + len(OPS[name].attributes)))
+
+
+def expressed(dtype):
+    return sorted(
+        name for name, op in OPS.items() if op.tree is not None and (name == "where" or words.serve(op, dtype))
+    )
 
 
 def every_expression(dtype):
     """Kernels whose steps are the expressions of a dtype, eight in each: two operands, a condition, eight outputs."""
-    names = sorted(expressions.table("float32" if dtype in codegen.HALVES else dtype))
+    names = expressed(dtype)
     for first in range(0, len(names), 8):
         chosen = names[first : first + 8]
-        outputs = [Operand("bool" if op in expressions.BOOLEAN_RESULT else dtype, DENSE) for op in chosen]
+        boolean = [OPS[name].shape_rule is rules.boolean for name in chosen]
+        outputs = [Operand("bool" if true else dtype, DENSE) for true in boolean]
         inputs = (Operand(dtype, DENSE), Operand(dtype, DENSE), Operand("bool", DENSE))
         kept = tuple(range(3, 3 + len(chosen)))
         yield Form(tuple((op, operands(op)) for op in chosen), inputs, tuple(outputs), kept, 1, 1)
@@ -68,7 +76,7 @@ def forms():
 
 
 def all_kernels():
-    for module in sorted({spec.split(":")[0] for spec in table.FAST.values()}):
+    for module in sorted({s.split(":")[0] for op in OPS.values() for s in kernels.specs(op, "cuda").values()}):
         importlib.import_module(module)
     known = [kernel for kernel in KERNELS.values() if not kernel.name.startswith("fused_")]
     written = {kernel.name: kernel for kernel in map(codegen.made, forms())}

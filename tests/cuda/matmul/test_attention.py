@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from simulated_ops import bound, heads_inside
 
-from minigrad import kernels
+from minigrad import kernels, later
 from minigrad.kernels.cuda import attention, decode_attention, flash
 from minigrad.kernels.cuda.attention import flash_attention, flash_attention_grad
 from minigrad.kernels.cuda.flash import Shape
 from minigrad.ops.flash import _flash, _flash_grad
+from minigrad.ops.registry import OPS
 
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype("float32")
 CLOSE = {FLOAT32: 2e-6, BFLOAT16: 1.5e-2}
@@ -269,7 +270,7 @@ def test_scores_that_no_half_holds(binder):
     """A score is 117000 before it is scaled."""
     x = np.full((1, 1, 5, 130), 30, np.float16)
     outputs = [(x.shape, x.dtype), ((1, 1, 5, 5), x.dtype) if binder == "attention" else ((1, 1, 5), FLOAT32)]
-    kernel = kernels.load(kernels.FAST[binder, "cuda", "float16"])
+    kernel = later.load(kernels.spec(OPS[binder], "cuda", "float16"))
     attrs = {"scale": 130**-0.5} | ({} if binder == "attention" else {"causal": False})
     (out, _), _ = bound(kernel, [x, x, x], outputs, **attrs)
     np.testing.assert_array_equal(out, x)

@@ -8,6 +8,8 @@ from typing import Any
 import minigrad
 from minigrad.torch._missing import missing as _missing
 
+_AT_ONCE = 32  # numbers drawn with replacement
+
 
 class Sampler:
     """Base of what gives the numbers of items: write `__iter__`."""
@@ -47,7 +49,9 @@ class RandomSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         count = len(self.data_source)
         if self.replacement:
-            yield from minigrad.randint(0, count, (self.num_samples,), generator=self.generator).tolist()
+            for start in range(0, self.num_samples, _AT_ONCE):  # a program may ask for more than it ever takes
+                size = min(_AT_ONCE, self.num_samples - start)
+                yield from minigrad.randint(0, count, (size,), generator=self.generator).tolist()
             return
         left = self.num_samples
         while left > 0:

@@ -10,6 +10,7 @@ The node's value, derivative and higher derivatives all come from the decomposit
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 from minigrad.ops.elementwise import as_operand
 from minigrad.ops.registry import OPS, Array, Meta, op
 from minigrad.tensor import Tensor
-from minigrad.trace import metas_of
+from minigrad.tracing import metas_of
 
 
 def composite(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,8 +30,6 @@ def composite(function: Callable[..., Any]) -> Callable[..., Any]:
     requires a gradient, a random draw, and a change of an argument in place raise RuntimeError. Decorate at module
     level: every decoration registers an op for the life of the program.
     """
-    import inspect  # a slow import that only the decorator needs
-
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise TypeError(f"composite {function.__name__}: name the keyword-only parameters, ** cannot be recorded")
