@@ -3,6 +3,7 @@
 from minigrad.version import __version__ as __version__
 from transformer import data
 from transformer.attention import GroupedQueryAttention, MultiHeadAttention, SelfAttention, scaled_dot_product
+from transformer.auto import AutoModel, AutoTokenizer
 from transformer.cache import KVCache
 from transformer.decoding import (
     beam_decode,
@@ -26,6 +27,8 @@ __all__ = [
     "LSTM",
     "MLP",
     "RNN",
+    "AutoModel",
+    "AutoTokenizer",
     "Decoder",
     "DecoderLM",
     "DecoderLayer",

@@ -1,4 +1,4 @@
-"""`python -m transformer train|generate|translate|attention|inspect`."""
+"""`python -m transformer train|generate|translate|perplexity|attention|inspect`."""
 
 from transformer.cli import main
 

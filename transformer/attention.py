@@ -6,11 +6,12 @@ are readable on request: those before dropout, without a gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor, nn
-from minigrad.ops.attention import attention, attention_weights
+from minigrad.ops.attention import attention, attention_weights, visible_softmax
 from minigrad.ops.flash import flash_attention
 from transformer.cache import LayerCache, MemoryCache
 from transformer.positions import RoPE, alibi, alibi_slopes
@@ -67,6 +68,22 @@ def attend(
     return scaled_dot_product(query, key, value, mask, dropout, scale, bias)
 
 
+def capped(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: nn.Dropout,
+    scale: float | None,
+    softcap: float,
+) -> tuple[Tensor, Tensor]:
+    """`attend` with scores that tanh keeps below `softcap` (Gemma 2): what the one kernel cannot do."""
+    key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
+    scores = mg.matmul(query, key.transpose(-1, -2)) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    weights = visible_softmax((scores / softcap).tanh() * softcap, mask)
+    return mg.matmul(dropout(weights), value), weights.detach()
+
+
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """``(B, T, n_heads * d_head)`` to ``(B, n_heads, T, d_head)``: head i owns columns i*d_head .. (i+1)*d_head."""
     return x.unflatten(-1, (n_heads, x.shape[-1] // n_heads)).transpose(1, 2)
@@ -111,7 +128,9 @@ class MultiHeadAttention(nn.Module):
     n_kv_heads: with fewer key and value heads than query heads, n_heads/n_kv_heads consecutive query heads share one
     (document 002, GQA; with a single one it is multi-query attention, Shazeer 2019). rope: rotates queries and keys.
     d_head: d_model/n_heads unless given; scale: of the scores, 1/sqrt(d_head) unless given. alibi: scores fall with the
-    distance, in each head at its own slope (Press et al. 2022). Raises ValueError where heads do not divide.
+    distance, in each head at its own slope (Press et al. 2022). out_bias: of the output, as the others' unless given.
+    head_norm: makes a norm of d_head numbers, of the queries and of the keys of each head (Qwen3). softcap: scores are
+    softcap tanh(scores / softcap) (Gemma 2). Raises ValueError where heads do not divide.
     """
 
     def __init__(
@@ -125,6 +144,9 @@ class MultiHeadAttention(nn.Module):
         d_head: int | None = None,
         scale: float | None = None,
         alibi: bool = False,
+        out_bias: bool | None = None,
+        head_norm: Callable[[int], nn.Module] | None = None,
+        softcap: float | None = None,
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
@@ -134,9 +156,10 @@ class MultiHeadAttention(nn.Module):
         self.q_proj = nn.Linear(d_model, n_heads * d_head, bias)
         self.k_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
         self.v_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
-        self.out_proj = nn.Linear(n_heads * d_head, d_model, bias)
+        self.out_proj = nn.Linear(n_heads * d_head, d_model, bias if out_bias is None else out_bias)
         self.dropout = nn.Dropout(dropout)
-        self.rope, self.alibi = rope, alibi
+        self.rope, self.alibi, self.softcap = rope, alibi, softcap
+        self.q_norm, self.k_norm = (nn.Identity() if head_norm is None else head_norm(d_head) for _ in range(2))
 
     def forward(
         self,
@@ -154,17 +177,20 @@ class MultiHeadAttention(nn.Module):
         values are those that it holds and the new ones, and Tk counts all of them.
         """
         offset = 0 if cache is None else cache.length
-        q = split_heads(self.q_proj(query), self.n_heads)
+        q = self.q_norm(split_heads(self.q_proj(query), self.n_heads))
         if self.rope is not None:
             q = self.rope(q, offset)
 
         def project() -> tuple[Tensor, Tensor]:
-            k = split_heads(self.k_proj(key), self.n_kv_heads)
+            k = self.k_norm(split_heads(self.k_proj(key), self.n_kv_heads))
             v = split_heads(self.v_proj(value), self.n_kv_heads)
             return (k if self.rope is None else self.rope(k, offset)), v
 
         k, v = project() if cache is None else cache.extend(project)
-        out, weights = attend(q, k, v, mask, self.dropout, self.scale, bias, need_weights, self.alibi)
+        if self.softcap is None:
+            out, weights = attend(q, k, v, mask, self.dropout, self.scale, bias, need_weights, self.alibi)
+        else:
+            out, weights = capped(q, k, v, mask, self.dropout, self.scale, self.softcap)
         out = self.out_proj(merge_heads(out))
         return (out, weights) if need_weights else out
 

@@ -19,17 +19,25 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor, dtypes, nn
-from minigrad.io import FormatError, load_file, save_file, write_atomically
+from minigrad.files import write_atomically
+from minigrad.io import FormatError, load_file, save_file
 from transformer.models.bart import Bart, Marian
 from transformer.models.bert import Bert
 from transformer.models.family import CheckpointError, Config, Family, Name
+from transformer.models.gemma2 import Gemma2
 from transformer.models.gpt2 import GPT2
+from transformer.models.gpt_neox import GPTNeoX
 from transformer.models.llama import Llama
+from transformer.models.mistral import Mistral
 from transformer.models.mixtral import Mixtral
+from transformer.models.mt5 import MT5
+from transformer.models.phi3 import Phi3
+from transformer.models.qwen import Qwen2, Qwen3
 from transformer.models.t5 import T5
 
 FAMILIES: dict[str, type[Any]] = {
-    family.config_class.model_type: family for family in (GPT2, Llama, Bert, T5, Bart, Marian, Mixtral)
+    family.config_class.model_type: family
+    for family in (GPT2, GPTNeoX, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma2, Bert, T5, MT5, Bart, Marian)
 }
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 Folder = str | os.PathLike[str]
@@ -46,17 +54,25 @@ def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
     family, arguments = _family(settings)
     config = family.config_class.from_dict(settings)
     arrays = _canonical(family, _read_weights(folder), folder)
-    _check_sizes(config, arrays, folder)
-    config = _untied_where_different(family, config, arrays)
+    _check_sizes(family, config, arrays, folder)
+    dtype = mg.float32 if dtype is None else dtype
     try:
         with nn.init.skipped():
-            model = family(config, **arguments).to(mg.float32 if dtype is None else dtype).eval()
+            model = family(config, **arguments).to(dtype).eval()
+            if config.tie_word_embeddings and _differ(model, arrays):  # as files of T5 1.1 do
+                model = family(replace(config, tie_word_embeddings=False), **arguments).to(dtype).eval()
     except CheckpointError:
         raise
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
     model.load_state_dict(_own_values(model, arrays, folder))
     return model
+
+
+def generation(folder: Folder) -> dict[str, Any]:
+    """What a folder says about how its model writes (generation_config.json), empty where it says nothing."""
+    path = Path(folder) / "generation_config.json"
+    return _read_json(path) if path.is_file() else {}
 
 
 def save(model: Any, folder: Folder) -> None:
@@ -79,13 +95,16 @@ def save(model: Any, folder: Folder) -> None:
 
 def stored_arrays(model: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Values by our names (parameters, or their gradients) as a weights file has them, tied ones once."""
-    owners = {id(tensor): name for name, tensor in reversed(_tensors(model).items())}
-    once = set(owners.values())
-    return {
-        rule.theirs: np.ascontiguousarray(rule.stored([values[name] for name in rule.ours]))
-        for rule in _rules(model)
-        if rule.ours[0] in once and rule.ours[0] in values
-    }
+    own = _tensors(model)
+    by_tensor = {id(own[name]): value for name, value in values.items()}
+    stored: dict[str, np.ndarray] = {}
+    seen: set[int] = set()
+    for rule in _rules(model):
+        tensors = [id(own[name]) for name in rule.ours]
+        if tensors[0] not in seen and tensors[0] in by_tensor:
+            stored[rule.theirs] = np.ascontiguousarray(rule.stored([by_tensor[each] for each in tensors]))
+            seen.add(tensors[0])
+    return stored
 
 
 def _tensors(model: Any) -> dict[str, Tensor]:
@@ -94,8 +113,8 @@ def _tensors(model: Any) -> dict[str, Tensor]:
 
 
 def _rules(model: Any) -> list[Name]:
-    own = list(_tensors(model))
-    return [concrete for name in model.names for concrete in name.concrete(own)]
+    own, heads = list(_tensors(model)), getattr(model.config, "num_attention_heads", 1)
+    return [concrete for name in model.names for concrete in name.concrete(own, heads)]
 
 
 def _own_values(model: Any, arrays: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
@@ -106,10 +125,11 @@ def _own_values(model: Any, arrays: Mapping[str, np.ndarray], folder: Path) -> d
     missing: dict[str, str] = {}
     for rule in _rules(model):
         shapes = [own[name].shape for name in rule.ours]
-        if rule.theirs in arrays:
-            used.add(rule.theirs)
-            _check_shape(rule.theirs, arrays[rule.theirs], rule.stored_shape(shapes), folder)
-            values.update(zip(rule.ours, rule.split(arrays[rule.theirs], shapes), strict=True))
+        key = model.found(rule.theirs, arrays)
+        if key is not None:
+            used.add(key)
+            _check_shape(key, arrays[key], rule.stored_shape(shapes), folder)
+            values.update(zip(rule.ours, rule.split(arrays[key], shapes), strict=True))
         elif rule.optional:
             values[rule.ours[0]] = own[rule.ours[0]].detach().numpy()
         else:
@@ -149,20 +169,24 @@ def _family(settings: Mapping[str, Any]) -> tuple[type[Any], Mapping[str, Any]]:
     return family, family.architectures[named[0]]
 
 
-def _check_sizes(config: Config, arrays: Mapping[str, np.ndarray], folder: Path) -> None:
+def _check_sizes(family: type[Family], config: Config, arrays: Mapping[str, np.ndarray], folder: Path) -> None:
     """Does the file have what the configuration says? Asked before a model of that size is built."""
     for key, expected in config.shapes().items():
-        if key not in arrays:
+        there = family.found(key, arrays)
+        if there is None:
             raise CheckpointError(f"{folder}: the weights have no {key}, which config.json asks for")
-        _check_shape(key, arrays[key], expected, folder)
+        _check_shape(there, arrays[there], expected, folder)
 
 
-def _untied_where_different(family: type[Family], config: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The configuration, without tying where the file has a head of its own (as T5 1.1 files do)."""
-    head, table = (next(name.theirs for name in family.names if ours in name.ours) for ours in family.tied)
-    if config.tie_word_embeddings and head in arrays and not np.array_equal(arrays[head], arrays[table]):
-        return replace(config, tie_word_embeddings=False)
-    return config
+def _differ(model: Any, arrays: Mapping[str, np.ndarray]) -> bool:
+    """Has the file different values for two names of one tensor of ours?"""
+    own = _tensors(model)
+    first: dict[int, np.ndarray] = {}
+    return any(
+        not np.array_equal(first.setdefault(id(own[rule.ours[0]]), arrays[rule.theirs]), arrays[rule.theirs])
+        for rule in _rules(model)
+        if len(rule.ours) == 1 and rule.theirs in arrays
+    )
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -71,6 +71,35 @@ class Layer(nn.Module):
         return f"norm_first={self.norm_first}"
 
 
+class SandwichLayer(Layer):
+    """A norm before and one after each sublayer: x + norm3(attention(norm1(x))), then so with the network (Gemma 2)."""
+
+    def __init__(
+        self,
+        self_attn: MultiHeadAttention,
+        feed_forward: nn.Module,
+        norm: Callable[[], nn.Module],
+        dropout: float = 0.0,
+        norm_first: bool = True,
+    ) -> None:
+        super().__init__(self_attn, feed_forward, norm, dropout, norm_first)
+        self.norm3, self.norm4 = norm(), norm()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:  # type: ignore[override]
+        y = self.norm1(x)
+        x = x + self.dropout1(self.norm3(self.self_attn(y, y, y, mask, cache)))
+        return x + self.dropout2(self.norm4(self.feed_forward(self.norm2(x))))
+
+
+class ParallelLayer(Layer):
+    """Attention and network side by side: x + attention(norm1(x)) + network(norm2(x)) (GPT-J, GPT-NeoX)."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:  # type: ignore[override]
+        y = self.norm1(x)
+        seen = self.dropout1(self.self_attn(y, y, y, mask, cache))
+        return x + seen + self.dropout2(self.feed_forward(self.norm2(x)))
+
+
 class PaperLayer(Layer):
     """The layer of the paper: attention and a feed-forward network with biases, LayerNorm after each residual sum.
 

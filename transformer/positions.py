@@ -117,8 +117,9 @@ class RoPE(nn.Module):
     x ``(..., T, d_head)``. pairing: "interleaved" rotates (0, 1), (2, 3), ... (the paper), "half" (i, i + d/2)
     (document 002; LLaMA in Hugging Face's layout). interpolation: positions are divided by it, so that a model
     trained on n tokens sees interpolation * n as positions that it knows (Chen et al. 2023); one number, or one
-    for each pair (see `interpolation_by_wavelength`). Raises ValueError for an odd d_head, an unknown pairing, an
-    interpolation that is not above 0.
+    for each pair (see `interpolation_by_wavelength`), or a function of the text's length that gives them. factor:
+    cosines and sines are multiplied by it. d_rotary: only the first so many numbers of a row are rotated. Raises
+    ValueError for an odd d_head or d_rotary, an unknown pairing, an interpolation that is not above 0.
     """
 
     def __init__(
@@ -127,25 +128,42 @@ class RoPE(nn.Module):
         max_len: int = 4096,
         base: float = 10000.0,
         pairing: str = "interleaved",
-        interpolation: float | np.ndarray = 1.0,
+        interpolation: float | np.ndarray | Callable[[int], np.ndarray] = 1.0,
+        factor: float = 1.0,
+        d_rotary: int | None = None,
     ) -> None:
         super().__init__()
-        if d_head % 2:
-            raise ValueError(f"RoPE rotates pairs, so d_head must be even, got {d_head}")
+        self.d_rotary = d_head if d_rotary is None else d_rotary
+        if self.d_rotary % 2 or not 0 < self.d_rotary <= d_head:
+            raise ValueError(f"RoPE rotates pairs, so d_head must be even, got {self.d_rotary} of {d_head}")
         if pairing not in PAIRINGS:
             raise ValueError(f"RoPE: pairing must be 'interleaved' or 'half', got {pairing!r}")
-        if not np.all(np.asarray(interpolation) > 0.0):
+        if not callable(interpolation) and not np.all(np.asarray(interpolation) > 0.0):
             raise ValueError(f"RoPE: interpolation must be above 0, got {interpolation}")
-        self.d_head, self.base, self.pairing, self.interpolation = d_head, base, pairing, interpolation
-        speeds = frequencies(d_head, base) / interpolation
-        self.cos = _Rows(lambda n: np.cos(np.multiply.outer(np.arange(n), speeds)), max_len)
-        self.sin = _Rows(lambda n: np.sin(np.multiply.outer(np.arange(n), speeds)), max_len)
+        self.d_head, self.base, self.pairing, self.factor = d_head, base, pairing, factor
+        self.interpolation = interpolation
+        self.cos = _Rows(lambda n: factor * np.cos(self._angles(0, n)), max_len)
+        self.sin = _Rows(lambda n: factor * np.sin(self._angles(0, n)), max_len)
+
+    def _angles(self, start: int, end: int) -> np.ndarray:
+        """How far each pair is turned at the positions start .. end - 1, float64 ``(end - start, d_rotary / 2)``."""
+        divisors = self.interpolation(end) if callable(self.interpolation) else self.interpolation
+        return np.multiply.outer(np.arange(start, end), frequencies(self.d_rotary, self.base) / divisors)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         if x.shape[-1] != self.d_head:
             raise ValueError(f"RoPE was built for d_head {self.d_head}, the input {list(x.shape)} has {x.shape[-1]}")
-        cos, sin = (rows.take(offset, x.shape[-2], x) for rows in (self.cos, self.sin))
-        return F.rope(x, cos, sin, interleaved=self.pairing == "interleaved")
+        if callable(self.interpolation):  # the rows of a longer text are others
+            angles = self._angles(offset, offset + x.shape[-2])
+            tables = (self.factor * np.cos(angles), self.factor * np.sin(angles))
+            cos, sin = (mg.from_numpy(table.astype(x.dtype), x.device) for table in tables)
+        else:
+            cos, sin = (rows.take(offset, x.shape[-2], x) for rows in (self.cos, self.sin))
+        interleaved = self.pairing == "interleaved"
+        if self.d_rotary == self.d_head:
+            return F.rope(x, cos, sin, interleaved=interleaved)
+        turned = F.rope(x[..., : self.d_rotary], cos, sin, interleaved=interleaved)
+        return mg.cat([turned, x[..., self.d_rotary :]], -1)
 
     def extra_repr(self) -> str:
         return f"{self.d_head}, base={self.base}, pairing={self.pairing!r}"

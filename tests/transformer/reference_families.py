@@ -14,8 +14,9 @@ import minigrad as mg  # noqa: E402
 from minigrad.io import load_file  # noqa: E402
 from transformer.checkpoints import load  # noqa: E402
 
-SEQ2SEQ = ("t5", "t5-gated", "bart", "marian")
-DECODERS = ("gpt2", "llama", "mixtral")
+SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
+ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox")
+DECODERS = ("gpt2", *ROTARY)
 BERTS = ("bert-lm", "bert-classify", "bert-tag", "bert")
 FAMILIES = (*DECODERS, *BERTS, *SEQ2SEQ)
 EXACT = ("gpt2", *BERTS, "bart")  # computed in float64 throughout by the library, where the weights are
@@ -29,7 +30,9 @@ def hf_class(family):
             "bert-lm": "BertForMaskedLM", "bert-classify": "BertForSequenceClassification",
             "bert-tag": "BertForTokenClassification", "bert": "BertModel", "t5": "T5ForConditionalGeneration",
             "t5-gated": "T5ForConditionalGeneration", "bart": "BartForConditionalGeneration",
-            "marian": "MarianMTModel",
+            "marian": "MarianMTModel", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+            "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+            "gpt_neox": "GPTNeoXForCausalLM", "mt5": "MT5ForConditionalGeneration",
         }[family],
     )  # fmt: skip
 
@@ -45,7 +48,7 @@ def random_config(family, rng, coin):
             activation_function=str(rng.choice(["gelu_new", "gelu", "relu"])), tie_word_embeddings=coin,
             layer_norm_epsilon=1e-3, bos_token_id=1, eos_token_id=2,
         )  # fmt: skip
-    if family in ("llama", "mixtral"):
+    if family in ROTARY:
         groups = int(rng.integers(1, 4))
         shared = {
             "vocab_size": vocab, "hidden_size": d, "intermediate_size": d_ff, "num_hidden_layers": layers,
@@ -63,6 +66,8 @@ def random_config(family, rng, coin):
                     "high_freq_factor": 4.0, "original_max_position_embeddings": 30,
                 }  # fmt: skip
             return transformers.LlamaConfig(**shared, attention_bias=not coin, mlp_bias=coin)
+        if family != "mixtral":
+            return _descendant(family, shared, coin)
         experts = int(rng.integers(2, 6))
         return transformers.MixtralConfig(
             **shared, num_local_experts=experts, num_experts_per_tok=int(rng.integers(1, experts + 1)),
@@ -75,8 +80,8 @@ def random_config(family, rng, coin):
             hidden_act=str(rng.choice(["gelu", "relu", "silu"])),
             **({"num_labels": 4} if family in ("bert-classify", "bert-tag") else {}),
         )  # fmt: skip
-    if family in ("t5", "t5-gated"):
-        return transformers.T5Config(
+    if family in ("t5", "t5-gated", "mt5"):
+        return (transformers.MT5Config if family == "mt5" else transformers.T5Config)(
             vocab_size=vocab, d_model=d + 1, d_kv=d_head, d_ff=d_ff, num_layers=layers,
             num_decoder_layers=int(rng.integers(1, 4)), num_heads=heads, relative_attention_num_buckets=8,
             relative_attention_max_distance=9, layer_norm_epsilon=1e-3, decoder_start_token_id=0,
@@ -93,6 +98,40 @@ def random_config(family, rng, coin):
     if family == "marian":
         return transformers.MarianConfig(**shared, decoder_vocab_size=vocab)
     return transformers.BartConfig(**shared)
+
+
+def _descendant(family, shared, coin):
+    """A configuration of one of LLaMA's descendants; `coin` chooses windows and how positions reach further."""
+    theta, d_head = {"rope_theta": 500.0}, shared["head_dim"]
+    yarn = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 20, **theta}
+    kinds = (["full_attention", "sliding_attention"] * 3)[: shared["num_hidden_layers"]]
+    if family == "gpt_neox":
+        drop = ("num_key_value_heads", "head_dim", "rms_norm_eps")
+        sizes = {name: value for name, value in shared.items() if name not in drop}
+        sizes["hidden_size"] = shared["num_attention_heads"] * 8
+        far = {"rope_type": "linear", "factor": 2.0} if coin else {"rope_type": "default"}
+        sizes["rope_parameters"] = {**far, "partial_rotary_factor": 0.5 if coin else 0.25, **theta}
+        return transformers.GPTNeoXConfig(**sizes, layer_norm_eps=1e-3, use_parallel_residual=not coin)
+    if family == "gemma2":
+        shared["hidden_size"] = shared["num_attention_heads"] * 3
+        caps = {} if coin else {"final_logit_softcapping": 2.0, "attn_logit_softcapping": 1.5}
+        return transformers.Gemma2Config(**shared, sliding_window=3, query_pre_attn_scalar=d_head + 1, **caps,
+                                         pad_token_id=0)  # fmt: skip
+    if family in ("qwen2", "phi3"):
+        shared["hidden_size"] = shared["num_attention_heads"] * shared.pop("head_dim")
+    if family == "phi3":
+        far = {"rope_type": "longrope", "short_factor": [1.0 + 0.2 * i for i in range(d_head // 2)],
+               "long_factor": [2.0 + i for i in range(d_head // 2)], **theta}  # fmt: skip
+        shared["rope_parameters"] = far if coin else {"rope_type": "default", **theta}
+        return transformers.Phi3Config(**shared, sliding_window=None if coin else 3, pad_token_id=0,
+                                       original_max_position_embeddings=6)  # fmt: skip
+    if family == "mistral":
+        shared["rope_parameters"] = yarn if coin else {"rope_type": "dynamic", "factor": 2.0, **theta}
+        shared["max_position_embeddings"] = 64 if coin else 6
+        return transformers.MistralConfig(**shared, sliding_window=3 if coin else None)
+    more = {"attention_bias": coin} if family == "qwen3" else {}
+    kind = transformers.Qwen2Config if family == "qwen2" else transformers.Qwen3Config
+    return kind(**shared, use_sliding_window=coin, sliding_window=3, layer_types=kinds if coin else None, **more)
 
 
 def reference_model(family, seed):
@@ -177,7 +216,7 @@ def run_ours(family, model, ids, real, targets):
         handles += [
             m.register_forward_hook(lambda module, args, out, seen=seen: seen.append(out) and None) for m in modules
         ]
-        if family in (*DECODERS, "t5", "t5-gated"):
+        if family in (*DECODERS, "t5", "t5-gated", "mt5"):
             handles.append(
                 getattr(model, norm).register_forward_hook(
                     lambda module, args, out, seen=seen: seen.__setitem__(-1, out)

@@ -7,9 +7,15 @@ import numpy as np
 import minigrad as mg
 from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
 from transformer.models.bert import Bert, BertConfig
+from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
+from transformer.models.gpt_neox import GPTNeoX, GPTNeoXConfig
 from transformer.models.llama import Llama, LlamaConfig
+from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
+from transformer.models.mt5 import MT5, MT5Config
+from transformer.models.phi3 import Phi3, Phi3Config
+from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.t5 import T5, T5Config
 
 _ROTARY = {
@@ -30,6 +36,18 @@ MAKE = {
     "gpt2": lambda: GPT2(GPT2Config(vocab_size=19, n_positions=24, n_embd=12, n_layer=2, n_head=3)),
     "llama": lambda: Llama(LlamaConfig(**_ROTARY)),
     "mixtral": lambda: Mixtral(MixtralConfig(**_ROTARY, num_local_experts=4, sliding_window=4)),
+    "mistral": lambda: Mistral(MistralConfig(**_ROTARY, sliding_window=5)),
+    "qwen2": lambda: Qwen2(Qwen2Config(**_ROTARY, use_sliding_window=True, sliding_window=4, max_window_layers=1)),
+    "qwen3": lambda: Qwen3(Qwen3Config(**_ROTARY)),
+    "phi3": lambda: Phi3(Phi3Config(**_ROTARY, pad_token_id=0)),
+    "gemma2": lambda: Gemma2(Gemma2Config(**_ROTARY, sliding_window=4, query_pre_attn_scalar=5)),
+    "gpt_neox": lambda: GPTNeoX(
+        GPTNeoXConfig(
+            vocab_size=19, hidden_size=24, intermediate_size=14, num_hidden_layers=2, num_attention_heads=3,
+            max_position_embeddings=24,
+        )
+    ),
+    "mt5": lambda: MT5(MT5Config(**_T5)),
     "bert": lambda: Bert(
         BertConfig(
             vocab_size=19, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=14,
@@ -41,8 +59,8 @@ MAKE = {
     "bart": lambda: Bart(BartConfig(**_SEQ2SEQ)),
     "marian": lambda: Marian(MarianConfig(**_SEQ2SEQ, scale_embedding=True)),
 }  # fmt: skip
-DECODERS = ("gpt2", "llama", "mixtral")
-SEQ2SEQ = ("t5", "t5-gated", "bart", "marian")
+DECODERS = ("gpt2", "llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox")
+SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
 
 
 def small(family):

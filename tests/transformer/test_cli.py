@@ -123,7 +123,7 @@ def test_attention_of_every_layer_and_head(runs, capsys, tmp_path):
         (["abc", "--layer", "nothing"], "no attention module is called 'nothing': there are encoder.layers.0"),
         (["abc", "--head", "7"], "and no head 7"),
         (["abc", "-o", "a.png"], "does not end in .svg"),
-        ([""], "a text is empty"),
+        ([""], "the text is empty"),
     ],
 )
 def test_attention_that_cannot_be_shown_is_one_sentence(runs, capsys, words, message):
@@ -198,6 +198,19 @@ def test_an_epoch_of_the_corpus_is_every_pair_once():
     for epoch in epochs:
         assert sorted(epoch) == sorted(pairs)
     assert epochs[0] != epochs[1]
+
+
+def test_a_run_may_go_on_for_longer_than_was_planned(tmp_path, capsys):
+    tiny = [*TINY, "--schedule", "constant"]
+    assert said(capsys, "train", "reverse", "--out", tmp_path / "short", *tiny)[0] == 0
+    code, _, shown = said(capsys, "train", "--resume", tmp_path / "short", "--steps", 5)
+    assert code == 0
+    assert "resuming after 3 of 5 steps" in shown
+    assert read_toml(tmp_path / "short" / "settings.toml")["steps"] == 5
+    assert said(capsys, "train", "reverse", "--out", tmp_path / "long", *tiny, "--steps", 5)[0] == 0
+    short, long = (load_file(tmp_path / name / "checkpoint.safetensors") for name in ("short", "long"))
+    for name, tensor in long.items():
+        np.testing.assert_array_equal(tensor, short[name], err_msg=name)
 
 
 def test_a_run_is_resumed_by_its_file_too_and_says_how_when_interrupted(tmp_path, capsys, monkeypatch):
@@ -296,7 +309,7 @@ def test_inspect_shows_a_published_model_or_why_it_cannot_be_used(tmp_path, caps
     assert f"{'token_embedding.weight':60} float32   [11, 4]" in shown
     settings = json.loads((tmp_path / "config.json").read_text())
     for changed, message in (
-        ({"model_type": "rwkv"}, "model_type 'rwkv' is not known here, only gpt2, llama"),
+        ({"model_type": "rwkv"}, "model_type 'rwkv' is not known here, only gpt2, "),
         ({"vocab_size": 12}, "transformer.wte.weight has shape [11, 4] in the weights, config.json asks for [12, 4]"),
     ):
         (tmp_path / "config.json").write_text(json.dumps({**settings, **changed}))
@@ -330,7 +343,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("train", "no task was given: name one of copy, reverse"),
         ("train subtract", "there is no task 'subtract'"),
         ("train text --out {runs}/text", "holds a run already: continue it with --resume"),
-        ("train --resume {runs}/text --steps 9", "with its own settings: give nothing else"),
+        ("train --resume {runs}/text --lr 0.1", "with its own settings: give nothing else but --steps"),
+        ("train --resume {runs}/text --steps 1", "has 3 steps behind it: --steps must not be below"),
         ("train --resume {runs}", "there is no checkpoint"),
         ("train --resume {runs}/text/settings.toml", "name the folder"),
         ("attention {runs}/text abc -o nowhere/a.svg", "nowhere: there is no such folder"),
@@ -351,7 +365,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(runs):
         ("generate {runs}/masked", "does not continue texts, it finds hidden tokens"),
         ("train translate --max-len 8 --vocab 259", "max_len must be"),
         ("train translate --target fr", "no language 'fr'"),
-        ("generate {runs}/text --prompt=", "the prompt is empty"),
+        ("generate {runs}/text --prompt=", "the text is empty"),
         ("generate {runs}/text --prompt 012345678901234567890123456789012", "longer than the model's 32 positions"),
         ("generate {runs}/text --max-new-tokens 33", "leaves room for 32 new ones"),
         ("generate {runs}/text --temperature -1", "the temperature must be 0 (greedy) or above, got -1.0"),

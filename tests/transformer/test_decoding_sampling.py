@@ -75,6 +75,17 @@ def test_the_repetition_penalty_lowers_what_was_written():
     np.testing.assert_array_equal(out, [[3, 0, 1, 2, 0]])  # each is best until it has been written
 
 
+def test_a_penalised_row_is_continued_in_the_same_way_however_it_is_padded():
+    model = small_lm()
+    with mg.no_grad():
+        model.lm_head.weight[0] *= 3  # the token that pads is wanted, too
+    alone = tf.greedy_decode(tf.language_model(model, pad_id=0), PROMPT, 6, repetition_penalty=1.9)
+    padded = mg.tensor([[0, 0, 0, 1, 4, 5], [3, 7, 2, 1, 4, 5]])
+    together = tf.greedy_decode(tf.language_model(model, pad_id=0), padded, 6, repetition_penalty=1.9)
+    assert together[0, 3:].tolist() == alone[0].tolist()
+    assert 0 in alone[0].tolist()
+
+
 def test_the_same_seed_writes_the_same_text_and_top_k_1_is_greedy():
     model = small_lm()
     draw = lambda seed: tf.sample_decode(tf.language_model(model), PROMPT, 8, 1.5, generator=mg.Generator(seed))  # noqa: E731

@@ -1,4 +1,7 @@
-"""The commands train, generate, translate, attention, inspect. What a user can mend is one sentence and exit code 2."""
+"""The commands: train, generate, translate, perplexity, attention, inspect.
+
+What a user can mend is one sentence and exit code 2.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,20 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from minigrad import Tensor
 from minigrad.cuda import CudaError
-from minigrad.device import resolve
-from minigrad.io import load_file, load_metadata, write_atomically
+from minigrad.files import write_atomically
+from minigrad.io import load_file, load_metadata
+from minigrad.kernels import usable
 from minigrad.random import Generator
 from transformer import checkpoints, tasks
-from transformer.cli import attention
-from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
+from transformer.cli import attention, perplexity
+from transformer.cli.settings import add_options, collect, read_toml, to_toml
+from transformer.cli.speaker import ANSWERS, CONTINUES, Speaker, open_speaker, settings_of
 from transformer.data import Tokenizer
 from transformer.decoding import language_model, most_probable, sampler, stream_decode
 from transformer.training import Trainer, checkpoint
@@ -32,6 +37,7 @@ TRAIN_EXAMPLES = """examples:
   python -m transformer train long-copy --score none        without attention, to compare
   python -m transformer train --config settings.toml        the same settings as a file: steps = 5000 ...
   python -m transformer train --resume runs/reverse         go on after a crash, exactly
+  python -m transformer train --resume runs/text --steps 3000      go on for longer than was planned
   python -m transformer train text --device cuda            on a GPU
 """
 GENERATE_EXAMPLES = """examples:
@@ -39,11 +45,14 @@ GENERATE_EXAMPLES = """examples:
   python -m transformer generate runs/text --prompt "KING" --temperature 0.8 --top-k 40 --seed 7
   python -m transformer generate runs/text --prompt "KING" --temperature 0      greedily
   python -m transformer generate runs/text --prompt "JULIET:" --stop "\\n\\n"
+  python -m transformer generate path/to/gpt2 --prompt "Once upon" --max-new-tokens 30      a published model
+  python -m transformer generate path/to/llama --prompt "Who are you?" --chat
 """
 TRANSLATE_EXAMPLES = """examples:
   python -m transformer translate runs/translate "Enter new password"
   python -m transformer translate runs/reverse abcdef --beams 1
   python -m transformer translate runs/translate < sentences.txt
+  python -m transformer translate path/to/marian "Good morning"       a published model
 """
 INSPECT_EXAMPLES = """examples:
   python -m transformer inspect runs/text
@@ -85,7 +94,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m transformer", description="Train small Transformers, and use them.")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="train|generate|translate|attention|inspect"
+        dest="command", required=True, metavar="train|generate|translate|perplexity|attention|inspect"
     )
 
     def command(name: str, summary: str, examples: str, run: object) -> argparse.ArgumentParser:
@@ -107,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     add_options(train)
 
     generate = command("generate", "continue a text with a language model", GENERATE_EXAMPLES, _generate)
-    generate.add_argument("checkpoint", type=Path, help="the folder of a run, or its checkpoint file")
+    generate.add_argument("checkpoint", type=Path, help="the folder of a run or of a published model")
     generate.add_argument("--prompt", default="\n", help="text to continue (a line break)")
     generate.add_argument("--max-new-tokens", type=int, metavar="N", help="at most (as many as fit the model)")
     generate.add_argument("--temperature", type=float, default=1.0, metavar="X", help="1 is the model's; 0 is greedy")
@@ -117,17 +126,22 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="above 1: repeat less")
     generate.add_argument("--stop", action="append", default=[], metavar="TEXT",
                           help="end after TEXT, in which \\n is a line break (repeatable)")  # fmt: skip
+    generate.add_argument("--chat", action="store_true", help="the prompt is a message: use the folder's chat template")
+    generate.add_argument("--system", metavar="TEXT", help="what stands before the message (implies --chat)")
     generate.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed draws the same text (0)")
 
     translate = command("translate", "answer with an encoder-decoder", TRANSLATE_EXAMPLES, _translate)
-    translate.add_argument("checkpoint", type=Path, help="the folder of a run, or its checkpoint file")
+    translate.add_argument("checkpoint", type=Path, help="the folder of a run or of a published model")
     translate.add_argument("text", nargs="*", help="texts; the lines of the standard input where there are none")
     translate.add_argument("--beams", type=int, default=4, metavar="N", help="hypotheses side by side; 1 is greedy (4)")
+
+    surprise = command("perplexity", "say how well a language model foresees a text", perplexity.EXAMPLES, _perplexity)
+    perplexity.configure(surprise)
 
     heat = command("attention", "show who looks at whom while a model reads", attention.EXAMPLES, _attention)
     attention.configure(heat)
 
-    for computing in (train, generate, translate, heat):
+    for computing in (train, generate, translate, surprise, heat):
         computing.add_argument("--device", default="cpu", metavar="NAME", help="where to compute: cpu or cuda (cpu)")
 
     inspect = command("inspect", "show what a checkpoint holds", INSPECT_EXAMPLES, _inspect)
@@ -141,16 +155,21 @@ _NOT_SETTINGS = {"run", "command", "task", "config", "out", "resume", "device"}
 
 
 def _train(options: argparse.Namespace) -> None:
-    device = resolve(options.device)  # what is wrong with it is said before anything is written
+    device = usable(options.device)  # what is wrong with it is said before anything is written
     given = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
     if options.resume is not None:
-        if given or options.task or options.config or options.out:
-            raise ValueError("--resume continues a run with its own settings: give nothing else")
+        if given.keys() - {"steps"} or options.task or options.config or options.out:
+            raise ValueError("--resume continues a run with its own settings: give nothing else but --steps")
         file = checkpoint.locate(options.resume)
         if file.name != checkpoint.FILE:
             raise ValueError(f"--resume continues the run in a folder, by its {checkpoint.FILE}: name the folder")
         folder, notes = file.parent, checkpoint.notes(file)
-        settings, tokenizer = _settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
+        settings, tokenizer = settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
+        if given:
+            if given["steps"] < notes["step"]:
+                raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
+            settings = dataclasses.replace(settings, **given)
+            write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
         task = tasks.make(settings.task, settings, settings.seed, tokenizer)
     else:
         settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
@@ -180,23 +199,6 @@ def _train(options: argparse.Namespace) -> None:
         raise
 
 
-def _settings_of(notes: dict, path: Path) -> Settings:
-    found = notes.get("settings")
-    if not isinstance(found, dict) or "tokenizer" not in notes:
-        raise ValueError(f"{path} does not say its settings: it was not written by `python -m transformer train`")
-    return collect(found.get("task"), found, {})
-
-
-def _load(path: Path, device: str) -> tasks.Task:
-    """The task of a run with its trained model. Raises ValueError where the file or the device cannot be used."""
-    device, notes = resolve(device), checkpoint.notes(path)
-    settings = _settings_of(notes, path)
-    task = tasks.make(settings.task, settings, settings.seed, Tokenizer.from_json(notes["tokenizer"]))
-    task.model.load_state_dict(checkpoint.model_weights(path))
-    task.model.to(device)
-    return task
-
-
 # --- generate and translate -----------------------------------------------------------------------
 
 
@@ -214,18 +216,34 @@ def _generate(options: argparse.Namespace) -> None:
             options.repetition_penalty,
             Generator(options.seed),
         )
-    task = _load(options.checkpoint, options.device)
-    if not isinstance(task, tasks.TextTask):
-        raise ValueError(f"{options.checkpoint} does not continue texts, it {task.purpose}")
-    ids = task.read(options.prompt)
-    room = task.model.max_len + 1 - ids.shape[1]
-    count = max(room, 1) if options.max_new_tokens is None else options.max_new_tokens
-    stop = [task.tokenizer.encode(_unescaped(text)) for text in options.stop]
-    tokens = stream_decode(language_model(task.model, task.model.new_cache()), ids, count, choose, stop=stop)
-    print(options.prompt, end="", flush=True)
-    for text in _as_text(task.tokenizer, (int(token) for token in tokens)):
+    speaker = open_speaker(options.checkpoint, options.device)
+    speaker.must(CONTINUES, "continue texts")
+    prompt = options.prompt
+    if options.chat or options.system is not None:
+        if speaker.words is None:
+            raise ValueError(f"{options.checkpoint} has no chat template: give the prompt as it shall be read")
+        said = [("system", options.system), ("user", prompt)]
+        prompt = speaker.words.chat([{"role": role, "content": text} for role, text in said if text is not None])
+        words, vocab = speaker.words, speaker.encode
+        speaker.encode = lambda text: words.encode(text, special=False)  # the template has them
+        ids, speaker.encode = speaker.read(prompt), vocab
+    else:
+        ids = speaker.read(prompt)
+    room = speaker.model.max_len + 1 - ids.shape[1]
+    usual = room if speaker.room is None else min(room, speaker.room)
+    count = max(usual, 1) if options.max_new_tokens is None else options.max_new_tokens
+    stop = [_ids_of(speaker, _unescaped(text)) for text in options.stop] + [[end] for end in speaker.ends]
+    cache = speaker.model.new_cache(min(speaker.model.max_len, ids.shape[1] + count))
+    tokens = stream_decode(language_model(speaker.model, cache), ids, count, choose, stop=stop)
+    print(options.prompt, end="" if not options.chat else "\n", flush=True)
+    for text in _as_text(speaker, ids.tolist()[0], (int(token) for token in tokens)):
         print(text, end="", flush=True)
     print()
+
+
+def _ids_of(speaker: Speaker, text: str) -> list[int]:
+    """A text's ids without the tokens that go around a whole one."""
+    return speaker.encode(text) if speaker.words is None else speaker.words.encode(text, special=False)
 
 
 def _unescaped(text: str) -> str:
@@ -233,31 +251,46 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda found: found[0].encode("ascii").decode("unicode_escape"), text)
 
 
-def _as_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterable[str]:
-    """The text of tokens as they come; a character is held back until all its bytes are there."""
-    held: list[int] = []
+def _as_text(speaker: Speaker, prompt: list[int], tokens: Iterable[int]) -> Iterator[str]:
+    """The text of tokens as they come; a character is held back until all its bytes are there.
+
+    Spaces between words depend on what stands before: a text is what a longer one has more than a shorter one.
+    """
+    written = [] if speaker.words is None else prompt[-4:]
+    said = speaker.decode(written)
+    held = 0
     for token in tokens:
-        held.append(token)
-        text = tokenizer.decode(held)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}") or len(held) > 3:
-            yield text
-            held = []
-    yield tokenizer.decode(held)
+        if token in speaker.ends:
+            break
+        written.append(token)
+        held += 1
+        text = speaker.decode(written)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}") or held > 3:
+            yield text[len(said) :]
+            said, held = text, 0
+            if len(written) > 64:
+                written = written[-4:]
+                said = speaker.decode(written)
+    yield speaker.decode(written)[len(said) :]
 
 
 def _translate(options: argparse.Namespace) -> None:
-    task = _load(options.checkpoint, options.device)
-    if not isinstance(task, tasks.PairsTask):
-        raise ValueError(f"{options.checkpoint} does not answer, it {task.purpose}")
-    if not 1 <= options.beams <= task.tokenizer.vocab:
-        raise ValueError(f"--beams must be from 1 to {task.tokenizer.vocab}, the vocabulary, got {options.beams}")
+    speaker = open_speaker(options.checkpoint, options.device)
+    speaker.must(ANSWERS, "answer")
+    assert speaker.answer is not None
+    if not 1 <= options.beams <= speaker.vocab:
+        raise ValueError(f"--beams must be from 1 to {speaker.vocab}, the vocabulary, got {options.beams}")
     texts = options.text or [line.rstrip("\n") for line in sys.stdin]
-    for answer in task.answers(texts, options.beams):
-        print(answer)
+    for answer in speaker.answer(texts, options.beams, None):
+        print(speaker.decode(answer))
+
+
+def _perplexity(options: argparse.Namespace) -> None:
+    perplexity.show(open_speaker(options.checkpoint, options.device), options)
 
 
 def _attention(options: argparse.Namespace) -> None:
-    attention.show(_load(options.checkpoint, options.device), options)
+    attention.show(open_speaker(options.checkpoint, options.device), options)
 
 
 # --- inspect --------------------------------------------------------------------------------------

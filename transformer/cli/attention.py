@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from minigrad import Tensor
-from minigrad.io import write_atomically
-from transformer import data, heatmaps, tasks
-from transformer.data import BEGIN, END, PAD, Tokenizer
+from minigrad.files import write_atomically
+from transformer import heatmaps
+from transformer.cli.speaker import Speaker, begun
 from transformer.decoding import evaluation
 from transformer.heatmaps import Layer
 
@@ -18,12 +16,12 @@ EXAMPLES = """examples:
   python -m transformer attention runs/text "ROMEO: my love"
   python -m transformer attention runs/reverse abcdef --layer "decoder*cross*" --numbers
   python -m transformer attention runs/translate "Enter new password" -o attention.svg
+  python -m transformer attention path/to/bert "he sees her" --layer "layers.0.*"
 """
-SPECIAL = {PAD: "<pad>", BEGIN: "<begin>", END: "<end>"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", type=Path, help="the folder of a run, or its checkpoint file")
+    parser.add_argument("checkpoint", type=Path, help="the folder of a run or of a published model")
     parser.add_argument("text", help="what the model reads; a model that answers reads its own answer, too")
     parser.add_argument("--layer", metavar="GLOB", default="*", help="attention modules by path (all)")
     parser.add_argument("--head", type=int, metavar="N", help="one head, counted from 0 (all)")
@@ -31,11 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="draw instead of printing")
 
 
-def show(task: tasks.Task, options: argparse.Namespace) -> None:
+def show(speaker: Speaker, options: argparse.Namespace) -> None:
     """Print or draw what `options` ask for. Raises ValueError where there is no such layer or head."""
     if options.output is not None and options.output.suffix.lower() != ".svg":
         raise ValueError(f"{options.output} does not end in .svg, the only format of attention pictures")
-    every = layers(task, options.text)
+    every = layers(speaker, options.text)
     if not every:
         raise ValueError(f"{options.checkpoint} is a model without attention modules")
     chosen = [layer for layer in every if fnmatchcase(layer.path, options.layer)]
@@ -54,37 +52,17 @@ def show(task: tasks.Task, options: argparse.Namespace) -> None:
             print(heatmaps.text(weights, layer.queries, layer.keys, options.numbers), end="\n\n")
 
 
-def layers(task: tasks.Task, text: str) -> list[Layer]:
+def layers(speaker: Speaker, text: str) -> list[Layer]:
     """The attention of every layer while the model reads `text`, and its answer if it is one that answers.
 
     Raises ValueError for an empty text.
     """
-    inputs: tuple[Tensor, ...]
-    if not isinstance(task, tasks.PairsTask):
-        inputs = (task.read(text),)
-        source = written = labels(task.tokenizer, inputs[0].numpy()[0])
-    else:
-        (answer,) = task.answer_ids([text])
-        written_ids = [BEGIN, *(token for token in answer if token not in SPECIAL)]
-        inputs = (data.pad_batch([task.tokenizer.encode(text)]), data.pad_batch([written_ids[: task.sizes.max_len]]))
-        source, written = (labels(task.tokenizer, ids.numpy()[0]) for ids in inputs)
-    with evaluation(task.model), heatmaps.collecting(task.model) as maps:
-        task.model(*(each.to(tasks.device_of(task.model)) for each in inputs))
+    inputs, source, written = begun(speaker, text)
+    with evaluation(speaker.model), heatmaps.collecting(speaker.model) as maps:
+        speaker.model(*inputs)
     found = []
     for path, weights in maps.items():
-        queries = source if path.startswith("encoder.") else written
-        keys = written if path.startswith("decoder.") and path.endswith("self_attn") else source
+        queries = source if path.startswith("encoder") else written
+        keys = written if path.startswith("decoder") and path.endswith("self_attn") else source
         found.append(Layer(path, weights[0], queries, keys))
-    return found
-
-
-def labels(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
-    """What each token spells; the bytes of one that is only a part of a character."""
-    found = []
-    for token in map(int, ids):
-        spelled = tokenizer.spelling.get(token, b"")
-        try:
-            found.append(SPECIAL.get(token) or spelled.decode())
-        except UnicodeDecodeError:
-            found.append(spelled.hex(" "))
     return found

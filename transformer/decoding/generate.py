@@ -22,10 +22,12 @@ def stream_decode(
 ) -> Iterator[Tensor]:
     """Yield the new tokens ``(B,)`` one step at a time, until every row has finished, at most `max_new_tokens` times.
 
-    ids ``(B, T)`` is the prompt. A row finishes when it has written `eos_id` or one of the sequences `stop` (which it
-    then ends with), and yields `pad_id` from then on. choose: `most_probable()` unless given. Raises ValueError for an
-    empty prompt, one longer than the model's positions, more new tokens than they hold, a negative max_new_tokens, or
-    an empty stop sequence - when it is called, before the first token.
+    ids ``(B, T)`` is the prompt; `choose` is given it without padding on the left, where `next_logits` knows any (its
+    pad_id), so that a row is continued in the same way however it is padded. A row finishes when it has written
+    `eos_id` or one of the sequences `stop` (which it then ends with), and yields `pad_id` from then on. choose:
+    `most_probable()` unless given. Raises ValueError for an empty prompt, one longer than the model's positions, more
+    new tokens than they hold, a negative max_new_tokens, or an empty stop sequence - when it is called, before the
+    first token.
     """
     check_prompt(next_logits, ids, max_new_tokens)
     if any(len(sequence) == 0 for sequence in stop):
@@ -42,12 +44,13 @@ def _steps(
     pad_id: int,
     stop: Sequence[Sequence[int]],
 ) -> Iterator[Tensor]:
-    prompt = ids.shape[1]
+    prompt, padding = ids.shape[1], getattr(next_logits, "pad_id", None)
+    seen = ids if padding is None else _without_padding(ids, padding)
     finished = mg.zeros(ids.shape[0], dtype=mg.bool, device=ids.device)
     for _ in range(max_new_tokens):
         with mg.no_grad():
-            token = mg.where(finished, pad_id, choose(next_logits(ids), ids))
-            ids = mg.cat([ids, token.unsqueeze(1)], 1)
+            token = mg.where(finished, pad_id, choose(next_logits(ids), seen))
+            ids, seen = (mg.cat([each, token.unsqueeze(1)], 1) for each in (ids, seen))
             if eos_id is not None:
                 finished = finished | (token == eos_id)
             for sequence in stop:
@@ -57,6 +60,11 @@ def _steps(
         yield token
         if finished.all():
             return
+
+
+def _without_padding(ids: Tensor, pad_id: int) -> Tensor:
+    """The ids with each row's last one where `pad_id` stands on the left: the same tokens, and no padding."""
+    return mg.where((ids != pad_id).long().cumsum(1) > 0, ids, ids[:, -1:])
 
 
 def _decode(ids: Tensor, tokens: Iterator[Tensor]) -> Tensor:

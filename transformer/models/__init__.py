@@ -4,13 +4,20 @@ from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.decoder_lm import DecoderLM, DecoderLMLayer
 from transformer.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
+from transformer.models.gpt_neox import GPTNeoX, GPTNeoXConfig
 from transformer.models.llama import Llama, LlamaConfig
+from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
+from transformer.models.mt5 import MT5, MT5Config
+from transformer.models.phi3 import Phi3, Phi3Config
+from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.t5 import T5, T5Config
 
 __all__ = [
     "GPT2",
+    "MT5",
     "T5",
     "Bart",
     "BartConfig",
@@ -22,11 +29,24 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "GPT2Config",
+    "GPTNeoX",
+    "GPTNeoXConfig",
+    "Gemma2",
+    "Gemma2Config",
     "Llama",
     "LlamaConfig",
+    "MT5Config",
     "Marian",
     "MarianConfig",
+    "Mistral",
+    "MistralConfig",
     "Mixtral",
     "MixtralConfig",
+    "Phi3",
+    "Phi3Config",
+    "Qwen2",
+    "Qwen2Config",
+    "Qwen3",
+    "Qwen3Config",
     "T5Config",
 ]

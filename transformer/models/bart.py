@@ -48,11 +48,25 @@ class BartConfig(Config):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         d, encoder, decoder = self.d_model, self.encoder_layers - 1, self.decoder_layers - 1
         return {
-            "model.shared.weight": (self.vocab_size, d),
+            **self.table_shapes(),
             f"model.encoder.layers.{encoder}.fc1.weight": (self.encoder_ffn_dim, d),
             f"model.decoder.layers.{decoder}.fc1.weight": (self.decoder_ffn_dim, d),
             **self.position_shapes(),
         }
+
+    @property
+    def target_size(self) -> int:
+        """How many tokens the decoder reads and writes."""
+        return self.vocab_size
+
+    @property
+    def shared(self) -> bool:
+        """Do encoder and decoder read the same tokens?"""
+        return True
+
+    def table_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the tables of tokens."""
+        return {"model.shared.weight": (self.vocab_size, self.d_model)}
 
     def position_shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the tables of positions, which Marian has none of."""
@@ -73,15 +87,18 @@ class PostNormSeq2Seq(Seq2Seq, Family):
     """What BART and Marian share: everything but the positions and a LayerNorm after them.
 
     positions: makes one stack's module, called with embeddings and an offset. The first target token is a special one,
-    and may be the padding token, so decoding hides no padding.
+    and may be the padding token, so decoding hides no padding. The tables of encoder and decoder, and the head's, are
+    one where `tie_word_embeddings`; where not, the files have a fourth table, `token_embedding`, that nothing uses.
     """
 
     positions_offset = 0
     logits_bias: Tensor
     prefix = "model."
-    renamed = ((r"^model\.(encoder|decoder)\.embed_tokens\.weight$", "model.shared.weight"),)
+    copies = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
     names = (
             Name("model.shared.weight", "token_embedding.weight"),
+            Name("model.encoder.embed_tokens.weight", "encoder_embedding.weight"),
+            Name("model.decoder.embed_tokens.weight", "decoder_embedding.weight"),
             Name("model.encoder.embed_positions.weight", "encoder_positions.weight"),
             Name("model.decoder.embed_positions.weight", "decoder_positions.weight"),
             Name("model.encoder.layernorm_embedding.*", "encoder_norm.*"),
@@ -96,7 +113,10 @@ class PostNormSeq2Seq(Seq2Seq, Family):
         super().__init__()
         self.config, self.n_layers, self.max_len = config, config.decoder_layers, config.max_position_embeddings
         d, name = config.d_model, activation(config.activation_function)
-        self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
+        self.encoder_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
+        self.decoder_embedding = nn.Embedding(config.target_size, d, config.pad_token_id)
+        if config.shared:
+            self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
         self.encoder_positions, self.decoder_positions = positions(), positions()
         self.encoder_norm, self.decoder_norm = norm(), norm()
         self.dropout = nn.Dropout(config.dropout)
@@ -116,17 +136,19 @@ class PostNormSeq2Seq(Seq2Seq, Family):
         self.decoder_layers = nn.ModuleList(
             layer(config.decoder_attention_heads, config.decoder_ffn_dim, True) for _ in range(config.decoder_layers)
         )
-        self.lm_head = nn.Linear(d, config.vocab_size, bias=False)
-        self.register_buffer("logits_bias", mg.zeros(1, config.vocab_size))
+        self.lm_head = nn.Linear(d, config.target_size, bias=False)
+        self.register_buffer("logits_bias", mg.zeros(1, config.target_size))
         if config.tie_word_embeddings:
-            self.lm_head.weight = self.token_embedding.weight
+            if config.shared:
+                self.encoder_embedding.weight = self.decoder_embedding.weight = self.token_embedding.weight
+            self.lm_head.weight = self.decoder_embedding.weight
         initialise(self, config.init_std)
 
-    def _embed(self, ids: Tensor, start: int, positions: nn.Module, norm: nn.Module) -> Tensor:
+    def _embed(self, ids: Tensor, start: int, table: nn.Module, positions: nn.Module, norm: nn.Module) -> Tensor:
         n = start + ids.shape[1]
         if n > self.max_len:
             raise ValueError(f"{n} tokens do not fit max_len {self.max_len}: shorten the input")
-        x = self.token_embedding(ids)
+        x = table(ids)
         x = x * self.config.d_model**0.5 if self.config.scale_embedding else x
         return self.dropout(norm(positions(x, start + self.positions_offset)))
 
@@ -138,7 +160,7 @@ class PostNormSeq2Seq(Seq2Seq, Family):
         check_ids(src, "src")
         pad = -1 if self.config.pad_token_id is None else self.config.pad_token_id
         mask = padding_mask(src, pad) if real is None else real.unsqueeze(1).unsqueeze(1)
-        x = self._embed(src, 0, self.encoder_positions, self.encoder_norm)
+        x = self._embed(src, 0, self.encoder_embedding, self.encoder_positions, self.encoder_norm)
         for layer in self.encoder_layers:
             x = layer(x, mask)
         return x, mask
@@ -146,7 +168,7 @@ class PostNormSeq2Seq(Seq2Seq, Family):
     def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
         check_ids(tgt, "tgt")
         start, n = (0 if cache is None else cache.length), tgt.shape[1]
-        x = self._embed(tgt, start, self.decoder_positions, self.decoder_norm)
+        x = self._embed(tgt, start, self.decoder_embedding, self.decoder_positions, self.decoder_norm)
         mask = causal_mask(n, start + n, device=tgt.device)
         for i, layer in enumerate(self.decoder_layers):
             own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
@@ -168,11 +190,28 @@ class Bart(PostNormSeq2Seq):
 
 @dataclass(frozen=True, kw_only=True)
 class MarianConfig(BartConfig):
+    """decoder_vocab_size: of a decoder with a vocabulary of its own (not share_encoder_decoder_embeddings)."""
+
     model_type = "marian"
-    fixed = {"share_encoder_decoder_embeddings": True}
 
     vocab_size: int = 58101
+    decoder_vocab_size: int | None = None
+    share_encoder_decoder_embeddings: bool = True
     pad_token_id: int | None = 58100
+
+    @property
+    def shared(self) -> bool:
+        return self.share_encoder_decoder_embeddings
+
+    @property
+    def target_size(self) -> int:
+        return self.vocab_size if self.shared or self.decoder_vocab_size is None else self.decoder_vocab_size
+
+    def table_shapes(self) -> dict[str, tuple[int, ...]]:
+        if self.shared:
+            return super().table_shapes()
+        sizes = {"encoder": self.vocab_size, "decoder": self.target_size}
+        return {f"model.{side}.embed_tokens.weight": (size, self.d_model) for side, size in sizes.items()}
 
     def position_shapes(self) -> dict[str, tuple[int, ...]]:
         return {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import minigrad as mg
 from minigrad import Tensor, nn
 from transformer.cache import KVCache
@@ -12,11 +14,11 @@ from transformer.masks import causal_mask, sliding_window_mask
 class CausalLM(nn.Module):
     """Next-token logits: embedding, layers, norm, head. A model assigns these parts and says how it embeds.
 
-    window: each token attends to the last `window` tokens only, itself included; None: to all before it.
+    windows: of each layer, if they are not all None: its tokens attend to the last so many only, themselves included.
     """
 
     max_len: int
-    window: int | None = None
+    windows: Sequence[int | None] = ()
     token_embedding: nn.Embedding
     layers: nn.ModuleList
     norm: nn.Module
@@ -37,21 +39,29 @@ class CausalLM(nn.Module):
         start, n = (0 if cache is None else cache.length), ids.shape[1]
         if start + n > self.max_len:
             raise ValueError(f"{start + n} tokens do not fit max_len {self.max_len}: shorten the input")
-        if self.window is None:
-            mask = None if n == 1 else causal_mask(n, start + n, device=ids.device)
-        else:
-            mask = sliding_window_mask(n, self.window, start + n, device=ids.device)
+        windows = self.windows or [None] * len(self.layers)
+        masks = {window: self._mask(n, start, window, ids.device) for window in set(windows)}
         if cache is not None and (real is not None or cache.real is not None):
             real = cache.see(mg.ones(*ids.shape, dtype=mg.bool, device=ids.device) if real is None else real)
         positions = None
         if real is not None:
             keys = real.unsqueeze(1).unsqueeze(1)
-            mask = keys if mask is None else keys & mask
+            masks = {window: keys if mask is None else keys & mask for window, mask in masks.items()}
             positions = (real.long().cumsum(1) - 1).clamp(min=0)[:, start:]
         x = self.embed(ids, start, positions)
         for i, layer in enumerate(self.layers):
-            x = layer(x, mask, None if cache is None else cache.layers[i])
-        return self.lm_head(self.norm(x))
+            x = layer(x, masks[windows[i]], None if cache is None else cache.layers[i])
+        return self.logits(self.norm(x))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Hidden states ``(B, T, d_model)`` to logits ``(B, T, vocab)``."""
+        return self.lm_head(x)
+
+    @staticmethod
+    def _mask(n: int, start: int, window: int | None, device: str) -> Tensor | None:
+        if window is not None:
+            return sliding_window_mask(n, window, start + n, device=device)
+        return None if n == 1 else causal_mask(n, start + n, device=device)
 
     def new_cache(self, max_len: int | None = None) -> KVCache:
         """An empty cache with room for max_len tokens (the model's limit unless given)."""

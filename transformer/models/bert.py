@@ -53,7 +53,10 @@ class BertConfig(Config):
 
 
 class MaskedLMHead(nn.Module):
-    """Logits over the vocabulary for each token: dense, activation, LayerNorm, the embedding's matrix, a bias."""
+    """Logits over the vocabulary for each token: dense, activation, LayerNorm, the embedding's matrix, a bias.
+
+    bias: the decoder's where the model ties, else a second one, which files have and nothing uses.
+    """
 
     def __init__(self, d_model: int, vocab: int, activation: str, eps: float) -> None:
         super().__init__()
@@ -61,6 +64,11 @@ class MaskedLMHead(nn.Module):
         self.dense = nn.Linear(d_model, d_model)
         self.norm = nn.LayerNorm(d_model, eps)
         self.decoder = nn.Linear(d_model, vocab)
+        self.bias: nn.Parameter | None = nn.Parameter(mg.zeros(vocab))
+
+    def tie(self, table: nn.Parameter) -> None:
+        """Make the embedding's table the decoder's matrix, and the two biases one."""
+        self.decoder.weight, self.bias = table, self.decoder.bias
 
     def forward(self, x: Tensor) -> Tensor:
         return self.decoder(self.norm(self.activation(self.dense(x))))
@@ -91,9 +99,8 @@ class Bert(nn.Module, Family):
     renamed = (
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
-        (r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),
     )
-    tied = ("lm_head.decoder.weight", "token_embedding.weight")
+    copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
     names = (
         Name("bert.embeddings.word_embeddings.weight", "token_embedding.weight"),
         Name("bert.embeddings.position_embeddings.weight", "positions.weight"),
@@ -111,7 +118,8 @@ class Bert(nn.Module, Family):
         Name("cls.predictions.transform.dense.*", "lm_head.dense.*"),
         Name("cls.predictions.transform.LayerNorm.*", "lm_head.norm.*"),
         Name("cls.predictions.decoder.weight", "lm_head.decoder.weight"),
-        Name("cls.predictions.bias", "lm_head.decoder.bias"),
+        Name("cls.predictions.bias", "lm_head.bias"),
+        Name("cls.predictions.decoder.bias", "lm_head.decoder.bias"),
         Name("classifier.*", "classifier.*"),
     )
 
@@ -141,7 +149,7 @@ class Bert(nn.Module, Family):
         if head == "masked-lm":
             self.lm_head = MaskedLMHead(d, config.vocab_size, gelu, eps)
             if config.tie_word_embeddings:
-                self.lm_head.decoder.weight = self.token_embedding.weight
+                self.lm_head.tie(self.token_embedding.weight)
         elif head is not None:
             last = config.classifier_dropout
             self.classifier_dropout = nn.Dropout(dropout if last is None else last)

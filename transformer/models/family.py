@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from reprlib import repr as short
 from typing import Any, ClassVar, Self
@@ -82,7 +82,7 @@ def _check_setting(name: str, value: Any, hint: Any) -> None:
     allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in allowed:
         return
-    if bool in allowed or str in allowed or dict in allowed:
+    if {bool, str, dict, list} & set(allowed):
         fits, expected = type(value) in allowed, " or ".join(kind.__name__ for kind in allowed)
     elif float in allowed:
         fits, expected = type(value) in (int, float) and 0.0 <= value < math.inf, "a number that is not negative"
@@ -100,26 +100,32 @@ class Name:
     """One key of a weights file and the parameters of ours that it holds, stacked along the rows if several.
 
     "{}" stands for a number (a layer, an expert), "*" for weight or bias. transposed: matrices are stored (in, out).
-    optional: a file may lack it.
+    optional: a file may lack it. by_head: head after head, each with its part of all of ours.
     """
 
-    def __init__(self, theirs: str, *ours: str, transposed: bool = False, optional: bool = False) -> None:
+    def __init__(
+        self, theirs: str, *ours: str, transposed: bool = False, optional: bool = False, by_head: bool = False
+    ) -> None:
         self.theirs, self.ours, self.transposed, self.optional = theirs, ours, transposed, optional
+        self.by_head, self.heads = by_head, 1
 
     def matches(self, key: str) -> bool:
         """Is `key` of a weights file one that this rule is about?"""
         return _pattern(self.theirs).fullmatch(key) is not None
 
-    def concrete(self, own: Sequence[str]) -> Iterator[Name]:
-        """This rule for each of the parameters called `own` that it is about."""
+    def concrete(self, own: Sequence[str], heads: int = 1) -> Iterator[Name]:
+        """This rule for each of the parameters called `own` that it is about, of a model with so many heads."""
         pattern = _pattern(self.ours[0])
         for match in filter(None, map(pattern.fullmatch, own)):
             theirs, *ours = (text.replace("*", "{}").format(*match.groups()) for text in (self.theirs, *self.ours))
-            yield Name(theirs, *ours, transposed=self.transposed, optional=self.optional)
+            found = Name(theirs, *ours, transposed=self.transposed, optional=self.optional, by_head=self.by_head)
+            found.heads = heads if self.by_head else 1
+            yield found
 
     def stored(self, values: Sequence[np.ndarray]) -> np.ndarray:
         """The file's array of our values."""
-        array = values[0] if len(values) == 1 else np.concatenate(values)
+        each = [value.reshape(self.heads, -1, *value.shape[1:]) for value in values]
+        array = values[0] if len(values) == 1 else np.concatenate(each, 1).reshape(-1, *values[0].shape[1:])
         return array.T if self.transposed and array.ndim == 2 else array
 
     def stored_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -130,7 +136,11 @@ class Name:
     def split(self, array: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """Our values, of these shapes, of the file's array."""
         array = array.T if self.transposed and array.ndim == 2 else array
-        return np.split(array, np.cumsum([shape[0] for shape in shapes])[:-1])
+        edges = np.cumsum([shape[0] // self.heads for shape in shapes])[:-1]
+        if self.heads == 1:
+            return np.split(array, edges)
+        parts = np.split(array.reshape(self.heads, -1, *array.shape[1:]), edges, 1)
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -145,7 +155,7 @@ class Family:
     - prefix: what files that were saved without a head leave out of the keys
     - renamed: patterns of other keys under which files may have the same values, and what they become
     - ignored: patterns of keys that are no parameters, or belong to heads that it does not have
-    - tied: the names, here, of a head's matrix and of the embedding that may be one tensor
+    - copies: keys that some files leave out, and the key whose value they then have
     """
 
     config_class: ClassVar[type[Config]]
@@ -154,7 +164,7 @@ class Family:
     prefix: ClassVar[str] = ""
     renamed: ClassVar[Sequence[tuple[str, str]]] = ()
     ignored: ClassVar[Sequence[str]] = ()
-    tied: ClassVar[tuple[str, str]] = ("lm_head.weight", "token_embedding.weight")
+    copies: ClassVar[Mapping[str, str]] = {}
     config: Any
 
     def architecture(self) -> str:
@@ -170,6 +180,12 @@ class Family:
             if cls.ignores(candidate) or any(name.matches(candidate) for name in cls.names):
                 return candidate
         return key
+
+    @classmethod
+    def found(cls, key: str, keys: Container[str]) -> str | None:
+        """Which of the `keys` of a file has the value of `key`: itself, or one that is a copy of it; None if none."""
+        copies = [copy for copy, source in cls.copies.items() if source == key]
+        return next((each for each in (key, cls.copies.get(key), *copies) if each in keys), None)
 
     @classmethod
     def ignores(cls, key: str) -> bool:

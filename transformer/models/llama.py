@@ -1,53 +1,37 @@
-"""LLaMA: rotary positions, RMSNorm, SwiGLU, grouped-query attention (Touvron et al. 2023)."""
+"""LLaMA and what its descendants share: rotary positions, RMSNorm, SwiGLU, grouped-query attention (Touvron 2023)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from reprlib import repr as short
 from typing import Any, Self
-
-import numpy as np
 
 from minigrad import nn
 from transformer.attention import MultiHeadAttention
 from transformer.feedforward import GatedFeedForward
 from transformer.layers import Layer
 from transformer.models.base import CausalLM
-from transformer.models.family import (
-    CheckpointError,
-    Config,
-    Family,
-    Name,
-    activation,
-    initialise,
-)
-from transformer.positions import RoPE, interpolation_by_wavelength
-
-ROPE_NUMBERS = {  # what rope_parameters of each type must say
-    "default": ("rope_theta",),
-    "linear": ("rope_theta", "factor"),
-    "llama3": ("rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
+from transformer.models.family import CheckpointError, Config, Family, Name, activation, initialise
+from transformer.models.rope_scaling import Divisors, scaling
+from transformer.positions import RoPE
 
 
 @dataclass(frozen=True, kw_only=True)
-class RotaryConfig(Config):
-    """What LLaMA and Mixtral have in common."""
+class RopeConfig(Config):
+    """What all decoders with rotary positions have in common.
+
+    The properties are the options of an architecture: a family overrides those in which it differs.
+    """
 
     vocab_size: int = 32000
     hidden_size: int = 4096
     intermediate_size: int = 11008
     num_hidden_layers: int = 32
     num_attention_heads: int = 32
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
     hidden_act: str = "silu"
     max_position_embeddings: int = 2048
-    rms_norm_eps: float = 1e-6
     rope_parameters: dict = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
-    attention_bias: bool = False
     attention_dropout: float = 0.0
     initializer_range: float = 0.02
     tie_word_embeddings: bool = False
@@ -55,42 +39,93 @@ class RotaryConfig(Config):
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """As Config's; rope_theta and rope_scaling, as older files say it, become rope_parameters."""
+        """As Config's; rope_theta, rope_scaling and the rotary share, as older files say it, become rope_parameters."""
         settings = dict(settings)
-        older = {"rope_theta": settings.pop("rope_theta", cls().rope_parameters["rope_theta"])}
-        scaling = settings.pop("rope_scaling", None) or {}
-        given = settings.get("rope_parameters", scaling)
+        older = dict(cls().rope_parameters)
+        for name, new in OLDER.items():
+            value = settings.pop(name, None)
+            older |= {} if value is None else {new: value}
+        scaled = settings.pop("rope_scaling", None) or {}
+        given = settings.get("rope_parameters", scaled) or {}
         if not isinstance(given, dict):
             raise CheckpointError(f"config: rope_parameters or rope_scaling must be a table, got {short(given)}")
+        if "type" in given:
+            older.pop("rope_type", None)
         config = super().from_dict({**settings, "rope_parameters": {**older, **given}})
         config.interpolation()
         return config
 
     def to_dict(self) -> dict[str, Any]:
-        """As Config's, with rope_theta and rope_scaling for older readers."""
-        scaling = {name: value for name, value in self.rope_parameters.items() if name != "rope_theta"}
-        plain = self.rope_parameters.get("rope_type", "default") == "default" and "type" not in scaling
-        older = {"rope_theta": self.rope_parameters["rope_theta"], "rope_scaling": None if plain else scaling}
-        return {**super().to_dict(), **older}
+        """As Config's, with rope_theta, rope_scaling and the rotary share for older readers."""
+        scaled = {name: value for name, value in self.rope_parameters.items() if name not in ("rope_theta", SHARE)}
+        plain = self.rope_parameters.get("rope_type", "default") == "default" and "type" not in scaled
+        older = {"rope_theta": self.rope_parameters["rope_theta"], "rope_scaling": None if plain else scaled}
+        share = {SHARE: self.rope_parameters[SHARE]} if SHARE in self.rope_parameters else {}
+        return {**super().to_dict(), **older, **share}
 
-    def interpolation(self) -> float | np.ndarray:
+    def interpolation(self) -> Divisors:
         """By how much RoPE slows its pairs. Raises CheckpointError for scalings that are not built here."""
-        given = {"factor": 1.0, **self.rope_parameters}
-        kind = given.get("rope_type", given.get("type", "default"))
-        if not isinstance(kind, str) or kind not in ROPE_NUMBERS:
-            raise CheckpointError(
-                f"config: RoPE of type {short(kind)} is not built here, only {', '.join(ROPE_NUMBERS)}"
-            )
-        for name in ROPE_NUMBERS[kind]:
-            number: Any = given.get(name)
-            if type(number) not in (int, float) or not 0 < number < math.inf:
-                raise CheckpointError(
-                    f"config: {name} of rope_parameters must be a number above 0, got {short(number)}"
-                )
-        if kind == "llama3":
-            theta, *numbers = (given[name] for name in ROPE_NUMBERS[kind])
-            return interpolation_by_wavelength(self.d_head, theta, *numbers)
-        return float(given["factor"]) if kind == "linear" else 1.0
+        return self._scaling()[0]
+
+    def _scaling(self) -> tuple[Divisors, float]:
+        return scaling(self.rope_parameters, self.d_rotary, self.max_position_embeddings)
+
+    def rope(self) -> RoPE:
+        """The rotation of queries and keys."""
+        divisors, factor = self._scaling()
+        theta = self.rope_parameters["rope_theta"]
+        return RoPE(self.d_head, self.longest, theta, "half", divisors, factor, self.d_rotary)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens the model reads: those that dynamic scaling adds, too."""
+        more = self.rope_parameters.get("factor", 1.0) if self.rope_parameters.get("rope_type") == "dynamic" else 1.0
+        return int(self.max_position_embeddings * max(more, 1.0))
+
+    @property
+    def d_rotary(self) -> int:
+        """How many numbers of a head are rotated. Raises CheckpointError for a share outside (0, 1]."""
+        share: Any = self.rope_parameters.get(SHARE, 1.0)
+        if type(share) not in (int, float) or not 0 < share <= 1:
+            raise CheckpointError(f"config: {SHARE} must lie in (0, 1], got {short(share)}")
+        return int(self.d_head * share)
+
+    @property
+    def kv_heads(self) -> int:
+        return self.num_attention_heads
+
+    @property
+    def d_head(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    def attention(self) -> dict[str, Any]:
+        """What differs in the attention: arguments of MultiHeadAttention."""
+        return {"bias": False}
+
+    def norm(self) -> nn.Module:
+        """One of the norms of width hidden_size."""
+        raise NotImplementedError
+
+    def network(self) -> nn.Module:
+        """A layer's feed-forward network."""
+        return GatedFeedForward(self.hidden_size, self.intermediate_size, activation(self.hidden_act))
+
+    def windows(self) -> list[int | None]:
+        """How far each layer looks back, None for all the way."""
+        return [None] * self.num_hidden_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryConfig(RopeConfig):
+    """What LLaMA and its descendants have in common: RMSNorm, and heads of keys that queries share."""
+
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    rms_norm_eps: float = 1e-6
+
+    def to_dict(self) -> dict[str, Any]:
+        heads = {"num_key_value_heads": self.kv_heads, "head_dim": self.d_head}  # where None is not what is left out
+        return {**super().to_dict(), **heads}
 
     @property
     def kv_heads(self) -> int:
@@ -100,14 +135,26 @@ class RotaryConfig(Config):
     def d_head(self) -> int:
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
+    def norm(self) -> nn.Module:
+        return nn.RMSNorm(self.hidden_size, self.rms_norm_eps)
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         attention = f"model.layers.{self.num_hidden_layers - 1}.self_attn"
         return {
             "model.embed_tokens.weight": (self.vocab_size, self.hidden_size),
             f"{attention}.q_proj.weight": (self.num_attention_heads * self.d_head, self.hidden_size),
             f"{attention}.k_proj.weight": (self.kv_heads * self.d_head, self.hidden_size),
+            **self.network_shapes(),
         }
 
+    def network_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a layer's feed-forward network."""
+        network = f"model.layers.{self.num_hidden_layers - 1}.mlp"
+        return {f"{network}.gate_proj.weight": (self.intermediate_size, self.hidden_size)}
+
+
+SHARE = "partial_rotary_factor"  # how much of a head is rotated
+OLDER = {"rope_theta": "rope_theta", "rotary_emb_base": "rope_theta", SHARE: SHARE, "rotary_pct": SHARE}
 
 NAMES = (
     Name("model.embed_tokens.weight", "token_embedding.weight"),
@@ -122,64 +169,69 @@ NAMES = (
 )
 
 
+GATED = tuple(
+    Name(f"model.layers.{{}}.mlp.{name}_proj.*", f"layers.{{}}.feed_forward.{name}_proj.*")
+    for name in ("gate", "up", "down")
+)
+
+
 class RotaryLM(CausalLM, Family):
-    """A decoder of pre-norm layers with RMSNorm and rotary attention; `feed_forward` makes each layer's network."""
+    """A decoder of pre-norm layers with rotary attention, made of its configuration's options.
 
-    ignored = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+    layer: the class of its layers. Raises ValueError where heads do not divide.
+    """
 
-    def __init__(self, config: RotaryConfig, feed_forward: Callable[[], nn.Module]) -> None:
+    ignored = (r".*\.rotary_emb\.inv_freq",)
+    prefix = "model."
+    names = (*NAMES, *GATED)
+
+    def __init__(self, config: Any, layer: Callable[..., Layer] = Layer) -> None:
         super().__init__()
-        self.config, self.max_len = config, config.max_position_embeddings
+        self.config, self.max_len, rope = config, config.longest, config.rope()
+        self.windows = config.windows()
         d = config.hidden_size
-        rope = RoPE(config.d_head, self.max_len, config.rope_parameters["rope_theta"], "half", config.interpolation())
         self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
         self.layers = nn.ModuleList(
-            Layer(
+            layer(
                 MultiHeadAttention(
-                    d, config.num_attention_heads, config.kv_heads, config.attention_bias, config.attention_dropout,
-                    rope, config.d_head,
+                    d, config.num_attention_heads, config.kv_heads, dropout=config.attention_dropout, rope=rope,
+                    d_head=config.d_head, **config.attention(),
                 ),
-                feed_forward(),
-                lambda: nn.RMSNorm(d, config.rms_norm_eps),
+                config.network(),
+                config.norm,
+                self.dropout(config),
                 norm_first=True,
             )
             for _ in range(config.num_hidden_layers)
         )  # fmt: skip
-        self.norm = nn.RMSNorm(d, config.rms_norm_eps)
+        self.norm = config.norm()
         self.lm_head = nn.Linear(d, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.token_embedding.weight
         initialise(self, config.initializer_range)
+
+    @staticmethod
+    def dropout(config: Any) -> float:
+        """Of what is added to the stream of hidden states."""
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(RotaryConfig):
     model_type = "llama"
 
+    attention_bias: bool = False
     mlp_bias: bool = False
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        network = f"model.layers.{self.num_hidden_layers - 1}.mlp"
-        return {**super().shapes(), f"{network}.gate_proj.weight": (self.intermediate_size, self.hidden_size)}
+    def attention(self) -> dict[str, Any]:
+        return {"bias": self.attention_bias}
+
+    def network(self) -> nn.Module:
+        return GatedFeedForward(self.hidden_size, self.intermediate_size, activation(self.hidden_act), self.mlp_bias)
 
 
 class Llama(RotaryLM):
-    """LLaMA with its language-model head. Raises ValueError where heads do not divide."""
+    """LLaMA with its language-model head."""
 
     config_class = LlamaConfig
     architectures = {"LlamaForCausalLM": {}}
-    prefix = "model."
-    names = (
-        *NAMES,
-        Name("model.layers.{}.mlp.gate_proj.*", "layers.{}.feed_forward.gate_proj.*"),
-        Name("model.layers.{}.mlp.up_proj.*", "layers.{}.feed_forward.up_proj.*"),
-        Name("model.layers.{}.mlp.down_proj.*", "layers.{}.feed_forward.down_proj.*"),
-    )
-
-    def __init__(self, config: LlamaConfig) -> None:
-        super().__init__(
-            config,
-            lambda: GatedFeedForward(
-                config.hidden_size, config.intermediate_size, activation(config.hidden_act), config.mlp_bias
-            ),
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from minigrad import nn
 from transformer.feedforward import GatedFeedForward
 from transformer.models.family import Name, activation
 from transformer.models.llama import NAMES, RotaryConfig, RotaryLM
@@ -24,10 +25,17 @@ class MixtralConfig(RotaryConfig):
     num_experts_per_tok: int = 2
     router_aux_loss_coef: float = 0.001
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def network(self) -> nn.Module:
+        d, d_ff, silu = self.hidden_size, self.intermediate_size, activation(self.hidden_act)
+        experts = self.num_local_experts, self.num_experts_per_tok
+        return MixtureOfExperts(d, *experts, lambda: GatedFeedForward(d, d_ff, silu))
+
+    def windows(self) -> list[int | None]:
+        return [self.sliding_window] * self.num_hidden_layers
+
+    def network_shapes(self) -> dict[str, tuple[int, ...]]:
         mixture = f"model.layers.{self.num_hidden_layers - 1}.block_sparse_moe"
         return {
-            **super().shapes(),
             f"{mixture}.gate.weight": (self.num_local_experts, self.hidden_size),
             f"{mixture}.experts.{self.num_local_experts - 1}.w1.weight": (self.intermediate_size, self.hidden_size),
         }
@@ -41,7 +49,6 @@ class Mixtral(RotaryLM):
 
     config_class = MixtralConfig
     architectures = {"MixtralForCausalLM": {}}
-    prefix = "model."
     names = (
         *NAMES,
         Name("model.layers.{}.block_sparse_moe.gate.weight", "layers.{}.feed_forward.router.weight"),
@@ -53,13 +60,3 @@ class Mixtral(RotaryLM):
             for theirs, ours in (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj"))
         ),
     )
-
-    def __init__(self, config: MixtralConfig) -> None:
-        d, d_ff, silu = config.hidden_size, config.intermediate_size, activation(config.hidden_act)
-        super().__init__(
-            config,
-            lambda: MixtureOfExperts(
-                d, config.num_local_experts, config.num_experts_per_tok, lambda: GatedFeedForward(d, d_ff, silu)
-            ),
-        )
-        self.window = config.sliding_window

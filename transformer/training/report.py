@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from minigrad.io import write_atomically
+from minigrad.files import write_atomically
 from transformer.training.plot import curves
 
 LOG, PLOT = "log.jsonl", "loss.svg"
