@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import conformance.check  # first: imported later, the module would take the place of the function of its name
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from conformance.grading.rubric import Score
     from conformance.in_process import Checked
     from conformance.watch.in_process import Watching
 
-__all__ = ["check", "parametrize_with_claims", "watching"]
+__all__ = ["check", "grade", "parametrize_with_claims", "reward", "watching"]
 
 
 def check(
@@ -79,3 +82,50 @@ def watching() -> Watching:
     from conformance.watch.in_process import Watching
 
     return Watching()
+
+
+def grade(subjects: str, store: str = "grades.sqlite", executor: Executor | None = None, **options: Any) -> int:
+    """Grade many implementations, as ``conformance grade`` does; returns the number of the run in the store.
+
+        with MPIPoolExecutor() as executor:
+            run = conformance.grade("handins/", executor=executor)
+
+    subjects: a folder, a glob, or a list (.toml, .csv, .jsonl). store: the database of the results. executor: anything
+    with the interface of ``concurrent.futures``, on this machine or others, whose workers have this package; a process
+    for each core of this machine when None. options: the fields of `conformance.grading.run.Options`, such as
+    ``budget="default"`` and ``seed=7``. Raises GradingError (of `conformance.grading.submissions`), with a sentence.
+    """
+    from pathlib import Path
+
+    from conformance.grading.run import Options
+    from conformance.grading.run import grade as run
+    from conformance.grading.store import Store
+    from conformance.grading.submissions import found
+
+    opened = Store(Path(store))
+    try:
+        return run(found(subjects), opened, Options(**options), executor=executor)
+    finally:
+        opened.close()
+
+
+def reward(source: str, name: str = "", rubric: str | None = None, seed: int = 0) -> Score:
+    """How good the code of a Transformer or of a part of it is, for programs that learn to write one.
+
+        score = conformance.reward(code, "Attention", seed=step)
+        score.value, score.reasons, score.mistakes
+
+    source: a file of Python, as text. name: the class or function in it; everything in it where empty. rubric: a file
+    that says what counts (docs/grading.md). seed: of the examples; the same code and seed have the same reward. Any
+    thread may call it. The code runs in a process of its own, on Linux in the sandbox. Raises GradingError for a wrong
+    rubric.
+    """
+    import sys
+    from pathlib import Path
+
+    from conformance.grading.reward import reward as rewarded
+    from conformance.grading.rubric import read
+    from conformance.grading.run import Options
+
+    found = read(Path(rubric)) if rubric else None
+    return rewarded(source, name, found, Options(seed=seed, sandbox=sys.platform == "linux"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import selectors
 import sys
@@ -32,6 +33,26 @@ LONGEST = 2**20
 
 QUESTIONS, ANSWERS = 200, 201
 """The hosting process's descriptors: far from the low numbers that a program may write to or close by mistake."""
+
+
+_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What would steer a terminal, turn the direction of a line, or is half a character. Tabs and ends of lines stay."""
+
+
+def harmless(text: str) -> str:
+    """A text of the implementation's, such as a message, as it can be shown and written anywhere."""
+    return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _harmless(value: Any) -> Any:
+    match value:
+        case str():
+            return harmless(value)
+        case list():
+            return [_harmless(item) for item in value]
+        case dict():
+            return {harmless(name): _harmless(item) for name, item in value.items()}
+    return value
 
 
 class Refused(Exception):
@@ -122,7 +143,7 @@ class Asker:
 
     def _values(self, line: bytes) -> dict[str, Any]:
         try:
-            answer = json.loads(line.decode())
+            answer = _harmless(json.loads(line.decode()))
         except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
             raise Unfit("is not JSON") from error
         if not isinstance(answer, dict):

@@ -8,7 +8,7 @@ size of the numbers; a check that needs another bound says why in words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,8 @@ class Evidence:
     """The outcome of one example. error/bound: `margin` = bound / error (inf when exact).
 
     is_note: a fact to show, neither kept nor broken. diagnosis: what is wrong, in one sentence. place: the line of the
-    user's code, "path/to/file.py:LINE". mend: the change that would mend it, in words. pictures: small matrices by
+    user's code, "path/to/file.py:LINE"; also: other lines that took part. mend: the change that would mend it, in
+    words. pictures: small matrices by
     name, as `picture` makes them.
     """
 
@@ -39,9 +40,16 @@ class Evidence:
     place: str = ""
     mend: str = ""
     pictures: Mapping[str, Picture] = field(default_factory=dict)
+    also: Sequence[str] = ()
 
     def saying(
-        self, *, diagnosis: str = "", place: str = "", mend: str = "", pictures: Mapping[str, Any] | None = None
+        self,
+        *,
+        diagnosis: str = "",
+        place: str = "",
+        mend: str = "",
+        pictures: Mapping[str, Any] | None = None,
+        also: Sequence[str] = (),
     ) -> Evidence:
         """The same evidence, with what the check knows beyond numbers; what is left out stays as it was.
 
@@ -52,6 +60,7 @@ class Evidence:
             diagnosis=diagnosis or self.diagnosis,
             place=place or self.place,
             mend=mend or self.mend,
+            also=also or self.also,
             pictures={name: picture(value) for name, value in pictures.items()} if pictures else self.pictures,
         )
 

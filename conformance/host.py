@@ -10,6 +10,7 @@ for a step that sleeps. One that takes longer writes where it stands to standard
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import os
 import signal
 import sys
@@ -20,15 +21,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from conformance import keeper, sandbox
 from conformance.dialogue import Answerer, Question
-
-MEMORY = 4 * 2**30
-"""Bytes that an implementation may allocate beyond what its import took, where the system can limit it."""
+from conformance.limits import DEFAULT, limit, limit_address_space, limit_processes, limit_processor_time
 
 
-def main() -> None:
+def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
+    """Answer questions until the suite closes its pipe; in the sandbox, where `scratch` names its scratch folder.
+
+    readable: what can be read in the sandbox (see `sandbox.enter`).
+    """
+    keeper.keep(DEFAULT)
+    refusal = _shut_in(scratch, readable)
     questions = Answerer()
+    if refusal:
+        for question in itertools.islice(questions, 1):
+            questions.refuse(question, refusal)
+        return
     faulthandler.register(signal.SIGPROF, chain=True)  # writes where every thread stands; then the signal ends us
+    os.register_at_fork(after_in_child=lambda: limit_processor_time(_seconds[0]))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     # Ours first: a subject's folder may hold modules with the names of ours, or of what ours import.
     import hypothesis  # noqa: F401
@@ -53,6 +64,19 @@ def main() -> None:
             questions.answer(question, values)
 
 
+def _shut_in(scratch: str, readable: Sequence[str] | None) -> str:
+    """Set the limits before anything foreign is loaded. Returns why the sandbox cannot be entered, where it cannot."""
+    if not scratch:
+        limit(DEFAULT)
+        limit_processes(4 * DEFAULT.processes)  # with the user's other programs; the keeper counts more exactly
+        return ""
+    try:
+        sandbox.enter(scratch, readable=readable)
+    except (sandbox.SandboxError, OSError) as error:
+        return f"--claims-sandbox: {error}"
+    return ""
+
+
 class Host:
     """One implementation, and the answers about it. A method that cannot answer raises SpecificationError, with a
     sentence for the user."""
@@ -73,7 +97,8 @@ class Host:
         if not parse(impl).is_built_in:
             _forget_own_folder()
         self._impl, self._implementation = impl, resolve(impl, folders, Stated(**(stated or {})))
-        _limit_memory(impl)
+        if not _uses_cuda(impl):
+            limit_address_space(DEFAULT.memory)
         name, kind = getattr(self._implementation, "name", impl), getattr(self._implementation, "kind", None)
         return {"name": str(name), "kind": str(kind or "")}
 
@@ -120,11 +145,16 @@ class Host:
         return found
 
 
+_seconds = [0.0]
+"""The limit of the question that is being answered: processes that the implementation forks have it, too."""
+
+
 @contextmanager
 def _limited_time(question: Question) -> Iterator[None]:
     """End this process when the block takes longer than the question allows. A process that the implementation forked,
     and that comes back from the block, has nothing to answer, and ends."""
     own = os.getpid()
+    _seconds[0] = question.seconds
     faulthandler.dump_traceback_later(question.clock, exit=True)
     signal.setitimer(signal.ITIMER_PROF, question.seconds)
     try:
@@ -146,19 +176,9 @@ def _forget_own_folder() -> None:
         sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != own]
 
 
-def _limit_memory(impl: str) -> None:
-    """Let a runaway allocation raise MemoryError. CUDA reserves address space without bound, so not there."""
+def _uses_cuda(impl: str) -> bool:
     torch = sys.modules.get("torch")
-    if impl == "minigrad:cuda" or getattr(getattr(torch, "version", None), "cuda", None):
-        return
-    try:
-        import resource
-
-        with open("/proc/self/statm") as statm:
-            mapped = int(statm.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    except (ImportError, OSError, ValueError):  # no such limit on this system: the time limit remains
-        return
+    return impl == "minigrad:cuda" or bool(getattr(getattr(torch, "version", None), "cuda", None))
 
 
 def _end_with_parent(parent: int) -> None:

@@ -84,7 +84,7 @@ def matrix(names: Sequence[str], progress: Callable[[Row], None], processes: int
     """The rows of the mutants, in order; `progress` is called with each as it is done."""
     rows: dict[str, Row] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(names)), context, initializer=_import_everything) as pool:
+    with ProcessPoolExecutor(min(processes, len(names)), context, initializer=_start_worker) as pool:
         for future in as_completed([pool.submit(row_of, name) for name in names]):
             row = future.result()
             rows[row.mutant] = row
@@ -92,10 +92,16 @@ def matrix(names: Sequence[str], progress: Callable[[Row], None], processes: int
     return [rows[name] for name in names]
 
 
-def _import_everything() -> None:
+def _start_worker() -> None:
+    """What a process of a pool needs. It computes on one thread: models are small, and the threads of processes side by
+    side wait for each other ten times as long as they compute."""
     import conformance.checks
     import conformance.mutants  # noqa: F401
 
+    if is_installed("torch"):
+        import torch
+
+        torch.set_num_threads(1)
     warnings.simplefilter("ignore", RuntimeWarning)  # a mutant may well overflow or divide by zero
 
 
@@ -105,7 +111,7 @@ def broken_checks(claims: Collection[str], processes: int = 2) -> dict[str, str]
     specimens = SPECIMENS if is_installed("torch") else ()
     scripts = SCRIPTS if is_installed("torch") else ()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_import_everything) as pool:
+    with ProcessPoolExecutor(processes, context, initializer=_start_worker) as pool:
         outcomes = [*zip(claims, pool.map(_reference_outcome, claims, chunksize=8), strict=True)]
         for found in pool.map(_specimen_outcomes, specimens, [claims] * len(specimens)):
             outcomes += found.items()

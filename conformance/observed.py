@@ -31,8 +31,10 @@ class Observed:
         subject = self.impl.build(role, ROLES[role].settings(config))
         if subject is None:
             raise NotProvided(f"{self.name} has no {role}")
-        attributes = dict(getattr(subject, "attributes", None) or {})
-        self.attributes.setdefault(role, {}).update(attributes)
+        said = getattr(subject, "attributes", {})
+        attributes = dict(said or {})
+        if said is not None:
+            self.attributes.setdefault(role, {}).update(attributes)
         if role in AS_THEY_ARE:
             return subject
         self.places.setdefault(role, code_of(subject))

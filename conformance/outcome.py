@@ -6,6 +6,7 @@ A run is not green when the core of what the user pointed at was not tested: tha
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from conformance.catalogue import Catalogue
@@ -23,7 +24,17 @@ def untested_core(
     kind: what it is, such as "language_model", or None. said: what it says itself of what could not be tested. results:
     by slug, of the claims that ran; a core claim that was not asked for is not missing.
     """
-    return [*said, *(_untested_claims(kind, results, catalogue) if kind else [])]
+    untested = [*said, *(_untested_claims(kind, results, catalogue) if kind else [])]
+    return untested or _nothing(results)
+
+
+def _nothing(results: Mapping[str, Result]) -> list[str]:
+    """One sentence where no claim at all could be tested, with the most frequent reason."""
+    if len(results) < 2 or any(result.verdict is not Verdict.NOT_PROVIDED for result in results.values()):
+        return []
+    reasons = Counter(result.message or "no reason is given" for result in results.values())
+    (reason, number), *_ = reasons.most_common(1)
+    return [f"none of the {len(results)} claims could be tested; of {number} the reason is: {reason}"]
 
 
 def _untested_claims(kind: str, results: Mapping[str, Result], catalogue: Catalogue) -> list[str]:

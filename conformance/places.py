@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -63,6 +64,7 @@ def file_and_line(place: str) -> tuple[str, int] | None:
     return (match["file"], int(match["line"])) if match else None
 
 
+@cache
 def is_users(filename: str) -> bool:
     """Whether a file is no library's. (Files of this package count as the user's.)"""
     return not any(part in filename for part in _LIBRARIES)

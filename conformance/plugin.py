@@ -90,6 +90,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "that passes, or that has expired, fails",
     )
     group.addoption(
+        "--claims-sandbox",
+        action="store_true",
+        default=False,
+        help="run the implementation in a sandbox: no network, a read-only file system, no other process in sight "
+        "(Linux; stops where the sandbox does not hold)",
+    )
+    group.addoption(
         "--claims-strict",
         action="store_true",
         default=True,
@@ -104,8 +111,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--claims-report",
         metavar="FILE",
-        default=None,
-        help="write the results to FILE.html (one self-contained page), FILE.json or FILE.sarif (for code scanning)",
+        action="append",
+        default=[],
+        help="write the results to FILE.html (one self-contained page), FILE.json, FILE.sarif (for code scanning), "
+        "FILE.md (a summary), or FILE.svg (a badge); may be given several times",
     )
     group.addoption(
         "--claims-adapter-out",

@@ -532,6 +532,8 @@ ROLES: dict[str, Role] = {
             {"ids or x": "(B, T) int, or numbers", "padding": "(B, T) bool, True = real; optional"},
             {"out": "(B, C)"},
         ),
+        # what stands beside a model
+        Role("helpers", "The functions of a file that prepare, measure and decode: `conformance.adapters.helpers`."),
         # a run
         Role("training_run", "A training run: what `conformance.watch` recorded of it."),
     )
@@ -548,5 +550,5 @@ WHOLE_MODELS = (
 )
 """The roles of whole models as they run: their subjects are `conformance.adapters.whole.model.WholeModel`."""
 
-AS_THEY_ARE = (*WHOLE_MODELS, "training_run")
+AS_THEY_ARE = (*WHOLE_MODELS, "helpers", "training_run")
 """The roles of which there is more to see than outputs: checks get their subjects as they are."""

@@ -14,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from conformance.annotations import to_sarif
+from conformance.badge import to_badge
 from conformance.catalogue import Catalogue, Claim
+from conformance.files import write_text
+from conformance.markdown import to_markdown
 from conformance.outcome import untested_core
 from conformance.page import to_html
 from conformance.roots import fold, most_specific_first
+from conformance.schema import fault
 from conformance.verdict import ABSENT, ORDER, SHOWN_IN_FULL, Result, Verdict, counts
 
 SCHEMA = 2
+
+
+LARGEST = 2**28
+"""Bytes of the largest report that is read."""
 
 
 class ReportError(ValueError):
@@ -110,8 +118,8 @@ class Report:
 
 
 def write_reports(reports: Sequence[Report], path: Path) -> None:
-    """Write `path` in the form that its suffix names, one of FORMS."""
-    path.write_text(FORMS[path.suffix](list(map(to_json, reports))) + "\n", encoding="utf-8")
+    """Write `path` in the form that its suffix names, one of FORMS. Raises OSError."""
+    write_text(path, FORMS[path.suffix](list(map(to_json, reports))) + "\n")
 
 
 def _text(values: Any) -> str:
@@ -122,6 +130,8 @@ FORMS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
     ".html": to_html,
     ".json": lambda reports: _text(reports[0] if len(reports) == 1 else {"schema": SCHEMA, "subjects": reports}),
     ".sarif": lambda reports: _text(to_sarif(reports)),
+    ".md": to_markdown,
+    ".svg": to_badge,
 }
 """Suffix -> reports as JSON values in that form."""
 
@@ -129,16 +139,22 @@ FORMS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
 def read_reports(path: Path) -> list[dict[str, Any]]:
     """The reports that `write_reports` wrote as JSON. Raises ReportError, in one sentence, when the file holds none."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        values = json.loads(data.decode()) if len(data) <= LARGEST else None
     except OSError as error:
         raise ReportError(f"the report {path} cannot be read: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"the report {path} is not JSON; write one with --claims-report FILE.json") from error
     if not isinstance(values, dict) or values.get("schema") != SCHEMA:
         raise ReportError(
             f"{path} is no report of schema {SCHEMA}; write one with this installation's --claims-report FILE.json"
         )
-    return values.get("subjects", [values])
+    schema = json.loads((Path(__file__).parent / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
+    if what := fault(values, schema["oneOf"][1] if "subjects" in values else schema["oneOf"][0], schema):
+        raise ReportError(f"{path} is no whole report: {what}; write it again with --claims-report FILE.json")
+    reports: list[dict[str, Any]] = values.get("subjects", [values])
+    return reports
 
 
 def to_json(report: Report) -> dict[str, Any]:

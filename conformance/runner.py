@@ -120,6 +120,7 @@ class _Example:
             example=example,
             diagnosis=self.evidence.diagnosis,
             place=with_source(self.evidence.place),
+            also=[with_source(place) for place in self.evidence.also],
             mend=self.evidence.mend,
             pictures=self.evidence.pictures if self.evidence.ok else self.evidence.pictured(),
         )

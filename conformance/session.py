@@ -22,6 +22,7 @@ from conformance.adapters import SpecificationError, parse
 from conformance.adapters.stated import Stated
 from conformance.annotations import github_commands
 from conformance.catalogue import Catalogue, CatalogueError, Claim, is_newer, load
+from conformance.files import write_text
 from conformance.known import KnownFailuresError, is_stale, load_known
 from conformance.outcome import exit_code, exit_code_of_all
 from conformance.report import FORMS, Report, to_json, write_reports
@@ -43,9 +44,9 @@ class ClaimsSession:
         self.config = config
         option = config.option
         self.is_worker = hasattr(config, "workerinput")
-        self.report_file = Path(option.claims_report) if option.claims_report else None
-        if self.report_file is not None:
-            _check_report_file(self.report_file)
+        self.report_files = [Path(name) for name in option.claims_report]
+        for path in self.report_files:
+            _check_report_file(path)
         try:
             self.settings = read_settings(config.invocation_params.dir)
             self.impl: str = option.impl or self.settings.impl or DEFAULT_IMPLEMENTATION
@@ -64,6 +65,7 @@ class ClaimsSession:
         except (CatalogueError, KnownFailuresError, SettingsError, SpecificationError) as error:
             raise pytest.UsageError(str(error)) from error
         self._open: Subject | None = None
+        self._trouble = ""
 
     def _chosen(self, selection: str | None, since: str | None) -> list[Claim]:
         """The claims that were asked for, without those that came after version `since`. Raises CatalogueError."""
@@ -93,6 +95,7 @@ class ClaimsSession:
             children=1 if self.is_worker else 2,
             folders=self._folders(),
             stated=self.stated,
+            is_shut_in=self.config.option.claims_sandbox,
         )
         return Subject(impl, name, supervise, load_known(Path(known), self.catalogue, impl) if known else {})
 
@@ -106,7 +109,7 @@ class ClaimsSession:
         if self.config.option.claims_adapter_out:
             raise pytest.UsageError(f"--claims-adapter-out: {self.impl} is a whole file; name one class of it")
         try:
-            found = subjects_of(self.impl, self._folders())
+            found = subjects_of(self.impl, self._folders(), self.config.option.claims_sandbox)
             self.subjects = [self._subject(impl, name) for name, impl in found.items()]
         except (KnownFailuresError, SpecificationError) as error:
             raise pytest.UsageError(str(error)) from error
@@ -146,7 +149,7 @@ class ClaimsSession:
         if path is None or self.is_worker:
             return
         try:
-            Path(path).write_text(self.subjects[0].adapter(Path(path)), encoding="utf-8")
+            write_text(Path(path), self.subjects[0].adapter(Path(path)))
         except SpecificationError as error:
             raise pytest.UsageError(str(error)) from error
         except OSError as error:
@@ -206,14 +209,18 @@ class ClaimsSession:
         )
 
     def finish(self, session: pytest.Session) -> None:
-        """Write the report file; settle the exit status; keep pytest from repeating what the summary says."""
+        """Write the report files; settle the exit status; keep pytest from repeating what the summary says."""
         if self.disagreement() and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         reports = self.reports()
         if not reports:
             return
-        if self.report_file is not None:
-            write_reports(reports, self.report_file)
+        for path in self.report_files:
+            try:
+                write_reports(reports, path)
+            except OSError as error:
+                self._trouble = f"--claims-report {path}: it cannot be written: {error.strerror}"
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
         option = self.config.option
         if not session.exitstatus:
             codes = [exit_code(report.results, report.untested, option.claims_strict) for report in reports]
@@ -224,6 +231,8 @@ class ClaimsSession:
     def write_summary(self, terminal: pytest.TerminalReporter) -> None:
         if disagreement := self.disagreement():
             terminal.write_line(disagreement, red=True)
+        if self._trouble:
+            terminal.write_line(self._trouble, red=True)
         reports = self.reports()
         if not reports:
             return
@@ -244,6 +253,8 @@ class ClaimsSession:
         """The command that runs a claim again in the same way."""
         option = self.config.option
         words = ["pytest", *self._target(), "--impl", subject.impl, *self.stated.options, "--claims", claim]
+        if option.claims_sandbox:
+            words += ["--claims-sandbox"]
         if self.budget != DEFAULT_BUDGET:
             words += ["--claims-budget", self.budget]
         if option.claims_explore:

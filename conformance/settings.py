@@ -66,7 +66,7 @@ def _section(path: Path) -> object:
         tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from error
     return tool.get("conformance") if isinstance(tool, dict) else None
 

@@ -87,6 +87,7 @@ def broken_lines(report: Report, result: Result, explains: int = 0) -> list[str]
     fields = [
         ("message", result.message),
         ("at", result.place),
+        *(("and", line) for line in result.also),
         ("mend", result.mend),
         ("expected", f"{result.what}: {result.expected}" if result.what else ""),
         ("got", f"{result.got}{_distance(result)}" if result.what else ""),
@@ -172,7 +173,7 @@ def counts_line(report: Report, results: Mapping[str, Result]) -> str:
     parts = [f"{number} {verdict}" for verdict, number in numbers.items() if number or verdict in _ALWAYS_COUNTED]
     unseen = sum(result.verdict is Verdict.NOT_SEEN for result in results.values())
     rest = len(results) - len(about) - unseen
-    others = f"; {rest} claims speak about components that it has not" if rest else ""
+    others = f"; {rest} claims speak about components that it does not have" if rest else ""
     later = f"; the moment of {unseen} others did not come" if unseen else ""
     return f"{numbers[Verdict.PASS]} of {len(about)} claims kept: {', '.join(parts)}{others}{later}"
 

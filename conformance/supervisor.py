@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,11 +21,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
+from conformance import keeper
 from conformance.adapters import SpecificationError, parse
 from conformance.adapters.stated import Stated
-from conformance.dialogue import Asker, Refused, Unfit
+from conformance.dialogue import Asker, Refused, Unfit, harmless
 from conformance.verdict import JUDGED, Result, Verdict
 
 Value = TypeVar("Value")
@@ -52,11 +54,11 @@ implementation that always hangs must not take an hour to say so."""
 _ROOT = str(Path(__file__).parents[1])
 _START = (
     "import sys; sys.path.insert(0, {root!r}); import conformance; sys.path.append(sys.path.pop(0)); "
-    "from conformance.host import main; main()"
+    "from conformance.host import main; main({scratch!r})"
 )
 
 
-class _Died(Exception):
+class Died(Exception):
     """The child ended instead of answering. The message says how, in words."""
 
     def __init__(self, how: str, timed_out: bool = False) -> None:
@@ -64,8 +66,36 @@ class _Died(Exception):
         self.timed_out = timed_out
 
 
-class _Child:
-    """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects"."""
+class HostProcess(Protocol):
+    """What a child needs of the process that hosts it: a `subprocess.Popen` has it, and so has a fork."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+
+def fresh_process(log: IO[bytes], scratch: str) -> HostProcess:
+    """A new Python that hosts an implementation, in the sandbox where `scratch` names a folder."""
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _START.format(root=_ROOT, scratch=scratch)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env={**one_thread, **os.environ, "PYTHONHASHSEED": "0"},
+        start_new_session=True,
+    )
+
+
+class Child:
+    """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects".
+
+    start: makes the process, from the file for its standard error and the sandbox's folder ("" for none).
+    """
 
     def __init__(
         self,
@@ -73,18 +103,13 @@ class _Child:
         load_seconds: float,
         folders: Sequence[Path] = (),
         question: str = "load",
+        is_shut_in: bool = False,
+        start: Callable[[IO[bytes], str], HostProcess] = fresh_process,
         **more: Mapping[str, str],
     ) -> None:
+        self.scratch = tempfile.mkdtemp(prefix="conformance-") if is_shut_in else ""
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
-        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START.format(root=_ROOT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env={**one_thread, **os.environ, "PYTHONHASHSEED": "0"},
-            start_new_session=True,
-        )
+        self.process = start(self.log, self.scratch)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._asker = Asker(self.process.stdin, self.process.stdout)
@@ -95,7 +120,7 @@ class _Child:
         except Refused as refusal:
             self.close()
             raise SpecificationError(str(refusal)) from refusal
-        except _Died as death:
+        except Died as death:
             self.close()
             raise SpecificationError(f"--impl {impl}: importing and constructing it {death}") from death
         except BaseException:
@@ -113,29 +138,35 @@ class _Child:
         """Ask a question; the answer is what `read` makes of its values (see `Asker.ask`).
 
         It may take `seconds` of processor time, or ASLEEP times that by the clock and `grace` (GRACE) for the child to
-        end. Raises Refused, and _Died when there is no answer, or none that fits.
+        end. Raises Refused, and Died when there is no answer, or none that fits.
         """
         start = self.log.seek(0, os.SEEK_END)
         clock, grace = ASLEEP * seconds, GRACE if grace is None else grace
         try:
             return self._asker.ask(kind, values, read, seconds=seconds, clock=clock, grace=grace)
         except Unfit as error:
-            raise _Died(str(error)) from error
+            raise Died(str(error)) from error
         except TimeoutError as error:
-            raise _Died(f"took longer than {clock:g} s", timed_out=True) from error
+            raise Died(f"took longer than {clock:g} s", timed_out=True) from error
         except EOFError as error:
             raise self._death(start, seconds) from error
 
-    def _death(self, start: int, seconds: float) -> _Died:
+    def _death(self, start: int, seconds: float) -> Died:
         """How the process ended that closed its pipe; `start` is where the question begins in its log."""
         try:
             code = self.process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            return _Died("closed the pipe of answers")
+            return Died("closed the pipe of answers")
         self.log.seek(start)
-        return _death(code, self.log.read().decode(errors="replace"), seconds)
+        return _death(code, harmless(self.log.read().decode(errors="replace")), seconds)
 
     def _kill(self) -> None:
+        """Ask its keeper to end all that is left (see `conformance.keeper`). Where there is none, or it does not end,
+        kill what has not left the group."""
+        if keeper.is_possible():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.terminate()
+                self.process.wait(GRACE)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -147,6 +178,8 @@ class _Child:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def texts(*names: str) -> Callable[[dict[str, Any]], dict[str, str]]:
@@ -171,22 +204,24 @@ def judgement(answer: dict[str, Any], claim: str) -> Result:
     return result
 
 
-def _death(code: int, log: str, seconds: float) -> _Died:
+def _death(code: int, log: str, seconds: float) -> Died:
     """How a process ended, from its exit code and what it wrote to standard error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     if code == -signal.SIGPROF:
-        return _Died(f"used more than {seconds:g} s of processor time{_where(log)}", timed_out=True)
+        return Died(f"used more than {seconds:g} s of processor time{_where(log)}", timed_out=True)
     if any(line.startswith("Timeout (") for line in lines):
-        return _Died(f"took longer than {ASLEEP * seconds:g} s{_where(log)}", timed_out=True)
+        return Died(f"took longer than {ASLEEP * seconds:g} s{_where(log)}", timed_out=True)
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
         hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return _Died(f"killed its process ({name}{hint}){_where(log)}")
+        return Died(f"killed its process ({name}{hint}){_where(log)}")
+    if code == keeper.EXCEEDED and lines:
+        return Died(f"took more than it may: {lines[-1]}")
     said = f"; it last said: {lines[-1]}" if lines else ""
-    return _Died(f"ended its process with exit code {code}{said}")
+    return Died(f"ended its process with exit code {code}{said}")
 
 
 def _where(log: str) -> str:
@@ -198,10 +233,10 @@ def _where(log: str) -> str:
     return ""
 
 
-def subjects_of(impl: str, folders: Sequence[Path] = ()) -> dict[str, str]:
+def subjects_of(impl: str, folders: Sequence[Path] = (), is_shut_in: bool = False) -> dict[str, str]:
     """What a whole file or package holds to be tested, asked of a process that imports it and ends: short name -> the
     specification of each. Raises SpecificationError."""
-    child = _Child(impl, LOAD_SECONDS, [Path(folder).absolute() for folder in folders], "subjects")
+    child = Child(impl, LOAD_SECONDS, [Path(folder).absolute() for folder in folders], "subjects", is_shut_in)
     child.close()
     return child.started
 
@@ -212,6 +247,7 @@ class Supervisor:
     `start` loads the implementation (SpecificationError when that fails); `submit` queues claims; `result` waits for
     one; `close` ends every process. As a context manager it starts and closes. `folders`: where the modules of
     an implementation are looked for, besides the current folder and what is installed. stated: what the user says.
+    is_shut_in: whether it runs in the sandbox.
     """
 
     def __init__(
@@ -225,12 +261,14 @@ class Supervisor:
         load_seconds: float = LOAD_SECONDS,
         folders: Sequence[Path] = (),
         stated: Stated | None = None,
+        is_shut_in: bool = False,
     ) -> None:
         parse(impl)
         self.stated = stated or Stated()
         self.stated.check()
         self.folders = [Path(folder).absolute() for folder in folders]
         self.impl = impl
+        self.is_shut_in = is_shut_in
         self.budget = budget
         self.seed = seed
         self.children = max(1, min(children, os.cpu_count() or 1))
@@ -241,12 +279,12 @@ class Supervisor:
         self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._futures: dict[str, Future[Result]] = {}
         self._workers: list[threading.Thread] = []
-        self._living: set[_Child] = set()
+        self._living: set[Child] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._timeouts = self._deaths = 0
         self._gave_up = ""
-        self._first: _Child | None = None
+        self._first: Child | None = None
 
     def __enter__(self) -> Supervisor:
         try:
@@ -276,7 +314,7 @@ class Supervisor:
             ]
         except Refused as refusal:
             raise SpecificationError(str(refusal)) from refusal
-        except _Died as death:
+        except Died as death:
             raise SpecificationError(f"--claims-adapter-out: the implementation {death}") from death
 
     def submit(self, claims: Iterable[str]) -> None:
@@ -317,7 +355,7 @@ class Supervisor:
                 if child is None:
                     child = self._new_child()
                 future.set_result(self._ask(child, claim))
-            except _Died as death:
+            except Died as death:
                 self._bury(child)
                 child = None
                 self._count(death)
@@ -327,11 +365,11 @@ class Supervisor:
             except BaseException as error:
                 future.set_exception(error)
 
-    def _ask(self, child: _Child, claim: str) -> Result:
+    def _ask(self, child: Child, claim: str) -> Result:
         values = {"claim": claim, "budget": self.budget, "seed": self.seed}
         return child.ask("claim", values, lambda answer: judgement(answer, claim), self.claim_seconds)
 
-    def _count(self, death: _Died) -> None:
+    def _count(self, death: Died) -> None:
         with self._lock:
             self._deaths += 1
             self._timeouts += death.timed_out
@@ -340,16 +378,18 @@ class Supervisor:
             elif self._deaths >= MAX_DEATHS:
                 self._gave_up = f"not run: {self._deaths} claims before it ended the process"
 
-    def _new_child(self) -> _Child:
-        child = _Child(self.impl, self.load_seconds, self.folders, stated=asdict(self.stated))
+    def _new_child(self) -> Child:
+        child = Child(
+            self.impl, self.load_seconds, self.folders, is_shut_in=self.is_shut_in, stated=asdict(self.stated)
+        )
         with self._lock:
             self._living.add(child)
         if self._closed:
             self._bury(child)
-            raise _Died("was stopped")
+            raise Died("was stopped")
         return child
 
-    def _bury(self, child: _Child | None) -> None:
+    def _bury(self, child: Child | None) -> None:
         if child is None:
             return
         with self._lock:

@@ -61,10 +61,11 @@ class Result:
     and how far was allowed, and why; `margin` is bound / error. example: the named values of the deciding example,
     the smallest failing one if any failed. examples: how many ran. message: what happened, where there is no
     evidence. diagnosis: what is wrong, in one sentence. place: the line of the user's code, as `conformance.places`
-    writes it. mend: the change that would mend it. pictures: small matrices by name. roles: the components that the
-    claim is about. attributes: conventions of those that were built, by role. notes: what the implementation said about
-    itself for the first time, such as what an adapter inferred; untested: what of it could not be tested; graph: the
-    boxes of its graph, likewise. root: the claim whose failure explains this one, when BLOCKED.
+    writes it; also: other lines that took part. mend: the change that would mend it. pictures: small matrices by name.
+    roles: the components that the claim is about. attributes: conventions of those that were built, by role. notes:
+    what the implementation said about itself for the first time, such as what an adapter inferred; untested: what of it
+    could not be tested; graph: the boxes of its graph, likewise. root: the claim whose failure explains this one, when
+    BLOCKED.
     """
 
     claim: str
@@ -89,6 +90,7 @@ class Result:
     untested: Sequence[str] = ()
     graph: Sequence[Mapping[str, Any]] = ()
     root: str = ""
+    also: Sequence[str] = ()
 
     @property
     def margin(self) -> float:
@@ -163,6 +165,7 @@ _FIELDS = {field.name: _TEXT for field in fields(Result)} | {
     "notes": _TEXTS,
     "roles": _TEXTS,
     "untested": _TEXTS,
+    "also": _TEXTS,
     "graph": _BOXES,
     "pictures": _VALUES,
 }

@@ -136,6 +136,9 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
         functions = _adapter(spec, "conformance.adapters.functions.implementation")
         if functions.plays(found, spec.role):
             return _made(spec, partial(functions.FunctionImplementation, found, spec), "test another role as name@role")
+        helpers = _adapter(spec, "conformance.adapters.helpers.implementation")
+        if is_function and not spec.role and helpers.is_helper(found):
+            return _made(spec, partial(helpers.HelpersImplementation, [found], spec.name), "")
     if _is_torch_module(found) or (is_function and uses_torch):
         adapter = _adapter(spec, "conformance.adapters.whole.implementation").PointedImplementation
         reference = None
@@ -223,8 +226,9 @@ def _adapter(spec: Specification, name: str) -> ModuleType:
             raise SpecificationError(
                 f"--impl {spec.text}: PyTorch is not installed; install it with pip install torch"
             ) from error
+        mend = ': pip install "minigrad-conformance[engine]"' if spec.target.startswith("minigrad") else ""
         raise SpecificationError(
-            f"--impl {spec.text}: this installation has no module {error.name}, which {spec.target} needs"
+            f"--impl {spec.text}: this installation has no module {error.name}, which {spec.target} needs{mend}"
         ) from error
 
 

@@ -388,6 +388,8 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     how = subject.padding_of(name)
     if how is None:
         raise NotProvided("it takes no padding mask and says of no token that it is padding")
+    if subject.answers_stretches:
+        return _far_padding_changes_nothing(subject, name, draw)
     data = inputs[name]
     batch, length = data.shape[:2]
     real = np.ones((batch, length), bool)
@@ -417,6 +419,26 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
         diagnosis="Padding changes the answer for real tokens: it is not hidden everywhere, or it is counted.",
         place=subject.attention_place() or subject.place(),
         mend="hide the padding from every attention before the softmax, and leave it out of means",
+    )
+
+
+def _far_padding_changes_nothing(subject: Any, name: str, draw: Draw) -> Evidence:
+    """Of frames behind convolutions: numbers far in the padding change no answer to real frames. What stands next to
+    the last real frame may, where the kernels reach it."""
+    frames, length = 16, 64
+    inputs = subject.example(2, length, seed=24)
+    real = np.ones((2, length), bool)
+    real[0, frames:] = False
+    inputs[name][0, frames:] = 0.0
+    moved = {**inputs, name: inputs[name].copy()}
+    moved[name][0, 3 * frames :] = subject.example(1, length, seed=25)[name][0, 3 * frames :]
+    rows = subject(**subject.example(1, frames, seed=24), padding=np.ones((1, frames), bool))["out"].shape[1]
+    still, other = (subject(**data, padding=real)["out"][0, :rows] for data in (inputs, moved))
+    draw.bites(True, "padding")
+    return equal("the answer to real frames, with other padding", subject, other, still, "rounding").saying(
+        diagnosis="Padding changes the answer for real frames: it is not hidden everywhere.",
+        place=subject.attention_place() or subject.place(),
+        mend="hide the frames behind each row's own length from every attention before the softmax",
     )
 
 

@@ -14,7 +14,7 @@ from conformance.checks.masks import interior_padding
 from conformance.checks.self_attention import layer_bound
 from conformance.checks.subjects import POISON, loaded, usual_mask
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
+from conformance.evidence import Evidence, all_of, close, note, refused, same, tolerance, true
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
 from conformance.reference import multi_head as f
 
@@ -251,7 +251,15 @@ def heads_must_divide(impl: Any, draw: Draw) -> Evidence:
         attend(subject, x, usual_mask(partial(attend, subject), x))
 
     use(4 * heads)  # what divides is accepted
-    return refused(f"d_model {d_model} with {heads} heads", partial(use, d_model))
+    evidence = refused(f"d_model {d_model} with {heads} heads", partial(use, d_model))
+    if not evidence.ok:
+        try:
+            impl.build(ROLE, {"d_model": d_model, "n_heads": heads}).params()
+        except NotProvided:
+            return note(
+                "heads of the width rounded down, projected back to the whole", f"d_model {d_model}, {heads} heads"
+            )
+    return evidence
 
 
 @check("the-number-of-heads-adds-no-parameters", roles=(ROLE,), examples=2)

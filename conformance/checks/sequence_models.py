@@ -151,12 +151,23 @@ def reaches_all(impl: Any, draw: Draw) -> Evidence:
     inputs = subject.example(2, _length(subject), seed=50)
     if inputs[name].ndim not in (2, 3):
         raise NotProvided("its input is no sequence")
+    if subject.answers_stretches:
+        inputs = subject.example(2, 32, seed=50)
     found = changes(subject, inputs, name)
-    if found.shape[0] != found.shape[1]:
+    if found.shape[0] != found.shape[1] and not subject.answers_stretches:
         raise NotProvided("its answer has no row for each word")
     seen = found > 0
     if seen.all():
         return true("every word changes every answer", True)
+    if subject.answers_stretches:
+        if not seen[-4:, 0].any() or not seen[:4, -1].any():
+            return note("the encoder looks one way only", "it is a streaming one")
+        at, row = np.argwhere(~seen)[0]
+        return true("every frame changes every answer", False, got=f"frame {at} does not reach row {row}").saying(
+            diagnosis=f"Frame {at} does not reach the answer in row {row}.",
+            place=subject.attention_place() or subject.place(),
+            pictures={"got": seen.T.astype(float)},
+        )
     if not np.triu(seen, 1).any() or not np.tril(seen, -1).any():
         word = "later" if np.tril(seen, -1).any() is np.False_ else "earlier"
         if subject.kind == "masked_language_model":

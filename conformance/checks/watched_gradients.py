@@ -61,6 +61,7 @@ def cleared(impl: Any, draw: Draw) -> Evidence:
                     "gradients that an earlier step has used already",
                     "none",
                     f"those of {len(old)} parameters: {run.named(frozenset(old))}",
+                    at=lambda lines: lines.first([c.place for c in run.of(Clear)][:1], one.place, step.place),
                     diagnosis="Gradients are not cleared between steps: each step adds to those of all steps before.",
                     mend="call optimizer.zero_grad() once before the backward pass of each step",
                 )
@@ -121,6 +122,7 @@ def on_time(impl: Any, draw: Draw) -> Evidence:
             "backward passes before the first step",
             usual,
             number,
+            at=lambda lines: lines.condition(first),
             diagnosis=f"The first step uses {number} backward pass{'es' if number > 1 else ''}, all others {usual}: "
             "the condition of the step is one off.",
             mend="step where (i + 1) % accumulation == 0",
@@ -150,6 +152,7 @@ def divided(impl: Any, draw: Draw) -> Evidence:
                 "by what each accumulated loss is divided",
                 number,
                 1,
+                at=lambda lines: lines.value(run, passes[0]),
                 diagnosis=f"The losses of {number} backward passes are summed, not averaged: "
                 "the gradient is that much larger than one large batch's.",
                 mend=f"divide the loss by {number} before backward()",
@@ -161,6 +164,7 @@ def divided(impl: Any, draw: Draw) -> Evidence:
                 "by what each accumulated loss is divided",
                 number,
                 number**2,
+                at=lambda lines: lines.value(run, passes[0]),
                 diagnosis=f"The losses of {number} backward passes are divided by {number} twice.",
                 mend="divide once: leave one of the two divisions out",
                 is_certain=not blind,
@@ -253,6 +257,7 @@ def get_gradients(impl: Any, draw: Draw) -> Evidence:
             "trainable parameters that run and get no gradient",
             "none",
             f"{len(never)}: {run.named(frozenset(never))}",
+            at=lambda lines: lines.halts(run, alone, passes_before(run, steps[0])),
             diagnosis=f"{run.named(frozenset(never))} run and never get a gradient: something cuts the graph.",
             mend="look for detach(), .data, torch.no_grad() or a tensor made anew between them and the loss",
         )
@@ -290,6 +295,7 @@ def not_zero(impl: Any, draw: Draw) -> Evidence:
                 "weights with a gradient of zeros in every step",
                 "none",
                 run.named(weights),
+                at=lambda lines: lines.first(lines.dead(run, weights, zero), steps[0].place),
                 diagnosis=f"The gradient of {run.named(weights)} is zero in every step: they cannot learn.",
                 mend="look for a factor of zero, a dead activation, or a loss that counts no label",
             )
@@ -309,6 +315,7 @@ def finite_gradients(impl: Any, draw: Draw) -> Evidence:
                 "gradients that are not finite",
                 "none",
                 run.named(step.infinite),
+                at=lambda lines: lines.value(run, passes_before(run, step)[-1]),
                 diagnosis=f"The gradient of {run.named(step.infinite)} is not finite, and the optimizer uses it.",
                 mend="look for a fully masked row, a division by zero, or half precision without a scaler",
             )
@@ -333,6 +340,7 @@ def move(impl: Any, draw: Draw) -> Evidence:
                 "parameters with a gradient that do not change",
                 "none",
                 run.named(frozenset(still & positive)),
+                at=lambda lines: lines.first(group.place, lines.rate(run, mine[0])),
                 diagnosis=f"The step does not change {run.named(frozenset(still & positive))}, which have a gradient.",
                 mend="look at the rate of their group, and at the precision that they are kept in",
             )
@@ -355,6 +363,7 @@ def holds_the_model(impl: Any, draw: Draw) -> Evidence:
                 "parameters of the optimizer that belong to a module that runs",
                 len(mine),
                 len(mine) - len(foreign),
+                at=lambda lines: lines.remade(run, step),
                 diagnosis="The optimizer holds parameters of no module that runs: "
                 "the model was made anew, copied or loaded after it.",
                 mend="make the optimizer from the parameters of the model that is trained, after it is final",
@@ -391,6 +400,7 @@ def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
                 "parameters that stand in an optimizer twice",
                 "none",
                 run.named(doubled),
+                at=lambda lines: lines.parameters(run, run.optimizers[step.optimizer], doubled),
                 diagnosis=f"{run.named(doubled)} stands in the optimizer twice: each step moves it twice.",
                 mend="put each parameter into one group, once",
             )
@@ -401,6 +411,7 @@ def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
             "parameters that two optimizers step",
             "none",
             f"{len(twice)}: {run.named(twice)}",
+            at=lambda lines: lines.first(run.optimizers[max(of[min(twice)])].place, steps[-1].place),
             diagnosis=f"Two optimizers step the same parameters: {run.named(twice)}.",
             mend="give each optimizer its own parameters",
         )
@@ -422,6 +433,7 @@ def one_parameter(impl: Any, draw: Draw) -> Evidence:
                 "parameters in one memory",
                 "one parameter",
                 both,
+                at=lambda lines: lines.together(run, [run.parameters[n].name for n in (number, others[0])]),
                 diagnosis=f"{both} lie in one memory and are two parameters: each step moves the memory twice.",
                 mend="tie the parameters, not their data: head.weight = embedding.weight",
             )
@@ -441,6 +453,7 @@ def tied(impl: Any, draw: Draw) -> Evidence:
                 "a head with the embedding's values",
                 "one parameter",
                 both,
+                at=lambda lines: lines.together(run, [run.parameters[n].name for n in (number, other)]),
                 diagnosis=f"{both} begin with the same values and are two parameters: they drift apart.",
                 mend="assign the parameter itself, head.weight = embedding.weight, after loading and moving",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from conformance.check import check
@@ -22,13 +22,32 @@ def run_of(impl: Any) -> Any:
 
 
 def broken(
-    event: Any, what: str, expected: Any, got: Any, *, diagnosis: str, mend: str, is_certain: bool = True
+    event: Any,
+    what: str,
+    expected: Any,
+    got: Any,
+    *,
+    diagnosis: str,
+    mend: str,
+    at: Callable[[Any], Sequence[str]] = lambda _: (),
+    is_certain: bool = True,
 ) -> Evidence:
-    """What a run breaks, in which step and at which line; a note where it may be meant."""
+    """What a run breaks, in which step and at which lines; a note where it may be meant. at: the lines by the functions
+    of `conformance.watch.pointing`, the cause first; where they find none, the event's own."""
     if not is_certain:
         return note(what, f"{got} ({event.place})" if event.place else got)
     evidence = true(f"{what}, step {event.step + 1}", False, got=str(got), expected=str(expected))
-    return evidence.saying(diagnosis=diagnosis, place=event.place, mend=mend)
+    place, *also = _pointed(at) or [event.place]
+    return evidence.saying(diagnosis=diagnosis, place=place, mend=mend, also=also)
+
+
+def _pointed(at: Callable[[Any], Sequence[str]]) -> Sequence[str]:
+    from conformance.watch import pointing
+
+    try:
+        return at(pointing)
+    except (LookupError, AttributeError, TypeError, ValueError, RecursionError):
+        return ()  # source of an unforeseen form: the event's own line is named
 
 
 def unusual(what: str, got: Any) -> Evidence:
@@ -80,6 +99,7 @@ def shifted_once(impl: Any, draw: Draw) -> Evidence:
                 "where the labels stand",
                 "one token ahead",
                 words,
+                at=lambda lines: lines.shift(run, loss, is_missing=False),
                 diagnosis=f"Each label is {words}: "
                 + ("the labels are shifted twice." if offset == 2 else "the shift goes the wrong way."),
                 mend="shift once: compare logits[:, :-1] with labels[:, 1:], or give labels that are shifted already",
@@ -101,6 +121,7 @@ def answer_hidden(impl: Any, draw: Draw) -> Evidence:
                 "labels that stand at the same place of the input",
                 "few of those that count",
                 f"{kept_share:.0%}",
+                at=lambda lines: lines.filled(loss) if masked else lines.shift(run, loss, is_missing=True),
                 diagnosis="The model is asked for the very token that it is given: "
                 + (
                     "the loss counts tokens that are not masked."
@@ -129,6 +150,7 @@ def padding_left_out(impl: Any, draw: Draw) -> Evidence:
                 "labels of padding that count",
                 0,
                 f"{loss.targets.padding} of {loss.targets.pads}",
+                at=lambda lines: lines.counted(loss),
                 diagnosis=f"The loss counts padding: labels with the id {loss.targets.pad} behind the ends.",
                 mend=f"give the loss ignore_index={loss.targets.pad}, or set these labels to -100",
             )
@@ -149,6 +171,8 @@ def mean_over_counted(impl: Any, draw: Draw) -> Evidence:
                 "by what the sum over the labels is divided",
                 f"{loss.targets.counted} labels that count",
                 f"all {loss.targets.total}",
+                is_certain=len({one.targets.counted / one.targets.total for one in some}) > 1,
+                at=lambda lines: lines.divisor(run, loss),
                 diagnosis="Labels that do not count are in the denominator of the mean: more padding, smaller steps.",
                 mend="divide by the number of labels that count: (loss * mask).sum() / mask.sum()",
             )
@@ -179,6 +203,7 @@ def flattened_alike(impl: Any, draw: Draw) -> Evidence:
                 "labels at their own places",
                 "the next tokens",
                 "those of other rows and times",
+                at=lambda lines: lines.turned(loss),
                 diagnosis="Logits and labels are flattened in different orders: "
                 "one row by row, the other time step by time step.",
                 mend="transpose neither or both before flattening them",
@@ -199,6 +224,7 @@ def keeps_the_label(impl: Any, draw: Draw) -> Evidence:
         "the share that smoothing takes from the label",
         "less than half",
         losses[0].smoothing,
+        at=lambda lines: lines.counted(losses[0]),
         diagnosis=f"Label smoothing takes {losses[0].smoothing:.0%} from the label: it is meant to keep that much.",
         mend=f"give label_smoothing={1 - losses[0].smoothing:.3g}",
     )
@@ -218,6 +244,7 @@ def like_shapes(impl: Any, draw: Draw) -> Evidence:
         f"the shapes of input and target of {wrong.name}",
         "the same",
         wrong.shapes,
+        at=lambda lines: lines.first(wrong.place, lines.turned(wrong)),
         diagnosis=f"{wrong.name} broadcasts {wrong.shapes}: it compares each answer with the targets of all others.",
         mend="give both the same shape: squeeze the answers, or unsqueeze the targets",
     )
@@ -235,7 +262,8 @@ def probed(run: Any, what: str) -> list[Any]:
 @check("run-future-is-hidden", roles=RUN)
 def future_hidden(impl: Any, draw: Draw) -> Evidence:
     """Where labels are the next tokens, a token changes no answer before it."""
-    found = probed(run_of(impl), "future")
+    run = run_of(impl)
+    found = probed(run, "future")
     if not found:
         raise NotProvided("no model whose labels are its own next tokens could be called again")
     worst = max(found, key=lambda one: one.error)
@@ -246,6 +274,7 @@ def future_hidden(impl: Any, draw: Draw) -> Evidence:
         "how far earlier answers move with the last token",
         0,
         f"{worst.error:.2g} of the largest answer",
+        at=lambda lines: lines.hides(run, worst),
         diagnosis="The model sees the tokens that it is asked for: its training call does not hide the future.",
         mend="give it the causal mask in training, too: torch.ones(T, T).triu(1).bool() hides",
     )
@@ -254,7 +283,8 @@ def future_hidden(impl: Any, draw: Draw) -> Evidence:
 @check("run-padding-is-hidden", roles=RUN)
 def padding_hidden(impl: Any, draw: Draw) -> Evidence:
     """Where a call tells which places are padding, the words there change no answer for the others."""
-    found = probed(run_of(impl), "padding")
+    run = run_of(impl)
+    found = probed(run, "padding")
     if not found:
         raise NotProvided("no call with padded tokens and a mask that tells them could be made again")
     worst = max(found, key=lambda one: one.error)
@@ -265,6 +295,7 @@ def padding_hidden(impl: Any, draw: Draw) -> Evidence:
         "how far answers move with the words in padded places",
         0,
         f"{worst.error:.2g} of the largest answer",
+        at=lambda lines: lines.hides(run, worst, lines.PADS),
         diagnosis="The words in padded places change the answers for the others: "
         "the mask is not used everywhere, or is turned round.",
         mend="pass the mask on to attention and to pooling, and look at which of its values hides",
@@ -290,6 +321,7 @@ def gets_logits(impl: Any, draw: Draw) -> Evidence:
         "what the cross-entropy gets",
         "logits",
         "rows of numbers from 0 to 1 that sum to 1",
+        at=lambda lines: lines.first(wrong[0].softmax, wrong[0].place),
         diagnosis="The cross-entropy gets probabilities, and takes their softmax again.",
         mend="give it the logits: leave the softmax out of the model's output in training",
     )
@@ -308,6 +340,7 @@ def gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
                 f"what {loss.name} gets",
                 "log-probabilities",
                 loss.input,
+                at=lambda lines: lines.answers(loss),
                 diagnosis=f"{loss.name} gets {loss.input}, and takes them for log-probabilities.",
                 mend="give it log_softmax(logits, dim=-1)",
             )
@@ -328,6 +361,7 @@ def targets_sum_to_one(impl: Any, draw: Draw) -> Evidence:
                 "sums of the rows of the target",
                 "1",
                 f"{low:.4g} to {high:.4g}",
+                at=lambda lines: lines.distribution(loss),
                 diagnosis="The smoothed labels are no distributions: their rows do not sum to one.",
                 mend="share the smoothing over the classes that get it: smoothing / (classes - 2) "
                 "where the true class and padding get none of it",
@@ -365,6 +399,7 @@ def finite(impl: Any, draw: Draw) -> Evidence:
                 "the loss of a backward pass",
                 "a finite number",
                 one.value,
+                at=lambda lines: lines.value(run, one),
                 diagnosis=f"The loss is {one.value} in step {one.step + 1}.",
                 mend="look for a batch without a label that counts, a logarithm of zero, or an overflow of float16",
             )

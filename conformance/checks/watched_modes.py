@@ -67,6 +67,7 @@ def in_training_mode(impl: Any, draw: Draw) -> Evidence:
                 "the mode of the model in training",
                 "training",
                 f"evaluation{since}",
+                at=lambda lines: lines.switched(call, switches),
                 diagnosis="The model is trained in evaluation mode: its dropout does nothing"
                 + (", after an evaluation that did not set it back." if again and switches else "."),
                 mend="call model.train() before the training loop, and after each evaluation",
@@ -79,7 +80,8 @@ def in_training_mode(impl: Any, draw: Draw) -> Evidence:
 @check("run-evaluation-is-in-evaluation-mode", roles=RUN)
 def in_evaluation_mode(impl: Any, draw: Draw) -> Evidence:
     """Dropout rests in the forward passes of an evaluation."""
-    calls = list(evaluation(run_of(impl)))
+    run = run_of(impl)
+    calls = list(evaluation(run))
     if not any(call.random or call.resting for call, _ in calls):
         raise NotProvided("no evaluation of a model with dropout was seen")
     for call, _ in calls:
@@ -89,6 +91,7 @@ def in_evaluation_mode(impl: Any, draw: Draw) -> Evidence:
                 "dropout in the evaluation",
                 "at rest",
                 f"active in {len(call.random)} parts: {call.random[0]}, ...",
+                at=lambda lines: lines.evaluating(run, call),
                 diagnosis="The model is evaluated in training mode: its dropout is active.",
                 mend="call model.eval() before the evaluation, and model.train() after it",
             )
@@ -109,6 +112,7 @@ def leaves_statistics(impl: Any, draw: Draw) -> Evidence:
                 "batch norms in the evaluation",
                 "fixed",
                 f"learning: {call.normed[0]}, ...",
+                at=lambda lines: lines.evaluating(run, call),
                 diagnosis="The evaluation changes the statistics of the batch norms: they are in training mode.",
                 mend="call model.eval() before the evaluation",
             )
@@ -144,6 +148,7 @@ def not_learned_from(impl: Any, draw: Draw) -> Evidence:
                     "what the evaluation does with its loss",
                     "it reads it",
                     "a backward pass and a step",
+                    at=lambda lines: lines.first(back.place, step.place),
                     diagnosis="The model learns from the evaluation data.",
                     mend="leave backward() and step() out of the evaluation",
                 )
@@ -153,7 +158,8 @@ def not_learned_from(impl: Any, draw: Draw) -> Evidence:
 @check("run-dropout-draws-anew", roles=RUN)
 def draws_anew(impl: Any, draw: Draw) -> Evidence:
     """Each training pass draws its own dropout masks."""
-    calls = [call for call in training(run_of(impl)) if call.random]
+    run = run_of(impl)
+    calls = [call for call in training(run) if call.random]
     if len(calls) < 3:
         raise NotProvided("no three training passes with dropout were seen")
     same = [after for before, after in pairwise(calls) if before.generator == after.generator]
@@ -163,6 +169,7 @@ def draws_anew(impl: Any, draw: Draw) -> Evidence:
             "the state of the random generator before each training pass",
             "another each time",
             "the same each time",
+            at=lambda lines: lines.seeded(run, same[0]),
             diagnosis="The generator is seeded anew before each pass: every step drops the same numbers.",
             mend="seed once, before the training loop",
         )
@@ -230,6 +237,7 @@ def no_empty_batch(impl: Any, draw: Draw) -> Evidence:
                 "rows of a batch",
                 "at least one",
                 0,
+                at=lambda lines: lines.batched(batch),
                 diagnosis="The loader gives an empty batch.",
                 mend="look at the sampler and at what collate_fn leaves out",
             )
@@ -288,6 +296,9 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
                 "what is restored of the checkpoint before the next step",
                 ", ".join(sorted(load.holds)),
                 ", ".join(sorted(restored)),
+                at=lambda lines: lines.first(
+                    load.place, [one.place for one in run.between(load.order, following, Restore)]
+                ),
                 diagnosis="Training goes on from a checkpoint and leaves out what it holds of the "
                 f"{' and the '.join(sorted(forgotten))}.",
                 mend="call load_state_dict on each of them",
@@ -312,6 +323,41 @@ def is_a_copy(impl: Any, draw: Draw) -> Evidence:
         "the state that the model gets back",
         "a copy from before",
         "its own memory",
+        at=lambda lines: lines.given(wrong, 0, "state_dict"),
         diagnosis="The best state that is restored is the current one: state_dict() gives the memory itself, no copy.",
         mend="keep copy.deepcopy(model.state_dict())",
+    )
+
+
+@check("run-resumed-equals-not-stopped", roles=RUN)
+def resumed(impl: Any, draw: Draw) -> Evidence:
+    """A run that goes on from its checkpoint steps from what it would have stepped from without a stop."""
+    from conformance.watch.record import Restore
+
+    run = run_of(impl)
+    if not run.expected:
+        raise NotProvided("no run was gone on with; --resume-check takes the options with which the script does that")
+    if not run.moments:
+        raise NotProvided("the script made no step when it was started again")
+    pairs = list(zip(run.moments, run.expected, strict=False))
+    forgotten = [[what for what in was if now.get(what) != was[what]] for now, was in pairs]
+    if not any(forgotten):
+        return kept("what the first steps begin from after a stop", f"the same bits in {len(pairs)} steps")
+    step = steps_of(run)[0]
+    restored = [one for one in run.of(Restore) if one.order < step.order]
+    first = next(one for one in forgotten if one)
+    if any("schedule" in one for one in forgotten) and "schedule" not in first:
+        first = [*first, "schedule"]  # rates follow from nothing else that may differ
+    named = ", ".join(first)
+    return broken(
+        restored[0] if restored else step,
+        "what differs from the run that was not stopped",
+        "nothing",
+        named,
+        is_certain=bool({"model", "optimizer", "schedule", "scaler"} & {*first}),
+        diagnosis=f"Going on from the checkpoint forgets: {named}."
+        if restored
+        else "The script begins anew: with these options it restores no state.",
+        mend="save and restore the state of each of them: model, optimizer, schedule, scaler, torch.get_rng_state(), "
+        "and how many batches were seen",
     )

@@ -33,6 +33,7 @@ def has_gradients(impl: Any, draw: Draw) -> Evidence:
                 "parameters that are clipped",
                 "those of the model",
                 "none",
+                at=lambda lines: lines.given(clip, 0, "parameters"),
                 diagnosis="Clipping gets no parameter: its argument is an iterator that was used up before.",
                 mend="call model.parameters() anew each time, or keep a list",
             )
@@ -181,6 +182,7 @@ def follows_formula(impl: Any, draw: Draw) -> Evidence:
         f"the formula that {kind} follows",
         "AdamW" if kind.endswith("W") else "Adam or AdamW",
         wrong.rule,
+        at=lambda lines: lines.formula(wrong, run.optimizers[wrong.optimizer].cls),
         diagnosis=f"{kind} is {wrong.rule}.",
         mend="compare it with Algorithm 2 of Loshchilov and Hutter, or use torch.optim.AdamW",
     )
@@ -280,6 +282,7 @@ def drives(impl: Any, draw: Draw) -> Evidence:
                 "the optimizer of the schedule",
                 "one that steps",
                 "one that never steps",
+                at=lambda lines: lines.first(run.schedulers.get(one.scheduler, ""), one.place),
                 diagnosis="The schedule sets the rate of an optimizer that never steps: it was made for another one.",
                 mend="make the schedule from the optimizer that the loop steps",
             )
@@ -298,6 +301,7 @@ def rate_not_zero(impl: Any, draw: Draw) -> Evidence:
             "the largest rate of all steps",
             "above 0",
             0,
+            at=lambda lines: lines.rate(run, steps[0]),
             diagnosis=f"The learning rate is zero in all {len(rates)} steps.",
             mend="look at the schedule's formula: an integer division, or a step that is never counted",
         )

@@ -90,6 +90,8 @@ def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("module", {})
     if not subject.batched:
         raise NotProvided("its answer has no rows of a batch")
+    if subject.takes_statistics_of_its_batch():
+        raise NotProvided("it normalises over the rows of a batch, in evaluation, too")
     inputs = subject.example(batch=3, seed=4)
     together = subject(**inputs)["out"]
     other = {name: value.copy() for name, value in inputs.items()}
@@ -110,6 +112,8 @@ def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("module", {})
     if not subject.batched:
         raise NotProvided("its answer has no rows of a batch")
+    if subject.takes_statistics_of_its_batch():
+        raise NotProvided("it normalises over the rows of a batch, in evaluation, too")
     inputs = subject.example(batch=3, seed=4)
     together = subject(**inputs)["out"]
     parts = []
@@ -433,4 +437,20 @@ def precisions_agree(impl: Any, draw: Draw) -> Evidence:
     return judged(subject, all_of(*parts)).saying(
         diagnosis="The answer depends on the precision: a constant does not fit in it, or a sum loses digits.",
         place=subject.place(),
+    )
+
+
+@check("model-log-probabilities-sum-to-one", roles=("model",))
+def log_probabilities(impl: Any, draw: Draw) -> Evidence:
+    """Answers that a log-softmax made are the logarithms of numbers that sum to one over the classes."""
+    subject = impl.build("model", {})
+    place = subject.line_of(r"log_softmax\(|LogSoftmax\(")
+    out = subject(**subject.example(batch=2, seed=9))["out"]
+    if not place or subject.calling.layout == "(B, ...)" or out.shape[-1] < 2 or not (out <= 0).all():
+        raise NotProvided("it gives no log-probabilities")
+    sums = np.exp(out).sum(-1)
+    return close("the sum of the probabilities", sums, np.ones_like(sums), 1e-4, "rounding").saying(
+        diagnosis="The log-probabilities of one position do not sum to one: the softmax runs over another axis.",
+        place=place,
+        mend="log_softmax(dim=-1), the axis of the classes",
     )

@@ -1,4 +1,4 @@
-"""The command `conformance`: list, coverage, errata, mutants, compare, watch. One module a subcommand.
+"""The command `conformance`: list, coverage, errata, mutants, compare, watch, grade. One module a subcommand.
 
 A subcommand module has `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(arguments) -> exit code`.
 """
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from conformance.catalogue import CatalogueError
 from conformance.report import ReportError
 
-COMMANDS = ("list", "coverage", "errata", "mutants", "compare", "watch")
+COMMANDS = ("list", "coverage", "errata", "mutants", "compare", "watch", "grade")
 
 EXIT_CODES = """exit codes:
   0  done, and what the command checks holds
   1  it does not hold: a witness fails, a mutant survives, the catalogue is inconsistent, a claim got worse, a training
-     run breaks a claim
+     run or a submission breaks a claim
   2  the command line cannot be used, or nothing was seen of a training run
 pytest conformance/ ends with 0 when no claim is broken, 1 when one is, 4 when an option or the implementation cannot be
 used, 5 when nothing was tested, and 6 when the core of the implementation was not (--no-claims-strict: 0).

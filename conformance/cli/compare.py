@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.comparison import KINDS, Change, changes
+from conformance.files import write_text
 from conformance.page import to_html
 from conformance.report import ReportError, read_reports
 
@@ -45,9 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n\n".join(blocks))
     if arguments.output is not None:
         try:
-            arguments.output.write_text(
-                to_html([report for reports in files for report in reports]) + "\n", encoding="utf-8"
-            )
+            write_text(arguments.output, to_html([report for reports in files for report in reports]) + "\n")
         except OSError as error:
             raise ReportError(f"{arguments.output} cannot be written: {error.strerror}") from error
         print(f"the page is {arguments.output}")

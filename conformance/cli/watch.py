@@ -10,21 +10,26 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conformance.report import FORMS, write_reports
 from conformance.summary import summary_lines
 from conformance.verdict import Result
+from conformance.watch.launching import LAUNCHERS
 
 HELP = "run a training script and test the claims about training on it"
 EXAMPLES = """  conformance watch train.py                           its first 20 optimizer steps
   conformance watch --steps 100 train.py --lr 1e-3     more steps; what follows the script is its own
   conformance watch -m package.train                   as python -m runs it
+  conformance watch torchrun --nproc-per-node 1 t.py   as torchrun runs it, in one process
   conformance watch --claims-report run.html train.py  also as a page (.json and .sarif: for programs)
 """
 
@@ -35,6 +40,12 @@ LINES = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"optimizer steps (default {STEPS})")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help=f"at most (default {SECONDS:g})")
+    parser.add_argument("--until", choices=("epoch", "eval"), default="", help="watch until the first one is over")
+    parser.add_argument(
+        "--resume-check",
+        metavar="OPTIONS",
+        help="run the script again with these options, which make it go on from its checkpoint, and compare",
+    )
     parser.add_argument("--claims-report", type=Path, metavar="FILE", help="write .html, .json or .sarif, too")
     parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as python -m takes it")
     parser.add_argument("script", metavar="SCRIPT", help="the training script")
@@ -53,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     from conformance.watch.verdicts import command_of, report_of
 
     results = {one["claim"]: Result.from_json(one) for one in seen["results"]}
+    if arguments.resume_check is not None:
+        print(f"--- resume check: {_resumed(arguments, seen, results)}")
     words = ["-m"] * arguments.is_module + [arguments.script, *arguments.arguments]
     report = report_of(arguments.script, command_of(words), results)
     print(f"\n--- watched {arguments.script}: {seen['steps']} optimizer steps; {seen['ended']}")
@@ -67,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _problem(arguments: argparse.Namespace) -> str:
     """What is wrong with the command line, in a sentence; empty when nothing is."""
-    if not arguments.is_module and not Path(arguments.script).is_file():
+    is_file = arguments.is_module or arguments.script in LAUNCHERS or Path(arguments.script).is_file()
+    if not is_file:
         return f"there is no file {arguments.script}; give the script that you would run with python"
     if arguments.steps < 1 or arguments.seconds <= 0:
         return "--steps and --seconds must be above zero"
@@ -80,14 +94,42 @@ def _problem(arguments: argparse.Namespace) -> str:
     return ""
 
 
-def _watched(arguments: argparse.Namespace) -> dict[str, Any] | str:
-    """What the process that runs the script saw; a sentence when it says nothing."""
+RESUMED = "run-resumed-equals-not-stopped"
+COMPARED = 5
+"""So many steps of a run that goes on are compared."""
+
+
+def _resumed(arguments: argparse.Namespace, seen: Mapping[str, Any], results: dict[str, Result]) -> str:
+    """Run the script again, from its last checkpoint, and put the verdict on it into the results. What happened."""
+    saved, moments = seen["saved_at"], seen["moments"]
+    if saved is None:
+        return "not made: no checkpoint was written by torch.save while the script was watched"
+    if saved >= len(moments):
+        return "not made: no step was watched after the last checkpoint; give more --steps"
+    began = time.perf_counter()
+    again = _watched(arguments, shlex.split(arguments.resume_check), moments[saved : saved + COMPARED])
+    if isinstance(again, str):
+        return again
+    found = {one["claim"]: Result.from_json(one) for one in again["results"]}
+    results[RESUMED] = found[RESUMED]
+    seconds = time.perf_counter() - began
+    return f"the step after the checkpoint of step {saved} was made again, in {seconds:.1f} s of its own"
+
+
+def _watched(
+    arguments: argparse.Namespace, more: Sequence[str] = (), expected: Sequence[Mapping[str, str]] = ()
+) -> dict[str, Any] | str:
+    """What the process that runs the script saw; a sentence when it says nothing. more: options that the script gets
+    besides. expected: what its first steps should begin from."""
     own = str(Path(__file__).parents[2])
     order = {
         "script": arguments.script,
-        "arguments": arguments.arguments,
+        "arguments": [*arguments.arguments, *more],
         "is_module": arguments.is_module,
-        "steps": arguments.steps,
+        "steps": len(expected) or (None if arguments.until else arguments.steps),
+        "until": arguments.until,
+        "keeps_moments": arguments.resume_check is not None,
+        "expected": list(expected),
         "seconds": arguments.seconds,
         "hidden": [] if own.endswith("-packages") else [own],
     }

@@ -28,7 +28,7 @@ class Specimen:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("module", "model", self.kind)
+        return ("helpers",) if self.kind == "helpers" else ("module", "model", self.kind)
 
     @property
     def source(self) -> str:
@@ -47,7 +47,10 @@ BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
 TRANSLATOR = Specimen("translator.py", "Transformer", "sequence_to_sequence")
 CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
 VIT = Specimen("vit.py", "ViT", "classifier")
-SPECIMENS = (GPT, LLAMA, ALIBI, MIXTURE, BERT, TRANSLATOR, CLASSIFIER, VIT)
+SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
+HELPERS = Specimen("helpers.py", "helpers", "helpers")
+"""Functions that stand beside models; its name is what they are called together."""
+SPECIMENS = (GPT, LLAMA, ALIBI, MIXTURE, BERT, TRANSLATOR, CLASSIFIER, VIT, SPEECH)
 
 
 @dataclass(frozen=True)
@@ -95,4 +98,9 @@ def _pointed_at(specimen: Specimen, source: str, file: str) -> Any:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[module.__name__] = module
     exec(compile(source, file, "exec"), vars(module))
+    if specimen is HELPERS:
+        from conformance.adapters.helpers.examining import functions_of
+        from conformance.adapters.helpers.implementation import HelpersImplementation
+
+        return HelpersImplementation(list(functions_of(module)), specimen.name)
     return PointedImplementation(getattr(module, specimen.name), parse(f"{module.__name__}:{specimen.name}"))

@@ -6,6 +6,7 @@ The scripts are the files of `conformance/mutants/scripts`. A mutant is run and 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import tempfile
 import warnings
@@ -16,8 +17,8 @@ from typing import Any, ClassVar
 from conformance.mutants.base import MUTANTS
 
 FOLDER = Path(__file__).with_name("scripts")
-LANGUAGE, TRANSLATION, MASKED = "language.py", "translation.py", "masked.py"
-SCRIPTS = (LANGUAGE, TRANSLATION, MASKED)
+LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "masked.py", "resumed.py"
+SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED)
 STEPS = 8
 
 
@@ -35,39 +36,66 @@ class ScriptMutant:
     needs: ClassVar[str] = "torch"
     roles: ClassVar[tuple[str, ...]] = ("training_run",)
 
-    def implementation(self) -> Any:
-        """The run of the changed script. Raises ValueError unless each `old` stands in it once."""
+    def source(self) -> str:
+        """The changed script. Raises ValueError unless each `old` stands in it once."""
         source = (FOLDER / self.script).read_text(encoding="utf-8")
         for old, new in self.changes:
             if source.count(old) != 1:
                 raise ValueError(f"mutant {self.name}: {old!r} stands {source.count(old)} times in {self.script}")
             source = source.replace(old, new)
-        return run_of(source, f"{self.name}.py")
+        return source
+
+    def implementation(self) -> Any:
+        """The run of the changed script. Raises ValueError unless each `old` stands in it once."""
+        return run_of(self.source(), f"{self.name}.py", goes_on=self.script == RESUMED)
+
+    def lines(self) -> set[int]:
+        """The lines of the changed script that are wrong; where lines were left out, the two before and after."""
+        old, new = ((FOLDER / self.script).read_text(encoding="utf-8"), self.source())
+        found: set[int] = set()
+        matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
+        for kind, _, _, begin, end in matcher.get_opcodes():
+            if kind != "equal":
+                found |= {*range(begin + 1, end + 1)} if end > begin else {*range(begin - 1, begin + 3)}
+        return found
 
 
 def script_run(name: str) -> Any:
     """The run of a script as it is."""
-    return run_of((FOLDER / name).read_text(encoding="utf-8"), name)
+    return run_of((FOLDER / name).read_text(encoding="utf-8"), name, goes_on=name == RESUMED)
 
 
-def run_of(source: str, name: str) -> Any:
-    """The run of a script of this text, as an implementation; what it prints is swallowed."""
-    from conformance.watch.script import Script, watched
+def run_of(source: str, name: str, goes_on: bool = False) -> Any:
+    """The run of a script of this text, as an implementation; what it prints is swallowed. goes_on: it is run twice,
+    and the second run is given, which goes on from the checkpoint of the first."""
+    from conformance.watch.launching import Script
+    from conformance.watch.lines import source_of
+    from conformance.watch.resuming import saved_at
+    from conformance.watch.script import watched
     from conformance.watch.verdicts import Watched
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_text(source, encoding="utf-8")
+        source_of(str(path))  # read while it is there
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Watched(watched(Script(str(path)), STEPS), name)
+            run = watched(Script(str(path)), STEPS, keeps_moments=goes_on)
+            if goes_on:
+                expected = run.moments[saved_at(run) :]
+                run = watched(Script(str(path)), STEPS, keeps_moments=True)
+                run.expected = expected
+            return Watched(run, name)
 
 
-def script(name: str, of: str, *changes: tuple[str, str], breaks: tuple[str, ...], defect: str) -> None:
-    """Register a mutant of a script. Raises ValueError when its name is taken."""
+def script(
+    name: str, of: str, *changes: tuple[str, str], breaks: tuple[str, ...], defect: str, known_as: str = ""
+) -> None:
+    """Register a mutant of a script. known_as: a public report of such a mistake. Raises ValueError when its name is
+    taken."""
     if name in MUTANTS:
         raise ValueError(f"two mutants are called {name}")
-    MUTANTS[name] = ScriptMutant(name, of, changes, breaks, defect)
+    MUTANTS[name] = ScriptMutant(name, of, changes, breaks, defect, known_as)
 
 
 # --- labels ---------------------------------------------------------------------------------------
@@ -78,6 +106,7 @@ script(
     ("logits = model(row[:, :-1])", "logits = model(row[:, 1:])"),
     breaks=("run-input-does-not-hold-its-answer",),
     defect="The labels are not shifted against the input.",
+    known_as="huggingface/transformers#27517",
 )
 script(
     "LabelsShiftedTwiceInTraining",
@@ -86,6 +115,7 @@ script(
     ("row[:, 1:].reshape(-1)", "row[:, 2:].reshape(-1)"),
     breaks=("run-labels-are-shifted-once",),
     defect="The labels are shifted twice.",
+    known_as="huggingface/transformers#37830",
 )
 script(
     "LabelsShiftedBackwards",
@@ -115,6 +145,7 @@ script(
     ("        wanted[:, PAD] = 0\n        wanted[target == PAD] = 0\n", ""),
     breaks=("run-padding-is-in-no-loss",),
     defect="The smoothed loss counts padding.",
+    known_as="01-ai/Yi#110",
 )
 script(
     "MeanOverPadding",
@@ -132,6 +163,7 @@ script(
     ("return self.decoder(self.drop(x))", "return self.decoder(self.drop(x)).float().softmax(-1)"),
     breaks=("run-cross-entropy-gets-logits",),
     defect="The cross-entropy gets probabilities.",
+    known_as="Lightning-Universe/lightning-bolts#654",
 )
 script(
     "DivergenceOfLogits",
@@ -213,6 +245,7 @@ script(
     ("        loss.backward()\n", "        optimizer.zero_grad()\n        loss.backward()\n"),
     breaks=("run-gradients-of-all-passes-count",),
     defect="Gradients are cleared between the backward passes of one step.",
+    known_as="bytetriper/RAE#67",
 )
 script(
     "DividedTwice",
@@ -232,6 +265,7 @@ script(
     ("for epoch in range(2)", "for epoch in range(3)"),
     breaks=("run-resuming-restores-all",),
     defect="Training goes on with the model's state only.",
+    known_as="zylo117/Yet-Another-EfficientDet-Pytorch#269",
 )
 script(
     "BestStateIsTheCurrentOne",
@@ -294,6 +328,7 @@ script(
     ("            optimizer.zero_grad()\n", ""),
     breaks=("run-gradients-are-cleared",),
     defect="Gradients are never cleared.",
+    known_as="wenet-e2e/wekws#73",
 )
 script(
     "ClearedBeforeTheStep",
@@ -325,6 +360,7 @@ script(
     ("loss = loss_of(model, row) / accumulated", "loss = loss_of(model, row)"),
     breaks=("run-accumulation-is-divided",),
     defect="Accumulated losses are summed.",
+    known_as="karpathy/nanoGPT#206",
 )
 script(
     "UnequalBatchesAsEquals",
@@ -334,6 +370,7 @@ script(
     ("loss_of(model, row) / accumulated", "loss_of(model, row[: 2 + number % 2]) / accumulated"),
     breaks=("run-accumulation-weighs-tokens-alike",),
     defect="Batches of different sizes are averaged as equals.",
+    known_as="huggingface/transformers#24725",
 )
 script(
     "EncoderIsCutOff",
@@ -424,6 +461,7 @@ script(
     ("        scaler.unscale_(optimizer)\n", ""),
     breaks=("run-clipping-comes-after-unscaling",),
     defect="Gradients are clipped before they are unscaled.",
+    known_as="milesial/Pytorch-UNet#468",
 )
 script(
     "ClipsOneByOne",
@@ -469,6 +507,7 @@ script(
     ("        optimizer.zero_grad(set_to_none=True)\n        scheduler.step()\n", "        optimizer.zero_grad()\n"),
     breaks=("run-schedule-follows-the-step",),
     defect="The schedule steps before the optimizer.",
+    known_as="lincc-frameworks/hyrax#983",
 )
 script(
     "ScheduleStepsEachBatch",
@@ -546,6 +585,7 @@ script(
     ("    model.train()\n    return", "    return"),
     breaks=("run-training-is-in-training-mode",),
     defect="The model stays in evaluation mode after the first evaluation.",
+    known_as="shubhamagarwal92/mmd#14",
 )
 script(
     "EvaluatesInTraining",
@@ -553,6 +593,7 @@ script(
     ("    model.eval()\n", ""),
     breaks=("run-evaluation-is-in-evaluation-mode",),
     defect="The model is evaluated in training mode.",
+    known_as="wolny/pytorch-3dunet#53",
 )
 script(
     "EvaluationMovesStatistics",
@@ -631,3 +672,11 @@ script(
     breaks=("run-checkpoint-holds-the-run",),
     defect="The checkpoint forgets the optimizer.",
 )
+for forgotten in ("model", "optimizer", "scheduler"):
+    script(
+        f"GoesOnWithout{forgotten.title()}",
+        RESUMED,
+        (f'    {forgotten}.load_state_dict(state["{forgotten}"])\n', ""),
+        breaks=("run-resumed-equals-not-stopped",),
+        defect=f"Going on from the checkpoint leaves the {forgotten} as it was made.",
+    )

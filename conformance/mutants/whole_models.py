@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, MIXTURE, TRANSLATOR, VIT, changed
+from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, MIXTURE, SPEECH, TRANSLATOR, VIT, changed
 
 REPEATS = "model-evaluation-repeats-itself"
 STATELESS = "model-keeps-no-state-between-calls"
@@ -215,4 +215,20 @@ changed(
     "",
     breaks=("model-methods-change-the-mode-that-they-put-back",),
     defect="generate remembers the mode and puts it back, and does not switch to evaluation.",
+)
+changed(
+    "LogSoftmaxAlongTheTime",
+    SPEECH,
+    ".log_softmax(-1)",
+    ".log_softmax(1)",
+    breaks=("model-log-probabilities-sum-to-one",),
+    defect="The log-softmax runs along the time.",
+)
+changed(
+    "PaddingFramesSeen",
+    SPEECH,
+    "padding = padding_of(lengths, x.shape[1])",
+    "padding = padding_of(lengths, x.shape[1]) & False",
+    breaks=("encoder-padding-changes-nothing",),
+    defect="Attention sees the frames behind the length of a row.",
 )

@@ -82,7 +82,7 @@ def _implementation(report: Json, heading: bool, name: str) -> str:
     said = [*report["notes"], *conventions]
     doubtful = "".join(f"<li>{escape(line)}</li>" for line in _doubts(report["notes"]))
     untested = "".join(f"<p><strong>Not tested:</strong> {escape(line)}</p>" for line in report["untested"])
-    others = f"; {rest} claims speak about components that it has not" if rest else ""
+    others = f"; {rest} claims speak about components that it does not have" if rest else ""
     notes = (
         f"<details><summary>What it is taken for</summary><ul>"
         f"{''.join(f'<li>{escape(str(line))}</li>' for line in said)}</ul></details>"

@@ -108,6 +108,7 @@ def _evidence(result: Json, explained: Sequence[str], name: str) -> str:
         pair("blocked by", link(result["root"]) if result["root"] else ""),
         pair("message", escape(result["message"])),
         pair("at", f"<code>{escape(result['place'])}</code>" if result["place"] else ""),
+        pair("and", "<br>".join(f"<code>{escape(line)}</code>" for line in result.get("also", ()))),
         pair("mend", escape(result["mend"])),
         pair("tested", escape(result["what"])),
         pair("expected", f"<code>{escape(result['expected'])}</code>" if result["what"] else ""),

@@ -11,21 +11,29 @@ import os
 import sys
 from pathlib import Path
 
-from conformance.watch.script import Script, watched
+from conformance.watch.launching import Script, launched
+from conformance.watch.script import watched
 
 
 def main(arguments: list[str]) -> None:
     answer, order = Path(arguments[0]), json.loads(arguments[1])
     sys.path[:] = [folder for folder in sys.path if folder not in order["hidden"]]
-    script = Script(order["script"], order["arguments"], order["is_module"])
-    run = watched(script, order["steps"], order["seconds"])
+    try:
+        script = launched(Script(order["script"], order["arguments"], order["is_module"]))
+    except ValueError as error:
+        sys.exit(f"conformance watch: {error}")
+    run = watched(script, order["steps"], order["seconds"], order["until"], order["keeps_moments"])
+    run.expected = order["expected"]
     sys.stdout.flush()
+    from conformance.watch.resuming import saved_at
     from conformance.watch.verdicts import results_of
 
     values = {
         "ended": run.ended,
         "steps": run.steps,
         "notes": run.notes,
+        "moments": run.moments,
+        "saved_at": saved_at(run),
         "results": [result.to_json() for result in results_of(run).values()],
     }
     written = answer.with_suffix(".part")

@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from conformance.watch.record import Batch, Load, Restore, Save
+from conformance.watch.record import Batch, Load, Restore, Save, Seed
 from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, classes_with, place
 
@@ -21,6 +21,8 @@ from conformance.watch.watcher import Watcher, classes_with, place
 def tap(watcher: Watcher) -> None:
     taps = _Data(watcher)
     watcher.around(DataLoader, "__iter__", taps.begin)
+    for owner in (torch, torch.random):
+        watcher.around(owner, "manual_seed", taps.seed)
     watcher.around(_BaseDataLoaderIter, "__next__", taps.following)
     watcher.around(torch, "save", taps.save)
     watcher.around(torch, "load", taps.load)
@@ -41,18 +43,25 @@ class _Data:
         self.epochs: dict[int, int] = {}
         self.loaders: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
 
+    def seed(self, original: Any, *rest: Any, **keywords: Any) -> Any:
+        self.watcher.add(Seed())
+        return original(*rest, **keywords)
+
     def begin(self, original: Any, loader: DataLoader[Any]) -> Any:
         result = original(loader)
         line, rows = place(), len(loader.dataset) if hasattr(loader.dataset, "__len__") else 0
         number = self.numbers.setdefault((line, rows), len(self.numbers))
         self.watcher.run.loaders.setdefault(number, line)
         self.epochs[number] = self.epochs.get(number, 0) + 1
+        if self.watcher.until == "epoch" and self.epochs[number] > 1 and number == self.watcher.learned_loader:
+            self.watcher.end("an epoch was watched")
         self.loaders[result] = (number, self.epochs[number])
         return result
 
     def following(self, original: Any, iterator: Any) -> Any:
         batch = original(iterator)
         number, epoch = self.loaders.get(iterator, (-1, 0))
+        self.watcher.loader = number
         with self.watcher.looking():
             given = list(tensors(batch, 3))
             sizes = [tensor.shape[0] for tensor in given if tensor.dim()]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conformance.watch.record import Loss, Targets
-from conformance.watch.watcher import Seen, Watcher
+from conformance.watch.watcher import Seen, Watcher, place
 
 OFFSETS = (-1, 0, 1, 2)
 """How far a label may be ahead of the input: 1 is the next token, 0 its own, 2 is shifted twice, -1 backwards."""
@@ -33,12 +33,20 @@ def tap(watcher: Watcher) -> None:
     for name in ("cross_entropy", "nll_loss", "kl_div", "binary_cross_entropy_with_logits", "binary_cross_entropy"):
         watcher.around(F, name, getattr(taps, name, taps.other(name)))
     watcher.around(F, "mse_loss", taps.other("mse_loss"))
+    for owner in (F, torch, Tensor):
+        watcher.around(owner, "softmax", taps.softmax)
 
 
 class _Losses:
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.inside = False
+
+    def softmax(self, original: Any, *rest: Any, **keywords: Any) -> Tensor:
+        result: Tensor = original(*rest, **keywords)
+        if self.watcher.is_close and result.grad_fn is not None:
+            self.watcher.seen.softmaxes.append((result.grad_fn, place()))
+        return result
 
     def other(self, name: str) -> Any:
         """The tap of a loss of which only its value is seen."""
@@ -74,6 +82,8 @@ class _Losses:
             with self.watcher.looking():
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()
                 event.input, event.classes = kind_of(rows), rows.shape[-1]
+                if event.input == "probabilities":
+                    event.softmax = self._softmax_of(input)
                 if not target.is_floating_point() and target.numel() == rows.shape[0]:
                     ignored = keywords.get("ignore_index", rest[2] if len(rest) > 2 else -100)
                     self._targets(event, input, rows, target.detach().reshape(-1).clone(), int(ignored))
@@ -109,6 +119,16 @@ class _Losses:
                 gradients=bool(getattr(result, "requires_grad", False)),
             )
         )
+
+    def _softmax_of(self, input: Tensor) -> str:
+        """The line of the softmax whose result a loss got, perhaps in another shape or precision."""
+        node: Any = input.grad_fn
+        for _ in range(8):
+            found = next((line for one, line in self.watcher.seen.softmaxes if one is node), "")
+            if node is None or found:
+                return found
+            node = node.next_functions[0][0] if node.next_functions else None
+        return ""
 
     def _targets(self, event: Loss, input: Tensor, rows: Tensor, labels: Tensor, ignored: int) -> None:
         """Work out what the loss saw, now; and which labels count, when the gradient of its rows comes."""
@@ -198,8 +218,8 @@ def _found(flat: Tensor, rows: Tensor) -> Tensor | None:
     if len(rows) > len(flat):
         return None
     places: dict[bytes, deque[int]] = defaultdict(deque)
-    for place, row in enumerate(flat[:, :8].float().numpy()):
-        places[row.tobytes()].append(place)
+    for number, row in enumerate(flat[:, :8].float().numpy()):
+        places[row.tobytes()].append(number)
     found = []
     for row in rows[:, :8].float().numpy():
         alike = places.get(row.tobytes())

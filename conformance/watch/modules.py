@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import sys
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -54,13 +56,14 @@ class _Modules:
             if frame is not None and frame is watcher.direct:
                 return
             watcher.direct = frame
+            keywords = _keywords(sys._getframe(1)) if frame is None else _arguments(frame)
             if frame is not None:
                 module, inputs = frame.f_locals["self"], ()
             gradients, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
             with watcher.looking():
                 self._outermost(module, inputs, gradients, autocast)
-            if frame is not None and watcher.is_close and gradients:
-                self._keep(module, (), _arguments(frame))
+            if watcher.is_close and gradients:
+                self._keep(module, inputs, keywords)
 
     def end(self, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
         watcher = self.watcher
@@ -75,6 +78,9 @@ class _Modules:
         number = self.known(module)
         random = [(path, part) for path, part in self.drops[number] if _probability(part)]
         given = list(tensors(inputs, 3))
+        if watcher.until == "eval" and gradients and self._was_evaluated(number):
+            watcher.end("an evaluation was watched")
+        state = torch.get_rng_state().numpy().tobytes()
         watcher.last_forward = watcher.add(
             Forward(
                 module=number,
@@ -83,12 +89,19 @@ class _Modules:
                 resting=tuple(path for path, part in random if not part.training),
                 normed=tuple(path for path, part in self.norms[number] if part.training),
                 gradients=gradients,
-                generator=hash(torch.get_rng_state().numpy().tobytes()),
+                generator=hash(state),
+                state=hashlib.sha256(state).hexdigest() if watcher.keeps_moments else "",
                 evaluating=tuple(_evaluating()),
                 samples=samples(given),
                 autocast=autocast,
             )
         )
+
+    def _was_evaluated(self, number: int) -> bool:
+        """Whether the last call of a module recorded no graph, after a step."""
+        calls = (e for e in reversed(self.watcher.run.events) if isinstance(e, Forward) and e.module == number)
+        last = next(calls, None)
+        return last is not None and not last.gradients and last.step > 0
 
     def known(self, module: nn.Module) -> int:
         """The number of an outermost module. The first time its parameters get their names."""
@@ -97,9 +110,10 @@ class _Modules:
         if number not in self.drops:
             watcher.look_closely()
             watcher.modules[number] = module
-            self._capture(number, module)
             watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
             parts = list(module.named_modules())
+            if next(module.parameters(), None) is not None:
+                watcher.run.parts[number] = {path: type(part) for path, part in parts}
             self.drops[number] = [(path, part) for path, part in parts if _probability(part) is not None]
             self.norms[number] = [(path, part) for path, part in parts if isinstance(part, _NORMS)]
             for path, part in parts:
@@ -108,18 +122,6 @@ class _Modules:
                         one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
                         watcher.run.parameters[one].in_model = True
         return number
-
-    def _capture(self, number: int, module: nn.Module) -> None:
-        """Keep what the module is called with from its second call on, while steps are looked at closely."""
-
-        def capture(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            if not self.watcher.is_close or self.watcher.is_over:
-                handle.remove()
-            elif torch.is_grad_enabled() and not self.watcher.is_blind():
-                self._keep(module, arguments, keywords)
-
-        handle = module.register_forward_pre_hook(capture, with_kwargs=True)
-        self.watcher.on_close(handle.remove)
 
     def _keep(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         number = self.watcher.number("module", module)
@@ -161,6 +163,12 @@ def _forward_by_hand() -> FrameType | None:
     return found
 
 
+def _keywords(frame: FrameType) -> dict[str, Any]:
+    """What a module is called with by name: torch's own frame around its hooks knows it."""
+    found = frame.f_locals.get("kwargs")
+    return dict(found) if isinstance(found, dict) else {}
+
+
 def _arguments(frame: FrameType) -> dict[str, Any]:
     """What a call of forward was given, by the names of its parameters."""
     code = frame.f_code
@@ -172,8 +180,10 @@ def _probability(part: nn.Module) -> float | None:
     """How often a part drops; None when it is none that could."""
     if isinstance(part, _DROPS):
         return float(part.p)
-    if isinstance(part, (nn.MultiheadAttention, nn.RNNBase)):
+    if isinstance(part, nn.MultiheadAttention):
         return float(part.dropout)
+    if isinstance(part, nn.RNNBase):
+        return float(part.dropout) if part.num_layers > 1 else 0.0  # it drops between layers
     return None
 
 

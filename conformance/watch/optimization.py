@@ -12,9 +12,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from conformance.watch.ending import equal_values
+from conformance.watch.lines import At
 from conformance.watch.record import Backward, Clear, Clip, Group, Schedule, Step, Unscale
+from conformance.watch.resuming import moment
 from conformance.watch.rules import Before, History, rule_of
-from conformance.watch.watcher import Seen, Watcher, classes_with, place
+from conformance.watch.watcher import Seen, Watcher, classes_with, stack
 
 
 def tap(watcher: Watcher) -> None:
@@ -29,6 +31,7 @@ def tap(watcher: Watcher) -> None:
     for owner in (nn.utils, nn.utils.clip_grad):
         watcher.around(owner, "clip_grad_norm_", taps.clip_norm)
         watcher.around(owner, "clip_grad_value_", taps.clip_value)
+    watcher.around(Optimizer, "__init__", taps.make_optimizer)
     watcher.around(LRScheduler, "__init__", taps.make_scheduler)
     for cls in classes_with("step", LRScheduler):
         watcher.around(cls, "step", taps.step_scheduler)
@@ -51,6 +54,7 @@ class _Optimization:
         self.began = False
         self.nested, self.in_scaler, self.scaling = 0, False, False
         self.unscaled: set[int] = set()
+        self.made: dict[int, tuple[At, ...]] = {}
         self.in_backward = False
 
     # --- gradients --------------------------------------------------------------------------------
@@ -74,6 +78,7 @@ class _Optimization:
             )
         )
         self.in_backward = True
+        self.watcher.learned_loader = self.watcher.loader
         try:
             return original(tensors, *rest, **keywords)
         finally:
@@ -124,21 +129,28 @@ class _Optimization:
 
     # --- optimizers -------------------------------------------------------------------------------
 
+    def make_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
+        original(optimizer, *rest, **keywords)
+        self.made[self.watcher.number("optimizer", optimizer)] = stack(optimizer)
+
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.watcher.is_blind():
+        if self.watcher.is_blind() or wrapped(optimizer) is not optimizer:
             return
         number = self._known(optimizer)
         if not self.began:
             self.began = True
             equal_values(self.watcher)
         self.starts[number] = len(self.watcher.run.events)
+        if self.watcher.keeps_moments:
+            with self.watcher.looking():
+                self.watcher.run.moments.append(moment(self.watcher, optimizer, _rates(optimizer)))
         if self.watcher.is_close:
             with self.watcher.looking():
                 self.before[number] = Before(optimizer)
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
         watcher = self.watcher
-        if watcher.is_blind():
+        if watcher.is_blind() or wrapped(optimizer) is not optimizer:
             return
         number = self._known(optimizer)
         began = self.starts.get(number, len(watcher.run.events))
@@ -172,6 +184,7 @@ class _Optimization:
         step.rule = rule_of(optimizer, before, self.histories.setdefault(number, History()))
 
     def _known(self, optimizer: Optimizer) -> int:
+        optimizer = wrapped(optimizer)
         number = self.watcher.number("optimizer", optimizer)
         if number not in self.watcher.run.optimizers:
             self.watcher.look_closely()
@@ -180,7 +193,10 @@ class _Optimization:
                 {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str))}
                 for group in optimizer.param_groups
             )
-            self.watcher.run.optimizers[number] = Group(type(optimizer).__name__, place(), groups, settings)
+            made = self.made.get(number) or stack()
+            line = made[0].place if made else ""
+            cls = type(optimizer)
+            self.watcher.run.optimizers[number] = Group(cls.__name__, line, groups, settings, cls, made)
         return number
 
     # --- schedulers -------------------------------------------------------------------------------
@@ -192,7 +208,10 @@ class _Optimization:
         finally:
             self.nested -= 1
         number = self.watcher.number("scheduler", scheduler)
-        self.watcher.run.schedulers.setdefault(number, place())
+        made = stack(scheduler)
+        self.watcher.run.schedulers.setdefault(number, made[0].place if made else "")
+        functions = [getattr(one, "__code__", None) for one in getattr(scheduler, "lr_lambdas", [])]
+        self.watcher.run.rate_functions[number] = [code for code in functions if code is not None]
 
     def step_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> Any:
         self.nested += 1
@@ -236,6 +255,13 @@ class _Optimization:
             return original(scaler, optimizer, *rest, **keywords)
         finally:
             self.in_scaler = False
+
+
+def wrapped(optimizer: Optimizer) -> Optimizer:
+    """The optimizer in a wrapper, as accelerate puts around one: it holds the same parameters."""
+    inner = getattr(optimizer, "optimizer", None)
+    is_wrapper = isinstance(inner, Optimizer) and inner.param_groups is optimizer.param_groups
+    return wrapped(inner) if is_wrapper else optimizer
 
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:

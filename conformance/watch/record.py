@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, TypeVar
+
+from conformance.watch.lines import At
 
 CLOSE = 3
 """In so many steps what a loss sees is looked at token by token; in later ones only what costs next to nothing."""
@@ -17,11 +20,13 @@ CLOSE = 3
 
 @dataclass(kw_only=True)
 class Event:
-    """step: how many optimizer steps had ended. order: its number among all events. place: "train.py:12"."""
+    """step: how many optimizer steps had ended. order: its number among all events. place: "train.py:12". stack: the
+    user's frames, innermost first."""
 
     step: int = 0
     order: int = 0
     place: str = ""
+    stack: tuple[At, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(kw_only=True)
@@ -30,7 +35,8 @@ class Forward(Event):
 
     module: its number in the run. training: its mode. random: the parts that draw random numbers in training
     (dropout), by path, that are in training mode. resting: those that are not. normed: batch norms in training mode.
-    gradients: whether operations were recorded. generator: a fingerprint of the random state. evaluating: the names of
+    gradients: whether operations were recorded. generator, state: fingerprints of the random state, the second one only
+    where moments are kept. evaluating: the names of
     the user's functions on the way that speak of evaluation. samples: a fingerprint of each row of its first input with
     rows. autocast: whether it was on.
     """
@@ -43,6 +49,7 @@ class Forward(Event):
     gradients: bool = True
     generator: int = 0
     evaluating: tuple[str, ...] = ()
+    state: str = ""
     samples: tuple[int, ...] = ()
     autocast: bool = False
 
@@ -80,7 +87,8 @@ class Loss(Event):
     value: its result where that is one number. reduction: as given. gradients: whether it was recorded. input:
     "logits", "log-probabilities" or "probabilities"; "" where it was not looked at. classes: how many. rows: of a
     divergence, the least and the largest sum of a row of its target that is not zero. smoothing: the share that label
-    smoothing takes from the label. shapes: of input and target, where these are broadcast.
+    smoothing takes from the label. shapes: of input and target, where these are broadcast. softmax: the line that made
+    probabilities of the input.
     """
 
     name: str
@@ -92,6 +100,7 @@ class Loss(Event):
     rows: tuple[float, float] | None = None
     smoothing: float = 0.0
     shapes: str = ""
+    softmax: str = ""
     targets: Targets | None = None
 
 
@@ -181,6 +190,11 @@ class Batch(Event):
 
 
 @dataclass(kw_only=True)
+class Seed(Event):
+    """The random generator was given a seed."""
+
+
+@dataclass(kw_only=True)
 class Mode(Event):
     """A module was set to training or evaluation."""
 
@@ -241,17 +255,23 @@ class Parameter:
 
 @dataclass
 class Group:
-    """An optimizer as it was when it first stepped. groups: the parameters of each of its groups."""
+    """An optimizer as it was when it first stepped. place, stack: where it was made. cls: its class. groups: the
+    parameters of each of its groups."""
 
     kind: str
     place: str
     groups: tuple[tuple[int, ...], ...]
     settings: tuple[Mapping[str, Any], ...]
+    cls: type = object
+    stack: tuple[At, ...] = field(default=(), repr=False)
 
     @property
     def parameters(self) -> tuple[int, ...]:
         return tuple(number for group in self.groups for number in group)
 
+
+Moment = Mapping[str, str]
+"""What a step begins from: "model", "optimizer", ... -> a fingerprint."""
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -259,14 +279,21 @@ Kind = TypeVar("Kind", bound=Event)
 @dataclass
 class Run:
     """A training run that was watched. modules: the outermost modules by number, as (class, place of the class).
-    parameters, optimizers, loaders: by number. ended: why watching ended, in words."""
+    parts: the classes of their parts by path, where they have parameters. parameters, optimizers, loaders, schedulers:
+    by number, the last two as the place where they were made. rate_functions: the code of the functions that schedules
+    were given. moments: what each step began from, where that is asked for; expected: of a run that was not stopped.
+    ended: why watching ended, in words."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
     parameters: dict[int, Parameter] = field(default_factory=dict)
     optimizers: dict[int, Group] = field(default_factory=dict)
     schedulers: dict[int, str] = field(default_factory=dict)
+    parts: dict[int, dict[str, type]] = field(default_factory=dict)
+    rate_functions: dict[int, list[CodeType]] = field(default_factory=dict)
     loaders: dict[int, str] = field(default_factory=dict)
+    moments: list[Moment] = field(default_factory=list)
+    expected: list[Moment] = field(default_factory=list)
     steps: int = 0
     ended: str = "the script ended"
     notes: list[str] = field(default_factory=list)

@@ -8,30 +8,28 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from conformance.watch.ending import finish
+from conformance.watch.launching import Script
 from conformance.watch.record import Run
 from conformance.watch.watcher import Ended, Watcher
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script, or the name of a module as `python -m` takes it, and its arguments."""
-
-    name: str
-    arguments: Sequence[str] = ()
-    is_module: bool = False
-
-
-def watched(script: Script, steps: int | None = 20, seconds: float | None = None) -> Run:
-    """Run a script until it ends, or was watched for so many optimizer steps or seconds.
+def watched(
+    script: Script,
+    steps: int | None = 20,
+    seconds: float | None = None,
+    until: str = "",
+    keeps_moments: bool = False,
+) -> Run:
+    """Run a script until it ends, or was watched for so many optimizer steps or seconds, or until an epoch or an
+    evaluation was, as `Watcher` says.
 
     What it raises becomes the run's `ended`, and its traceback goes to standard error.
     """
-    with _as_main(script), Watcher(steps) as watcher:
+    with _as_main(script), Watcher(steps, until, keeps_moments) as watcher:
         try:
             with _deadline(watcher, seconds):
                 if script.is_module:

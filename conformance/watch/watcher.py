@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.places import is_users, short
+from conformance.watch.lines import At, at
 from conformance.watch.probing import Call
 from conformance.watch.record import CLOSE, Forward, Kind, Parameter, Run
 
@@ -32,21 +33,26 @@ class Ended(BaseException):
 
 class Seen:
     """What was seen since the last backward pass: inputs are the ids that tables were asked for, with the number of
-    rows and the padding index of the table; results the last tensors that modules gave."""
+    rows and the padding index of the table; results the last tensors that modules gave; softmaxes the operations of a
+    softmax, with their lines."""
 
     def __init__(self) -> None:
         self.inputs: list[tuple[Tensor, int, int | None]] = []
         self.results: list[Tensor] = []
+        self.softmaxes: list[tuple[Any, str]] = []
 
 
 class Watcher:
     """Taps on torch that write a `Run`. Use it as a context.
 
-    steps: after so many optimizer steps `Ended` is raised where the step was made; None: never.
+    steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. until: it is raised
+    where the first "epoch" or evaluation ("eval") after a step is over. keeps_moments: whether each step's beginning is
+    kept, for a run that is gone on with.
     """
 
-    def __init__(self, steps: int | None = None) -> None:
-        self.run = Run()
+    def __init__(self, steps: int | None = None, until: str = "", keeps_moments: bool = False) -> None:
+        self.run, self.until, self.keeps_moments = Run(), until, keeps_moments
+        self.loader, self.learned_loader = -1, -1
         self._steps, self._process, self._busy = steps, os.getpid(), False
         self._stack = ExitStack()
         self._close_until = CLOSE
@@ -125,7 +131,8 @@ class Watcher:
 
     def add(self, event: Kind) -> Kind:
         """Record an event, with the user's line that made it happen."""
-        event.place = event.place or place()
+        event.stack = event.stack or stack()
+        event.place = event.place or (event.stack[0].place if event.stack else "")
         return self.run.add(event)
 
     def number(self, kind: str, thing: Any) -> int:
@@ -166,6 +173,30 @@ def place() -> str:
     for frame in users_frames():
         return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
     return ""
+
+
+def stack(made: Any = None) -> tuple[At, ...]:
+    """The user's frames that are being run, innermost first; without those that construct `made`."""
+    found: list[At] = []
+    frame: FrameType | None = sys._getframe(1)
+    inner: FrameType | None = None  # the innermost user's frame that waits for its caller
+    is_direct = True
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file) and not file.startswith(_OWN):
+            is_making = made is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is made
+            if not is_making:
+                if inner is not None:
+                    found.append(at(inner, is_direct))
+                inner, is_direct = frame, True
+        elif not file.endswith(_BETWEEN) and not file.startswith(_OWN):
+            is_direct = False
+        frame = frame.f_back
+    return (*found, at(inner, False)) if inner is not None else ()
+
+
+_BETWEEN = ("torch/nn/modules/module.py", "torch/utils/_contextlib.py", "functools.py", "contextlib.py")
+"""Library files that hand a call on to the user's code as it is."""
 
 
 def users_frames() -> Iterator[FrameType]:

@@ -14,3 +14,9 @@ def is_alive(pid: int) -> bool:
         return False
     stat = Path(f"/proc/{pid}/stat")
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def host_of(keeper: int) -> int:
+    """The process that hosts the implementation, of the keeper that the suite started (itself where there is none)."""
+    children = Path(f"/proc/{keeper}/task/{keeper}/children")
+    return int(children.read_text().split()[0]) if children.exists() else keeper

@@ -157,7 +157,7 @@ def test_what_is_not_provided_is_skipped_counted_and_listed(claims):
     result = claims("Correct", "--claims", "attention,positions")
     assert result.ret == pytest.ExitCode.OK
     total = sum(1 for claim in load().select("attention,positions") if claim.is_tested)
-    line = r"^(\d+) of (\d+) claims kept: .*; (\d+) claims speak about components that it has not$"
+    line = r"^(\d+) of (\d+) claims kept: .*; (\d+) claims speak about components that it does not have$"
     (counts,) = re.findall(line, output(result), re.MULTILINE)
     kept, about, others = map(int, counts)
     assert 0 < kept <= about < about + others == total
@@ -263,7 +263,7 @@ def test_an_expired_entry_excuses_nothing(claims, pytester):
         (("--claims", "no-such-claim"), "there is no claim, topic, document or row 'no-such-claim'"),
         (("--claims", SCALED[:-1]), f"did you mean {SCALED}"),
         (("--claims-known", "/no/such.toml"), "cannot be read: No such file or directory"),
-        (("--claims-report", "report.pdf"), "the name must end in .html, .json, .sarif"),
+        (("--claims-report", "report.pdf"), "the name must end in .html, .json, .sarif, .md, .svg"),
         (("--claims-report", "/no/such/report.json"), "there is no folder /no/such"),
         (("--claims", "history"), "selects only claims about the documents"),
         (("--impl", "/no/such.py:Class"), "there is no file /no/such.py"),

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from processes import is_alive
+from processes import host_of, is_alive
 
+from conformance import keeper
 from conformance import supervisor as supervisor_module
 from conformance.adapters import SpecificationError
 from conformance.catalogue import load
+from conformance.sandbox import landlock
 from conformance.supervisor import Supervisor, judgement
 from conformance.verdict import Verdict
 
@@ -69,10 +73,10 @@ def test_an_endless_loop_is_an_error_by_the_processor_time_that_it_uses(miniatur
 def test_an_interrupted_process_has_not_used_its_time(monkeypatch):
     """A machine that is busy elsewhere, or a laptop that sleeps, is no hang."""
     monkeypatch.setattr(supervisor_module, "ASLEEP", 1000.0)
-    child = supervisor_module._Child(f"{MINIATURES}:Correct", 60)
+    child = supervisor_module.Child(f"{MINIATURES}:Correct", 60)
     try:
-        os.kill(child.process.pid, signal.SIGSTOP)
-        threading.Timer(3.0, os.kill, (child.process.pid, signal.SIGCONT)).start()
+        os.kill(host_of(child.process.pid), signal.SIGSTOP)
+        threading.Timer(3.0, os.kill, (host_of(child.process.pid), signal.SIGCONT)).start()
         result = child.ask(*question(), 2.0)
     finally:
         child.close()
@@ -82,10 +86,10 @@ def test_an_interrupted_process_has_not_used_its_time(monkeypatch):
 def test_a_hang_that_cannot_be_interrupted_is_killed(monkeypatch):
     """The child's own timer is switched off by the implementation, so the parent must end it."""
     monkeypatch.setattr(supervisor_module, "GRACE", 0.3)
-    child = supervisor_module._Child(f"{MINIATURES}:Hangs", 60)
+    child = supervisor_module.Child(f"{MINIATURES}:Hangs", 60)
     try:
-        os.kill(child.process.pid, signal.SIGSTOP)  # not even its timer runs
-        with pytest.raises(supervisor_module._Died, match=r"took longer than 0.8 s"):
+        os.kill(host_of(child.process.pid), signal.SIGSTOP)  # not even its timer runs
+        with pytest.raises(supervisor_module.Died, match=r"took longer than 0.8 s"):
             child.ask(*question(), 0.2)
     finally:
         child.close()
@@ -160,6 +164,112 @@ def test_a_child_ends_when_its_parent_is_killed():
     while time.monotonic() < deadline and is_alive(child):
         time.sleep(0.05)
     assert not is_alive(child)
+
+
+LEAVES_ONE = """
+import os, time
+def left_behind():
+    child = os.fork()
+    if not child:
+        os.setsid()
+        {then}
+        time.sleep(120)
+    return child
+class X:
+    def build(self, role, config):
+        open({where!r}, "w").write(str(left_behind()))
+        raise OSError("no such role")
+"""
+
+
+@pytest.mark.skipif(not keeper.is_possible(), reason="only Linux gives a process what its children leave behind")
+@pytest.mark.parametrize("then", ["", "os.fork() or time.sleep(120)"], ids=["child", "grandchild"])
+def test_what_leaves_its_session_ends_with_the_implementation(tmp_path, then):
+    where = tmp_path / "pid"
+    path = tmp_path / "subject.py"
+    path.write_text(LEAVES_ONE.format(then=then, where=str(where)))
+    with Supervisor(f"{path}:X") as supervisor:
+        assert supervisor.result(FIRST).verdict is Verdict.ERROR
+        left = int(where.read_text())
+        assert is_alive(left)
+    assert not is_alive(left)
+
+
+FORKS = """
+import os, time
+class X:
+    def build(self, role, config):
+        for _ in range(8):  # 256 processes, where nobody counts them
+            os.fork()
+            time.sleep(0.05)
+        time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(not keeper.is_possible(), reason="only Linux gives a process what its children leave behind")
+def test_processes_without_end_are_one_error(tmp_path):
+    path = tmp_path / "subject.py"
+    path.write_text(FORKS)
+    with Supervisor(f"{path}:X") as supervisor:
+        result = supervisor.result(FIRST)
+    pattern = r"the implementation took more than it may: it had \d+ processes, and 64 are the most"
+    assert re.fullmatch(pattern, result.message)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what is allocated reliably")
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("held = [bytes(2**28) for _ in range(99)]", "MemoryError"),
+        ("files = [open(__file__) for _ in range(5000)]", "Too many open files"),
+        ("while True: print('x' * 2**20, flush=True)", "File too large"),
+        ("open('{folder}/large', 'wb').truncate(2**29)", "File too large"),
+    ],
+    ids=["memory", "files", "output", "file"],
+)
+def test_limits_hold_from_the_first_line_of_a_module(tmp_path, source, complaint):
+    path = tmp_path / "subject.py"
+    path.write_text(source.format(folder=tmp_path))
+    with pytest.raises(SpecificationError, match=complaint), Supervisor(f"{path}:X"):
+        pass
+
+
+WRITES = """
+import os, tempfile
+class X:
+    def build(self, role, config):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"x")
+        open({where!r}, "w")
+"""
+
+
+@pytest.mark.skipif(not landlock.version(), reason="the sandbox needs Landlock")
+def test_in_the_sandbox_an_implementation_writes_into_its_scratch_folder_only(tmp_path):
+    path = tmp_path / "subject.py"
+    path.write_text(WRITES.format(where=str(tmp_path / "written")))
+    with Supervisor(f"{path}:X", is_shut_in=True) as supervisor:
+        scratch = Path(supervisor._first.scratch)
+        assert scratch.is_dir()
+        result = supervisor.result(FIRST)
+    assert result.message.startswith("PermissionError: [Errno 13]")
+    assert not (tmp_path / "written").exists()
+    assert not scratch.exists()
+    with Supervisor(f"{path}:X") as supervisor:
+        supervisor.result(FIRST)
+    assert (tmp_path / "written").exists()
+
+
+@pytest.mark.skipif(not landlock.version(), reason="the sandbox needs Landlock")
+def test_in_the_sandbox_a_correct_implementation_passes():
+    assert run("Correct", is_shut_in=True)[FIRST].verdict is Verdict.PASS
+
+
+def test_a_sandbox_that_cannot_be_entered_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: "/nowhere")
+    complaint = "--claims-sandbox: the sandbox's scratch folder /nowhere is none|the sandbox needs Linux"
+    with pytest.raises(SpecificationError, match=complaint), Supervisor("reference", is_shut_in=True):
+        pass
 
 
 def test_the_parent_imports_neither_numpy_nor_hypothesis_nor_torch():

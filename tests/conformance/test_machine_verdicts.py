@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.catalogue import Catalogue, Claim
+from conformance.catalogue import Catalogue, Claim, load
 from conformance.known import Known, KnownFailuresError, expect, is_stale, load_known
 from conformance.mutants import MUTANTS
+from conformance.outcome import untested_core
 from conformance.roots import fold, most_specific_first
 from conformance.verdict import Result, Verdict, counts, judged
 
@@ -183,3 +184,13 @@ def test_an_entry_counts_until_its_last_day():
     assert not is_stale(late, known)
     raised = expect(replace(broken, verdict=Verdict.ERROR, message="KeyError: 'x'"), known, datetime.date(2027, 7, 1))
     assert raised.message.startswith("KeyError: 'x'; its entry ")
+
+
+def test_a_run_in_which_no_claim_could_be_tested_says_why():
+    results = {
+        slug: Result(slug, Verdict.NOT_PROVIDED, message=message)
+        for slug, message in (("a", "no such role"), ("b", "no such role"), ("c", "another reason"))
+    }
+    (sentence,) = untested_core(None, [], results, load())
+    assert sentence == "none of the 3 claims could be tested; of 2 the reason is: no such role"
+    assert untested_core(None, [], {**results, "d": Result("d", Verdict.PASS)}, load()) == []

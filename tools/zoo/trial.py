@@ -106,7 +106,7 @@ def why_no_roles(report: Mapping[str, Any], entry: Entry, core: Mapping[str, Any
     tables = [core["role"].get(role, {}) for role in roles]
     wanted = {claim for table in tables for when in ("always", *entry.takes) for claim in table.get(when, ())}
     return _open(wanted, verdicts) or _too_few(
-        wanted | {claim for claim in verdicts if claim in CHECKS and set(roles) & set(CHECKS[claim].roles)}, verdicts
+        wanted | {claim for claim in verdicts if claim in CHECKS and {*CHECKS[claim].roles} <= {*roles}}, verdicts
     )
 
 

@@ -90,7 +90,10 @@ _RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
         lambda name, names, model: (
             re.search(r"loss|criterion|cross_?entropy|xent|nll|smooth|^ce$", name)
             and len(names) > 1
-            and not re.search(r"mse|l1|l2|balanc|contrast|kd|distill|bce|binary|aux|z_loss|router", name)
+            and not re.search(
+                r"mse|l1|l2|balanc|contrast|kd|distill|bce|binary|aux|z_loss|router|soft_|ctc|mixup|bpr|ranking|quantile",
+                name,
+            )
         ),
     ),
     (

@@ -133,7 +133,10 @@ class Calling:
 ONE_ANSWER = ("(B, 1, V)", "(B, V)", "(V)", "(B, ...)")
 """Layouts of one answer a sample; of the last, such as an image, all numbers stand in one row."""
 
-LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", *ONE_ANSWER)
+FEWER = "(B, S, V)"
+"""The layout of an answer with a row for each of S stretches of the time, as behind convolutions with strides."""
+
+LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", FEWER, *ONE_ANSWER)
 
 
 def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int) -> Tensor | None:
@@ -146,6 +149,7 @@ def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int)
         "(B, 1, V)": (batch, 1, outputs),
         "(B, V)": (batch, outputs),
         "(V)": (outputs,) if batch == 1 else (-1,),
+        FEWER: (batch, tensor.shape[1] if tensor.ndim == 3 else -1, outputs),
     }
     if layout == "(B, ...)":
         fits = tensor.ndim > 2 and len(tensor) == batch and tensor.numel() == batch * outputs

@@ -13,6 +13,8 @@ from typing import Any
 
 from conformance.adapters import Specification, SpecificationError
 from conformance.adapters.functions.implementation import FunctionImplementation, of_class
+from conformance.adapters.helpers.examining import functions_beside
+from conformance.adapters.helpers.implementation import HelpersImplementation
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
@@ -79,6 +81,9 @@ class PointedImplementation:
                 reasons.append(Unresolved(" ".join(str(error).split())))
         if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
             self.running = self.whole = ran
+        self.beside: HelpersImplementation | None = None
+        if self.whole is not None and role is None:
+            self.beside = HelpersImplementation(functions_beside(found), self.name)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:
@@ -114,6 +119,8 @@ class PointedImplementation:
             return False
         if main.vocab or len(main.shape) == 3:
             return len(list(whole.module.modules())) > 3
+        if whole.answers_stretches and "attention" in seen:
+            return True
         return self.parts is None and (whole.calling.outputs != main.shape[-1] or "blocks" in seen)
 
     def _untested_part(self) -> list[str]:
@@ -145,7 +152,8 @@ class PointedImplementation:
     def roles(self) -> tuple[str, ...]:
         """The roles that it plays, a whole model's first."""
         whole = ("module", *(("model", self.kind) if self.kind else ())) if self.running else ()
-        return (*whole, *(self.parts.roles if self.parts else ()))
+        beside = self.beside.roles if self.beside else ()
+        return tuple(dict.fromkeys((*whole, *(self.parts.roles if self.parts else ()), *beside)))
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """A subject: of a whole model a copy, whose experiments leave the others alone. Raises NotProvided."""
@@ -155,6 +163,8 @@ class PointedImplementation:
             if self.whole is None or role not in ("model", self.whole.kind):
                 raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")
             return self.whole.twin()
+        if self.beside is not None and role in self.beside.roles and (not self.parts or role not in self.parts.roles):
+            return self.beside.build(role, config)
         if self.parts is None:
             raise NotProvided(f"{self.name} has no component that plays the role {role}")
         found = _resolutions(self.parts).get(role)
@@ -186,6 +196,7 @@ class PointedImplementation:
         if self.running is not None:
             kind = (self.whole.kind or "model") if self.whole is not None else RUNNING
             lines += describe(self.name, kind, self.running.facts).splitlines()
+        lines += self.beside.notes if self.beside else []
         return lines + (self.parts.notes if self.parts else [])
 
     def describe(self) -> str:

@@ -162,6 +162,11 @@ class LanguageProbes:
     def normalises_over_batches(self: WholeModel) -> bool:  # type: ignore[misc]
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 
+    def takes_statistics_of_its_batch(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether it normalises over the batch in evaluation, too: no statistics were kept."""
+        parts = (part for part in self.module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm))
+        return any(part.running_mean is None for part in parts)
+
     def ignored_label(self: WholeModel) -> int | None:  # type: ignore[misc]
         """The label that its loss ignores: what its code says, -100 where it says nothing and accepts it."""
         for _, source, _, _ in self.sources():

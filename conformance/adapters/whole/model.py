@@ -24,6 +24,7 @@ from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
 from conformance.adapters.whole.calling import (
+    FEWER,
     ONE_ANSWER,
     Calling,
     T,
@@ -118,7 +119,12 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in (*ONE_ANSWER, "(...)")
+        return self.calling.layout not in (*ONE_ANSWER, FEWER, "(...)")
+
+    @property
+    def answers_stretches(self) -> bool:
+        """Whether the answer has a row for each stretch of the time, and not for each position."""
+        return self.calling.layout == FEWER
 
     @property
     def is_whole(self) -> bool:

@@ -23,6 +23,7 @@ from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
 from conformance.adapters.whole.batches import packed_in
 from conformance.adapters.whole.calling import (
+    FEWER,
     LAYOUTS,
     LENGTHS,
     B,
@@ -474,6 +475,8 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
     for wanted, layout in product((True, False), orders):
         for at, tensor in chosen or offered:
             if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
+                continue
+            if layout == FEWER and not (calling.lengths and calling.main.meaning == "x" and tensor.ndim == 3):
                 continue
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
             outputs = tensor.numel() // batch if layout == "(B, ...)" else outputs

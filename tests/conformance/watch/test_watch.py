@@ -10,13 +10,15 @@ torch = pytest.importorskip("torch")
 
 import conformance  # noqa: E402
 from conformance.cli import main  # noqa: E402
-from conformance.mutants.training_runs import FOLDER, SCRIPTS, run_of, script_run  # noqa: E402
+from conformance.mutants.training_runs import FOLDER, LANGUAGE, MASKED, TRANSLATION, run_of, script_run  # noqa: E402
 from conformance.page import to_html  # noqa: E402
 from conformance.report import to_json  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.launching import Script  # noqa: E402
 from conformance.watch.losses import OFFSETS, compare, kind_of  # noqa: E402
 from conformance.watch.record import Step, Targets  # noqa: E402
-from conformance.watch.script import Script, watched  # noqa: E402
+from conformance.watch.resuming import saved_at  # noqa: E402
+from conformance.watch.script import watched  # noqa: E402
 from conformance.watch.verdicts import report_of, results_of  # noqa: E402
 
 LOOP = """
@@ -39,7 +41,7 @@ def loop(steps=4, after="pass"):
     return LOOP.format(steps=steps, after=after)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [LANGUAGE, TRANSLATION, MASKED])
 def test_a_correct_script_breaks_nothing(name):
     results = results_of(script_run(name).run)
     told = {
@@ -51,7 +53,7 @@ def test_a_correct_script_breaks_nothing(name):
     assert sum(r.verdict is Verdict.PASS for r in results.values()) >= 30
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [LANGUAGE, TRANSLATION, MASKED])
 def test_the_numbers_are_the_same_bits_without_watching(name, capsys):
     runpy.run_path(str(FOLDER / name), run_name="__main__")
     alone = capsys.readouterr().out
@@ -173,10 +175,25 @@ def test_a_wrong_command_line_is_one_sentence(options, told, capfd):
     assert err.count("\n") == 1
 
 
+def test_a_model_that_is_saved_or_copied_whole_takes_nothing_of_the_watcher_along(run):
+    text = loop(4, "import io, copy; torch.save(copy.deepcopy(model), io.BytesIO())")
+    found = run(text)
+    assert (found.ended, found.steps) == ("the script ended", 4)
+
+
+def test_a_launcher_s_script_is_watched(tmp_path, capfd):
+    path = tmp_path / "train.py"
+    path.write_text("import os\nassert os.environ['WORLD_SIZE'] == '1'\n" + loop())
+    assert main(["watch", "torchrun", "--nproc-per-node", "1", str(path)]) == 0
+    assert "watched torchrun: 4 optimizer steps" in capfd.readouterr().out
+    assert main(["watch", "torchrun", "--nproc-per-node", "2", str(path)]) == 2
+    assert "one process is watched" in capfd.readouterr().err
+
+
 def test_the_page_shows_a_run(run):
     page = to_html([to_json(report_of("train.py", "conformance watch train.py", results_of(run(loop()))))])
     assert "NOT SEEN" in page
-    assert "components that it has not" not in page
+    assert "components that it does not have" not in page
 
 
 def test_a_loop_of_this_process_is_watched():
@@ -205,6 +222,68 @@ def test_taps_are_gone_after_an_error():
     with pytest.raises(ValueError, match="mine"), conformance.watching():
         raise ValueError("mine")
     assert names == [torch.Tensor.backward, torch.nn.functional.cross_entropy, torch.optim.SGD.zero_grad, torch.save]
+
+
+# --- going on from a checkpoint, and other ends ----------------------------------------------------
+
+RESUMED = """
+import sys, torch
+from torch import nn
+file, goes_on, forgotten = sys.argv[1], "on" in sys.argv, sys.argv[2]
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 50))
+parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+state = {"step": 0}
+if goes_on:
+    state = torch.load(file)
+    for name, part in parts.items():
+        if name != forgotten:
+            part.load_state_dict(state[name])
+    if forgotten != "random state":
+        torch.set_rng_state(state["random"])
+for step in range(state["step"], 9):
+    loss = nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.randint(3, (5,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    if step == 4 and not goes_on:
+        states = {name: part.state_dict() for name, part in parts.items()}
+        torch.save({**states, "step": step + 1, "random": torch.get_rng_state()}, file)
+"""
+
+
+@pytest.mark.parametrize("forgotten", ["nothing", "model", "optimizer", "schedule", "random state"])
+def test_what_going_on_from_a_checkpoint_forgets_is_named(run, tmp_path, forgotten):
+    arguments = (str(tmp_path / "last.pt"), forgotten)
+    whole = run(RESUMED, arguments, keeps_moments=True)
+    assert (saved_at(whole), len(whole.moments)) == (5, 9)
+    again = run(RESUMED, (*arguments, "on"), keeps_moments=True)
+    again.expected = whole.moments[5:]
+    result = results_of(again)["run-resumed-equals-not-stopped"]
+    wanted = {"nothing": Verdict.PASS, "random state": Verdict.NOTE}.get(forgotten, Verdict.FAIL)
+    assert result.verdict is wanted
+    assert forgotten in f"{result.diagnosis}{result.got}" or forgotten == "nothing"
+
+
+@pytest.mark.deep
+def test_the_resume_check_runs_the_script_again(tmp_path, capfd):
+    path = tmp_path / "train.py"
+    path.write_text(RESUMED)
+    arguments = [str(path), str(tmp_path / "last.pt"), "optimizer"]
+    assert main(["watch", "--resume-check", "on", *arguments]) == 1
+    out = capfd.readouterr().out
+    assert "resume check: the step after the checkpoint of step 5 was made again" in out
+    assert "FAIL Going on from the checkpoint forgets: optimizer, schedule" in out
+
+
+def test_watching_ends_where_an_epoch_or_an_evaluation_is_over(run):
+    text = (FOLDER / "language.py").read_text()
+    assert run(text, steps=None, until="epoch").ended == "an epoch was watched"
+    found = run(text, steps=None, until="eval")
+    assert (found.ended, found.steps) == ("an evaluation was watched", 6)
 
 
 # --- labels ---------------------------------------------------------------------------------------

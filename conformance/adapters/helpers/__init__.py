@@ -1,0 +1,11 @@
+"""Functions that stand beside a model in its file: batches, pooling, losses, schedules, metrics, decoding.
+
+    trial          what a kind of helper is (`helper`), and how one is called
+    examining      which functions of a file are helpers, and what is wrong with them
+    mending        the one edit of a function that keeps the claim: its line and its text
+    texts, collating, windows, pooling, losses, routing, metrics, scheduling, images, decoding, recommending
+                   the kinds, by subject
+
+A name and the names of the parameters say what a function shall be; what it does is then judged. A function that
+cannot be called as its kind is called is left alone.
+"""

@@ -1,0 +1,172 @@
+"""Helpers of decoding: paths of CTC, penalties for lengths and repetitions, lengths after convolutions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown, tensor
+
+_PATHS = ([3, 3, 0, 3, 4, 4, 0, 0, 5], [0, 6, 6, 7, 0, 7, 7, 0, 0])
+_READ = ([3, 3, 4, 5], [6, 7, 7])
+"""Best paths with the blank 0, and what they read: repeats are one letter unless a blank stands between them."""
+
+
+@helper(
+    "paths-of-ctc-merge-repeats-and-drop-blanks",
+    r"ctc|best_path|collapse|greedy_?(dec|search)?|decode",
+    {
+        "blank": r"blank(_?(id|idx|index|token))?",
+        "lengths": r"(out(put)?_?|frame_?|input_?|seq_?)?(lengths?|lens?)",
+        "path": r"ids|tokens?|path|seq(uence)?|pred(ictions?|s)?|indices|frames|best",
+        "scores": r"log_?probs?|logits?|emissions?|probs?|x|out(puts?)?|scores",
+    },
+    (),
+)  # fmt: skip
+def ctc_paths(decode: Called) -> Iterator[Trouble]:
+    """The words of the best path: repeats are merged first, then blanks are dropped; padding is not read."""
+    if not re.search(r"ctc|blank|best path|repeat", decode.says + decode.source.lower()):
+        raise OtherKind("it decodes something else")
+    if re.search(r"loss", decode.name) or not (decode.has("path") or decode.has("scores")):
+        raise OtherKind("it reads no path")
+    blank = 0 if decode.has("blank") else decode.number(r"(.*_)?blank(_.*)?", 0)
+    if blank != 0:
+        raise OtherKind("its blank is another word")
+    paths = torch.tensor(_PATHS)
+    made, rows = _read(decode, paths)
+    got = [_pattern(text) for text in made[:rows]]
+    expected = [_pattern(text) for text in _READ[:rows]]
+    if got != expected:
+        yield Trouble(
+            (
+                f"{decode.name} reads another text than the path says: "
+                f"repeats are one letter, unless a blank stands between them."
+            ),
+            " | ".join(map(shown, _READ[:rows])),
+            " | ".join(map(str, made[:rows])),
+        )
+        return
+    if decode.has("lengths") and rows == 2:
+        short, _ = _read(decode, paths, torch.tensor([9, 4]))
+        if _pattern(short[1]) != _pattern([6, 7]):
+            yield Trouble(
+                f"{decode.name} reads frames behind the length of a row.",
+                "6, 7 in the first four frames",
+                str(short[1]),
+            )
+
+
+def _read(decode: Called, paths: Tensor, lengths: Tensor | None = None) -> tuple[list[Any], int]:
+    """The texts that it reads, and how many rows it takes at a time."""
+    lengths = torch.full((2,), 9) if lengths is None else lengths
+    scores = torch.nn.functional.one_hot(paths, 8).float().log_softmax(-1)
+    forms: list[tuple[Any, Any, int]] = [
+        (scores, paths, 2), (scores.transpose(0, 1), paths, 2), (scores[0], paths[0], 1),
+        (scores[0], paths[0].tolist(), 1),
+        (paths, paths.tolist(), 2),
+    ]  # fmt: skip
+    for of_scores, of_path, rows in forms:
+        for ends in (lengths, lengths.tolist(), int(lengths[0])):
+            with suppress(Exception):
+                made = decode(scores=of_scores, path=of_path, blank=0, lengths=ends)
+                made = made[0] if isinstance(made, tuple) else made
+                made = made.tolist() if isinstance(made, Tensor) else made
+                texts = [made] if rows == 1 else list(made)
+                if len(texts) == rows and all(isinstance(t, (list, str, Tensor)) for t in texts):
+                    return texts, rows
+    raise OtherKind("it gives no texts")
+
+
+def _pattern(text: Any) -> list[int]:
+    """Which letters are equal, whatever they are written with."""
+    letters = text.tolist() if isinstance(text, Tensor) else list(text)
+    return [letters.index(letter) for letter in letters]
+
+
+@helper(
+    "penalties-for-length-grow-with-it",
+    r"len(gth)?_?(penalty|norm(ali[sz]ation)?)",
+    {"alpha": r"alpha|a|length_penalty|lp|penalty|power", "length": r"len(gth)?|n|t|l|cur_len|size"},
+    ("length",),
+)
+def length_penalty(penalty: Called) -> Iterator[Trouble]:
+    """What a negative score is divided by is larger for a longer text, where alpha is above zero."""
+    values = [float(tensor(penalty(length=length, alpha=0.6))) for length in (1, 5, 20)]
+    if not values[0] < values[1] < values[2]:
+        yield Trouble(f"{penalty.name} does not grow with the length.", "larger for longer texts", shown(values))
+    elif penalty.has("alpha") and abs(float(tensor(penalty(length=7, alpha=0.0))) - 1) > 1e-6:
+        yield Trouble(f"{penalty.name} with alpha = 0 is no 1.", 1, shown(penalty(length=7, alpha=0.0)))
+    elif "6" in penalty.source and abs(values[1] - (10 / 6) ** 0.6) > 1e-4:
+        yield Trouble(
+            f"{penalty.name} is not ((5 + length) / 6) ** alpha.", f"{(10 / 6) ** 0.6:.4g}", f"{values[1]:.4g}"
+        )
+
+
+@helper(
+    "penalties-for-repetition-lower-what-was-written",
+    r"repet|repeat_penalt|penali[sz]e|presence|frequency_penalty",
+    {
+        "penalty": r"(repetition_?)?(penalty|theta|alpha|strength)",
+        "ids": r"ids|input_ids|tokens?|generated|prev(ious)?(_tokens|_ids)?|history|seen|out",
+        "logits": r"logits?|scores|x",
+    },
+    ("logits", "ids", "penalty"),
+)
+def repetition(penalty: Called) -> Iterator[Trouble]:
+    """Words that were written get lower logits, whatever their sign; the others keep theirs."""
+    logits = torch.tensor([[2.0, -2.0, 1.0, -1.0, 0.5], [1.5, -0.5, 3.0, -3.0, 0.7]])
+    ids = torch.tensor([[0, 1], [2, 3]])
+    made = penalty(logits=logits, ids=ids, penalty=1.5)
+    made = tensor(made) if made is not None else tensor(logits)
+    if made.shape != logits.shape:
+        raise OtherKind("it gives no logits")
+    seen = torch.zeros_like(logits).scatter(1, ids, 1.0).bool()
+    rise = (made - logits)[seen]
+    if bool((rise >= -1e-9).any()):
+        word = "a negative" if float(logits[seen][rise.argmax()]) < 0 else "a positive"
+        yield Trouble(
+            f"{penalty.name} does not lower {word} logit of a word that was written.",
+            "a lower logit",
+            shown(made[seen]),
+        )
+    elif not torch.equal(made[~seen], logits[~seen].double()):
+        yield Trouble(
+            f"{penalty.name} changes logits of words that were not written.", shown(logits[~seen]), shown(made[~seen])
+        )
+
+
+@helper(
+    "filters-keep-the-best-words",
+    r"top_?k|top_?p|nucleus",
+    {
+        "k": r"(top_?)?k",
+        "p": r"(top_?)?p|threshold|nucleus_p",
+        "filler": r"filter_value|fill(er|_value)?",
+        "logits": r"logits?|scores|x",
+    },
+    ("logits",),
+)
+def filtered(filter_: Called) -> Iterator[Trouble]:
+    """Of the probabilities 0.4, 0.3, 0.2 and 0.1, in any order: the k best, or the first that reach p."""
+    if filter_.has("k") == filter_.has("p"):
+        raise OtherKind("it keeps neither the k best nor those that reach p")
+    probs = torch.tensor([[0.2, 0.4, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]])
+    for value, count in ((2, 2), (3, 3), (1, 1)) if filter_.has("k") else ((0.65, 2), (0.3, 1), (0.95, 4)):
+        made = tensor(filter_(logits=probs.log(), **{"k" if filter_.has("k") else "p": value}))
+        if made.shape != probs.shape:
+            raise OtherKind("it gives no logits")
+        kept = made > (1e-9 if bool((made >= 0).all()) else -1e3)
+        expected = torch.zeros_like(probs).scatter(1, probs.topk(count).indices, 1.0).bool()
+        if not torch.equal(kept, expected):
+            what = f"the {value} best words" if filter_.has("k") else f"the best words that reach {value:g}"
+            yield Trouble(
+                f"{filter_.name} does not keep {what} of the probabilities {shown(probs[0])}.",
+                shown(probs[0][expected[0]]),
+                shown(probs[0][kept[0]]),
+            )
+            return

@@ -1,0 +1,113 @@
+"""Which functions of a file are helpers, and what is wrong with them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
+    collating,
+    decoding,
+    images,
+    losses,
+    metrics,
+    pooling,
+    recommending,
+    routing,
+    scheduling,
+    texts,
+    windows,
+)
+from conformance.adapters.helpers.mending import Edit, mended
+from conformance.adapters.helpers.trial import HELPERS, Helper, Trouble
+from conformance.places import line_of, short
+
+_ACTS = (
+    "open(",
+    "subprocess",
+    "urlopen",
+    "requests.",
+    "load_dataset",
+    "torch.save",
+    "torch.load",
+    "input(",
+    "argparse",
+)
+"""What a function that does more than compute says; it is not called."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is wrong with a function: the claim, the trouble, the line of the function, and the edit that mends it."""
+
+    claim: str
+    function: str
+    trouble: Trouble
+    place: str
+    edit: Edit | None
+
+
+@dataclass
+class Examined:
+    """tested: the claims that some function of the file was held to, with the functions. wrong: what breaks one."""
+
+    tested: dict[str, list[str]] = field(default_factory=dict)
+    wrong: list[Wrong] = field(default_factory=list)
+    attributes: None = None
+    """No claim applies because there are helpers: each speaks of the functions of its own kind."""
+
+
+def examine(functions: list[Callable[..., Any]]) -> Examined:
+    """Hold each function to the kinds of helpers that its name and parameters fit."""
+    found = Examined()
+    for function in functions:
+        for kind in HELPERS:
+            if not kind.fits(function.__name__) or any(word in _source(function) for word in _ACTS):
+                continue
+            try:
+                troubles = _troubles(kind, function)
+            except Exception:  # it is no helper of this kind, or wants what nothing here shows
+                continue
+            found.tested.setdefault(kind.claim, []).append(function.__name__)
+            for trouble in troubles[:1]:
+                edit = mended(function, lambda f, k=kind: not _troubles(k, f)) if trouble.certain else None  # type: ignore[misc]
+                found.wrong.append(Wrong(kind.claim, function.__name__, trouble, _place(function, edit), edit))
+    return found
+
+
+def _troubles(kind: Helper, function: Callable[..., Any]) -> list[Trouble]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(kind.trial(kind.subject(function)))
+
+
+def _place(function: Callable[..., Any], edit: Edit | None) -> str:
+    if edit is None:
+        return line_of(inspect.unwrap(function))
+    return f"{short(inspect.unwrap(function).__code__.co_filename)}:{edit.line}"
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""
+
+
+def functions_beside(found: Any) -> list[Callable[..., Any]]:
+    """The functions of the file that a class, function or instance stands in."""
+    holder = found if isinstance(found, (type, FunctionType)) else type(found)
+    module = sys.modules.get(holder.__module__)
+    return list(functions_of(module)) if module is not None else []
+
+
+def functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:
+    """The functions that a module defines."""
+    for value in list(vars(module).values()):
+        if isinstance(value, FunctionType) and inspect.unwrap(value).__module__ == module.__name__:
+            yield value

@@ -1,0 +1,169 @@
+"""Helpers of images: patches and back, mixed samples, branches that are dropped."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, parts, shown, tensor
+
+_IMAGES = r"images?|imgs?|x|pixels|pixel_values|inputs?|batch"
+_SIDE = r"(patch_?)?size|p|patch|ps"
+
+
+@helper(
+    "patchify-gives-pieces-of-the-image",
+    r"(^|_)patchify|to_patches|(make|extract|split_into|image_to|img_to|get)_?patch(es)?",
+    {"side": _SIDE, "images": _IMAGES},
+    ("images", "side"),
+)
+def pieces(patchify: Called) -> Iterator[Trouble]:
+    """A patch holds the pixels of one square, and the squares are in the order of reading."""
+    blocks = torch.arange(6.0).reshape(2, 3).repeat_interleave(4, 0).repeat_interleave(4, 1)
+    images = torch.stack([blocks, blocks + 100])[None].repeat(2, 1, 1, 1)  # (2, 2, 8, 12)
+    made = tensor(patchify(images=images, side=4))
+    made = made.reshape(2, 6, 32) if made.dim() == 2 and made.shape[0] == 12 else made
+    if made.dim() != 3 or made.shape[:2] != (2, 6):
+        raise OtherKind("it gives no row for each patch")
+    squares = made.remainder(100)
+    if not bool((squares == squares[..., :1]).all()):
+        yield Trouble(
+            f"{patchify.name} mixes pixels of several squares in one patch.",
+            "the pixels of one square",
+            shown(squares[0, 0].unique()),
+        )
+    elif not bool((squares[..., 0] == torch.arange(6.0)).all()):
+        yield Trouble(
+            f"{patchify.name} gives the patches in another order than that of reading.",
+            "0, 1, 2, 3, 4, 5",
+            shown(squares[0, :, 0]),
+            certain=bool(re.search(r"left to right|row.major|top to bottom|raster", patchify.says)),
+        )
+
+
+@helper(
+    "patches-are-put-back-where-they-were",
+    r"un_?patchify|(from|un|fold|join|merge)_?patches|patches_to_(image|img)",
+    {
+        "side": _SIDE,
+        "channels": r"(n_?|num_?|in_)?(channels?|chans|c)",
+        "height": r"h(eight)?|rows",
+        "width": r"w(idth)?|cols",
+        "patches": r"patches|x|tokens|rows|inputs?",
+    },
+    ("patches", "side"),
+)
+def put_together(unpatchify: Called) -> Iterator[Trouble]:
+    """What was cut by the function of the same file is the image again."""
+    module = sys.modules.get(unpatchify.function.__module__)
+    cut = next(
+        (
+            value
+            for name, value in vars(module).items()
+            if re.search(r"^(?!un).*patchify|to_patches", name) and callable(value)
+        ),
+        None,
+    )
+    if cut is None:
+        raise OtherKind("its file has no function that cuts an image")
+    square = noise(2, 3, 8, 8)
+    images = square if not unpatchify.has("height") else noise(2, 3, 8, 12)
+    patches = cut(images.clone(), 4)
+    height, width = images.shape[2:]
+    for given in ({"height": height, "width": width}, {"height": height // 4, "width": width // 4}):
+        with suppress(Exception):
+            made = tensor(unpatchify(patches=patches, side=4, channels=3, **given))
+            if made.shape == images.shape:
+                break
+    else:
+        raise OtherKind("it gives no image")
+    if not torch.allclose(made, images.double(), atol=1e-6):
+        yield Trouble(
+            f"{unpatchify.name} does not give back the image that {cut.__name__} cut.",
+            "the image",
+            f"{int((made - images).abs().gt(1e-6).sum())} of {images.numel()} pixels differ",
+        )
+
+
+@helper(
+    "mixed-samples-have-mixed-labels",
+    r"mix_?up|cut_?mix",
+    {
+        "share": r"lam(bda)?|lmbda|ratio",
+        "alpha": r"alpha|beta|a",
+        "classes": r"(n_?|num_?)(classes|labels)|c",
+        "order": r"perm(utation)?|idx|index|indices|order",
+        "labels": r"y|labels?|targets?|t",
+        "images": _IMAGES,
+    },
+    ("images", "labels"),
+)  # fmt: skip
+def mixed(mix: Called) -> Iterator[Trouble]:
+    """Each sample counts in the labels as much as in the image."""
+    count = 5
+    images = torch.eye(count)[:, :, None, None].expand(count, count, 8, 8).contiguous()
+    order = torch.tensor([1, 2, 3, 4, 0])
+    given: dict[str, Any] = {"share": 0.7, "alpha": 0.4, "classes": count, "order": order}
+    made = parts(mix(images=images, labels=torch.arange(count), **given))
+    image = next((part for part in made if isinstance(part, Tensor) and part.shape == images.shape), None)
+    if image is None:
+        raise OtherKind("it gives no images")
+    in_image = image.double().mean((2, 3))
+    soft = next(
+        (part for part in made if isinstance(part, Tensor) and part.shape == (count, count) and part is not image), None
+    )
+    if soft is not None:
+        in_labels = soft.double()
+    else:
+        hard = [
+            part
+            for part in made
+            if isinstance(part, Tensor) and part.shape == (count,) and not part.is_floating_point()
+        ]
+        share = [part for part in made if isinstance(part, float) or (isinstance(part, Tensor) and part.numel() == 1)]
+        if len(hard) == 1:
+            hard = [torch.arange(count), hard[0]]
+        if len(hard) != 2 or len(share) != 1:
+            raise OtherKind("it gives no labels of both samples")
+        eye = torch.eye(count, dtype=torch.float64)
+        in_labels = float(share[0]) * eye[hard[0]] + (1 - float(share[0])) * eye[hard[1]]
+    if not torch.allclose(in_image, in_labels, atol=1e-4):
+        yield Trouble(
+            f"{mix.name}: a sample counts in the labels otherwise than in the image.",
+            shown(in_image[0]),
+            shown(in_labels[0]),
+        )
+
+
+@helper(
+    "dropped-branches-keep-the-mean",
+    r"drop_?path|stochastic_depth|drop_connect|drop_branch",
+    {
+        "training": r"train(ing)?|is_training",
+        "rate": r"p|drop(_?(prob|path|rate|p))?|rate|prob",
+        "x": r"x|inputs?|tensor|h",
+    },
+    ("x", "rate"),
+)
+def dropped(drop: Called) -> Iterator[Trouble]:
+    """Samples lose their branch at the rate, the others are scaled up; in evaluation nothing happens."""
+    x = torch.ones(4000, 2, 3)
+    made = tensor(drop(x=x, rate=0.2, training=True))
+    if made.shape != x.shape:
+        raise OtherKind("it gives another shape")
+    lost = float((made[:, 0, 0] == 0).double().mean())
+    kept = made[made != 0]
+    if abs(lost - 0.2) > 0.05:
+        yield Trouble(f"{drop.name} loses {lost:.0%} of the samples at a rate of 20 %.", "20 %", f"{lost:.0%}")
+    elif not bool((made.std((1, 2)) < 1e-6).all()):
+        return  # by numbers: dropout
+    elif len(kept) and abs(float(kept.mean()) - 1.25) > 0.01 and not re.search(r"scale_by_keep", drop.source):
+        yield Trouble(f"{drop.name} does not scale up what is kept: the mean falls.", "1.25", shown(kept.mean()))
+    elif drop.has("training") and not torch.equal(tensor(drop(x=x, rate=0.2, training=False)), x.double()):
+        yield Trouble(f"{drop.name} drops in evaluation, too.", "nothing", "something")

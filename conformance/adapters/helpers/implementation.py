@@ -1,0 +1,80 @@
+"""What stands beside a model, behind the protocol: its file's helpers, and its file's functions in their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from conformance.adapters import Specification
+from conformance.adapters.functions.implementation import FunctionImplementation, roles_of
+from conformance.adapters.helpers.examining import Examined, examine
+from conformance.adapters.helpers.trial import HELPERS
+from conformance.protocol import NotProvided
+
+ROLE = "helpers"
+BESIDE = ("cross_entropy", "lr_schedule", "sampling_filter", "clip_grad_norm")
+"""The roles of functions that are tested where a model is pointed at: those that need no model. Masks are not among
+them: what they do shows in the model that takes them."""
+
+
+def is_helper(function: Any) -> bool:
+    """Whether the name of a function is that of a kind of helper."""
+    return any(kind.fits(getattr(function, "__name__", "")) for kind in HELPERS)
+
+
+class HelpersImplementation:
+    """Functions of a file: the roles that they play, and the claims about helpers. They are called when first asked."""
+
+    kind = None
+
+    def __init__(self, functions: Sequence[Callable[..., Any]], name: str) -> None:
+        self.name = name
+        self.untested: list[str] = []
+        self.functions = [function for function in functions if is_helper(function)]
+        self.served: dict[str, list[FunctionImplementation]] = {}
+        for function in functions:
+            proposed = roles_of(function)
+            if not proposed or proposed[0] not in BESIDE:
+                continue
+            with suppress(Exception):  # it does not run in the role that its name proposes
+                text = f"{function.__module__}:{function.__name__}"
+                one = FunctionImplementation(function, Specification(text, function.__module__, function.__name__))
+                for role in one.roles:
+                    self.served.setdefault(role, []).append(one)
+        self._examined: Examined | None = None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (*((ROLE,) if self.functions else ()), *self.served)
+
+    @property
+    def examined(self) -> Examined:
+        """What the claims about helpers found; each function is called once only."""
+        if self._examined is None:
+            self._examined = examine(self.functions)
+        return self._examined
+
+    def build(self, role: str, config: Mapping[str, Any]) -> Any:
+        """The first function in the role that has the settings; of helpers what was found. Raises NotProvided."""
+        if role == ROLE and self.functions:
+            return self.examined
+        reason = NotProvided(f"no function beside {self.name} plays the role {role}")
+        for one in self.served.get(role, ()):
+            try:
+                return one.build(role, config)
+            except NotProvided as error:
+                reason = error
+        raise reason
+
+    @property
+    def notes(self) -> list[str]:
+        """Which function plays which role."""
+        shown = {one.name: one for ones in self.served.values() for one in ones}
+        lines = [line for one in shown.values() for line in one.notes]
+        if self.functions:
+            lines.append(f"helpers beside it: {', '.join(function.__name__ for function in self.functions)}")
+        return lines
+
+    def describe(self) -> str:
+        return "\n".join(self.notes)

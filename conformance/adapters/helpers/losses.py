@@ -1,0 +1,170 @@
+"""Helpers that are losses of numbers: masked errors, quantiles, soft labels, pairs of scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, shown, tensor
+
+_PREDICTED = r"pred(s|icted|ictions?)?|y_?(hat|pred)|out(puts?)?|forecasts?|x|recon|preds?_?actions?|action_preds|input"
+_TARGET = r"targets?|labels?|y(_true)?|truth|actions?|future|actual|gold|t|true"
+
+
+@helper(
+    "masked-errors-are-means-over-what-is-real",
+    r"loss|mse|mae|l1|l2|error",
+    {
+        "mask": r"(attention_|valid_|pad_?|padding_)?mask|valid|keep|weights?",
+        "target": _TARGET,
+        "predicted": _PREDICTED,
+    },
+    ("predicted", "target", "mask"),
+)
+def masked_error(loss: Called) -> Iterator[Trouble]:
+    """Numbers in masked places change nothing, and more of them change nothing."""
+    if re.search(r"cross_entropy|nll|log_softmax|softplus|logsigmoid|ctc", loss.source):
+        raise OtherKind("it is a loss of classes")
+    name = loss.arguments.parameter_of["mask"].lower()
+    if "weight" in name:
+        raise OtherKind("it weighs its rows")
+    real = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+    given = 1 - real if "pad" in name else real
+    predicted, target = noise(2, 5, 3), noise(2, 5, 3, seed=1)
+    for form in (
+        given,
+        given.float(),
+        given.bool(),
+        given[..., None].float(),
+        given[..., None].expand(2, 5, 3).float(),
+    ):
+        with suppress(Exception):
+            value = tensor(loss(predicted=predicted, target=target, mask=form))
+            if value.numel() == 1:
+                break
+    else:
+        raise OtherKind("it gives no loss")
+    hidden = (real == 0)[..., None]
+    moved = tensor(loss(predicted=torch.where(hidden, predicted + 3, predicted), target=target, mask=form))
+    if not near(moved, value):
+        yield Trouble(
+            f"{loss.name} counts what is masked: other numbers there give another loss.", shown(value), shown(moved)
+        )
+        return
+    longer = [torch.cat([part, part[:, -1:]], 1) for part in (predicted, target, form)]
+    more = tensor(loss(predicted=longer[0], target=longer[1], mask=longer[2]))
+    is_sum = near(
+        tensor(
+            loss(
+                predicted=predicted.repeat(2, 1, 1),
+                target=target.repeat(2, 1, 1),
+                mask=form.repeat(2, *[1] * (form.dim() - 1)),
+            )
+        ),
+        2 * value,
+    )
+    if not near(more, value) and not is_sum:
+        yield Trouble(
+            f"{loss.name} is no mean over what is real: one masked place more gives another loss.",
+            shown(value),
+            shown(more),
+        )
+
+
+@helper(
+    "quantile-losses-are-lowest-at-the-quantile",
+    r"quantile|pinball",
+    {"levels": r"quantiles?|qs?|tau|taus|levels?|alpha", "predicted": _PREDICTED, "target": _TARGET},
+    ("predicted", "target"),
+)
+def pinball(loss: Called) -> Iterator[Trouble]:
+    """An error above costs 1 - q, one below q, a unit."""
+    target = torch.zeros(4)
+    for levels, wide in (([0.9], True), (0.9, False), (torch.tensor([0.9]), True)):
+        values = []
+        with suppress(Exception):
+            for predicted in (torch.full((4,), -1.0), torch.full((4,), 1.0)):
+                shaped = predicted[:, None] if wide else predicted
+                values.append(float(tensor(loss(predicted=shaped, target=target, levels=levels)).mean()))
+        if len(values) == 2:
+            break
+    else:
+        raise OtherKind("it gives no loss")
+    below, above = values
+    if abs(below - 0.9) > 1e-4 or abs(above - 0.1) > 1e-4:
+        if abs(below - 9 * above) < 1e-4 and above > 0:
+            return  # summed or scaled in another way
+        yield Trouble(
+            (
+                f"{loss.name}: at the level 0.9 a forecast that is 1 too "
+                f"low costs {below:.4g}, one that is 1 too high {above:.4g}."
+            ),
+            "0.9 and 0.1",
+            f"{below:.4g} and {above:.4g}",
+        )
+
+
+@helper(
+    "soft-labels-are-weighed-by-their-share",
+    r"soft_?(target_?)?(cross_?entropy|ce|loss|label)|cross_?entropy_(with_)?soft|mixup_(loss|criterion)",
+    {"target": _TARGET + r"|soft(_targets?)?|probs?|p", "logits": r"logits?|pred(s|ictions?)?|x|out(puts?)?|input"},
+    ("logits", "target"),
+)
+def soft_labels(loss: Called) -> Iterator[Trouble]:
+    """The mean over the rows of - sum of target times log-probability."""
+    logits = noise(4, 5)
+    target = noise(4, 5, seed=2).softmax(-1)
+    made = tensor(loss(logits=logits, target=target))
+    if made.numel() not in (1, 4):
+        raise OtherKind("it gives no loss")
+    rows = -(target * logits.log_softmax(-1)).sum(-1)
+    wanted = [rows] if made.numel() == 4 else [rows.mean(), rows.sum()]
+    if not any(near(made.reshape(one.shape), one) for one in wanted):
+        yield Trouble(
+            f"{loss.name} is not the cross-entropy with the soft labels, as a mean over the rows.",
+            shown(wanted[0]),
+            shown(made),
+        )
+
+
+@helper(
+    "losses-of-pairs-prefer-the-true-one",
+    r"bce|bpr|pairwise|ranking|sampled|negative|hinge|triplet",
+    {
+        "true": r"pos(itive)?(_?(logits?|scores?|pred(s|ictions)?))?|pos_?sim|true_(logits|scores)",
+        "false": r"neg(ative)?s?(_?(logits?|scores?|pred(s|ictions)?))?|neg_?sim|false_(logits|scores)",
+        "items": r"pos(_?(seq|items?|ids|labels?))?|targets?|labels?|items?|seq",
+        "mask": r"mask|valid|keep|istarget",
+    },
+    ("true", "false"),
+)
+def true_and_false(loss: Called) -> Iterator[Trouble]:
+    """A higher score of the true one lowers the loss, a higher one of the false raises it; padding has no gradient."""
+    items = torch.tensor([[3, 4, 0], [5, 6, 7]])
+    real = items != 0
+    true, false = noise(2, 3).requires_grad_(), noise(2, 3, seed=1).requires_grad_()
+    made = loss.arguments.call(loss.function, true=true, false=false, items=items, mask=real)
+    if not isinstance(made, Tensor) or made.numel() != 1:
+        raise OtherKind("it gives no loss")
+    of_true, of_false = torch.autograd.grad(made, (true, false), allow_unused=True)
+    of_true = torch.zeros_like(true) if of_true is None else of_true
+    of_false = torch.zeros_like(false) if of_false is None else of_false
+    judges_padding = loss.has("items") or loss.has("mask")
+    if bool((of_true[real] > 1e-7).any()) or not bool((of_true[real] < -1e-7).any()):
+        yield Trouble(
+            f"{loss.name}: a higher score of the true item does not lower the loss.",
+            "a negative slope",
+            shown(of_true[real]),
+        )
+    elif bool((of_false[real] < -1e-7).any()) or not bool((of_false[real] > 1e-7).any()):
+        yield Trouble(
+            f"{loss.name}: a higher score of the false item does not raise the loss.",
+            "a positive slope",
+            shown(of_false[real]),
+        )
+    elif judges_padding and (of_true[~real].any() or of_false[~real].any()):
+        yield Trouble(f"{loss.name} teaches padding.", 0, shown(of_true[~real]))

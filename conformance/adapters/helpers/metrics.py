@@ -1,0 +1,228 @@
+"""Helpers that measure: accuracy, perplexity, ranks, errors of forecasts, edits between texts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, shown, tensor
+
+_SCORES = r"logits?|scores?|pred(s|ictions?)?|out(puts?)?|x|y_?(hat|pred)|probs"
+_LABELS = r"targets?|labels?|y(_true)?|truth|gold|gt|answers?|t"
+
+
+def _number(made: Any) -> float:
+    made = made[0] if isinstance(made, (tuple, list)) and made else made
+    found = tensor(made)
+    if found.numel() != 1:
+        raise OtherKind("it gives no number")
+    return float(found)
+
+
+def _is(got: float, *wanted: float) -> bool:
+    return any(abs(got - one) < 1e-3 * max(1.0, abs(one)) for one in wanted)
+
+
+@helper(
+    "accuracy-is-the-share-of-right-answers",
+    r"acc(uracy)?(_|$)|(^|_)top_?k?_?acc|accuracy",
+    {"k": r"(top_?)?k|topk", "ignored": r"ignore_?(index|id)|pad(_id|_idx)?", "labels": _LABELS, "scores": _SCORES},
+    ("scores", "labels"),
+)  # fmt: skip
+def accuracy(measure: Called) -> Iterator[Trouble]:
+    """Of five rows two are answered rightly, of those whose label counts."""
+    labels = torch.tensor([0, 1, 2, 3, 4])
+    scores = -0.01 * torch.arange(6.0).repeat(5, 1)
+    best = [0, 1, 5, 0, 0]
+    scores[range(5), best] = 4.0
+    scores[2, 2] = 2.0
+    topk_form = (1,) if measure.arguments.parameter_of.get("k", "").lower() == "topk" else 1
+    got = _number(measure(scores=scores, labels=labels, k=topk_form))
+    if not _is(got, 0.4, 40.0, 2.0):
+        yield Trouble(f"{measure.name}: with 2 of 5 answers right it gives {got:.4g}.", "0.4", f"{got:.4g}")
+        return
+    if measure.has("k") and topk_form == 1:
+        two = _number(measure(scores=scores, labels=labels, k=2))
+        if not _is(two, 0.6, 60.0, 3.0):
+            yield Trouble(
+                f"{measure.name}: with 3 of 5 answers among the best two it gives {two:.4g}.", "0.6", f"{two:.4g}"
+            )
+            return
+    ignored = -100 if "-100" in measure.source or re.search(r"mask|ignor", measure.says) else None
+    if ignored is not None:
+        some = labels.clone()
+        some[3:] = ignored
+        got = _number(measure(scores=scores, labels=some, k=topk_form))
+        if not _is(got, 2 / 3, 200 / 3, 2.0):
+            yield Trouble(
+                f"{measure.name} counts labels that are left out: with 2 of 3 right it gives {got:.4g}.",
+                "0.667",
+                f"{got:.4g}",
+            )
+
+
+@helper(
+    "perplexity-is-the-exponential-of-the-mean-loss",
+    r"perplexity|^ppl|(^|_)ppl$|bits_per",
+    {"loss": r"(mean_?|avg_?|total_?)?(loss|nll|ce)(_sum)?|x", "count": r"n(_?tokens)?|count|num_tokens|total"},
+    ("loss",),
+)
+def perplexity(measure: Called) -> Iterator[Trouble]:
+    """exp(1.5) of the mean loss 1.5; bits divide by log 2."""
+    given: dict[str, Any] = {"loss": 6.0 if measure.has("count") else 1.5, "count": 4}
+    try:
+        got = _number(measure(**given))
+    except Exception:
+        got = _number(measure(**{**given, "loss": torch.tensor(given["loss"])}))
+    wanted = 1.5 / math.log(2) if "bits" in measure.name else math.exp(1.5)
+    if not _is(got, wanted):
+        yield Trouble(f"{measure.name}: of a mean loss of 1.5 it gives {got:.4g}.", f"{wanted:.4g}", f"{got:.4g}")
+
+
+@helper(
+    "retrieval-counts-the-own-partner",
+    r"recall(_at)?|hit_?rate|hits?_?at|retrieval|top_?k_?(recall|hit)|mrr|reciprocal",
+    {
+        "k": r"k|top_?k|n",
+        "one": r"a|q|query|queries|x|z1|scores?|sim(ilarity|s)?|q_emb|image.*|left|u|src",
+        "other": r"b|d|docs?|y|z2|targets?|labels?|positives?|d_emb|text.*|right|v|tgt",
+    },
+    ("one", "other"),
+)
+def retrieval(measure: Called) -> Iterator[Trouble]:
+    """Where the own partner has rank 1, 2, 1 and 3, it is among the best one in half, among the best two in three of
+    four, and the mean reciprocal rank is 17 / 24."""
+    sims = torch.tensor([[0.9, 0.1, 0.0, 0.2], [0.8, 0.5, 0.1, 0.0], [0.1, 0.0, 0.7, 0.3], [0.6, 0.5, 0.1, 0.4]])
+    reciprocal = bool(re.search(r"mrr|reciprocal", measure.name))
+    forms: list[tuple[Tensor, Tensor]] = [(sims, torch.arange(4)), (_with_cosines(sims), torch.eye(4))]
+    wanted = {1: 0.5, 2: 0.75, 3: 1.0}
+    ran = False
+    for one, other in forms:
+        with suppress(Exception):
+            got = {k: _number(measure(one=one, other=other, k=k)) for k in ((1, 2, 3) if measure.has("k") else (3,))}
+            ran = True
+            if reciprocal and not _is(got[3], (1 + 0.5 + 1 + 1 / 3) / 4):
+                yield Trouble(
+                    f"{measure.name}: of the ranks 1, 2, 1 and 3 it gives {got[3]:.4g}.", "0.7083", f"{got[3]:.4g}"
+                )
+            elif not reciprocal and measure.has("k"):
+                bad = [k for k, value in got.items() if not _is(value, wanted[k], 100 * wanted[k], 4 * wanted[k])]
+                if bad:
+                    yield Trouble(
+                        (
+                            f"{measure.name} at {bad[0]}: where {wanted[bad[0]]:.0%} of the "
+                            f"rows have their partner among the best, it gives {got[bad[0]]:.4g}."
+                        ),
+                        f"{wanted[bad[0]]:.4g}",
+                        f"{got[bad[0]]:.4g}",
+                    )
+            break
+    if not ran:
+        raise OtherKind("it takes neither scores and labels nor two sides")
+
+
+def _with_cosines(sims: Tensor) -> Tensor:
+    """Rows whose cosine with the unit vectors has the order of the similarities."""
+    return sims.clone()
+
+
+@helper(
+    "ndcg-discounts-by-the-rank",
+    r"ndcg",
+    {"k": r"(top_?)?k|n", "labels": _LABELS, "scores": _SCORES},
+    ("scores", "labels"),
+)
+def ndcg(measure: Called) -> Iterator[Trouble]:
+    """One true item of the rank r (from 0) counts 1 / log2(r + 2), beyond k nothing."""
+    scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.9, 0.8, 0.7, 0.1]])
+    labels = torch.tensor([2, 3])
+    got = _number(measure(scores=scores, labels=labels, k=3))
+    wanted = (1 / math.log2(3)) / 2
+    if not _is(got, wanted, 2 * wanted):
+        yield Trouble(
+            f"{measure.name}: for ranks 1 and 3 (from 0), the best three, it gives {got:.4g}.",
+            f"{wanted:.4g}",
+            f"{got:.4g}",
+        )
+
+
+@helper(
+    "errors-of-forecasts-are-their-formulas",
+    r"^(mase|s?mape|r?mse|mae|nd|wape)(_|$)|(^|_)(mase|s?mape|rmse|mae|wape)$",
+    {
+        "season": r"season(ality)?|m|period|freq",
+        "past": r"past|insample|history|train|context|y_train|x",
+        "target": r"targets?|labels?|y(_true)?|truth|actual|future|t|true|y",
+        "forecast": r"forecasts?|pred(s|icted|ictions?)?|y_?(hat|pred)|out(puts?)?|f",
+    },
+    ("forecast", "target"),
+)
+def forecast_errors(measure: Called) -> Iterator[Trouble]:
+    """The usual formula of the error that the function is called after."""
+    forecast, target = 3 + noise(1, 4, 1), 3 + noise(1, 4, 1, seed=1)
+    past = 3 + noise(1, 10, 1, seed=2)
+    got = None
+    for cut in ((lambda t: t), (lambda t: t.reshape(-1)), (lambda t: t.reshape(-1).numpy())):
+        with suppress(Exception):
+            got = _number(measure(forecast=cut(forecast), target=cut(target), past=cut(past), season=2))
+            break
+    if got is None:
+        raise OtherKind("it gives no number")
+    error = (forecast - target).abs()
+    step = (past[:, 2:] - past[:, :-2]).abs().mean() if measure.has("season") else past.diff(dim=1).abs().mean()
+    name = next(n for n in ("smape", "mape", "mase", "rmse", "mse", "mae", "wape", "nd") if n in measure.name.lower())
+    wanted = {
+        "mase": error.mean() / step,
+        "mape": (error / target.abs()).mean(),
+        "smape": (2 * error / (forecast.abs() + target.abs())).mean(),
+        "rmse": error.square().mean().sqrt(),
+        "mse": error.square().mean(),
+        "mae": error.mean(),
+        "wape": error.sum() / target.abs().sum(),
+        "nd": error.sum() / target.abs().sum(),
+    }[name]
+    if not _is(got, float(wanted), 100 * float(wanted), float(wanted) / 2 if name == "smape" else float(wanted)):
+        yield Trouble(f"{measure.name} is not {name.upper()}.", shown(wanted), f"{got:.4g}")
+
+
+@helper(
+    "edit-distances-count-the-fewest-edits",
+    r"edit_?dist|levenshtein|(^|_)[wc]er(_|$)|(word|char(acter)?|letter|phone)_?error",
+    {
+        "true": r"ref(erence)?s?|targets?|truth|gold|y|a|s1?|r",
+        "found": r"hyp(othesis|otheses)?s?|pred(iction)?s?|b|t|s2|h|out(puts?)?",
+    },
+    ("true", "found"),
+)
+def edits(measure: Called) -> Iterator[Trouble]:
+    """kitten and sitting are three edits apart; an error rate divides by the length of the truth."""
+
+    def value(true: str, found: str) -> float:
+        pairs: list[tuple[Any, Any]] = [
+            (true, found),
+            (list(true), list(found)),
+            ([*map(ord, true)], [*map(ord, found)]),
+        ]
+        if re.search(r"(^|_)wer|word", measure.name):
+            pairs.insert(0, (" ".join(true), " ".join(found)))
+        for one, other in [*pairs, *(([one], [other]) for one, other in pairs)]:
+            with suppress(Exception):
+                return _number(measure(true=one, found=other))
+        raise OtherKind("it takes no two texts")
+
+    rate = bool(re.search(r"er(_|$)|error|rate|normali", measure.name + measure.says.split("\n")[0]))
+    for true, found, count in (("kitten", "sitting", 3), ("abc", "abc", 0), ("flaw", "lawn", 2), ("aab", "ba", 2)):
+        got = value(true, found)
+        if not _is(got, count, count / len(true) if rate else count, 100 * count / len(true) if rate else count):
+            yield Trouble(
+                f"{measure.name} of {true!r} and {found!r} is {got:.4g}.",
+                f"{count / len(true):.4g}" if rate else count,
+                f"{got:.4g}",
+            )
+            return

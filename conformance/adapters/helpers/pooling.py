@@ -1,0 +1,157 @@
+"""Helpers that make one vector of many, and losses that compare such vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, shown, tensor
+
+_HIDDEN = (
+    r"hidden(_states?)?|x|h|tokens?(_embeddings?)?|last_hidden(_state)?|"
+    r"embeddings?|out(put)?s?|feat(ure)?s?|states?|sequence|enc"
+)
+_MASK = r"((attention|attn|padding|pad|key_padding|real|valid|src)_?)?mask|m|keep|lengths?|lens?|valid"
+
+
+@helper(
+    "pooling-leaves-padding-out",
+    r"pool|masked_(mean|max|average)|mean_(over|of)_(real|valid|tokens)",
+    {"mask": _MASK, "hidden": _HIDDEN},
+    ("hidden", "mask"),
+)
+def pooled(pool: Called) -> Iterator[Trouble]:
+    """What stands in place of padding changes nothing; a mean is one over the real words, a maximum is theirs."""
+    lengths = torch.tensor([5, 3, 2])
+    real = torch.arange(5) < lengths[:, None]
+    hidden = noise(3, 5, 4)
+    hidden = hidden - 2.0 if "max" in pool.name else hidden  # a maximum below zero tells a mask of zeros
+    name = pool.arguments.parameter_of["mask"].lower()
+    forms: list[Tensor] = [real.long(), real.float(), real]
+    if re.search(r"pad", name) and not re.search(r"non_?pad|not_pad", name):
+        forms = [*(form.bool().logical_not().to(form.dtype) for form in forms[::-1])]
+    if re.match(r"len", name):
+        forms = [lengths]
+    for mask in forms:
+        with suppress(Exception):
+            made = tensor(pool(hidden=hidden, mask=mask))
+            if made.shape in ((3, 4), (3, 1, 4)):
+                break
+    else:
+        raise OtherKind("it gives no vector for each row")
+    moved = torch.where(real[..., None], hidden, 7.0 + hidden)
+    if not near(made, pool(hidden=moved, mask=mask)):
+        yield Trouble(
+            f"{pool.name} counts padding: other numbers in its place give another vector.",
+            "the same vector",
+            "another vector",
+        )
+        return
+    kind = next(
+        (k for k, words in (("mean", r"mean|avg|average"), ("max", r"max")) if re.search(words, pool.name.lower())), ""
+    )
+    wanted = {
+        "mean": (hidden * real[..., None]).sum(1) / lengths[:, None],
+        "max": hidden.masked_fill(~real[..., None], -torch.inf).amax(1),
+    }
+    if (
+        kind
+        and not re.search(r"sqrt|weighted|attention", pool.says)
+        and not near(made.reshape(3, 4), wanted[kind], 1e-3)
+    ):
+        words = "the mean over the real words" if kind == "mean" else "the largest of the real words"
+        yield Trouble(f"{pool.name} is not {words}.", shown(wanted[kind][1]), shown(made.reshape(3, 4)[1]))
+
+
+_TEMPERATURE = r"t|tau|temp(erature)?|logit_scale|scale|s"
+
+
+@helper(
+    "contrastive-losses-prefer-the-own-partner",
+    r"contrast|info_?nce|nt_?xent|clip_loss|in_?batch|multiple_negatives|mnr|simcse",
+    {
+        "temperature": _TEMPERATURE,
+        "one": (
+            r"a|x|q|query|queries|anchors?|z1|z_?i|emb1|u|"
+            r"image(_features|_emb)?|q_emb|left|h1|src|e1|query_emb(eddings?)?"
+        ),
+        "other": (
+            r"b|y|d|docs?|documents?|positives?|z2|z_?j|emb2|v|"
+            r"text(_features|_emb)?|d_emb|k|keys?|p|right|h2|tgt|e2|doc_emb(eddings?)?"
+        ),
+    },
+    ("one", "other"),
+)
+def own_partner(loss: Called) -> Iterator[Trouble]:
+    """In-batch contrast is the cross-entropy of similarities over the temperature, with the own partner as label."""
+    a, b = noise(5, 7, seed=4), noise(5, 7, seed=5)
+    scale_given = "scale" in loss.arguments.parameter_of.get("temperature", "").lower()
+
+    def value(one: Tensor, other: Tensor, temperature: float = 0.5) -> float:
+        made = loss(one=one, other=other, temperature=1 / temperature if scale_given else temperature)
+        made = made[0] if isinstance(made, tuple) else made
+        if tensor(made).numel() != 1:
+            raise OtherKind("it gives no loss")
+        return float(tensor(made))
+
+    if any(abs(value(a, b) - wanted) < 1e-5 * max(1.0, wanted) for wanted in _contrasts(a, b, loss.has("temperature"))):
+        if re.search(r"symmetric|both directions|two directions", loss.says) and abs(value(a, b) - value(b, a)) > 1e-4:
+            yield Trouble(
+                f"{loss.name} is not symmetric: the two sides exchanged give another loss.",
+                shown(value(a, b)),
+                shown(value(b, a)),
+            )
+        return
+    unlike = value(a, a.roll(1, 0)) <= value(a, a)
+    if unlike:
+        yield Trouble(
+            f"{loss.name} is no lower where each row meets its own partner than where it meets another.",
+            f"less than {value(a, a.roll(1, 0)):.4g}",
+            f"{value(a, a):.4g}",
+        )
+    elif abs(value(3 * a, b) - value(a, b)) < 1e-5 and abs(value(a, 3 * b) - value(a, b)) > 1e-4:
+        yield Trouble(
+            f"{loss.name} divides by the length of one side only.", shown(value(a, b)), shown(value(a, 3 * b))
+        )
+    elif abs(value(3 * a, b) - value(a, b)) > 1e-4 and abs(value(a, 3 * b) - value(a, b)) < 1e-5:
+        yield Trouble(
+            f"{loss.name} divides by the length of one side only.", shown(value(a, b)), shown(value(3 * a, b))
+        )
+    elif loss.has("temperature") and not value(a, a, 0.1) < value(a, a, 1.0):
+        yield Trouble(
+            f"{loss.name}: a lower temperature does not make the choice sharper.",
+            f"less than {value(a, a, 1.0):.4g}",
+            f"{value(a, a, 0.1):.4g}",
+        )
+    elif abs(value(a, b) - value(a[[2, 0, 1, 4, 3]], b[[2, 0, 1, 4, 3]])) > 1e-4:
+        yield Trouble(
+            f"{loss.name} depends on the order of the pairs in the batch.",
+            shown(value(a, b)),
+            shown(value(a[[2, 0, 1, 4, 3]], b[[2, 0, 1, 4, 3]])),
+        )
+    elif re.search(r"normalize|cosine|norm\(", loss.source) and abs(value(3 * a, b) - value(a, b)) > 1e-4:
+        yield Trouble(
+            f"{loss.name}: the length of a vector changes the loss, although it is normalised.",
+            shown(value(a, b)),
+            shown(value(3 * a, b)),
+        )
+
+
+def _contrasts(a: Tensor, b: Tensor, tempered: bool) -> list[float]:
+    """The usual losses at temperature 0.5, or at the usual temperatures where there is no parameter for it."""
+    labels, found = torch.arange(len(a)), []
+    for normed in (True, False):
+        one, other = (F.normalize(a, dim=-1), F.normalize(b, dim=-1)) if normed else (a, b)
+        for temperature in (0.5,) if tempered else (1.0, 0.05, 0.07, 0.1, 0.2, 0.5):
+            scores = one @ other.t() / temperature
+            rows, columns = float(F.cross_entropy(scores, labels)), float(F.cross_entropy(scores.t(), labels))
+            found += [rows, columns, (rows + columns) / 2, rows + columns]
+            both = torch.cat([one, other])
+            every = (both @ both.t() / temperature).fill_diagonal_(-torch.inf)
+            found.append(float(F.cross_entropy(every, torch.cat([labels + len(a), labels]))))
+    return found

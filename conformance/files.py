@@ -1,0 +1,33 @@
+"""Files that are there whole or not at all: everything that the suite writes.
+
+The process that reports imports nothing but Python's own modules, so this is not `minigrad.files`, which does the same
+for weights and pictures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a temporary file in the same folder, and rename it to `path`: a reader finds the old file or the new one.
+    What is no file (/dev/stdout) is written to as it is. Half characters are written as escapes. Raises OSError."""
+    data = text.encode("utf-8", "backslashreplace")
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

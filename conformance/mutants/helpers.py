@@ -1,0 +1,342 @@
+"""Mutants of functions that stand beside models: batches, pooling, losses, metrics, schedules, decoding."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import HELPERS, changed
+
+changed(
+    "UnshiftedBatch",
+    HELPERS,
+    "data[i + 1 : i + 1 + block_size]",
+    "data[i : i + block_size]",
+    breaks=("batches-of-text-are-labelled-with-the-next-word",),
+    defect="The labels of a batch are its inputs.",
+)
+changed(
+    "TornRows",
+    HELPERS,
+    ".reshape(batch_size, columns)",
+    ".reshape(columns, batch_size).t()",
+    breaks=("rows-of-a-long-text-are-contiguous",),
+    defect="Rows hold every n-th word of the text.",
+)
+changed(
+    "ShiftedLeft",
+    HELPERS,
+    "moved[:, 1:] = labels[:, :-1]",
+    "moved[:, :-1] = labels[:, 1:]",
+    breaks=("decoder-inputs-are-the-labels-one-place-later",),
+    defect="The labels are shifted to the left.",
+)
+changed(
+    "PositionsCountedAlongTheBatch",
+    HELPERS,
+    "torch.cumsum(real, 1)",
+    "torch.cumsum(real, 0)",
+    breaks=("numbers-of-positions-count-the-real-words",),
+    defect="Positions are counted along the batch.",
+)
+changed(
+    "LabelsWhereNothingIsMasked",
+    HELPERS,
+    "labels[~chosen] = -100",
+    "labels[chosen] = -100",
+    breaks=("masked-words-are-what-is-taught",),
+    defect="The words that were not masked are taught.",
+)
+changed(
+    "SpecialWordsMasked",
+    HELPERS,
+    ".masked_fill(ids < SPECIAL, 0.0)",
+    "",
+    breaks=("masked-words-are-what-is-taught",),
+    defect="Special words are masked, too.",
+)
+changed(
+    "HalvesOverlap",
+    HELPERS,
+    "(relative_position > 0).long() * num_buckets",
+    "(relative_position > 0).long()",
+    breaks=("relative-buckets-are-those-of-t5",),
+    defect="Keys behind and before share buckets.",
+)
+changed(
+    "KeyHeadsRepeatedAsAWhole",
+    HELPERS,
+    "x.repeat_interleave(n_rep, dim=1)",
+    "x.repeat(1, n_rep, 1, 1)",
+    breaks=("key-heads-are-repeated-in-place",),
+    defect="Key heads are repeated as a whole.",
+)
+changed(
+    "FutureOverlapsThePast",
+    HELPERS,
+    "series[s + context : s + context + horizon]",
+    "series[s + context - 1 : s + context + horizon - 1]",
+    breaks=("windows-are-followed-by-their-future",),
+    defect="The future begins with the last step of the past.",
+)
+changed(
+    "TestedOnValidation",
+    HELPERS,
+    "series[a:b], series[b:]",
+    "series[a:b], series[a:]",
+    breaks=("parts-of-a-series-are-in-order-and-apart",),
+    defect="The test part holds the validation part.",
+)
+changed(
+    "RewardsSoFar",
+    HELPERS,
+    "reversed(range(len(rewards)))",
+    "range(len(rewards))",
+    breaks=("returns-to-go-are-sums-of-later-rewards",),
+    defect="The rewards so far are summed.",
+)
+changed(
+    "FastAverage",
+    HELPERS,
+    "decay * slow + (1 - decay) * new",
+    "(1 - decay) * slow + decay * new",
+    breaks=("averaged-weights-follow-slowly",),
+    defect="Old and new weights have each other's share.",
+)
+changed(
+    "PutBackInTheWrongOrder",
+    HELPERS,
+    "x * std + mean",
+    "(x + mean) * std",
+    breaks=("what-was-normalised-is-put-back",),
+    defect="The mean is scaled, too.",
+)
+changed(
+    "PooledOverPadding",
+    HELPERS,
+    "/ weight.sum(1).clamp(min=1e-9)",
+    "/ hidden.size(1)",
+    breaks=("pooling-leaves-padding-out",),
+    defect="The mean divides by the padded length.",
+)
+changed(
+    "TemperatureMultiplied",
+    HELPERS,
+    "a @ b.t() / temperature",
+    "a @ b.t() * temperature",
+    breaks=("contrastive-losses-prefer-the-own-partner",),
+    defect="Similarities are multiplied by the temperature.",
+)
+changed(
+    "OneSideNormalised",
+    HELPERS,
+    "a, b = F.normalize(a, dim=-1), F.normalize(b, dim=-1)",
+    "a = F.normalize(a, dim=-1)",
+    breaks=("contrastive-losses-prefer-the-own-partner",),
+    defect="One side is not normalised.",
+)
+changed(
+    "MaskOfPadding",
+    HELPERS,
+    "[[1] * len(text) + [0] *",
+    "[[0] * len(text) + [1] *",
+    breaks=("padded-batches-keep-their-texts",),
+    defect="The mask marks padding as real.",
+)
+changed(
+    "TypesOneOff",
+    HELPERS,
+    "[0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)",
+    "[1] * (len(tokens_a) + 2) + [0] * (len(tokens_b) + 1)",
+    breaks=("pairs-of-texts-have-types-of-their-own",),
+    defect="The types are exchanged.",
+)
+changed(
+    "PaddingInTheError",
+    HELPERS,
+    "/ mask.sum()",
+    "/ mask.numel()",
+    breaks=("masked-errors-are-means-over-what-is-real",),
+    defect="Masked steps are counted in the mean.",
+)
+changed(
+    "PinballOfTheWrongSign",
+    HELPERS,
+    "(level - 1) * error",
+    "(1 - level) * error",
+    breaks=("quantile-losses-are-lowest-at-the-quantile",),
+    defect="An error above has a negative cost.",
+)
+changed(
+    "SoftLossOverTheClasses",
+    HELPERS,
+    ".log_softmax(-1)).sum(-1).mean()",
+    ".log_softmax(-1)).mean()",
+    breaks=("soft-labels-are-weighed-by-their-share",),
+    defect="The loss is divided by the number of classes, too.",
+)
+changed(
+    "FalseItemsTaught",
+    HELPERS,
+    "F.softplus(neg_logits[real])",
+    "F.softplus(-neg_logits[real])",
+    breaks=("losses-of-pairs-prefer-the-true-one",),
+    defect="False items are taught as true.",
+)
+changed(
+    "BalanceOfTheMean",
+    HELPERS,
+    "router_probs.mean(0)",
+    "router_probs.mean()",
+    breaks=("balance-losses-grow-with-imbalance",),
+    defect="The mean probability is one over all experts.",
+)
+changed(
+    "ZLossOverTokens",
+    HELPERS,
+    "logits.logsumexp(-1)",
+    "logits.logsumexp(0)",
+    breaks=("z-losses-are-squared-log-sums",),
+    defect="The log-sum-exp runs over the tokens.",
+)
+changed(
+    "BestOfTheBatch",
+    HELPERS,
+    "logits.topk(k, -1)",
+    "logits.topk(k, 0)",
+    breaks=("accuracy-is-the-share-of-right-answers",),
+    defect="The best rows of a class are taken.",
+)
+changed(
+    "PerplexityInBits",
+    HELPERS,
+    "math.exp(mean_loss)",
+    "2**mean_loss",
+    breaks=("perplexity-is-the-exponential-of-the-mean-loss",),
+    defect="The loss is in nats, and the base is 2.",
+)
+changed(
+    "AllOfTheBest",
+    HELPERS,
+    "best == torch.arange(len(queries))[:, None]).any(-1)",
+    "best == torch.arange(len(queries))[:, None]).all(-1)",
+    breaks=("retrieval-counts-the-own-partner",),
+    defect="All of the best must be the partner.",
+)
+changed(
+    "RankFromOne",
+    HELPERS,
+    "torch.log2(rank + 2.0)",
+    "torch.log2(rank + 3.0)",
+    breaks=("ndcg-discounts-by-the-rank",),
+    defect="Ranks are counted from one and discounted as from zero.",
+)
+changed(
+    "NaiveForecastIsZero",
+    HELPERS,
+    "(past[:, season:] - past[:, :-season]).abs()",
+    "past[:, season:].abs()",
+    breaks=("errors-of-forecasts-are-their-formulas",),
+    defect="The naive forecast is zero.",
+)
+changed(
+    "ExchangesCostTwo",
+    HELPERS,
+    "before + (a != b)",
+    "before + 2 * (a != b)",
+    breaks=("edit-distances-count-the-fewest-edits",),
+    defect="An exchange costs two.",
+)
+changed(
+    "CosineUpwards",
+    HELPERS,
+    "(1 + math.cos(math.pi * share))",
+    "(1 - math.cos(math.pi * share))",
+    breaks=("schedules-rise-in-warm-up-and-then-fall",),
+    defect="The cosine goes up.",
+)
+changed(
+    "SquaresMixed",
+    HELPERS,
+    ".permute(0, 2, 4, 1, 3, 5)",
+    ".permute(0, 2, 3, 1, 4, 5)",
+    breaks=("patchify-gives-pieces-of-the-image",),
+    defect="A patch holds pixels of several squares.",
+)
+changed(
+    "PatchesTurned",
+    HELPERS,
+    "x.permute(0, 3, 1, 4, 2, 5)",
+    "x.permute(0, 3, 1, 5, 2, 4)",
+    breaks=("patches-are-put-back-where-they-were",),
+    defect="Patches are transposed when they are put back.",
+)
+changed(
+    "SharesExchanged",
+    HELPERS,
+    "y, y[perm], lam",
+    "y[perm], y, lam",
+    breaks=("mixed-samples-have-mixed-labels",),
+    defect="The labels have each other's share.",
+)
+changed(
+    "BranchesNotScaledUp",
+    HELPERS,
+    "x * keep / (1 - p)",
+    "x * keep",
+    breaks=("dropped-branches-keep-the-mean",),
+    defect="What is kept is not scaled up.",
+)
+changed(
+    "BlanksDoNotSeparate",
+    HELPERS,
+    "            before = word\n        texts",
+    "            before = word if word != blank else before\n        texts",
+    breaks=("paths-of-ctc-merge-repeats-and-drop-blanks",),
+    defect="A blank does not separate equal letters.",
+)
+changed(
+    "PenaltyShrinks",
+    HELPERS,
+    "((5 + length) / 6) ** alpha\n\n\ndef rep",
+    "((5 + length) / 6) ** -alpha\n\n\ndef rep",
+    breaks=("penalties-for-length-grow-with-it",),
+    defect="The penalty falls with the length.",
+)
+changed(
+    "NegativeLogitsRise",
+    HELPERS,
+    "torch.where(seen > 0, seen / penalty, seen * penalty)",
+    "seen / penalty",
+    breaks=("penalties-for-repetition-lower-what-was-written",),
+    defect="Negative logits rise.",
+)
+changed(
+    "CrossingWordDropped",
+    HELPERS,
+    "probs.cumsum(-1) - probs >= p",
+    "probs.cumsum(-1) >= p",
+    breaks=("filters-keep-the-best-words",),
+    defect="The word that crosses p is dropped.",
+)
+changed(
+    "OldestItemsKept",
+    HELPERS,
+    "history[-maxlen:]",
+    "history[:maxlen]",
+    breaks=("histories-keep-the-last-items",),
+    defect="The oldest items are kept.",
+)
+changed(
+    "NegativesSeen",
+    HELPERS,
+    "item not in seen",
+    "item in seen",
+    breaks=("negative-items-were-never-seen",),
+    defect="Only seen items are drawn.",
+)
+changed(
+    "ExampleUnshifted",
+    HELPERS,
+    "left_pad(items[1:], maxlen))",
+    "left_pad(items[:-1], maxlen))",
+    breaks=("examples-are-labelled-with-the-next-item",),
+    defect="The labels are the history itself.",
+)

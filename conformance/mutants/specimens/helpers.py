@@ -1,0 +1,296 @@
+"""Functions as they stand beside models: batches, pooling, losses, metrics, schedules, decoding. All are correct."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+PAD, CLS, SEP, MASK = 0, 1, 2, 3
+SPECIAL = 4
+
+
+def get_batch(data, block_size, batch_size):
+    """Random pieces of a long text, and the same pieces one word further."""
+    starts = torch.randint(len(data) - block_size, (batch_size,))
+    x = torch.stack([data[i : i + block_size] for i in starts])
+    y = torch.stack([data[i + 1 : i + 1 + block_size] for i in starts])
+    return x, y
+
+
+def batchify(ids, batch_size):
+    """Rows that are contiguous pieces of the text."""
+    columns = len(ids) // batch_size
+    return ids[: columns * batch_size].reshape(batch_size, columns)
+
+
+def shift_right(labels, start_id, pad_id):
+    """The decoder's input: the labels one place later, padding where they are -100."""
+    moved = labels.new_full(labels.shape, start_id)
+    moved[:, 1:] = labels[:, :-1]
+    return moved.masked_fill(moved == -100, pad_id)
+
+
+def position_ids(input_ids, padding_idx):
+    """Real words count from padding_idx + 1."""
+    real = input_ids.ne(padding_idx).long()
+    return torch.cumsum(real, 1) * real + padding_idx
+
+
+def mask_tokens(ids, vocab_size, probability=0.15):
+    """80 % of the selected words become the mask, 10 % another word, 10 % stay."""
+    labels, given = ids.clone(), ids.clone()
+    chosen = torch.bernoulli(torch.full(ids.shape, probability).masked_fill(ids < SPECIAL, 0.0)).bool()
+    labels[~chosen] = -100
+    masked = torch.bernoulli(torch.full(ids.shape, 0.8)).bool() & chosen
+    given[masked] = MASK
+    redrawn = torch.bernoulli(torch.full(ids.shape, 0.5)).bool() & chosen & ~masked
+    words = torch.randint(SPECIAL, vocab_size, ids.shape)
+    given[redrawn] = words[redrawn]
+    return given, labels
+
+
+def relative_position_bucket(relative_position, bidirectional=True, num_buckets=32, max_distance=128):
+    """The buckets of T5; relative_position is that of the key less that of the query."""
+    bucket = torch.zeros_like(relative_position)
+    if bidirectional:
+        num_buckets //= 2
+        bucket = bucket + (relative_position > 0).long() * num_buckets
+        away = relative_position.abs()
+    else:
+        away = (-relative_position).clamp(min=0)
+    exact = num_buckets // 2
+    growth = torch.log(away.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    far = (exact + growth * (num_buckets - exact)).long().clamp(max=num_buckets - 1)
+    return bucket + torch.where(away < exact, away, far)
+
+
+def repeat_kv(x, n_rep):
+    """(B, G, T, d) to (B, G * n_rep, T, d)."""
+    return x.repeat_interleave(n_rep, dim=1)
+
+
+def make_windows(series, context, horizon):
+    """All windows of a series, and the steps that follow each."""
+    starts = range(len(series) - context - horizon + 1)
+    past = torch.stack([series[s : s + context] for s in starts])
+    future = torch.stack([series[s + context : s + context + horizon] for s in starts])
+    return past, future
+
+
+def split_series(series):
+    """Train, validation and test parts in the order of time."""
+    a, b = int(0.7 * len(series)), int(0.8 * len(series))
+    return series[:a], series[a:b], series[b:]
+
+
+def returns_to_go(rewards, gamma=1.0):
+    """Discounted sums of this and all later rewards."""
+    found, running = torch.zeros_like(rewards), 0.0
+    for t in reversed(range(len(rewards))):
+        running = rewards[t] + gamma * running
+        found[t] = running
+    return found
+
+
+@torch.no_grad()
+def update_ema(ema_model, model, decay):
+    """The slow weights follow the new ones."""
+    for slow, new in zip(ema_model.parameters(), model.parameters(), strict=True):
+        slow.copy_(decay * slow + (1 - decay) * new)
+
+
+def denormalize(x, mean, std):
+    """Undo (x - mean) / std."""
+    return x * std + mean
+
+
+def mean_pool(hidden, mask):
+    """The mean of the real words; mask is 1 where a word is real."""
+    weight = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+
+
+def contrastive_loss(a, b, temperature=0.05):
+    """Symmetric: row i of a belongs to row i of b."""
+    a, b = F.normalize(a, dim=-1), F.normalize(b, dim=-1)
+    scores = a @ b.t() / temperature
+    own = torch.arange(len(a))
+    return 0.5 * (F.cross_entropy(scores, own) + F.cross_entropy(scores.t(), own))
+
+
+def pad_batch(texts, pad_id=PAD, max_len=64):
+    """ids (B, T), padded on the right, and the mask of real words."""
+    texts = [text[:max_len] for text in texts]
+    longest = max(map(len, texts))
+    ids = torch.tensor([text + [pad_id] * (longest - len(text)) for text in texts])
+    mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts])
+    return ids, mask
+
+
+def encode_pair(tokens_a, tokens_b):
+    """[CLS] a [SEP] b [SEP], and the types of the words."""
+    input_ids = [CLS, *tokens_a, SEP, *tokens_b, SEP]
+    token_type_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
+    return {"input_ids": input_ids, "token_type_ids": token_type_ids}
+
+
+def masked_mse(pred, target, mask):
+    """Mean squared error over the real steps."""
+    error = (pred - target).pow(2).mean(-1)
+    return (error * mask).sum() / mask.sum()
+
+
+def quantile_loss(pred, target, quantiles):
+    """Pinball loss: pred (..., Q), target (...)."""
+    level = torch.tensor(quantiles)
+    error = target.unsqueeze(-1) - pred
+    return torch.maximum(level * error, (level - 1) * error).mean()
+
+
+def soft_cross_entropy(logits, target):
+    """Cross-entropy with labels that are probabilities."""
+    return -(target * logits.log_softmax(-1)).sum(-1).mean()
+
+
+def bce_loss(pos_logits, neg_logits, pos):
+    """True against false items; padding (0) is left out."""
+    real = pos != 0
+    return (F.softplus(-pos_logits[real]) + F.softplus(neg_logits[real])).mean()
+
+
+def load_balancing_loss(router_probs, expert_index, n_experts):
+    """Switch Transformer: n_experts * sum of f_i P_i."""
+    share = F.one_hot(expert_index, n_experts).float().mean(0)
+    return n_experts * (share * router_probs.mean(0)).sum()
+
+
+def router_z_loss(logits):
+    """The mean of the squared log-sum-exp."""
+    return logits.logsumexp(-1).pow(2).mean()
+
+
+def accuracy(logits, labels, k=1):
+    """The share of rows whose label is among the k best."""
+    return (logits.topk(k, -1).indices == labels[:, None]).any(-1).float().mean()
+
+
+def perplexity(mean_loss):
+    """Of the mean loss of a word."""
+    return math.exp(mean_loss)
+
+
+def recall_at_k(queries, docs, k):
+    """The share of queries whose own document is among the k most similar ones."""
+    best = (queries @ docs.t()).topk(k, -1).indices
+    return (best == torch.arange(len(queries))[:, None]).any(-1).float().mean().item()
+
+
+def ndcg_at_k(scores, target, k=10):
+    """Of one true item in each row."""
+    rank = (scores > scores.gather(1, target[:, None])).sum(1)
+    return torch.where(rank < k, 1 / torch.log2(rank + 2.0), torch.zeros(())).mean()
+
+
+def mase(forecast, target, past, season=1):
+    """The mean absolute error over that of the seasonal naive forecast."""
+    naive = (past[:, season:] - past[:, :-season]).abs().mean()
+    return (forecast - target).abs().mean() / naive
+
+
+def edit_distance(ref, hyp):
+    """The fewest insertions, deletions and exchanges."""
+    row = list(range(len(hyp) + 1))
+    for i, a in enumerate(ref, 1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(hyp, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1]
+
+
+def lr_at(step, base=1e-3, warmup=100, total=1000, floor=1e-4):
+    """Linear warm-up, then a cosine down to the floor."""
+    if step < warmup:
+        return base * (step + 1) / warmup
+    if step > total:
+        return floor
+    share = (step - warmup) / (total - warmup)
+    return floor + 0.5 * (base - floor) * (1 + math.cos(math.pi * share))
+
+
+def patchify(images, size):
+    """(B, C, H, W) to (B, N, C * size * size)."""
+    b, c, h, w = images.shape
+    x = images.reshape(b, c, h // size, size, w // size, size).permute(0, 2, 4, 1, 3, 5)
+    return x.reshape(b, -1, c * size * size)
+
+
+def unpatchify(patches, size, channels, height, width):
+    """The inverse of patchify."""
+    x = patches.reshape(len(patches), height // size, width // size, channels, size, size)
+    return x.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), channels, height, width)
+
+
+def mixup(x, y, lam, perm):
+    """Mixed images, both labels, and the share of the first."""
+    return lam * x + (1 - lam) * x[perm], y, y[perm], lam
+
+
+def drop_path(x, p, training):
+    """Samples lose the branch; the others are scaled up."""
+    if p == 0 or not training:
+        return x
+    keep = torch.rand(len(x), *[1] * (x.dim() - 1)) >= p
+    return x * keep / (1 - p)
+
+
+def greedy_ctc(log_probs, lengths, blank=0):
+    """The best path: repeats merged, blanks dropped."""
+    texts = []
+    for path, length in zip(log_probs.argmax(-1).tolist(), lengths.tolist(), strict=True):
+        before, text = None, []
+        for word in path[:length]:
+            if word != before and word != blank:
+                text.append(word)
+            before = word
+        texts.append(text)
+    return texts
+
+
+def length_penalty(length, alpha=0.6):
+    """((5 + length) / 6) ** alpha."""
+    return ((5 + length) / 6) ** alpha
+
+
+def repetition_penalty(logits, ids, penalty):
+    """Written words: positive logits are divided, negative ones multiplied."""
+    seen = logits.gather(-1, ids)
+    return logits.scatter(-1, ids, torch.where(seen > 0, seen / penalty, seen * penalty))
+
+
+def top_p_filter(logits, p):
+    """The smallest set of best words that reaches p."""
+    best = logits.sort(descending=True)
+    probs = best.values.softmax(-1)
+    drop = probs.cumsum(-1) - probs >= p
+    return logits.masked_fill(drop.scatter(-1, best.indices, drop), -math.inf)
+
+
+def left_pad(history, maxlen):
+    """The last items, padded with 0 on the left."""
+    history = history[-maxlen:]
+    return [0] * (maxlen - len(history)) + history
+
+
+def sample_negatives(seen, n_items, size, rng):
+    """Items from 1 to n_items that were not seen."""
+    found: list[int] = []
+    while len(found) < size:
+        item = int(rng.integers(1, n_items + 1))
+        if item not in seen:
+            found.append(item)
+    return found
+
+
+def make_example(items, maxlen):
+    """A history and its labels."""
+    return torch.tensor(left_pad(items[:-1], maxlen)), torch.tensor(left_pad(items[1:], maxlen))

@@ -1,0 +1,175 @@
+"""Functions beside a model: which are tested, what is said of a wrong one, and what is left alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from textwrap import dedent
+
+import pytest
+
+pytest.importorskip("torch")
+
+import conformance.checks  # noqa: F401
+from conformance.adapters import resolve
+from conformance.adapters.helpers.examining import examine, functions_of
+from conformance.check import CHECKS
+from conformance.kills import KILLED, SURVIVED, outcome
+from conformance.mutants import MUTANTS
+from conformance.mutants.source import HELPERS, SourceMutant
+
+CLAIMS = sorted(claim for claim, check in CHECKS.items() if check.roles == ("helpers",))
+MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen is HELPERS)
+
+
+@pytest.fixture
+def functions(tmp_path, request):
+    """The functions of a file with the given text."""
+
+    def made(text):
+        path = tmp_path / "helpers_of_a_test.py"
+        path.write_text("import math, random\nimport torch\nimport torch.nn.functional as F\n" + dedent(text))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        request.addfinalizer(lambda: sys.modules.pop(path.stem))
+        spec.loader.exec_module(module)
+        return list(functions_of(module))
+
+    return made
+
+
+def test_correct_helpers_break_nothing_and_each_kind_has_one():
+    implementation = HELPERS.implementation()
+    assert {claim: outcome(claim, implementation) for claim in CLAIMS} == dict.fromkeys(CLAIMS, SURVIVED)
+
+
+def test_every_kind_has_a_mutant():
+    assert sorted(set(CLAIMS) - {claim for name in MINE for claim in MUTANTS[name].breaks}) == []
+
+
+@pytest.mark.deep  # `conformance mutants` is a stage of CI
+@pytest.mark.parametrize("name", MINE)
+def test_a_mutant_dies_by_its_claim(name):
+    mutant = MUTANTS[name]
+    implementation = mutant.implementation()
+    assert {claim: outcome(claim, implementation) for claim in mutant.breaks} == dict.fromkeys(mutant.breaks, KILLED)
+
+
+def test_a_mended_function_names_its_line_and_the_edit(functions):
+    found = examine(
+        functions("""
+        def returns_to_go(rewards, gamma=1.0):
+            found, running = torch.zeros_like(rewards), 0.0
+            for t in reversed(range(len(rewards))):
+                running = rewards[t] - gamma * running
+                found[t] = running
+            return found
+        """)
+    )
+    (wrong,) = found.wrong
+    assert wrong.claim == "returns-to-go-are-sums-of-later-rewards"
+    assert wrong.edit.text == "running = rewards[t] + gamma * running"
+    assert wrong.place.endswith(":8")
+
+
+CORRECT = {
+    "rtg": """
+        def discount_cumsum(x, gamma):
+            out = x.copy() if hasattr(x, "copy") else x.clone()
+            for t in reversed(range(len(x) - 1)):
+                out[t] = x[t] + gamma * out[t + 1]
+            return out
+        """,
+    "scale instead of temperature": """
+        def clip_loss(image_features, text_features, logit_scale):
+            logits = logit_scale * F.normalize(image_features, dim=-1) @ F.normalize(text_features, dim=-1).t()
+            labels = torch.arange(len(logits))
+            return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
+        """,
+    "mask of padding": """
+        def mean_pool(x, padding_mask):
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+            return x.sum(1) / (~padding_mask).sum(1, keepdim=True)
+        """,
+    "time first": """
+        def batchify(data, bsz):
+            n = data.size(0) // bsz
+            return data[: n * bsz].view(bsz, n).t().contiguous()
+
+        def get_batch(source, i, bptt=6):
+            n = min(bptt, len(source) - 1 - i)
+            return source[i : i + n], source[i + 1 : i + 1 + n].reshape(-1)
+        """,
+    "labels that the model shifts": """
+        def get_batch(data, block_size, batch_size):
+            starts = torch.randint(len(data) - block_size, (batch_size,))
+            x = torch.stack([data[i : i + block_size] for i in starts])
+            return x, x.clone()
+
+        def shifted(logits, labels):
+            return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        """,
+    "per cent": """
+        def accuracy(output, target):
+            return 100.0 * (output.argmax(-1) == target).float().mean()
+        """,
+    "frames": """
+        def collate_fn(batch):
+            frames, letters = zip(*batch)
+            lengths = torch.tensor([len(f) for f in frames])
+            return torch.nn.utils.rnn.pad_sequence(frames, batch_first=True), lengths
+        """,
+    "fraction of training": """
+        def linear_schedule(t):
+            return 1 - t
+        """,
+    "restarts": """
+        def cosine_with_restarts_lr(step, warmup_steps, total_steps, cycles=3):
+            if step < warmup_steps:
+                return step / warmup_steps
+            t = (step - warmup_steps) / (total_steps - warmup_steps)
+            return 0.5 * (1 + math.cos(math.pi * ((cycles * t) % 1.0)))
+        """,
+    "rank in a tie": """
+        def mrr(scores, labels):
+            order = scores.argsort(-1, descending=True)
+            ranks = (order == labels[:, None]).float().argmax(-1) + 1
+            return (1.0 / ranks).mean().item()
+        """,
+}
+
+
+@pytest.mark.parametrize("style", CORRECT)
+def test_correct_helpers_of_other_styles_are_not_blamed(functions, style):
+    found = examine(functions(CORRECT[style]))
+    assert [w for w in found.wrong if w.trouble.certain] == []
+
+
+def test_a_function_that_reads_files_is_not_called(functions):
+    found = examine(
+        functions("""
+        def get_batch(data, block_size, batch_size):
+            raise AssertionError(open("x"))
+        """)
+    )
+    assert found.tested == {}
+
+
+def test_the_random_numbers_of_the_caller_go_on(functions):
+    import torch
+
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    examine(functions("def drop_path(x, p, training):\n    return x * (torch.rand(len(x), 1, 1) >= p) / (1 - p)"))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_helper_can_be_pointed_at_by_itself(tmp_path):
+    path = tmp_path / "pooling_alone.py"
+    path.write_text("import torch\n\ndef mean_pool(hidden, mask):\n    return hidden.mean(1)\n")
+    subject = resolve(f"{path}:mean_pool")
+    assert subject.roles == ("helpers",)
+    (wrong,) = subject.build("helpers", {}).wrong
+    assert wrong.trouble.sentence.startswith("mean_pool counts padding")
