@@ -1,15 +1,19 @@
-"""Make the pictures under docs/pictures: `python -m tools.pictures`. Each is one `minigrad render` command.
+"""Make the pictures under docs/pictures: `python -m tools.pictures`. Most are one `minigrad render` command each.
 
-Those of the interactive page are photographed by chromium, where it is installed.
+Those of the interactive page are photographed by chromium, where it is installed. `mistake.svg` is the failure that
+docs/tutorial.md shows, drawn as a terminal shows it.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from minigrad.cli import main as minigrad
 
@@ -36,9 +40,56 @@ def photograph(page: Path, state: str, target: Path) -> None:
     subprocess.run(["chromium", *flags, f"--screenshot={target}", address], check=True, capture_output=True)
 
 
+COLUMNS = 108
+ADVANCE, LEADING, MARGIN = 7.2, 18, 14
+COLOURS = {"$": "#9cdcfe", "FAIL": "#ff7b72", "-": "#ff7b72", "+": "#7ee787"}
+
+
+def failure_of_the_tutorial(text: str) -> list[str]:
+    """The tutorial's first run with its first failure, wrapped to COLUMNS, and the change that mends it."""
+    found = re.search(
+        r"^\$ (pytest .*?)(?: --claims-report \S+)?$.*?^(FAIL .*?)(?=^\S)", text, re.MULTILINE | re.DOTALL
+    )
+    mended = re.search(r"^```diff\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    if found is None or mended is None:
+        raise ValueError("docs/tutorial.md shows no run of pytest with a failure and the change that mends it")
+    lines = [f"$ {found[1]}"]
+    for line in found[2].rstrip().splitlines():
+        text = line.lstrip()
+        before = line[: len(line) - len(text)]
+        after = " " * (14 if before else 4)
+        words = {"initial_indent": before, "subsequent_indent": after, "break_on_hyphens": False}
+        lines += [line] if len(line) <= COLUMNS else textwrap.wrap(text, COLUMNS, **words)
+    return [*lines, "", *mended[1].splitlines()]
+
+
+def terminal(lines: list[str]) -> str:
+    """Lines as an SVG of a terminal. Every line has its width set, so that each font gives the same columns."""
+    width = COLUMNS * ADVANCE + 2 * MARGIN
+    height = len(lines) * LEADING + 2 * MARGIN
+    texts = []
+    for row, line in enumerate(lines):
+        colour = next((colour for word, colour in COLOURS.items() if line.startswith(word)), "#e6edf3")
+        place = f'x="{MARGIN}" y="{MARGIN + row * LEADING + 13}" textLength="{len(line) * ADVANCE:.1f}"'
+        shown = escape(line.replace(" ", "\N{NO-BREAK SPACE}"))
+        texts.append(f'<text {place} lengthAdjust="spacingAndGlyphs" fill="{colour}">{shown}</text>')
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">',
+            "<title>A mistake that the claims found</title>",
+            f'<rect width="{width:.0f}" height="{height}" rx="6" fill="#0d1117"/>',
+            '<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12">',
+            *texts,
+            "</g></svg>\n",
+        ]
+    )
+
+
 def main() -> int:
     """Draw all of them. Returns the exit code of the first that fails, or 0."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    tutorial = (FOLDER.parent / "tutorial.md").read_text(encoding="utf-8")
+    (FOLDER / "mistake.svg").write_text(terminal(failure_of_the_tutorial(tutorial)), encoding="utf-8")
     for name, words in PICTURES.items():
         code = minigrad(["render", *words, "-o", str(FOLDER / f"{name}.svg")])
         if code:
