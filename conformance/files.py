@@ -13,9 +13,13 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
+    """`write_bytes` of a text in UTF-8; half characters are written as escapes. Raises OSError."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write a temporary file in the same folder, and rename it to `path`: a reader finds the old file or the new one.
-    What is no file (/dev/stdout) is written to as it is. Half characters are written as escapes. Raises OSError."""
-    data = text.encode("utf-8", "backslashreplace")
+    What is no file (/dev/stdout) is written to as it is. Raises OSError."""
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         path.write_bytes(data)
@@ -27,7 +31,9 @@ def write_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(path)  # the name that the caller knows
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

@@ -70,6 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     except GradingError as error:
         print(f"conformance grade: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"conformance grade: {error.filename} cannot be read or written: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -139,8 +142,8 @@ def _executor(arguments: argparse.Namespace) -> Iterator[Executor]:
 
 def _tell(arguments: argparse.Namespace, store: Store, number: int, rubric: Rubric | None) -> int:
     """The table, the feedback, the page and the export; exit code 1 when something is broken or could not be tested."""
+    from conformance.files import write_text
     from conformance.grading import rubric as rubrics
-    from conformance.grading.files import write_whole
     from conformance.grading.store import export
 
     grades = store.grades(number)
@@ -170,11 +173,11 @@ def _tell(arguments: argparse.Namespace, store: Store, number: int, rubric: Rubr
         title = rubric.title if rubric else ""
         for id, score in scores.items():
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in id)
-            write_whole(arguments.feedback / f"{name}.txt", (score.text(id, title) + "\n").encode())
+            write_text(arguments.feedback / f"{name}.txt", score.text(id, title) + "\n")
     if arguments.output:
         from conformance.grading.page import to_page
 
-        write_whole(arguments.output, to_page(store, number, scores).encode())
+        write_text(arguments.output, to_page(store, number, scores))
     if arguments.export:
         headings, values = store.query(f"SELECT * FROM claims WHERE run = {number} ORDER BY id, part, claim")
         export(headings, values, arguments.export)

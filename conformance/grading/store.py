@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.files import write_bytes, write_text
 from conformance.grading.submissions import GradingError, Submission
 
 MIGRATIONS = (
@@ -196,9 +197,7 @@ def _row(key: str, part: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[
 
 
 def export(headings: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
-    """Write a table as .csv, or as .parquet where pyarrow is installed. Raises GradingError."""
-    from conformance.grading.files import write_whole
-
+    """Write a table as .csv, or as .parquet where pyarrow is installed. Raises GradingError, OSError."""
     if path.suffix == ".csv":
         import io
 
@@ -206,7 +205,7 @@ def export(headings: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -
         writer = csv.writer(text)
         writer.writerow(headings)
         writer.writerows(rows)
-        write_whole(path, text.getvalue().encode())
+        write_text(path, text.getvalue())
     elif path.suffix == ".parquet":
         try:
             import pyarrow
@@ -216,6 +215,6 @@ def export(headings: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -
         columns = list(zip(*rows, strict=True)) or [()] * len(headings)
         sink = pyarrow.BufferOutputStream()
         parquet.write_table(pyarrow.table(dict(zip(headings, map(list, columns), strict=True))), sink)
-        write_whole(path, sink.getvalue().to_pybytes())
+        write_bytes(path, sink.getvalue().to_pybytes())
     else:
         raise GradingError(f"{path}: the name must end in .csv or .parquet")

@@ -130,6 +130,12 @@ def a_query_prints_a_table(graded, capsys):
     assert main(["grade", "--store", str(graded[1]), "--query", "SELEC"]) == 2
 
 
+def a_file_that_cannot_be_written_is_one_sentence(graded, capsys):
+    missing = graded[0] / "nowhere" / "all.csv"
+    assert main(["grade", "--store", str(graded[1]), "--export", str(missing)]) == 2
+    assert f"{missing} cannot be read or written: No such file or directory" in capsys.readouterr().err
+
+
 def test_a_class(graded, rows, capsys):
     """One test, for it is graded once."""
     who_is_right_gets_all_points(graded, rows)
@@ -138,6 +144,7 @@ def test_a_class(graded, rows, capsys):
     code_that_reads_the_suite_gets_nothing(graded, rows)
     answers_learned_by_heart_fail_on_other_examples(graded, rows)
     nobody_reads_a_neighbour(graded, rows)
+    a_file_that_cannot_be_written_is_one_sentence(graded, capsys)
     nobody_changes_the_results(graded, rows)
     who_cannot_be_tested_is_told_why(graded, rows)
     the_database_and_the_export_say_the_same(graded)
