@@ -18,19 +18,16 @@ from minigrad.compiler.rewrite import assemble, by_demand, like, results
 from minigrad.graph import Graph
 from minigrad.node import Edge, Node
 from minigrad.ops.derivation import derive
-from minigrad.ops.expression import Symbol, Value, lines
+from minigrad.ops.expression import ANY, NUMBERS, Symbol, Value, lines
 from minigrad.ops.registry import OPS, Array, Meta, op
 
 # words of expressions (`minigrad.ops.expression`) in the language of generated kernels, by dtype of their operands
 WORDS: dict[str, dict[str, str]] = {
     "float32": {
-        "add": "{0} + {1}",
-        "subtract": "{0} - {1}",
-        "multiply": "{0} * {1}",
+        **ANY,
+        **NUMBERS,
         "divide": "divide({0}, {1})",
-        "negative": "-{0}",
         "absolute": "abs({0})",
-        "square": "{0} * {0}",
         "sqrt": "np.sqrt({0})",
         "maximum": "{0} if {0} > {1} or {0} != {0} else {1}",
         "minimum": "{0} if {0} < {1} or {0} != {0} else {1}",
@@ -39,16 +36,9 @@ WORDS: dict[str, dict[str, str]] = {
         "log1p": "log1p({0})",
         "tanh": "tanh({0})",
         "erf": "erf({0})",
-        "where": "{1} if {0} else {2}",
-        "equal": "{0} == {1}",
-        "not_equal": "{0} != {1}",
-        "less": "{0} < {1}",
-        "less_equal": "{0} <= {1}",
-        "greater": "{0} > {1}",
-        "greater_equal": "{0} >= {1}",
     },
     "bool": {
-        "where": "{1} if {0} else {2}",
+        "where": ANY["where"],
         "bitwise_and": "{0} and {1}",
         "bitwise_or": "{0} or {1}",
         "invert": "not {0}",

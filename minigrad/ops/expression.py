@@ -5,6 +5,7 @@
 
 The words of a tree are numpy's elementwise functions, `where`, and those of `word`. What each word is in the language
 of kernels, the generators know: `minigrad.compiler.fusion` for the CPU, `minigrad.kernels.cuda.words` for the device.
+What Python itself has an operator for is the same in both (`ANY`, `NUMBERS`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,23 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 BOOLEAN_RESULT = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite")
 )
+
+ANY = {  # of operands of every dtype
+    "where": "{1} if {0} else {2}",
+    "equal": "{0} == {1}",
+    "not_equal": "{0} != {1}",
+    "less": "{0} < {1}",
+    "less_equal": "{0} <= {1}",
+    "greater": "{0} > {1}",
+    "greater_equal": "{0} >= {1}",
+}
+NUMBERS = {
+    "add": "{0} + {1}",
+    "subtract": "{0} - {1}",
+    "multiply": "{0} * {1}",
+    "negative": "-{0}",
+    "square": "{0} * {0}",
+}
 
 
 class Symbol(NDArrayOperatorsMixin):

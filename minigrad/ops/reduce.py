@@ -209,6 +209,12 @@ def _extreme_vjp(g: Tensor, x: Tensor, out: Tensor, dims: tuple[int, ...]) -> Te
     return _spread(g, x.array.shape, dims) * share
 
 
+_EXTREME = derive(
+    "y = x_k for the chosen k, so dy = dx_k",
+    "where several are equal they share the gradient",
+    let={"hit": "x == spread(y, x, dims)"},
+    x="spread(g, x, dims) * hit / sum(hit, dims)",
+)
 amax_op = op(
     "amax",
     lambda x, *, dims, keepdim: np.max(x, axis=dims, keepdims=keepdim),
@@ -218,12 +224,7 @@ amax_op = op(
     samples=_samples,
     formula="the largest over dims of x",
     kernels={"cuda.reductions": ANY_DTYPE},
-    derivation=derive(
-        "y = x_k for the chosen k, so dy = dx_k",
-        "where several are equal they share the gradient",
-        let={"hit": "x == spread(y, x, dims)"},
-        x="spread(g, x, dims) * hit / sum(hit, dims)",
-    ),
+    derivation=_EXTREME,
 )
 amin_op = op(
     "amin",
@@ -234,12 +235,7 @@ amin_op = op(
     samples=_samples,
     formula="the smallest over dims of x",
     kernels={"cuda.reductions": ANY_DTYPE},
-    derivation=derive(
-        "y = x_k for the chosen k, so dy = dx_k",
-        "where several are equal they share the gradient",
-        let={"hit": "x == spread(y, x, dims)"},
-        x="spread(g, x, dims) * hit / sum(hit, dims)",
-    ),
+    derivation=_EXTREME,
 )
 
 

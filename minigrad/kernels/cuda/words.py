@@ -11,7 +11,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from minigrad.ops.expression import Value, conditions, lines
+from minigrad.ops.expression import ANY, NUMBERS, Value, conditions, lines
 
 if TYPE_CHECKING:
     from minigrad.ops.registry import Op
@@ -19,22 +19,6 @@ if TYPE_CHECKING:
 HALVES = ("float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 FAULT = "{fault}"
-ANY = {
-    "where": "{1} if {0} else {2}",
-    "equal": "{0} == {1}",
-    "not_equal": "{0} != {1}",
-    "less": "{0} < {1}",
-    "less_equal": "{0} <= {1}",
-    "greater": "{0} > {1}",
-    "greater_equal": "{0} >= {1}",
-}
-NUMBERS = {
-    "add": "{0} + {1}",
-    "subtract": "{0} - {1}",
-    "multiply": "{0} * {1}",
-    "negative": "-{0}",
-    "square": "{0} * {0}",
-}
 FLOATING = ANY | NUMBERS | {
     "divide": "{0} / {1}",
     "power": "math.pow({0}, {1})",
