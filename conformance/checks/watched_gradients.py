@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -377,6 +378,9 @@ def is_in_an_optimizer(impl: Any, draw: Draw) -> Evidence:
     run = run_of(impl)
     stepping = {n for step in steps_of(run) for n in run.optimizers[step.optimizer].parameters}
     left = frozenset(n for n, p in run.parameters.items() if p.in_model and p.needs and n not in stepping)
+    copies = Counter(run.parameters[n].size for n in stepping if not run.parameters[n].in_model)
+    if left and Counter(run.parameters[n].size for n in left) <= copies:
+        return kept("the optimizer steps copies of all trainable parameters", len(left))
     if left:
         return unusual("trainable parameters that are in no optimizer", f"{len(left)}: {run.named(left)}")
     return kept("every trainable parameter is in an optimizer", len(stepping))

@@ -24,6 +24,7 @@ from conformance.report import FORMS, write_reports
 from conformance.summary import summary_lines
 from conformance.verdict import Result
 from conformance.watch.launching import LAUNCHERS
+from conformance.watch.libraries import LIBRARIES
 
 HELP = "run a training script and test the claims about training on it"
 EXAMPLES = """  conformance watch train.py                           its first 20 optimizer steps
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = report_of(arguments.script, command_of(words), results)
     print(f"\n--- watched {arguments.script}: {seen['steps']} optimizer steps; {seen['ended']}")
     if not report.tested:
-        print("NOT TESTED: nothing was seen that trains: no torch optimizer stepped, and no loss had a backward pass")
+        print("NOT TESTED: nothing was seen that trains: no optimizer of torch or minigrad stepped")
         return 2
     print("\n".join(summary_lines(report, LINES)))
     if arguments.claims_report:
@@ -89,8 +90,8 @@ def _problem(arguments: argparse.Namespace) -> str:
         return f"--claims-report takes a file that ends in {', '.join(FORMS)}, not {arguments.claims_report.name!r}"
     if arguments.claims_report and not arguments.claims_report.absolute().parent.is_dir():
         return f"--claims-report: there is no folder {arguments.claims_report.absolute().parent}"
-    if importlib.util.find_spec("torch") is None:
-        return "it watches torch, which is not installed here; install it with pip install torch"
+    if all(importlib.util.find_spec(name) is None for name in LIBRARIES):
+        return "it watches torch and minigrad, and none is installed here; install one, as with pip install torch"
     return ""
 
 

@@ -70,7 +70,6 @@ def run_of(source: str, name: str, goes_on: bool = False) -> Any:
     and the second run is given, which goes on from the checkpoint of the first."""
     from conformance.watch.launching import Script
     from conformance.watch.lines import source_of
-    from conformance.watch.resuming import saved_at
     from conformance.watch.script import watched
     from conformance.watch.verdicts import Watched
 
@@ -82,7 +81,7 @@ def run_of(source: str, name: str, goes_on: bool = False) -> Any:
             warnings.simplefilter("ignore")
             run = watched(Script(str(path)), STEPS, keeps_moments=goes_on)
             if goes_on:
-                expected = run.moments[saved_at(run) :]
+                expected = run.moments[run.saved_at() :]
                 run = watched(Script(str(path)), STEPS, keeps_moments=True)
                 run.expected = expected
             return Watched(run, name)

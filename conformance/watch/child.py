@@ -25,7 +25,6 @@ def main(arguments: list[str]) -> None:
     run = watched(script, order["steps"], order["seconds"], order["until"], order["keeps_moments"])
     run.expected = order["expected"]
     sys.stdout.flush()
-    from conformance.watch.resuming import saved_at
     from conformance.watch.verdicts import results_of
 
     values = {
@@ -33,7 +32,7 @@ def main(arguments: list[str]) -> None:
         "steps": run.steps,
         "notes": run.notes,
         "moments": run.moments,
-        "saved_at": saved_at(run),
+        "saved_at": run.saved_at(),
         "results": [result.to_json() for result in results_of(run).values()],
     }
     written = answer.with_suffix(".part")

@@ -1,50 +1,29 @@
-"""What is worked out when watching ends: which parameters lie in the same memory, and which are equal."""
+"""The end of watching, and what is looked at once before the first step."""
 
 from __future__ import annotations
 
-import warnings
-from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
-import torch
-
-from conformance.watch.probing import probe
 from conformance.watch.watcher import Watcher
 
 
 def finish(watcher: Watcher) -> None:
-    """Complete the record. The taps are gone by then."""
+    """Complete the record. The taps are blind by then."""
     watcher.is_over = True
-    _sharing(watcher)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        probe(watcher.run, list(watcher.calls.values()))
+    for library in watcher.libraries:
+        library.finish(watcher)
 
 
-def _sharing(watcher: Watcher) -> None:
-    """Find parameters that share memory."""
-    places: dict[int, list[int]] = defaultdict(list)
-    for number, parameter in watcher.parameters.items():
-        if parameter.numel() > 1:
-            places[parameter.data_ptr()].append(number)
-    for numbers in places.values():
-        for number in numbers:
-            others = (n for n in numbers if n != number)
-            watcher.run.parameters[number].shares = tuple(
-                n for n in others if watcher.parameters[n].shape == watcher.parameters[number].shape
-            )
-
-
-def equal_values(watcher: Watcher) -> None:
+def equal_values(watcher: Watcher, are_equal: Callable[[Any, Any], bool]) -> None:
     """Find tables and heads whose values are equal and lie in different memory: before the first step."""
     tables = [
         (number, watcher.parameters[number])
         for number, one in watcher.run.parameters.items()
         if one.layer in ("Embedding", "Linear") and len(watcher.parameters[number].shape) == 2
     ]
-    with torch.no_grad():
-        for place, (number, first) in enumerate(tables):
-            for other, second in tables[place + 1 :]:
-                layers = {watcher.run.parameters[n].layer for n in (number, other)}
-                apart = first.data_ptr() != second.data_ptr()
-                if len(layers) == 2 and apart and first.shape == second.shape and torch.equal(first, second):
-                    watcher.run.parameters[number].equals += (other,)
+    for place, (number, first) in enumerate(tables):
+        for other, second in tables[place + 1 :]:
+            layers = {watcher.run.parameters[n].layer for n in (number, other)}
+            if len(layers) == 2 and tuple(first.shape) == tuple(second.shape) and are_equal(first, second):
+                watcher.run.parameters[number].equals += (other,)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -14,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conformance.places import line_of
+from conformance.watch.losses import array
 from conformance.watch.probing import Call
 from conformance.watch.record import Forward, Mode
 from conformance.watch.tensors import samples, tensors
-from conformance.watch.watcher import Watcher, users_frames
+from conformance.watch.watcher import Watcher, evaluating, users_frames
 
-_EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
 _DROPS = (nn.modules.dropout._DropoutNd,)
 _NORMS = (nn.modules.batchnorm._BatchNorm,)
 _LOSSES = (nn.modules.loss._Loss,)
@@ -91,7 +89,7 @@ class _Modules:
                 gradients=gradients,
                 generator=hash(state),
                 state=hashlib.sha256(state).hexdigest() if watcher.keeps_moments else "",
-                evaluating=tuple(_evaluating()),
+                evaluating=evaluating(),
                 samples=samples(given),
                 autocast=autocast,
             )
@@ -109,7 +107,6 @@ class _Modules:
         number = watcher.number("module", module)
         if number not in self.drops:
             watcher.look_closely()
-            watcher.modules[number] = module
             watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
             parts = list(module.named_modules())
             if next(module.parameters(), None) is not None:
@@ -141,7 +138,7 @@ class _Modules:
         if self.watcher.is_close and isinstance(input, Tensor):
             pad = keywords.get("padding_idx", rest[0] if rest else None)
             with self.watcher.looking():
-                self.watcher.seen.inputs.append((input.detach().clone(), weight.shape[0], pad))
+                self.watcher.seen.inputs.append((array(input).copy(), weight.shape[0], pad))
         self._name_samples(input)
         result: Tensor = original(input, weight, *rest, **keywords)
         return result
@@ -185,8 +182,3 @@ def _probability(part: nn.Module) -> float | None:
     if isinstance(part, nn.RNNBase):
         return float(part.dropout) if part.num_layers > 1 else 0.0  # it drops between layers
     return None
-
-
-def _evaluating() -> Iterator[str]:
-    """The names of the user's functions on the way that speak of evaluation."""
-    return (frame.f_code.co_name for frame in users_frames() if _EVALUATION.search(frame.f_code.co_name.lower()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -13,9 +13,10 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from conformance.watch.ending import equal_values
 from conformance.watch.lines import At
+from conformance.watch.losses import array
 from conformance.watch.record import Backward, Clear, Clip, Group, Schedule, Step, Unscale
 from conformance.watch.resuming import moment
-from conformance.watch.rules import Before, History, rule_of
+from conformance.watch.rules import LARGEST, Change, History, rule_of
 from conformance.watch.watcher import Seen, Watcher, classes_with, stack
 
 
@@ -63,18 +64,17 @@ class _Optimization:
         if self.in_backward:
             return original(tensors, *rest, **keywords)
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
-        value, stale = float("nan"), set[int]()
+        value, stale = float("nan"), dict[int, tuple[int, int]]()
         with self.watcher.looking():
             value = float(first.detach().float().sum()) if isinstance(first, Tensor) else 0.0
-            stale = self._stale()
+            stale = {number: self._mark(number) for number in self._stale()}
         scaled = any(first is one for one in self.scaled)
-        self.watcher.add(
+        event = self.watcher.add(
             Backward(
                 value=value,
                 scaled=scaled,
                 factor=self.watcher.scale if scaled else 1.0,
                 autocast=torch.is_autocast_enabled("cpu"),
-                stale=tuple(sorted(stale)),
             )
         )
         self.in_backward = True
@@ -84,6 +84,12 @@ class _Optimization:
         finally:
             self.in_backward = False
             self.watcher.seen, self.watcher.direct = Seen(), None
+            event.stale = tuple(sorted(number for number, mark in stale.items() if mark != self._mark(number)))
+
+    def _mark(self, number: int) -> tuple[int, int]:
+        """What differs when a pass has added to a gradient."""
+        gradient = self.watcher.parameters[number].grad
+        return id(gradient), gradient._version
 
     def _stale(self) -> set[int]:
         """The parameters that still hold a gradient that a step has used."""
@@ -139,7 +145,8 @@ class _Optimization:
         number = self._known(optimizer)
         if not self.began:
             self.began = True
-            equal_values(self.watcher)
+            with torch.no_grad():
+                equal_values(self.watcher, _are_copies)
         self.starts[number] = len(self.watcher.run.events)
         if self.watcher.keeps_moments:
             with self.watcher.looking():
@@ -168,7 +175,9 @@ class _Optimization:
         parameters = {watcher.parameter(p): p for p in _parameters(optimizer)}
         gradients = {number: p.grad for number, p in parameters.items() if p.grad is not None}
         step.missing = frozenset(n for n, p in parameters.items() if p.grad is None and p.requires_grad)
+        history = self.histories.setdefault(number, History())
         if before is None:
+            history.is_whole = False
             return
         step.closely = True
         dense = {number: g.coalesce().values() if g.is_sparse else g for number, g in gradients.items()}
@@ -181,7 +190,8 @@ class _Optimization:
             watcher.parameter(p) for p, has in moved if not has and norms.get(watcher.parameter(p), 0.0) > 0
         )
         step.scaled = self.scaling and number not in self.unscaled and not self.in_scaler
-        step.rule = rule_of(optimizer, before, self.histories.setdefault(number, History()))
+        if not type(optimizer).__module__.startswith("torch."):
+            step.rule = rule_of(before.changes(), history)
 
     def _known(self, optimizer: Optimizer) -> int:
         optimizer = wrapped(optimizer)
@@ -255,6 +265,37 @@ class _Optimization:
             return original(scaler, optimizer, *rest, **keywords)
         finally:
             self.in_scaler = False
+
+
+def _are_copies(first: Tensor, second: Tensor) -> bool:
+    return first.data_ptr() != second.data_ptr() and torch.equal(first, second)
+
+
+class Before:
+    """Parameters, gradients and settings of an optimizer before a step."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._values = [
+            (p, p.detach().clone(), _copied(p.grad), dict(group))
+            for group in optimizer.param_groups
+            for p in group["params"]
+        ]
+
+    def moved(self) -> Iterator[tuple[Tensor, bool]]:
+        """Each parameter, and whether it changed."""
+        return ((p, not torch.equal(p.detach(), value)) for p, value, _, _ in self._values)
+
+    def changes(self) -> list[Change]:
+        """How the small parameters with a gradient changed."""
+        return [
+            Change(id(p), array(p.double()), array(value.double()), array(gradient.double()), group)
+            for p, value, gradient, group in self._values
+            if gradient is not None and value.numel() <= LARGEST and value.dim() > 0
+        ]
+
+
+def _copied(gradient: Tensor | None) -> Tensor | None:
+    return None if gradient is None or gradient.is_sparse else gradient.detach().clone()
 
 
 def wrapped(optimizer: Optimizer) -> Optimizer:

@@ -14,6 +14,7 @@ from typing import Any
 
 from conformance.watch.lines import FUNCTIONS, Source, source_of
 from conformance.watch.origins import DEEP, Line, argument, arguments, behind, receiver, scope_of
+from conformance.watch.watcher import is_the_users
 
 MOST = 3
 _CUT = re.compile(r"\[[^\]]*:|roll|shift|cat\(|flip|stack|pad\(|clone|where|scatter|-100|tensor\(")
@@ -339,16 +340,18 @@ _RULES = (
 
 def formula(step: Any, cls: type) -> list[str]:
     """Where an optimizer of the user's own computes what is wrong."""
-    code = getattr(inspect.unwrap(cls.step), "__code__", None)  # type: ignore[attr-defined]
+    methods = (inspect.unwrap(getattr(cls, name)) for name in ("update", "step") if hasattr(cls, name))
+    codes = (getattr(method, "__code__", None) for method in methods)
+    code = next((code for code in codes if code is not None and is_the_users(code.co_filename)), None)
     source = source_of(code.co_filename) if code else None
     node = source.defined(code) if source and code else None
     owner = source.owner(node) if source and node is not None else None
     if source is None or node is None or owner is None:
         return first(step.place)
-    methods = [one for one in owner.body if isinstance(one, FUNCTIONS[:2]) and one.name != "__init__"]
+    bodies = [one for one in owner.body if isinstance(one, FUNCTIONS[:2]) and one.name != "__init__"]
     for word, wanted in _RULES:
         if word in step.rule:
-            found = [place for one in methods for place in _statements(source, one, wanted)]
+            found = [place for one in bodies for place in _statements(source, one, wanted)]
             return first(found[:2], source.place(node), step.place)
     return first(source.place(node), step.place)
 

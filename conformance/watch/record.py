@@ -107,7 +107,7 @@ class Loss(Event):
 @dataclass(kw_only=True)
 class Backward(Event):
     """value: of the tensor that it began with. scaled: whether by a gradient scaler; factor: by how much. stale: the
-    parameters that held a gradient which the last step of their optimizer had used already."""
+    parameters to whose gradient it added although the last step of their optimizer had used that already."""
 
     value: float
     scaled: bool = False
@@ -315,6 +315,11 @@ class Run:
         """The order of the step before this one of the same optimizer; -1 for its first."""
         earlier = (e.order for e in self.events[: step.order] if isinstance(e, Step) and e.optimizer == step.optimizer)
         return max(earlier, default=-1)
+
+    def saved_at(self) -> int | None:
+        """After how many steps the last checkpoint was written; None where none was."""
+        saves = [save.step for save in self.of(Save) if save.holds & {"model", "optimizer"}]
+        return saves[-1] if saves else None
 
     def named(self, numbers: Sequence[int] | frozenset[int], most: int = 3) -> str:
         """Parameters by name, the first few."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from conformance.watch.record import Forward, Moment, Run, Save
+from conformance.watch.record import Forward, Moment
 
 if TYPE_CHECKING:
     from conformance.watch.watcher import Watcher
@@ -50,9 +50,3 @@ def _fingerprint(values: Any) -> str:
         else:
             found.update(repr(value).encode())
     return found.hexdigest()
-
-
-def saved_at(run: Run) -> int | None:
-    """After how many steps the last checkpoint was written; None where none was."""
-    saves = [save.step for save in run.of(Save) if save.holds & {"model", "optimizer"}]
-    return saves[-1] if saves else None

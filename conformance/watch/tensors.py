@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from conformance.watch.targets import fingerprints
 
 
 def tensors(value: Any, depth: int) -> Iterator[Tensor]:
@@ -33,9 +34,4 @@ def samples(given: Iterable[Tensor]) -> tuple[int, ...]:
     first = rows[0].detach().contiguous()
     if first.dtype == torch.bfloat16:
         first = first.view(torch.int16)
-    return tuple(_fingerprint(row.tobytes()) for row in first.numpy())
-
-
-def _fingerprint(row: bytes) -> int:
-    """A number that is the same in every process."""
-    return int.from_bytes(blake2b(row, digest_size=8).digest())
+    return fingerprints(first.numpy())

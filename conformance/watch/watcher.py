@@ -1,12 +1,14 @@
-"""Watching torch while a script trains: `Watcher` puts taps where things happen, and takes them away again.
+"""Watching while a script trains: `Watcher` puts taps where things happen, and takes them away again.
 
 A tap only looks: it draws no random number, changes no value, and what it works out is recorded by no graph. Inside
-compiled code, in other processes, and while the watcher itself computes, taps do nothing.
+compiled code, in other processes, and while the watcher itself computes, taps do nothing. What is particular to PyTorch
+and to minigrad stands in `on_torch` and `on_minigrad`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,15 +18,16 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
-import torch
-from torch import Tensor, nn
-
 from conformance.places import is_users, short
+from conformance.watch.libraries import Library, tap_all
 from conformance.watch.lines import At, at
-from conformance.watch.probing import Call
 from conformance.watch.record import CLOSE, Forward, Kind, Parameter, Run
+from conformance.watch.targets import Looked
 
-_OWN = str(Path(__file__).parent)
+FOREIGN = [str(Path(__file__).parent)]
+"""Folders whose files are not the user's: the watcher's, and those of a library that stands beside the user's code."""
+
+_EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
 
 
 class Ended(BaseException):
@@ -37,13 +40,13 @@ class Seen:
     softmax, with their lines."""
 
     def __init__(self) -> None:
-        self.inputs: list[tuple[Tensor, int, int | None]] = []
-        self.results: list[Tensor] = []
+        self.inputs: list[Looked] = []
+        self.results: list[Any] = []
         self.softmaxes: list[tuple[Any, str]] = []
 
 
 class Watcher:
-    """Taps on torch that write a `Run`. Use it as a context.
+    """Taps that write a `Run`. Use it as a context.
 
     steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. until: it is raised
     where the first "epoch" or evaluation ("eval") after a step is over. keeps_moments: whether each step's beginning is
@@ -58,21 +61,18 @@ class Watcher:
         self._close_until = CLOSE
         self._kept: dict[int, Any] = {}
         self._numbers: dict[tuple[str, int], int] = {}
-        self.parameters: dict[int, Tensor] = {}
-        self.modules: dict[int, nn.Module] = {}
+        self.libraries: list[Library] = []
+        self.parameters: dict[int, Any] = {}
         self.seen = Seen()
         self.last_forward: Forward | None = None
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, Any] = {}
         self.direct: FrameType | None = None
         self.depth = 0
         self.scale = 1.0
         self.is_over = False
 
     def __enter__(self) -> Watcher:
-        from conformance.watch import data, losses, modules, optimization
-
-        for part in (modules, losses, optimization, data):
-            part.tap(self)
+        tap_all(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,7 +112,8 @@ class Watcher:
 
     def is_blind(self) -> bool:
         """Whether taps do nothing now."""
-        return self.is_over or self._busy or torch.compiler.is_compiling() or os.getpid() != self._process
+        blind = self.is_over or self._busy or os.getpid() != self._process
+        return blind or any(library.is_tracing() for library in self.libraries)
 
     @contextmanager
     def looking(self) -> Iterator[None]:
@@ -120,7 +121,9 @@ class Watcher:
         it is noted, and the script goes on."""
         self._busy = True
         try:
-            with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            with ExitStack() as quiet:
+                for library in self.libraries:
+                    quiet.enter_context(library.quiet())
                 yield
         except Exception as error:
             self.run.notes.append(f"not looked at ({type(error).__name__}: {error}): {place()}")
@@ -143,7 +146,7 @@ class Watcher:
             self._kept[id(thing)] = thing
         return self._numbers[key]
 
-    def parameter(self, tensor: Tensor, name: str = "", layer: str = "") -> int:
+    def parameter(self, tensor: Any, name: str = "", layer: str = "") -> int:
         """The number of a parameter. Its name is the first one that it is met with."""
         number = self.number("parameter", tensor)
         if number not in self.run.parameters:
@@ -183,13 +186,13 @@ def stack(made: Any = None) -> tuple[At, ...]:
     is_direct = True
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_users(file) and not file.startswith(_OWN):
+        if is_the_users(file):
             is_making = made is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is made
             if not is_making:
                 if inner is not None:
                     found.append(at(inner, is_direct))
                 inner, is_direct = frame, True
-        elif not file.endswith(_BETWEEN) and not file.startswith(_OWN):
+        elif not file.endswith(_BETWEEN) and not file.startswith(FOREIGN[0]):
             is_direct = False
         frame = frame.f_back
     return (*found, at(inner, False)) if inner is not None else ()
@@ -199,14 +202,25 @@ _BETWEEN = ("torch/nn/modules/module.py", "torch/utils/_contextlib.py", "functoo
 """Library files that hand a call on to the user's code as it is."""
 
 
+def is_the_users(file: str) -> bool:
+    """Whether a file is the user's, and of no library that is watched."""
+    return is_users(file) and not file.startswith(tuple(FOREIGN))
+
+
 def users_frames() -> Iterator[FrameType]:
     """The frames of user's code that are being run, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_users(file) and not file.startswith(_OWN):
+        if is_the_users(file):
             yield frame
         frame = frame.f_back
+
+
+def evaluating() -> tuple[str, ...]:
+    """The names of the user's functions on the way that speak of evaluation."""
+    names = (frame.f_code.co_name for frame in users_frames())
+    return tuple(name for name in names if _EVALUATION.search(name.lower()))
 
 
 def classes_with(method: str, cls: Any) -> list[Any]:

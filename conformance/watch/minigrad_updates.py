@@ -1,0 +1,251 @@
+"""Taps on what changes minigrad's parameters, and on the files that it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import minigrad.autograd
+import minigrad.io
+from conformance.watch.ending import equal_values
+from conformance.watch.lines import At
+from conformance.watch.record import Backward, Clear, Clip, Group, Save, Schedule, Step
+from conformance.watch.rules import LARGEST, Change, History, rule_of
+from conformance.watch.targets import Array
+from conformance.watch.watcher import Seen, Watcher, classes_with, stack
+from minigrad import Tensor, nn
+from minigrad.optim import LRScheduler, Optimizer
+from minigrad.random import default_generator
+
+
+def values(tensor: Tensor) -> Array:
+    """The values of a tensor; half precision as float32, which holds them."""
+    found = np.asarray(tensor.detach().cpu())
+    return found.astype(np.float32) if tensor.is_floating_point() and found.dtype.itemsize < 4 else found
+
+
+def tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, (list, tuple, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors(item, depth - 1)
+
+
+class Before(NamedTuple):
+    """A parameter with a gradient before a step: its values, its gradient and its group's settings, copied."""
+
+    parameter: Tensor
+    value: Array
+    gradient: Array
+    group: Mapping[str, Any]
+
+    def change(self) -> Change:
+        after, before, gradient = (x.astype(np.float64) for x in (values(self.parameter), self.value, self.gradient))
+        return Change(id(self.parameter), after, before, gradient, self.group)
+
+
+class Optimization:
+    """Backward passes, clearing, clipping, optimizers and schedules. spent: the parameters whose gradients a step has
+    used and nobody has cleared, by optimizer."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.spent: dict[int, set[int]] = {}
+        self.histories: dict[int, History] = {}
+        self.made: dict[int, tuple[At, ...]] = {}
+        self.known: list[Optimizer] = []
+        self.began = False
+        watcher.around(minigrad.autograd, "backward_from", self.backward)
+        watcher.around(nn.Module, "zero_grad", self.clear_module)
+        watcher.around(Optimizer, "zero_grad", self.clear_optimizer)
+        watcher.around(nn.utils, "clip_grad_norm_", self.clip_norm)
+        watcher.around(nn.utils, "clip_grad_value_", self.clip_value)
+        watcher.around(Optimizer, "__init__", self.make_optimizer)
+        for cls in classes_with("step", Optimizer):
+            watcher.around(cls, "step", self.step)
+        watcher.around(LRScheduler, "__init__", self.make_scheduler)
+        for cls in classes_with("step", LRScheduler):
+            watcher.around(cls, "step", self.step_scheduler)
+
+    def backward(self, original: Any, roots: list[Tensor], *rest: Any) -> None:
+        watcher = self.watcher
+        event = watcher.add(Backward(value=float(values(roots[0]).sum())))
+        held = {number: _mark(watcher.parameters[number].grad) for numbers in self.spent.values() for number in numbers}
+        original(roots, *rest)
+        added = {number for number, mark in held.items() if mark != _mark(watcher.parameters[number].grad)}
+        event.stale = tuple(sorted(number for number in added if held[number] is not None))
+        watcher.seen = Seen()
+
+    def clear_module(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> None:
+        original(module, *rest, **keywords)
+        self._cleared(module.parameters())
+
+    def clear_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
+        original(optimizer, *rest, **keywords)
+        self._cleared(_parameters(optimizer))
+
+    def _cleared(self, parameters: Iterable[Tensor]) -> None:
+        numbers = frozenset(map(self.watcher.parameter, parameters))
+        for spent in self.spent.values():
+            spent -= numbers
+        self.watcher.add(Clear(parameters=numbers))
+
+    def clip_norm(self, original: Any, parameters: Any, max_norm: float, *rest: Any, **keywords: Any) -> Tensor:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        result: Tensor = original(given, max_norm, *rest, **keywords)
+        self._clipped(given, float(max_norm), "norm", result.item())
+        return result
+
+    def clip_value(self, original: Any, parameters: Any, clip_value: float) -> None:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        original(given, clip_value)
+        self._clipped(given, float(clip_value), "value", 0.0)
+
+    def _clipped(self, given: Sequence[Tensor], limit: float, by: str, norm: float) -> None:
+        numbers = frozenset(map(self.watcher.parameter, given))
+        held = sum(parameter.grad is not None for parameter in given)
+        self.watcher.add(Clip(limit=limit, by=by, parameters=numbers, norm=norm, gradients=held))
+
+    def make_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
+        original(optimizer, *rest, **keywords)
+        self.made[self.watcher.number("optimizer", optimizer)] = stack(optimizer)
+
+    def step(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> Any:
+        watcher, number = self.watcher, self._known(optimizer)
+        if not self.began:
+            self.began = True
+            equal_values(watcher, lambda first, second: np.array_equal(values(first), values(second)))
+        began, is_close = len(watcher.run.events), watcher.is_close
+        before = [
+            Before(p, values(p).copy(), values(p.grad).copy(), {**group, "lr": _rate(group)})
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if is_close and p.grad is not None
+        ]
+        result = original(optimizer, *rest, **keywords)
+        event = Step(optimizer=number, rates=_rates(optimizer), began=began, closely=is_close)
+        parameters = {watcher.parameter(p): p for p in _parameters(optimizer)}
+        event.missing = frozenset(n for n, p in parameters.items() if p.grad is None and p.requires_grad)
+        history = self.histories.setdefault(number, History())
+        if is_close:
+            with watcher.looking():
+                self._look(event, before, history)
+        else:
+            history.is_whole = False
+        watcher.add(event)
+        self.spent[number] = {n for n, p in parameters.items() if p.grad is not None}
+        watcher.stepped()
+        return result
+
+    def _look(self, event: Step, before: Sequence[Before], history: History) -> None:
+        number = self.watcher.parameter
+        norms = {number(one.parameter): float(np.linalg.norm(one.gradient.astype(np.float64))) for one in before}
+        event.zero = frozenset(n for n, norm in norms.items() if norm == 0)
+        event.infinite = frozenset(n for n, norm in norms.items() if not np.isfinite(norm))
+        event.norm = sum(norm**2 for norm in norms.values()) ** 0.5
+        still = (number(one.parameter) for one in before if np.array_equal(values(one.parameter), one.value))
+        event.still = frozenset(n for n in still if norms[n] > 0)
+        event.rule = rule_of([one.change() for one in before if 1 < one.value.size <= LARGEST], history)
+
+    def _known(self, optimizer: Optimizer) -> int:
+        watcher = self.watcher
+        number = watcher.number("optimizer", optimizer)
+        if number not in watcher.run.optimizers:
+            watcher.look_closely()
+            self.known.append(optimizer)
+            groups = tuple(tuple(map(watcher.parameter, group["params"])) for group in optimizer.param_groups)
+            settings = tuple(
+                {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str, tuple))}
+                for group in optimizer.param_groups
+            )
+            made = self.made.get(number) or stack()
+            line, cls = made[0].place if made else "", type(optimizer)
+            watcher.run.optimizers[number] = Group(cls.__name__, line, groups, settings, cls, made)
+        return number
+
+    def make_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> None:
+        original(scheduler, *rest, **keywords)
+        number, made = self.watcher.number("scheduler", scheduler), stack(scheduler)
+        self.watcher.run.schedulers.setdefault(number, made[0].place if made else "")
+        code = getattr(getattr(scheduler, "lr_lambda", None), "__code__", None)
+        self.watcher.run.rate_functions[number] = [] if code is None else [code]
+
+    def step_scheduler(self, original: Any, scheduler: LRScheduler) -> None:
+        original(scheduler)
+        self.watcher.add(
+            Schedule(
+                scheduler=self.watcher.number("scheduler", scheduler),
+                optimizer=self._known(scheduler.optimizer),
+                kind=type(scheduler).__name__,
+                rates=_rates(scheduler.optimizer),
+                count=scheduler.last_epoch,
+            )
+        )
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _rate(group: Mapping[str, Any]) -> float:
+    return float(group.get("lr", 0.0))
+
+
+def _rates(optimizer: Optimizer) -> tuple[float, ...]:
+    return tuple(map(_rate, optimizer.param_groups))
+
+
+def _mark(gradient: Tensor | None) -> tuple[int, int] | None:
+    """What differs when something was added to a gradient that is not zero."""
+    if gradient is None or not values(gradient).any():
+        return None
+    return id(gradient), gradient.storage.version
+
+
+class Files:
+    """What of a run is in a file that is saved: told by its memory, not by names."""
+
+    def __init__(self, watcher: Watcher, optimization: Optimization) -> None:
+        self.watcher, self.optimization = watcher, optimization
+        watcher.around(minigrad.io, "save_file", self.save)
+
+    def save(self, original: Any, saved: Mapping[str, Any], path: Any, metadata: Any = None, *rest: Any) -> Any:
+        result = original(saved, path, metadata, *rest)
+        with self.watcher.looking():
+            self.watcher.add(Save(holds=frozenset(self._holds(saved, metadata or {}))))
+        return result
+
+    def _holds(self, saved: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[str]:
+        run, kept = self.watcher.run, [values(one) for one in saved.values() if isinstance(one, Tensor)]
+        own = [values(one) for one in self.watcher.parameters.values() if isinstance(one, Tensor)]
+        if _share(kept, own):
+            yield "model"
+        if any(np.array_equal(one, values(default_generator.get_state())) for one in kept if one.dtype == np.int64):
+            yield "random state"
+        states = [values(x) for o in self.optimization.known for one in o.state.values() for x in one.values()]
+        if _share(kept, states):
+            yield "optimizer"
+        schedules = run.of(Schedule)
+        numbers = {value for text in metadata.values() for value in _numbers(text)}
+        if schedules and schedules[-1].count in numbers:
+            yield "scheduler"
+
+
+def _share(some: Sequence[Array], others: Sequence[Array]) -> bool:
+    """Whether an array of some lies where one of the others does."""
+    places = {one.ctypes.data for one in others if one.size}
+    return any(one.ctypes.data in places for one in some if one.size)
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """The whole numbers of a JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return
+    if isinstance(found, dict):
+        yield from (value for value in found.values() if type(value) is int)

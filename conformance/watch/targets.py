@@ -1,0 +1,252 @@
+"""What a loss is asked, worked out from arrays: of which token each label is, which labels count, what its rows are.
+
+Rows that reach the loss are found among the rows that the modules gave, and the labels compared with the ids that
+tables were asked for. Which labels count is read from the gradient of the rows, so it does not matter how a script
+leaves some out. Arrays are numpy's, whichever library the script trains with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from conformance.watch.record import Targets
+
+Array = np.ndarray[Any, Any]
+Looked = tuple[Array, int, int | None]
+"""Ids (B, T) that a table was asked for, how many rows it has, and the one of padding."""
+
+OFFSETS = (-1, 0, 1, 2)
+"""How far a label may be ahead of the input: 1 is the next token, 0 its own, 2 is shifted twice, -1 backwards."""
+
+SURE = 0.9
+"""Labels are the ids so far ahead where more than this share of them is."""
+
+LARGEST = 2**25
+"""The rows of a loss are looked at when they have at most so many numbers."""
+
+
+def fingerprints(rows: Array) -> tuple[int, ...]:
+    """A number for each row, the same in every process."""
+    contiguous = np.ascontiguousarray(rows)
+    return tuple(int.from_bytes(blake2b(row.tobytes(), digest_size=8).digest()) for row in contiguous)
+
+
+def kind_of(rows: Array, eps: float) -> str:
+    """What the rows (N, V) that a loss gets are: "logits", "log-probabilities" or "probabilities"; "" where they hold
+    NaN or nothing finite. eps: of the precision that they were computed in."""
+    some, bound = rows[: 2**12].astype(np.float64), max(1e-3, 16 * eps)
+    if not np.isfinite(some).any(-1).all() or np.isnan(some).any():
+        return ""
+    if (some >= 0).all() and (abs(some.sum(-1) - 1) < bound).all():
+        return "probabilities"
+    if (some <= bound).all() and (abs(np.logaddexp.reduce(some, -1)) < bound).all():
+        return "log-probabilities"
+    return "logits"
+
+
+def is_over_all(rows: Array, grown: Array, labels: Array, counts: Array, smoothing: float = 0.0) -> bool:
+    """Whether the sum over the labels that count is divided by the number of all labels, and perhaps by a number of
+    accumulated batches. rows: logits (N, V); grown: their gradient."""
+    counted, total = int(counts.sum()), labels.size
+    if not 0 < counted < total:
+        return False
+    logits = rows[counts].astype(np.float64)
+    index = labels[counts].clip(0, rows.shape[-1] - 1)[:, None]
+    likelihood = np.exp(np.take_along_axis(logits, index, 1)[:, 0] - np.logaddexp.reduce(logits, -1))
+    missing = 1 - smoothing + smoothing / rows.shape[-1] - likelihood
+    clear = missing > 0.05
+    if not clear.any():
+        return False
+    own = np.take_along_axis(grown[counts].astype(np.float64), index, 1)[:, 0]
+    weight = float(np.median((-own / np.where(clear, missing, 1.0))[clear]))
+    batches = {number: 1 / (weight * number) if weight > 0 else 0.0 for number in (counted, total)}
+    is_whole = {number: share >= 0.99 and abs(share - round(share)) < 0.01 for number, share in batches.items()}
+    return is_whole[total] and not is_whole[counted]
+
+
+def positions(rows: Array, results: Sequence[Array], count: int) -> Array | None:
+    """The place of each row in the array (B, T, classes) that a module gave, as a flat index (N,), with the shape of
+    its first two axes in front: (B, T, index...); None when the rows are found nowhere."""
+    for result in reversed([one for one in results if one.ndim == 3 and one.shape[-1] == rows.shape[-1]]):
+        flat = result.reshape(-1, result.shape[-1])
+        index = np.arange(count) if _alike(flat, rows) else _found(flat, rows)
+        if index is not None:
+            return np.concatenate([np.array(result.shape[:2]), index])
+    return None
+
+
+def _alike(first: Array, second: Array) -> bool:
+    return first.shape == second.shape and (np.array_equal(first, second) or bool(_same_rows(first, second).all()))
+
+
+def _same_rows(first: Array, second: Array) -> Array:
+    """Whether rows differ by a number each only: as logits and their log-softmax do."""
+    difference = first.astype(np.float64) - second
+    found: Array = abs(difference - difference.mean(-1, keepdims=True)).max(-1) < 1e-4
+    return found
+
+
+def _found(flat: Array, rows: Array) -> Array | None:
+    """The index of each row in `flat`, alike ones in order; None when one is missing."""
+    if len(rows) > len(flat):
+        return None
+    places: dict[bytes, deque[int]] = defaultdict(deque)
+    for number, row in enumerate(np.ascontiguousarray(flat[:, :8], np.float32)):
+        places[row.tobytes()].append(number)
+    found = []
+    for row in np.ascontiguousarray(rows[:, :8], np.float32):
+        alike = places.get(row.tobytes())
+        if not alike:
+            return None
+        found.append(alike.popleft())
+    return np.array(found, dtype=np.int64)
+
+
+def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels: Array, counts: Array) -> Array | None:
+    """Compare the labels that count with the ids around their places. Returns the ids (B, T) whose next ones the labels
+    are, None where they are others."""
+    if place is None or not counts.any():
+        return None
+    shape, index = (int(place[0]), int(place[1])), place[2:]
+    fitting = list(_in_layout(ids, shape))
+    if len(index) != len(labels) or not fitting:
+        return None
+    shares = [_offsets(one, index, labels, counts) for one, _ in fitting]
+    best = max(range(len(shares)), key=lambda i: (_next(shares[i][1]) > SURE, max(shares[i][1].values(), default=0.0)))
+    inputs, pad = fitting[best]
+    targets.tokens = inputs.size
+    axis, targets.offsets = shares[best]
+    if max(targets.offsets.values(), default=0.0) < SURE and len(labels) == shape[0] * shape[1]:
+        across = [flat.reshape(*shape[::-1]).T.reshape(-1) for flat in (labels, counts)]
+        otherwise = ((index, *across), (np.arange(len(labels)), labels, counts))
+        targets.crossed = any(_next(_offsets(one, *other)[1]) > SURE for one, _ in fitting for other in otherwise)
+    flat = inputs.reshape(-1)[index]
+    targets.kept = float((flat == labels)[counts].mean())
+    _, numbers = np.unique(flat[counts], return_counts=True)
+    targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(np.unique(labels[counts])) > 1
+    _padding(targets, inputs, index, labels, counts, pad)
+    return (inputs if axis == 1 else inputs.T) if _next(targets.offsets) > SURE else None
+
+
+def _next(shares: Mapping[int, float]) -> float:
+    return shares.get(1, 0.0)
+
+
+def _in_layout(ids: Sequence[Looked], shape: tuple[int, int]) -> Iterator[tuple[Array, int | None]]:
+    """The ids in the layout of the result: (B, T), or turned round where a module turned them."""
+    for one, _, pad in ids:
+        if one.shape == shape:
+            yield one, pad
+        elif one.shape == shape[::-1]:
+            yield one.T, pad
+
+
+def _offsets(ids: Array, index: Array, labels: Array, counts: Array) -> tuple[int, dict[int, float]]:
+    """The axis of time, and the share of counted labels that are the id so far ahead along it. Where a row has ended,
+    and what is asked for is not what fills it up, the id ahead is not there: an input often lacks its end token."""
+    best, shares = 1, dict[int, float]()
+    for axis in (1, 0):
+        length = ids.shape[axis]
+        over = tail_of(ids == ids[:, -1:]) if axis == 1 else tail_of(ids.T == ids[-1:].T).T
+        found: dict[int, float] = {}
+        at = index % ids.shape[1] if axis == 1 else index // ids.shape[1]
+        for offset in OFFSETS:
+            there = at + offset
+            inside = (there >= 0) & (there < length) & counts
+            if not inside.any():
+                continue
+            ahead = index + offset * (1 if axis == 1 else ids.shape[1])
+            ahead = ahead.clip(0, ids.size - 1)
+            same = ids.reshape(-1)[ahead] == labels
+            if offset > 0:
+                inside &= same | ~over.reshape(-1)[ahead]
+            found[offset] = float(same[inside].mean()) if inside.any() else 0.0
+        if max(found.values(), default=0.0) > max(shares.values(), default=0.0):
+            best, shares = axis, found
+    return best, shares
+
+
+def _padding(targets: Targets, ids: Array, index: Array, labels: Array, counts: Array, pad: int | None) -> None:
+    """Count the labels of padding that follows padding, and those of them that weigh in the loss. Padding is the id
+    that a table says, or one that stands at the ends of some rows, repeated, and nowhere else."""
+    for is_turned in (False, True):
+        turned = ids.T if is_turned else ids
+        value = pad if pad is not None else mode(turned[:, -1])
+        tail = tail_of(turned == value)
+        lengths = tail.sum(1)
+        is_padded = int(lengths.max()) >= 2 and int(lengths.min()) < int(lengths.max())
+        if not is_padded or (pad is None and not _is_only_padding(turned == value, tail)):
+            continue
+        found = (tail.T if is_turned else tail).reshape(-1)[index] & (labels == value)
+        targets.pads, targets.padding, targets.pad = int(found.sum()), int((found & counts).sum()), value
+        return
+
+
+def tail_of(found: Array) -> Array:
+    """The places (B, T) at the ends of rows from which on everything is found."""
+    tail: Array = np.logical_and.accumulate(found[:, ::-1], 1)[:, ::-1]
+    return tail
+
+
+def mode(values: Array) -> int:
+    """The number that occurs most."""
+    numbers, times = np.unique(values, return_counts=True)
+    return int(numbers[times.argmax()])
+
+
+def _is_only_padding(found: Array, tail: Array) -> bool:
+    """Whether an id stands at the ends of rows only: of several, in several lengths, and of no row all along."""
+    lengths = tail.sum(1)
+    several = len(lengths) >= 4 and int((lengths >= 2).sum()) >= 2 and len(np.unique(lengths)) >= 3
+    return several and int(lengths.max()) < found.shape[1] and not (found & ~tail).any()
+
+
+def texts(ids: Sequence[Looked], classes: int) -> list[Looked]:
+    """Those ids (B, T) that are tokens of the vocabulary that a loss chooses from: its size, but for a few special
+    ones, and no positions, each one more than the one before."""
+    return [
+        one
+        for one in ids
+        if one[0].ndim == 2 and one[0].shape[1] > 1 and abs(one[1] - classes) <= 64 and not _is_range(one[0])
+    ]
+
+
+def _is_range(ids: Array) -> bool:
+    return bool((ids[:, 1:] - ids[:, :-1] == 1).all()) or (bool((ids[1:] == ids[:1]).all()) and ids.shape[0] > 1)
+
+
+class Question:
+    """One call of a loss over classes, as far as it is known: its rows (N, V), its labels (N,) and what they are
+    compared with. `weigh` is called when the gradient of the rows comes."""
+
+    def __init__(
+        self,
+        targets: Targets,
+        rows: Array,
+        labels: Array,
+        ignored: int,
+        results: Sequence[Array],
+        ids: Sequence[Looked],
+    ) -> None:
+        self.targets, self.rows, self.labels, self.ignored = targets, rows, labels, ignored
+        self.place = positions(rows, results, labels.size)
+        self.ids = texts(ids, rows.shape[-1])
+
+    def weigh(self, grown: Array, smoothing: float | None) -> Array | None:
+        """Work out what counts. grown: the gradient of the rows; smoothing: of a cross-entropy, None for another loss.
+        Returns the ids whose next ones the labels are."""
+        counts = abs(grown).max(-1) > 0
+        if smoothing is not None:
+            self.targets.over_all = is_over_all(self.rows, grown, self.labels, counts, smoothing)
+        self.targets.counted = int(counts.sum())
+        return self.unweighed(counts)
+
+    def unweighed(self, counts: Array | None = None) -> Array | None:
+        """The same of a loss that nothing is learned from, whose labels count unless they are ignored."""
+        told = self.labels != self.ignored
+        return compare(self.targets, self.place, self.ids, self.labels, told if counts is None else counts & told)
