@@ -14,6 +14,7 @@ from minigrad import Tensor, nn
 from minigrad.ops.attention import attention, attention_weights, visible_softmax
 from minigrad.ops.flash import flash_attention
 from transformer.cache import LayerCache, MemoryCache
+from transformer.places import Start
 from transformer.positions import RoPE, alibi, alibi_slopes
 
 
@@ -176,7 +177,9 @@ class MultiHeadAttention(nn.Module):
         Returns ``(B, Tq, d_model)``, with `need_weights` also the weights ``(B, H, Tq, Tk)``. With a cache, keys and
         values are those that it holds and the new ones, and Tk counts all of them.
         """
-        offset = 0 if cache is None else cache.length
+        offset: Start = 0 if cache is None else cache.length
+        if self.alibi and not isinstance(offset, int):
+            raise RuntimeError("ALiBi needs the positions of its queries: run it eagerly")
         q = self.q_norm(split_heads(self.q_proj(query), self.n_heads))
         if self.rope is not None:
             q = self.rope(q, offset)

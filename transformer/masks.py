@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+import minigrad as mg
 from minigrad import Tensor, from_numpy
+from transformer.places import Start, end, positions
 
 
 def causal_mask(n_query: int, n_key: int | None = None, device: str = "cpu") -> Tensor:
@@ -34,6 +36,15 @@ def sliding_window_mask(
         raise ValueError(f"sliding_window_mask: a window holds at least the token itself, got {window}")
     distance = _distances(n_query, n_key)
     return from_numpy((distance < window) & ((distance >= 0) if causal else (distance > -window)), device)
+
+
+def visible_mask(n: int, start: Start, window: int | None = None, device: str = "cpu") -> Tensor:
+    """``(n, Tk)``: what `n` new tokens behind `start` others see: no later key, the last `window` only where given."""
+    if isinstance(start, int):
+        keys = start + n
+        return causal_mask(n, keys, device) if window is None else sliding_window_mask(n, window, keys, device=device)
+    behind = positions(start, n).unsqueeze(1) - mg.arange(end(start, n), device=device)
+    return behind >= 0 if window is None else (behind >= 0) & (behind < window)
 
 
 def block_sparse_mask(

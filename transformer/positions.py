@@ -13,6 +13,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad import functional as F
+from transformer.places import Start, Told, end, positions, rows
 
 PAIRINGS = ("interleaved", "half")
 
@@ -38,19 +39,19 @@ class _Rows:
         self.table, self.max_len = table, max_len
         self.tensors: dict[tuple[np.dtype, str], Tensor] = {}
 
-    def take(self, start: int, count: int, like: Tensor) -> Tensor:
+    def take(self, start: Start, count: int, like: Tensor) -> Tensor:
         """Rows start .. start + count, in the dtype of `like` and where it is. Raises ValueError past the end."""
-        end = start + count
-        if end > self.max_len:
+        needed = end(start, count)
+        if needed > self.max_len:
             raise ValueError(
-                f"positions {start} to {end - 1} do not fit max_len {self.max_len}: "
+                f"positions up to {needed - 1} do not fit max_len {self.max_len}: "
                 "shorten the input or build the model with a larger max_len"
             )
         key = like.dtype, like.device
-        if key not in self.tensors or self.tensors[key].shape[0] < end:
-            rows = min(self.max_len, 1 << max(end, 64).bit_length())  # doubling: a long text makes few tables
-            self.tensors[key] = mg.from_numpy(self.table(rows).astype(like.dtype), like.device)
-        return self.tensors[key][start:end]
+        if key not in self.tensors or self.tensors[key].shape[0] < needed:
+            size = min(self.max_len, 1 << max(needed, 64).bit_length())  # doubling: a long text makes few tables
+            self.tensors[key] = mg.from_numpy(self.table(size).astype(like.dtype), like.device)
+        return rows(self.tensors[key], start, count)
 
 
 class SinusoidalPositions(nn.Module):
@@ -69,7 +70,7 @@ class SinusoidalPositions(nn.Module):
         columns = slice(None) if layout == "interleaved" else [*range(0, d_model, 2), *range(1, d_model, 2)]
         self.rows = _Rows(lambda n: sinusoid(n, d_model)[:, columns], max_len)
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, offset: Start = 0) -> Tensor:
         return self.dropout(x + self.rows.take(offset, x.shape[-2], x))
 
     def extra_repr(self) -> str:
@@ -84,15 +85,15 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(nn.init.normal_(mg.empty(max_len, d_model)))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, offset: int = 0, positions: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, offset: Start = 0, positions: Tensor | None = None) -> Tensor:
         """positions: of each token ``(B, T)`` int, where rows stand at different ones; offset, ... unless given."""
         n, max_len = x.shape[-2], self.weight.shape[0]
-        if offset + n > max_len:
+        if end(offset, n) > max_len:
             raise ValueError(
-                f"positions up to {offset + n - 1} do not fit a table of {max_len} rows: shorten the input"
+                f"positions up to {end(offset, n) - 1} do not fit a table of {max_len} rows: shorten the input"
             )
-        rows = self.weight[offset : offset + n] if positions is None else F.embedding(positions, self.weight)
-        return self.dropout(x + rows)
+        codes = rows(self.weight, offset, n) if positions is None else F.embedding(positions, self.weight)
+        return self.dropout(x + codes)
 
     def extra_repr(self) -> str:
         return f"{list(self.weight.shape)}"
@@ -142,23 +143,31 @@ class RoPE(nn.Module):
             raise ValueError(f"RoPE: interpolation must be above 0, got {interpolation}")
         self.d_head, self.base, self.pairing, self.factor = d_head, base, pairing, factor
         self.interpolation = interpolation
-        self.cos = _Rows(lambda n: factor * np.cos(self._angles(0, n)), max_len)
-        self.sin = _Rows(lambda n: factor * np.sin(self._angles(0, n)), max_len)
+        self.cos = _Rows(lambda n: factor * np.cos(self._table(n)), max_len)
+        self.sin = _Rows(lambda n: factor * np.sin(self._table(n)), max_len)
+
+    def _table(self, n: int) -> np.ndarray:
+        """The angles of n positions, ``(n, d_rotary / 2)``: where they depend on the length, of each as the last."""
+        if callable(self.interpolation):
+            return np.concatenate([self._angles(i, i + 1) for i in range(n)])
+        return self._angles(0, n)
 
     def _angles(self, start: int, end: int) -> np.ndarray:
         """How far each pair is turned at the positions start .. end - 1, float64 ``(end - start, d_rotary / 2)``."""
         divisors = self.interpolation(end) if callable(self.interpolation) else self.interpolation
         return np.multiply.outer(np.arange(start, end), frequencies(self.d_rotary, self.base) / divisors)
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, offset: Start = 0) -> Tensor:
         if x.shape[-1] != self.d_head:
             raise ValueError(f"RoPE was built for d_head {self.d_head}, the input {list(x.shape)} has {x.shape[-1]}")
-        if callable(self.interpolation):  # the rows of a longer text are others
+        if callable(self.interpolation) and isinstance(offset, int):  # the rows of a longer text are others
             angles = self._angles(offset, offset + x.shape[-2])
             tables = (self.factor * np.cos(angles), self.factor * np.sin(angles))
             cos, sin = (mg.from_numpy(table.astype(x.dtype), x.device) for table in tables)
+        elif callable(self.interpolation) and x.shape[-2] > 1:
+            raise RuntimeError("RoPE: the angles of several tokens depend on where the last one stands: run it eagerly")
         else:
-            cos, sin = (rows.take(offset, x.shape[-2], x) for rows in (self.cos, self.sin))
+            cos, sin = (table.take(offset, x.shape[-2], x) for table in (self.cos, self.sin))
         interleaved = self.pairing == "interleaved"
         if self.d_rotary == self.d_head:
             return F.rope(x, cos, sin, interleaved=interleaved)
@@ -227,11 +236,22 @@ class RelativePositionBias(nn.Module):
         self.n_buckets, self.max_distance, self.bidirectional = n_buckets, max_distance, bidirectional
         self.weight = nn.Parameter(nn.init.normal_(mg.empty(n_buckets, n_heads)))
 
-    def forward(self, n_query: int, n_key: int | None = None) -> Tensor:
-        n_key = n_query if n_key is None else n_key
-        relative = np.arange(n_key) - np.arange(n_key - n_query, n_key)[:, None]
-        buckets = relative_buckets(relative, self.n_buckets, self.max_distance, self.bidirectional)
-        return F.embedding(mg.from_numpy(buckets, self.weight.device), self.weight).permute(2, 0, 1).unsqueeze(0)
+    def forward(self, n_query: int, n_key: int | None = None, start: Start | None = None) -> Tensor:
+        """start: of the first query, instead of n_key: there are then as many keys as positions so far."""
+        if start is None:
+            start = 0 if n_key is None else n_key - n_query
+        device, n_key = self.weight.device, end(start, n_query)
+        if isinstance(start, Told):  # of every distance its bucket, of which the queries take theirs
+            buckets = self._buckets(np.arange(-n_key + 1, n_key))
+            distance = mg.arange(n_key, device=device) - positions(start, n_query).unsqueeze(1)
+            chosen = buckets.index_select(0, (distance + n_key - 1).reshape(-1)).reshape(n_query, n_key)
+        else:
+            chosen = self._buckets(np.arange(n_key) - np.arange(start, n_key)[:, None])
+        return F.embedding(chosen, self.weight).permute(2, 0, 1).unsqueeze(0)
+
+    def _buckets(self, relative: np.ndarray) -> Tensor:
+        found = relative_buckets(relative, self.n_buckets, self.max_distance, self.bidirectional)
+        return mg.from_numpy(found, self.weight.device)
 
     def extra_repr(self) -> str:
         return f"{self.n_buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"

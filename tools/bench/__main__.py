@@ -17,7 +17,11 @@ from tools.bench import gpu, page, plot
 from tools.bench.timing import Result, machine, use_threads
 
 JOBS = ("train", "decode", "attention", "memory", "ops", "startup", "all")
-NAMES = {"train": ("tiny", "small", "nano", "mid", "documents"), "decode": ("tiny", "nano"), "gpu": tuple(gpu.ROWS)}
+NAMES = {
+    "train": ("tiny", "small", "nano", "mid", "documents"),
+    "decode": ("tiny", "nano", "gpt2"),
+    "gpu": tuple(gpu.ROWS),
+}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -1,10 +1,12 @@
-"""Decoding 256 tokens one by one with a KV cache, batch 1: a compiled step against torch eager and compiled."""
+"""Decoding 256 tokens one by one with a KV cache, batch 1: our public functions against torch eager and compiled."""
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from minigrad.compiler.plan import Plan
 from tools.bench.models import SIZES, Size, build_decoder
 from tools.bench.timing import Result, compare, interleaved
 from tools.bench.train import gpt, weights_of
+from transformer.decoding import greedy_decode, language_model
+from transformer.models.gpt2 import GPT2, GPT2Config
 
 LENGTH = 256
 Decode = Callable[[], list[int]]
@@ -44,21 +48,59 @@ def plan(name: str) -> Plan:
     return made
 
 
+def public_model(size: Size, weights: dict[str, np.ndarray]) -> GPT2:
+    """The same model as our users have it: GPT-2 with a head of its own."""
+    with nn.init.skipped():
+        model = GPT2(
+            GPT2Config(
+                vocab_size=size.vocab, n_positions=size.length, n_embd=size.d_model, n_layer=size.n_layers,
+                n_head=size.n_heads, n_inner=size.d_ff, activation_function="gelu", tie_word_embeddings=False,
+            )
+        )  # fmt: skip
+    values = {}
+    for name, value in weights.items():
+        own = name
+        for theirs, written in NAMES:
+            own = own.replace(theirs, written)
+        if ".qkv." in own:
+            for letter, piece in zip("qkv", np.split(value, 3), strict=True):
+                values[own.replace(".qkv.", f".self_attn.{letter}_proj.")] = piece
+        else:
+            values[own] = value
+    model.load_state_dict({name: mg.tensor(value) for name, value in values.items()})
+    return model.eval()
+
+
+NAMES = (
+    ("tokens.", "token_embedding."), ("blocks.", "layers."), (".out.", ".self_attn.out_proj."),
+    (".up.", ".feed_forward.linear1."), (".down.", ".feed_forward.linear2."), ("head.", "lm_head."),
+)  # fmt: skip
+
+
 def ours(size: Size, weights: dict[str, np.ndarray]) -> Decode:
-    """The ids that greedy decoding gives from id 0, by a compiled step."""
-    step = our_step(size, weights)
-    positions = [mg.tensor(i) for i in range(size.length)]
+    """The ids that greedy decoding gives from id 0, by the functions that our users call."""
+    model = public_model(size, weights)
 
     def decode() -> list[int]:
-        ids = mg.zeros(1, 1, dtype=mg.int64)
-        found = []
-        with mg.no_grad():
-            for position in positions:
-                ids = step(ids, position)
-                found.append(ids.item())
+        begin = mg.zeros(1, 1, dtype=mg.int64)
+        written = greedy_decode(language_model(model, model.new_cache()), begin, size.length)
+        found: list[int] = written[0, 1:].tolist()
         return found
 
     return decode
+
+
+@cache
+def row_bandwidth() -> float:
+    """GB/s at which this machine reads a matrix that one row is multiplied by, the best of ten."""
+    matrix = mg.from_numpy(np.ones((16384, 4096), np.float32))
+    product = compile(lambda row: row @ matrix.transpose(0, 1))
+    row, best = mg.ones(1, 4096), float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        product(row)
+        best = min(best, time.perf_counter() - start)
+    return matrix.numel() * 4 / best / 1e9
 
 
 def theirs(size: Size, weights: dict[str, np.ndarray], compiled: bool) -> Decode:
@@ -98,8 +140,10 @@ def run(names: Sequence[str], against: Sequence[str], seconds: float) -> list[Re
             if ids != found["ours"]:
                 raise RuntimeError(f"decode {name}: the ids of {key} differ from ours")
         times = interleaved(contenders, seconds, least=3)
-        notes = f"{statistics.median(times['ours']) / LENGTH * 1e3:.0f} us a token"
+        token = statistics.median(times["ours"]) / size.length  # milliseconds
         read = sum(value.nbytes for key, value in weights.items() if not key.startswith(("tokens", "positions")))
-        cache = 2 * 4 * size.n_layers * size.d_model * size.length / 2  # half full on average
-        results += compare(f"decode {name}", times, notes=notes, moved=LENGTH * (read + cache))
+        kept = 2 * 4 * size.n_layers * size.d_model * size.length / 2  # half full on average
+        share = (read + kept) / token / 1e6 / row_bandwidth()
+        notes = f"{token * 1e3:.0f} us a token, {share:.0%} of a row times a matrix ({row_bandwidth():.0f} GB/s)"
+        results += compare(f"decode {name}", times, notes=notes, moved=size.length * (read + kept))
     return results

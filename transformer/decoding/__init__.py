@@ -5,8 +5,9 @@ A decoder is given as a function ids ``(B, T)`` -> logits ``(B, V)`` of the next
 """
 
 from transformer.decoding.beam import Hypothesis, beam_decode, beam_search
+from transformer.decoding.evaluation import evaluation
 from transformer.decoding.generate import greedy_decode, sample_decode, stream_decode
-from transformer.decoding.next_token import NextLogits, evaluation, language_model, translator
+from transformer.decoding.next_token import NextLogits, language_model, translator
 from transformer.decoding.sampling import (
     min_p_filter,
     most_probable,

@@ -1,80 +1,117 @@
-"""Next-token logits: what every way of decoding asks of a model, whole or through a cache."""
+"""Next-token logits: what every way of decoding asks of a model, whole or through a cache.
+
+Through a cache a model runs by compiled plans (see `transformer.decoding.plans`), and eagerly where it is asked to, or
+where it cannot be compiled: the same logits, to rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import minigrad as mg
-from minigrad import Tensor, nn
+from minigrad import Tensor
 from transformer.cache import KVCache
+from transformer.decoding.evaluation import evaluation
+from transformer.decoding.plans import bucket, plans_of
 from transformer.ids import check_ids
 
 NextLogits = Callable[[Tensor], Tensor]
 
 
-@contextmanager
-def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients for the duration of a block: dropout must not touch what is decoded."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with mg.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
+class _Decoder:
+    """A model that writes, its cache, and its plans while it has any."""
 
-
-class language_model:
-    """Next-token logits of a decoder-only model: call with ids ``(B, T)``, get ``(B, V)``.
-
-    With a cache only the tokens that it has not seen are computed. With a `pad_id`, rows may be padded with it on the
-    left, and padding is hidden from the model.
-    """
-
-    def __init__(self, model: Any, cache: KVCache | None = None, pad_id: int | None = None) -> None:
-        self.model, self.cache, self.pad_id = model, cache, pad_id
+    def __init__(self, model: Any, cache: KVCache | None, eager: bool) -> None:
+        self.model, self.cache = model, cache
         self.max_len: int = model.max_len
+        self._plans = None if eager or cache is None else plans_of(model, cache)
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        start = 0 if self.cache is None else self.cache.length
-        hidden = {}
-        if self.pad_id is not None:  # once a row has begun, its padding id is a token as any other
-            hidden["real"] = ((ids != self.pad_id).long().cumsum(1) > 0)[:, start:]
-        with evaluation(self.model):
-            return self.model(ids[:, start:], self.cache, **hidden)[:, -1]
+    def _by_plan(self, new: Tensor, real: Tensor | None, memory: tuple[Tensor, ...] = ()) -> Tensor | None:
+        """Logits of the token after `new`; None where no plan can be made, which is not tried for every single one."""
+        if self._plans is None or self.cache is None:
+            return None
+        check_ids(new)
+        try:
+            with mg.no_grad():
+                return self._plans.step(self.cache, new, real, memory)
+        except RuntimeError:  # a trace that would depend on values
+            self._plans = None if new.shape[1] == 1 else self._plans
+            return None
 
     def reorder(self, rows: Tensor) -> None:
         """From the next call on, row i of the ids continues what was row rows[i]. rows ``(B',)`` int."""
         if self.cache is not None:
-            self.cache.reorder(rows)
+            with mg.no_grad():
+                self.cache.reorder(rows)
 
 
-class translator:
+class language_model(_Decoder):
+    """Next-token logits of a decoder-only model: call with ids ``(B, T)``, get ``(B, V)``.
+
+    With a cache only the tokens that it has not seen are computed, by compiled plans unless `eager`. With a `pad_id`,
+    rows may be padded with it on the left, and padding is hidden from the model.
+    """
+
+    def __init__(
+        self, model: Any, cache: KVCache | None = None, pad_id: int | None = None, eager: bool = False
+    ) -> None:
+        super().__init__(model, cache, eager)
+        self.pad_id = pad_id
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        start = 0 if self.cache is None else self.cache.length
+        new, hidden = ids[:, start:], {}
+        if self.pad_id is not None:  # once a row has begun, its padding id is a token as any other
+            hidden["real"] = ((ids != self.pad_id).long().cumsum(1) > 0)[:, start:]
+        found = self._by_plan(new, hidden.get("real"))
+        if found is not None:
+            return found
+        with evaluation(self.model):
+            return self.model(new, self.cache, **hidden)[:, -1]
+
+
+class translator(_Decoder):
     """Next-token logits of an encoder-decoder for the sources `src` ``(B, Ts)``, which are encoded once.
 
     Call with the target so far, ids ``(B, T)``; otherwise as `language_model`.
     """
 
-    def __init__(self, model: Any, src: Tensor, cache: KVCache | None = None) -> None:
+    def __init__(self, model: Any, src: Tensor, cache: KVCache | None = None, eager: bool = False) -> None:
         check_source(model, src)
-        self.model, self.cache = model, cache
-        self.max_len: int = model.max_len
-        with evaluation(model):
-            self.memory, self.memory_mask = model.encode(src)
+        super().__init__(model, cache, eager)
+        self.memory, self.memory_mask = self._encoded(src)
+
+    def _encoded(self, src: Tensor) -> tuple[Tensor, Tensor]:
+        if self._plans is not None:
+            try:
+                with mg.no_grad():
+                    memory, mask = self._plans.encode(_padded(self.model, src))
+                return memory, mask
+            except RuntimeError:  # a trace that would depend on values
+                self._plans = None
+        with evaluation(self.model):
+            memory, mask = self.model.encode(src)
+        return memory, mask
 
     def __call__(self, ids: Tensor) -> Tensor:
-        new = ids if self.cache is None else ids[:, self.cache.length :]
+        new, memory = ids if self.cache is None else ids[:, self.cache.length :], (self.memory, self.memory_mask)
+        found = self._by_plan(new, None, memory)
+        if found is not None:
+            return found
         with evaluation(self.model):
-            return self.model.decode(new, self.memory, self.memory_mask, self.cache)[:, -1]
+            return self.model.decode(new, *memory, self.cache)[:, -1]
 
     def reorder(self, rows: Tensor) -> None:
-        """From the next call on, row i of the ids continues what was row rows[i]. rows ``(B',)`` int."""
-        self.memory, self.memory_mask = self.memory.index_select(0, rows), self.memory_mask.index_select(0, rows)
-        if self.cache is not None:
-            self.cache.reorder(rows)
+        super().reorder(rows)
+        self.memory, self.memory_mask = (x.index_select(0, rows) for x in (self.memory, self.memory_mask))
+
+
+def _padded(model: Any, src: Tensor) -> Tensor:
+    """The sources with padding behind, as wide as a bucket; as they are for a model that knows no padding."""
+    pad = model.pad_id if hasattr(model, "pad_id") else model.config.pad_token_id
+    more = min(bucket(src.shape[1]), model.max_len) - src.shape[1]
+    return src if pad is None or more == 0 else mg.cat([src, mg.full((src.shape[0], more), pad, dtype=src.dtype)], 1)
 
 
 def check_source(model: Any, src: Tensor) -> None:

@@ -15,9 +15,10 @@ from transformer.cache import KVCache
 from transformer.feedforward import FeedForward
 from transformer.ids import check_ids
 from transformer.layers import Layer
-from transformer.masks import causal_mask, padding_mask
+from transformer.masks import padding_mask, visible_mask
 from transformer.models.base import Seq2Seq
 from transformer.models.family import Config, Family, Name, activation, initialise
+from transformer.places import Start, end
 from transformer.positions import LearnedPositions, SinusoidalPositions
 
 _POSITION_OFFSET = 2  # the first two rows of BART's tables are never used
@@ -144,8 +145,8 @@ class PostNormSeq2Seq(Seq2Seq, Family):
             self.lm_head.weight = self.decoder_embedding.weight
         initialise(self, config.init_std)
 
-    def _embed(self, ids: Tensor, start: int, table: nn.Module, positions: nn.Module, norm: nn.Module) -> Tensor:
-        n = start + ids.shape[1]
+    def _embed(self, ids: Tensor, start: Start, table: nn.Module, positions: nn.Module, norm: nn.Module) -> Tensor:
+        n = end(start, ids.shape[1])
         if n > self.max_len:
             raise ValueError(f"{n} tokens do not fit max_len {self.max_len}: shorten the input")
         x = table(ids)
@@ -167,9 +168,9 @@ class PostNormSeq2Seq(Seq2Seq, Family):
 
     def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
         check_ids(tgt, "tgt")
-        start, n = (0 if cache is None else cache.length), tgt.shape[1]
+        start: Start = 0 if cache is None else cache.length
         x = self._embed(tgt, start, self.decoder_embedding, self.decoder_positions, self.decoder_norm)
-        mask = causal_mask(n, start + n, device=tgt.device)
+        mask = visible_mask(tgt.shape[1], start, device=tgt.device)
         for i, layer in enumerate(self.decoder_layers):
             own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
             x = layer(x, mask, own, memory, memory_mask, cross)

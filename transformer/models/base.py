@@ -8,7 +8,8 @@ import minigrad as mg
 from minigrad import Tensor, nn
 from transformer.cache import KVCache
 from transformer.ids import check_ids
-from transformer.masks import causal_mask, sliding_window_mask
+from transformer.masks import visible_mask
+from transformer.places import Start, end, rows
 
 
 class CausalLM(nn.Module):
@@ -24,7 +25,7 @@ class CausalLM(nn.Module):
     norm: nn.Module
     lm_head: nn.Linear
 
-    def embed(self, ids: Tensor, start: int, positions: Tensor | None) -> Tensor:
+    def embed(self, ids: Tensor, start: Start, positions: Tensor | None) -> Tensor:
         """ids ``(B, T)`` of the positions `start`, ... (or `positions` ``(B, T)``) to ``(B, T, d_model)``."""
         return self.token_embedding(ids)
 
@@ -35,10 +36,15 @@ class CausalLM(nn.Module):
         that rows may be padded on the left. Raises ValueError for ids that are not (B, T) and for more than max_len
         tokens.
         """
+        return self.logits(self.hidden(ids, cache, real))
+
+    def hidden(self, ids: Tensor, cache: KVCache | None = None, real: Tensor | None = None) -> Tensor:
+        """The hidden states ``(B, T, d_model)`` of which `logits` makes logits; arguments as forward's."""
         check_ids(ids)
-        start, n = (0 if cache is None else cache.length), ids.shape[1]
-        if start + n > self.max_len:
-            raise ValueError(f"{start + n} tokens do not fit max_len {self.max_len}: shorten the input")
+        n = ids.shape[1]
+        start: Start = 0 if cache is None else cache.length
+        if end(start, n) > self.max_len:
+            raise ValueError(f"{end(start, n)} tokens do not fit max_len {self.max_len}: shorten the input")
         windows = self.windows or [None] * len(self.layers)
         masks = {window: self._mask(n, start, window, ids.device) for window in set(windows)}
         if cache is not None and (real is not None or cache.real is not None):
@@ -47,21 +53,20 @@ class CausalLM(nn.Module):
         if real is not None:
             keys = real.unsqueeze(1).unsqueeze(1)
             masks = {window: keys if mask is None else keys & mask for window, mask in masks.items()}
-            positions = (real.long().cumsum(1) - 1).clamp(min=0)[:, start:]
+            positions = rows((real.long().cumsum(1) - 1).clamp(min=0), start, n, 1)
         x = self.embed(ids, start, positions)
         for i, layer in enumerate(self.layers):
             x = layer(x, masks[windows[i]], None if cache is None else cache.layers[i])
-        return self.logits(self.norm(x))
+        return self.norm(x)
 
     def logits(self, x: Tensor) -> Tensor:
         """Hidden states ``(B, T, d_model)`` to logits ``(B, T, vocab)``."""
         return self.lm_head(x)
 
     @staticmethod
-    def _mask(n: int, start: int, window: int | None, device: str) -> Tensor | None:
-        if window is not None:
-            return sliding_window_mask(n, window, start + n, device=device)
-        return None if n == 1 else causal_mask(n, start + n, device=device)
+    def _mask(n: int, start: Start, window: int | None, device: str) -> Tensor | None:
+        sees_all = n == 1 and window is None and isinstance(start, int)
+        return None if sees_all else visible_mask(n, start, window, device)
 
     def new_cache(self, max_len: int | None = None) -> KVCache:
         """An empty cache with room for max_len tokens (the model's limit unless given)."""

@@ -9,8 +9,9 @@ from minigrad import Tensor, nn
 from transformer.cache import KVCache
 from transformer.ids import check_ids
 from transformer.layers import DecoderLayer, EncoderLayer
-from transformer.masks import causal_mask, padding_mask
+from transformer.masks import padding_mask, visible_mask
 from transformer.models.base import Seq2Seq
+from transformer.places import Start
 from transformer.positions import SinusoidalPositions
 
 
@@ -99,11 +100,10 @@ class EncoderDecoder(Seq2Seq):
     def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
         """tgt ``(B, Tt)`` int to logits ``(B, Tt, tgt_vocab)``; with a cache, tgt are the tokens after the cached."""
         check_ids(tgt, "tgt")
-        start, n = (0 if cache is None else cache.length), tgt.shape[1]
+        start: Start = 0 if cache is None else cache.length
         real = tgt != self.pad_id
         if cache is not None:
             real = cache.see(real)
-        causal = causal_mask(n, start + n, device=tgt.device)
-        mask = real.unsqueeze(1).unsqueeze(1) & causal
+        mask = real.unsqueeze(1).unsqueeze(1) & visible_mask(tgt.shape[1], start, device=tgt.device)
         x = self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model), start)
         return self.output_proj(self.decoder(x, memory, mask, memory_mask, cache))

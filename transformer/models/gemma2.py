@@ -13,6 +13,7 @@ from transformer.layers import SandwichLayer
 from transformer.models.family import Name, activation
 from transformer.models.llama import RotaryConfig, RotaryLM
 from transformer.models.qwen import windows
+from transformer.places import Start
 
 
 class OffsetRMSNorm(nn.Module):
@@ -79,7 +80,7 @@ class Gemma2(RotaryLM):
     def __init__(self, config: Gemma2Config) -> None:
         super().__init__(config, SandwichLayer)
 
-    def embed(self, ids: Tensor, start: int, positions: Tensor | None) -> Tensor:
+    def embed(self, ids: Tensor, start: Start, positions: Tensor | None) -> Tensor:
         return self.token_embedding(ids) * self.config.hidden_size**0.5
 
     def logits(self, x: Tensor) -> Tensor:

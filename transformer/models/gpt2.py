@@ -10,6 +10,7 @@ from transformer.feedforward import FeedForward
 from transformer.layers import Layer
 from transformer.models.base import CausalLM
 from transformer.models.family import Config, Family, Name, activation, initialise
+from transformer.places import Start
 from transformer.positions import LearnedPositions
 
 
@@ -95,5 +96,5 @@ class GPT2(CausalLM, Family):
             if name.endswith(("out_proj.weight", "linear2.weight")):  # these add up along the layers (section 2.3)
                 nn.init.normal_(parameter, 0.0, config.initializer_range / (2 * config.n_layer) ** 0.5)
 
-    def embed(self, ids: Tensor, start: int, positions: Tensor | None) -> Tensor:
+    def embed(self, ids: Tensor, start: Start, positions: Tensor | None) -> Tensor:
         return self.positions(self.token_embedding(ids), start, positions)

@@ -11,6 +11,7 @@ from transformer.feedforward import FeedForward
 from transformer.layers import Layer, ParallelLayer
 from transformer.models.family import Name, activation
 from transformer.models.llama import RopeConfig, RotaryLM
+from transformer.places import Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class GPTNeoX(RotaryLM):
         super().__init__(config, ParallelLayer if config.use_parallel_residual else Layer)
         self.embedding_dropout = nn.Dropout(config.hidden_dropout)
 
-    def embed(self, ids: Tensor, start: int, positions: Tensor | None) -> Tensor:
+    def embed(self, ids: Tensor, start: Start, positions: Tensor | None) -> Tensor:
         return self.embedding_dropout(self.token_embedding(ids))
 
     @staticmethod

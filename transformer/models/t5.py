@@ -12,9 +12,10 @@ from transformer.cache import KVCache
 from transformer.feedforward import FeedForward, GatedFeedForward
 from transformer.ids import check_ids
 from transformer.layers import Layer
-from transformer.masks import causal_mask, padding_mask
+from transformer.masks import padding_mask, visible_mask
 from transformer.models.base import Seq2Seq
 from transformer.models.family import Config, Family, Name, activation
+from transformer.places import Start
 from transformer.positions import RelativePositionBias
 
 
@@ -169,9 +170,9 @@ class T5(Seq2Seq, Family):
     def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
         check_ids(tgt, "tgt")
         n = tgt.shape[1]
-        n_key = n if cache is None else n + cache.length
-        x, bias = self.dropout(self.token_embedding(tgt)), self.decoder_bias(n, n_key)
-        mask = causal_mask(n, n_key, device=tgt.device)
+        start: Start = 0 if cache is None else cache.length
+        x, bias = self.dropout(self.token_embedding(tgt)), self.decoder_bias(n, start=start)
+        mask = visible_mask(n, start, device=tgt.device)
         for i, layer in enumerate(self.decoder_layers):
             own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
             x = layer(x, mask, own, memory, memory_mask, cross, bias)
