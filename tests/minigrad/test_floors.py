@@ -18,7 +18,7 @@ ROOT = Path(minigrad.__file__).parent
 
 # from the ground up; the first pattern that fits a module says where it is
 FLOORS = {
-    "ground": "requirements version files later dtypes device forks signals",
+    "ground": "requirements version files locks later dtypes device forks signals",
     "what is in force, and what a program leaves": "interpreter state node gradmode",
     "tensors": "tensor decomposition",
     "what an op is": "ops ops.registry ops.derivation ops.expression ops.rules ops.arguments",

@@ -21,10 +21,11 @@ from minigrad.cuda import CudaError
 from minigrad.files import write_atomically
 from minigrad.io import load_file, load_metadata
 from minigrad.kernels import usable
+from minigrad.locks import only_writer
 from minigrad.random import Generator
 from transformer import checkpoints, tasks
 from transformer.cli import attention, perplexity
-from transformer.cli.settings import add_options, collect, read_toml, to_toml
+from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
 from transformer.cli.speaker import ANSWERS, CONTINUES, Speaker, open_speaker, settings_of
 from transformer.data import Tokenizer
 from transformer.decoding import language_model, most_probable, sampler, stream_decode
@@ -163,24 +164,34 @@ def _train(options: argparse.Namespace) -> None:
         file = checkpoint.locate(options.resume)
         if file.name != checkpoint.FILE:
             raise ValueError(f"--resume continues the run in a folder, by its {checkpoint.FILE}: name the folder")
-        folder, notes = file.parent, checkpoint.notes(file)
-        settings, tokenizer = settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
-        if given:
-            if given["steps"] < notes["step"]:
-                raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
-            settings = dataclasses.replace(settings, **given)
-            write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
-        task = tasks.make(settings.task, settings, settings.seed, tokenizer)
-    else:
-        settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
-        folder = options.out or Path("runs") / settings.task
-        if (folder / checkpoint.FILE).exists():
-            raise ValueError(
-                f"{folder} holds a run already: continue it with --resume {folder}, or choose another --out"
-            )
-        task = tasks.make(settings.task, settings, settings.seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
+        folder = file.parent
+        with only_writer(folder):
+            notes = checkpoint.notes(file)
+            settings, tokenizer = settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
+            if given:
+                if given["steps"] < notes["step"]:
+                    raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
+                settings = dataclasses.replace(settings, **given)
+            _run(folder, settings, tasks.make(settings.task, settings, settings.seed, tokenizer), device, resume=True)
+        return
+    settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
+    folder = options.out or Path("runs") / settings.task
+    _refuse_a_second_run(folder)
+    task = tasks.make(settings.task, settings, settings.seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder):
+        _refuse_a_second_run(folder)  # which may have come and gone meanwhile
+        _run(folder, settings, task, device, resume=False)
+
+
+def _refuse_a_second_run(folder: Path) -> None:
+    if (folder / checkpoint.FILE).exists():
+        raise ValueError(f"{folder} holds a run already: continue it with --resume {folder}, or choose another --out")
+
+
+def _run(folder: Path, settings: Settings, task: tasks.Task, device: str, resume: bool) -> None:
+    """Train in a folder that nobody else writes to."""
+    write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
     notes = {
         "title": settings.task,
         "settings": dataclasses.asdict(settings),
@@ -188,7 +199,7 @@ def _train(options: argparse.Namespace) -> None:
     }
     model, loss = task.model.to(device), task.loss(settings.label_smoothing)
     trainer = Trainer(model, task.batch, settings, folder, task.evaluate, loss, task.pad_id, notes)
-    if options.resume is not None:
+    if resume:
         print(f"resuming after {trainer.resume()} of {settings.steps} steps", file=sys.stderr)
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{settings.task}: {size:,} parameters, {settings.steps} steps, in {folder}", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import nn
+from minigrad.locks import only_writer
 from minigrad.optim import AdamW, CosineWithWarmup, LambdaLR, LRScheduler
 from transformer.training import checkpoint
 from transformer.training.optimise import PRECISIONS, Batch, LossSum, Updater, token_loss
@@ -120,14 +121,20 @@ class Trainer:
     def run(self) -> dict[str, float]:
         """Train until settings.steps; returns the last evaluation's figures (the last loss where there is none).
 
-        Raises FloatingPointError when the loss is not finite, which a smaller lr usually cures.
+        Raises FloatingPointError when the loss is not finite, which a smaller lr usually cures, and BlockingIOError
+        while another process trains in the folder.
         """
-        settings, figures = self.settings, {}
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        if self.folder is None:
+            return self._run()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with only_writer(self.folder):
             checkpoint.clean(self.folder)
             if self.step == 0:
                 self._save()
+            return self._run()
+
+    def _run(self) -> dict[str, float]:
+        settings, figures = self.settings, {}
         self.model.train()
         with self.report.running(self.step):
             since, tokens, losses = time.perf_counter(), 0, []
