@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,14 +89,15 @@ def _serialise(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) ->
     return [len(text).to_bytes(8, "little"), text, *pieces]
 
 
-def load_file(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def load_file(path: str | os.PathLike[str], mapped: bool = False) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name; names of one shared tensor give the same Tensor.
 
-    Raises FormatError when the file is truncated or breaks the format, FileNotFoundError when it is not there.
+    mapped: their memory is the file itself, where it is aligned; the system reads what is looked at, and changes stay
+    in this process. Nobody may write over the file meanwhile; replacing it is all right, as `save_file` does. Raises FormatError when the file is truncated or breaks the format, FileNotFoundError when it is not there.
     """
     data, header, start = _read(Path(path))
     shared = _shared(path, header.pop(_METADATA, {}))
-    tensors = {name: Tensor(_array(data, start, entry)) for name, entry in header.items()}
+    tensors = {name: Tensor(_array(data, start, entry, mapped)) for name, entry in header.items()}
     for name, owner in shared.items():
         if owner not in tensors or name in tensors:
             raise FormatError(f"{path}: its metadata say that {name!r} shares the tensor {owner!r}, which cannot be")
@@ -110,10 +112,30 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     return metadata
 
 
-def _array(data: bytes, start: int, entry: Mapping[str, Any]) -> np.ndarray:
+def release(array: np.ndarray) -> None:
+    """Give the pages under an array of a mapped file back to the system, which reads them again when they are wanted.
+
+    What was changed in them is lost. Does nothing for an array in other memory.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    held = base.obj if isinstance(base, memoryview) else base
+    if not isinstance(held, mmap.mmap) or not hasattr(held, "madvise") or not array.size:
+        return
+    first = array.__array_interface__["data"][0] - np.frombuffer(held, np.uint8).__array_interface__["data"][0]
+    spans = [stride * (count - 1) for stride, count in zip(array.strides, array.shape, strict=True)]
+    first, last = first + sum(min(span, 0) for span in spans), first + sum(max(span, 0) for span in spans)
+    page = mmap.PAGESIZE
+    start, end = -(-first // page) * page, (last + array.itemsize) // page * page
+    if end > start:
+        held.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def _array(data: Any, start: int, entry: Mapping[str, Any], mapped: bool) -> np.ndarray:
     dtype, (first, last) = _DTYPES[entry["dtype"]], entry["data_offsets"]
-    array = np.frombuffer(data, np.uint8, last - first, start + first).view(dtype)
-    return array.reshape(entry["shape"]).copy()
+    array = np.frombuffer(data, np.uint8, last - first, start + first).view(dtype).reshape(entry["shape"])
+    return array if mapped and array.flags.aligned and array.flags.writeable else array.copy()
 
 
 def _shared(path: Any, metadata: Mapping[str, str]) -> dict[str, str]:
@@ -126,9 +148,20 @@ def _shared(path: Any, metadata: Mapping[str, str]) -> dict[str, str]:
     return shared
 
 
-def _read(path: Path) -> tuple[bytes, dict[str, Any], int]:
-    """(the file, its header, where the tensors' bytes begin), all checked."""
-    data = path.read_bytes()
+def _content(path: Path) -> Any:
+    """The bytes of a file: its pages, of which what this process changes is its own, or read where that cannot be."""
+    with open(path, "rb") as file:
+        if os.name == "posix":  # elsewhere a mapped file cannot be replaced
+            try:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            except (ValueError, OSError):  # an empty file, or one without pages
+                pass
+        return file.read()
+
+
+def _read(path: Path) -> tuple[Any, dict[str, Any], int]:
+    """(the file's bytes, its header, where the tensors' bytes begin), all checked."""
+    data = _content(path)
 
     def broken(what: str) -> FormatError:
         return FormatError(f"{path} is not a readable safetensors file: {what}")

@@ -20,7 +20,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor, dtypes, nn
 from minigrad.files import write_atomically
-from minigrad.io import FormatError, load_file, save_file
+from minigrad.io import FormatError, load_file, release, save_file
 from transformer.models.bart import Bart, Marian
 from transformer.models.bert import Bert
 from transformer.models.family import CheckpointError, Config, Family, Name
@@ -39,6 +39,7 @@ FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
     for family in (GPT2, GPTNeoX, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma2, Bert, T5, MT5, Bart, Marian)
 }
+STRIP = 32  # columns that are copied at a time
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 Folder = str | os.PathLike[str]
 
@@ -46,6 +47,8 @@ Folder = str | os.PathLike[str]
 def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
     """The model in `folder`, in evaluation mode; its parameters in `dtype`, in float32 unless given.
 
+    Parameters that the file has as they are here lie in its pages (see `minigrad.io.load_file`, mapped): they cost
+    memory when they are looked at, and their own memory when they are changed. Others are copied one by one.
     Raises CheckpointError where files are missing, broken or of an unknown model type, a setting is not supported, or
     keys or shapes of the weights are not those that config.json asks for.
     """
@@ -65,8 +68,26 @@ def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
         raise
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
-    model.load_state_dict(_own_values(model, arrays, folder))
+    _fill(model, _own_values(model, arrays, folder), arrays)
     return model
+
+
+def _fill(model: Any, values: Mapping[str, np.ndarray], arrays: dict[str, np.ndarray]) -> None:
+    """Put the values into the model, whose memory they become where they lie in the right order and precision."""
+    own, filled = _tensors(model), set()
+    for name, value in values.items():
+        tensor = own[name]
+        if id(tensor) in filled:
+            continue
+        filled.add(id(tensor))
+        if value.dtype == tensor.dtype and value.flags.c_contiguous and value.flags.writeable:
+            tensor.data = mg.from_numpy(value, tensor.device)
+            continue
+        target = tensor.detach().numpy()
+        step = max(1, STRIP if value.ndim > 1 else value.size)
+        for first in range(0, value.shape[-1] if value.ndim else 1, step):  # a transpose in strips: twice as fast
+            target[..., first : first + step] = value[..., first : first + step]
+        release(value)
 
 
 def generation(folder: Folder) -> dict[str, Any]:
@@ -231,7 +252,7 @@ def _is_plain(name: Any) -> bool:
 
 def _read_tensors(path: Path) -> dict[str, np.ndarray]:
     try:
-        return {key: tensor.numpy() for key, tensor in load_file(path).items()}
+        return {key: tensor.numpy() for key, tensor in load_file(path, mapped=True).items()}
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing (weights as a pickle, pytorch_model.bin, are not read)") from None
     except OSError as error:

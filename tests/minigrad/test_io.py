@@ -37,6 +37,35 @@ def test_round_trip_of_every_dtype_and_of_metadata(tmp_path):
     loaded["f32"].add_(1.0)  # the loaded tensors own writable memory
 
 
+def test_a_mapped_file_is_read_as_it_is_looked_at_and_never_changed(tmp_path):
+    path = tmp_path / "model.safetensors"
+    io.save_file(TENSORS, path)
+    content = path.read_bytes()
+    mapped = io.load_file(path, mapped=True)
+    assert all(same(mapped[name], TENSORS[name]) for name in TENSORS)
+    mapped["f32"].add_(1.0)
+    np.testing.assert_array_equal(mapped["f32"], TENSORS["f32"] + 1.0)
+    assert path.read_bytes() == content
+    io.save_file({"other": mg.zeros(100)}, path)  # replaced: what is mapped stays
+    assert same(mapped["i64"], TENSORS["i64"])
+
+
+def test_released_pages_are_read_again(tmp_path):
+    path = tmp_path / "model.safetensors"
+    values = np.arange(3 * 4096 * 4, dtype=np.float32).reshape(-1, 64)
+    io.save_file({"before": mg.ones(3), "values": mg.tensor(values), "after": mg.zeros(5000)}, path)
+    mapped = {name: tensor.numpy() for name, tensor in io.load_file(path, mapped=True).items()}
+    mapped["after"][:] = 7.0
+    for part in (mapped["values"], mapped["values"].T[3:9], mapped["values"][::-1, 2]):
+        assert part.sum() > 0
+        io.release(part)
+    np.testing.assert_array_equal(mapped["values"], values)
+    assert (mapped["after"] == 7.0).all()
+    own = np.ones(100_000, np.float32)
+    io.release(own)
+    assert (own == 1.0).all()
+
+
 def test_the_safetensors_library_reads_and_writes_the_same_files(tmp_path):
     library = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "model.safetensors"

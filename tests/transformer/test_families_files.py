@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from minigrad import functional as F
 from minigrad import nn, optim
 from minigrad.io import load_file, save_file
 from transformer.checkpoints import CheckpointError, load, save
+from transformer.models.gpt2 import GPT2, GPT2Config
+from transformer.models.llama import Llama, LlamaConfig
 
 IDS = mg.tensor([[2, 3, 4, 5], [6, 7, 8, 2]])
 
@@ -408,3 +412,52 @@ def test_ids_that_are_none_are_refused(family, ids, error, message):
     with pytest.raises(error, match=message) as caught:
         model(mg.tensor(ids), IDS[:, :3]) if hasattr(model, "decode") else model(mg.tensor(ids))
     assert "\n" not in str(caught.value)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_is_changed_and_saved_over_its_own_file(tmp_path):
+    save(small("llama").float(), tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    model = load(tmp_path)
+    with mg.no_grad():
+        model.lm_head.weight.mul_(2.0)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    expected = run(model)
+    save(model, tmp_path)
+    np.testing.assert_array_equal(run(model), expected)
+    np.testing.assert_array_equal(run(load(tmp_path)), expected)
+
+
+LOADING = """
+import sys
+import numpy as np
+from transformer.checkpoints import load
+
+def peak():
+    return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+
+before = peak()
+model = load(sys.argv[1])
+sum(float(parameter.detach().numpy().sum()) for parameter in model.parameters())  # everything is looked at
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say how much memory was used")
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_loading_takes_about_as_much_memory_as_the_file_has_bytes(family, tmp_path):
+    """GPT-2's matrices are stored turned round, and are copied; LLaMA's are used where they lie."""
+    if family == "gpt2":
+        model = GPT2(GPT2Config(vocab_size=5000, n_embd=512, n_layer=8, n_head=8))
+    else:
+        sizes = {"vocab_size": 5000, "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
+        model = Llama(LlamaConfig(**sizes, num_hidden_layers=8))
+    save(model, tmp_path)
+    size = os.path.getsize(tmp_path / "model.safetensors")
+    assert size > 1e8
+    output = subprocess.run(
+        [sys.executable, "-c", LOADING, tmp_path], check=True, capture_output=True, text=True
+    ).stdout
+    assert int(output) <= 1.3 * size
