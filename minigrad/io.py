@@ -93,7 +93,8 @@ def load_file(path: str | os.PathLike[str], mapped: bool = False) -> dict[str, T
     """The tensors of a safetensors file by name; names of one shared tensor give the same Tensor.
 
     mapped: their memory is the file itself, where it is aligned; the system reads what is looked at, and changes stay
-    in this process. Nobody may write over the file meanwhile; replacing it is all right, as `save_file` does. Raises FormatError when the file is truncated or breaks the format, FileNotFoundError when it is not there.
+    in this process. Nobody may write over the file meanwhile; replacing it is all right, as `save_file` does. Raises
+    FormatError when the file is truncated or breaks the format, FileNotFoundError when it is not there.
     """
     data, header, start = _read(Path(path))
     shared = _shared(path, header.pop(_METADATA, {}))
