@@ -21,22 +21,8 @@ from typing import Any
 import numpy as np
 
 from minigrad import forks, later
-from minigrad.compiler.epilogue import fuse_epilogues, of_one_row
-from minigrad.compiler.fusion import fuse_elementwise
-from minigrad.compiler.passes import (
-    add_in_dropout,
-    drop_aliases,
-    drop_dead,
-    fold_constants,
-    fold_transposes,
-    join_slices,
-    own_gradients,
-    share_equal,
-)
+from minigrad.compiler.pipeline import optimise
 from minigrad.compiler.plan import Plan
-from minigrad.compiler.projection import chunk_projection
-from minigrad.compiler.reduction import fuse_sums, sum_in_products
-from minigrad.compiler.updates import join_updates
 from minigrad.dispatch import EAGER
 from minigrad.gradmode import no_grad
 from minigrad.graph import Graph
@@ -46,28 +32,6 @@ from minigrad.state import state
 from minigrad.tensor import Storage, Tensor
 from minigrad.tracing import trace
 from minigrad.tracing.nests import flatten
-
-PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    drop_aliases,
-    fold_constants,
-    fold_transposes,
-    join_slices,
-    share_equal,
-    drop_dead,
-    chunk_projection,
-    add_in_dropout,
-    own_gradients,
-    fuse_elementwise,
-    drop_dead,
-)
-
-
-def optimise(graph: Graph) -> list[tuple[str, Graph]]:
-    """The graph after each pass, by the pass's name; the first entry is the trace itself."""
-    stages = [("trace", graph)]
-    for run in PASSES:
-        stages.append((run.__name__, run(stages[-1][1])))
-    return stages
 
 
 class Compiled:
@@ -110,8 +74,7 @@ class Compiled:
                 if traced.by_layout:
                     found = None, [("trace", traced)]
                 else:
-                    stages = optimise(traced)
-                    found = _plan(stages[-1][1], [*tensors, *traced.captured], len(tensors)), stages
+                    found = _plan(traced, [*tensors, *traced.captured], len(tensors))
                 self._bound[key] = traced.captured, [tensor.array for tensor in traced.captured]
                 self._written[key] = frozenset(id(tensor.storage) for tensor, _ in traced.mutations)
             self.plans[key] = found  # the last in order: the first is the one that was not used for longest
@@ -232,12 +195,14 @@ def _changed(traced: Graph) -> Graph:
     return traced
 
 
-def _plan(graph: Graph, tensors: list[Tensor], inputs: int) -> Any:
-    """The plan for where the tensors are; the first `inputs` of them are the graph's inputs."""
+def _plan(traced: Graph, tensors: list[Tensor], inputs: int) -> tuple[Any, list[tuple[str, Graph]]]:
+    """The plan for where the tensors are, and the stages on the way; the first `inputs` are the graph's inputs."""
     on_device = [tensor.storage.device != "cpu" for tensor in tensors]
+    stages = optimise(traced, "cuda" if any(on_device) else "cpu")
+    graph = stages[-1][1]
     if not any(on_device):
-        return Plan(fuse_epilogues(join_updates(sum_in_products(fuse_sums(graph))), of_one_row))
-    return later.load("minigrad.compiler.device_plan:DevicePlan")(fuse_epilogues(graph), on_device[:inputs])
+        return Plan(graph), stages
+    return later.load("minigrad.compiler.device_plan:DevicePlan")(graph, on_device[:inputs]), stages
 
 
 def compile(function: Callable[..., Any], keep: int = 8) -> Compiled:

@@ -24,12 +24,6 @@ from minigrad.ops.registry import OPS, Array, Meta, op
 MOST_OUTPUTS = 2  # arrays that a kernel writes
 
 
-def of_one_row(matmul: Node) -> bool:
-    """Is this a row times a matrix?"""
-    shape, _ = matmul.outputs[0]
-    return len(shape) == 2 and shape[0] == 1
-
-
 def fuse_epilogues(graph: Graph, serves: Callable[[Node], bool] = lambda matmul: True) -> Graph:
     """Every fused group of float32 that is the only reader of a product of its shape is computed with it, if there is
     a kernel that `serves` this matmul."""
@@ -50,6 +44,16 @@ def fuse_epilogues(graph: Graph, serves: Callable[[Node], bool] = lambda matmul:
         return like(node, (*_matmul(edge[0]).inputs, *others), op="fused_matmul", attrs=attrs)
 
     return drop_dead(rewrite(graph, replace))
+
+
+def fuse_epilogues_of_rows(graph: Graph) -> Graph:
+    """`fuse_epilogues` for a row times a matrix."""
+    return fuse_epilogues(graph, _of_one_row)
+
+
+def _of_one_row(matmul: Node) -> bool:
+    shape, _ = matmul.outputs[0]
+    return len(shape) == 2 and shape[0] == 1
 
 
 def _matmul(node: Node) -> Node:

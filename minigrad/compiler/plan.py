@@ -6,19 +6,18 @@ own memory, read live: a changed parameter, learning rate or random counter is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from minigrad import dtypes, forks, kernels
-from minigrad.compiler import codegen, fusion
-from minigrad.compiler.layout import Layout, covers
+from minigrad import forks
+from minigrad.compiler.binding import bind
+from minigrad.compiler.layout import Layout
 from minigrad.compiler.memory import ALIGN, place
 from minigrad.graph import Graph
 from minigrad.kernels import blas, native, pages, team
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba import gemm, matvec, sums
+from minigrad.kernels.numba import gemm
 from minigrad.node import Edge, Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
@@ -120,49 +119,11 @@ class Plan:
 
     def _bind_node(self, node: Node) -> None:
         inputs = [self.values[edge] for edge in node.inputs if edge is not None]
-        op = OPS[node.op]
-        if op.view:
+        if OPS[node.op].view:
             self._bind_view(node, inputs[0])
             return
         outputs = [self.values[node, index] for index in range(len(node.outputs))]
-        if node.op == "fused":
-            self._bind_steps(node, self._operands(node), outputs)
-            return
-        if node.op == "fused_matmul":
-            self._bind_fused_matmul(node, outputs)
-            return
-        if node.op == "fused_sum":
-            self._bind_fused_sum(node, inputs, outputs[0])
-            return
-        if node.op == "join":
-            self._bind_join(node, inputs, outputs[0])
-            return
-        if node.op == "matmul_sum":
-            self._bind_matmul_sum(*inputs, *outputs)
-            return
-        self._bind_op(node.op, inputs, outputs, node.attrs)
-
-    def _bind_op(
-        self, name: str, inputs: list[np.ndarray], outputs: list[np.ndarray], attrs: Mapping[str, Any]
-    ) -> None:
-        op = OPS[name]
-        if any(kernels.bind(op, inputs, outputs, attrs, self.calls, planned) is not None for planned in (False, True)):
-            return
-        if name == "put" and outputs[0] is inputs[0]:
-            self.calls.add(_put_in_place, outputs[0], attrs["index"], *inputs[1:])
-        elif any(dtypes.is_half(array.dtype) for array in inputs):  # numpy would add up in the half type
-            self.calls.add(_by_reference, op, inputs, attrs, outputs)
-        elif op.ufunc is not None:
-            self.calls.add(_fill, op.ufunc, outputs[0], *inputs)
-        elif name == "sum":
-            self.calls.add(np.add.reduce, inputs[0], attrs["dims"], None, outputs[0], attrs["keepdim"])
-        else:
-            self.calls.add(_by_reference, op, inputs, attrs, outputs)
-
-    def _bind_matmul_sum(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sums: np.ndarray) -> None:
-        if not gemm.product_and_sums(self.calls, a, b, c, sums.reshape(-1)):
-            self._bind_op("matmul", [a, b], [c], {})
-            self._bind_op("sum", [a.T], [sums.reshape(-1)], {"dims": (0,), "keepdim": False})
+        bind(self.calls, node, inputs, outputs)
 
     def _bind_view(self, node: Node, source: np.ndarray) -> None:
         view = OPS[node.op].evaluate([source], node.attrs)[0]
@@ -172,115 +133,3 @@ class Plan:
         copy = np.empty(source.shape, source.dtype)  # the strides of the source do not allow this view
         self.values[node, 0] = OPS[node.op].evaluate([copy], node.attrs)[0]
         self.calls.add(np.copyto, copy, source)
-
-    def _bind_join(self, node: Node, inputs: list[np.ndarray], output: np.ndarray) -> None:
-        if not covers(node):
-            self.calls.add(output.fill, 0)
-        for part, index in zip(inputs, node.attrs["indices"], strict=True):
-            place_of_part = output[(*thaw(index), ...)]  # with "..." a single element is a view, too
-            if part.__array_interface__["data"] != place_of_part.__array_interface__["data"]:
-                self.calls.add(np.copyto, place_of_part, part)
-
-    def _operands(self, node: Node) -> list[Any]:
-        """A node's inputs, literals as numbers."""
-        edges = [edge for edge in node.inputs if edge is not None]
-        return [edge[0].attrs["value"] if edge[0].op == "literal" else self.values[edge] for edge in edges]
-
-    def _covered(self, shape: tuple[int, ...], operands: list[Any]) -> tuple[int, int, list[Any], list[np.ndarray]]:
-        """Rows and columns of elementwise steps, what each operand covers of them, and the arrays among these."""
-        cut = fusion.split_point(shape, [given.shape for given in operands if isinstance(given, np.ndarray)])
-        assert cut is not None
-        rows, columns = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
-        kinds: list[Any] = []
-        arrays: list[np.ndarray] = []
-        for array in operands:
-            if not isinstance(array, np.ndarray):
-                kinds.append(array)
-                continue
-            padded = (1,) * (len(shape) - array.ndim) + array.shape
-            over_rows = any(n != 1 for n in padded[:cut]) or rows == 1
-            over_columns = any(n != 1 for n in padded[cut:]) or columns == 1
-            if array.size == 1 and rows * columns != 1:
-                over_rows = over_columns = False
-            flat = self.calls.contiguous(array)
-            if over_rows and over_columns:
-                kinds.append(codegen.FULL)
-                arrays.append(flat.reshape(rows, columns))
-            elif over_columns:
-                kinds.append(codegen.ROW)
-                arrays.append(flat.reshape(columns))
-            elif over_rows:
-                kinds.append(codegen.COLUMN)
-                arrays.append(flat.reshape(rows))
-            else:
-                kinds.append(codegen.SCALAR)
-                arrays.append(flat.reshape(1))
-        return rows, columns, kinds, arrays
-
-    def _bind_steps(self, node: Node, operands: list[Any], outputs: list[np.ndarray]) -> None:
-        """The elementwise steps of a node, on these operands."""
-        rows, columns, kinds, arrays = self._covered(node.outputs[0][0], operands)
-        work = rows * columns * (0.1 * len(operands) + fusion.work(node.attrs["body"]))
-        places = [i for i, kind in enumerate(kinds) if isinstance(kind, str)]
-        starts = {i: array.ctypes.data for i, array in zip(places, arrays, strict=True) if kinds[i] == codegen.FULL}
-        over: list[int | None] = []
-        for output in outputs:
-            over.append(next((i for i, start in starts.items() if start == output.ctypes.data), None))
-        outputs = [output for output, place in zip(outputs, over, strict=True) if place is None]
-        kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, _read(node), node.attrs["kept"], over))
-        if codegen.is_flat(kinds):
-            flattened = [a.reshape(-1) for a in (*arrays, *outputs)]
-            self.calls.over_rows(kernel, rows * columns, work, *flattened)
-        else:
-            self.calls.over_rows(kernel, rows, work, *arrays, *[o.reshape(rows, columns) for o in outputs])
-
-    def _bind_fused_matmul(self, node: Node, outputs: list[np.ndarray]) -> None:
-        """A row times a matrix, and elementwise steps: in one kernel, whose threads go on with their part."""
-        left, right, *others = self._operands(node)
-        product = self.calls.scratch(right.shape[1], "product")
-        operands = [product.reshape(node.outputs[0][0]), *others]
-        found = matvec.served(left, right)
-        if found is None:
-            self._bind_op("matmul", [left, right], [product.reshape(1, -1)], {})
-            self._bind_steps(node, operands, outputs)
-            return
-        kernel, matrix = found
-        _, _, kinds, arrays = self._covered(node.outputs[0][0], operands)
-        text = codegen.source(node.attrs["body"], kinds, _read(node), node.attrs["kept"], product=kernel.__name__)
-        vectors = [array.reshape(-1) for array in (*arrays, *outputs)]
-        matvec.product(self.calls, codegen.compiled(text), left, matrix, *vectors)
-
-    def _bind_fused_sum(self, node: Node, inputs: list[np.ndarray], output: np.ndarray) -> None:
-        kinds: list[Any] = []
-        arrays: list[np.ndarray] = []
-        size = max(array.size for array in inputs)
-        for array, edge in zip(inputs, node.inputs, strict=True):
-            if edge is not None and edge[0].op == "literal":
-                kinds.append(edge[0].attrs["value"])
-                continue
-            kinds.append(codegen.FULL if array.size == size else codegen.SCALAR)
-            arrays.append(self.calls.contiguous(array).reshape(-1))
-        kernel = codegen.compiled(codegen.summing(node.attrs["body"], kinds, _read(node), node.attrs["kept"]))
-        work = size * (0.1 * len(inputs) + fusion.work(node.attrs["body"]))
-        sums.of_parts(self.calls, kernel, size, work, arrays, output)
-
-
-def _read(node: Node) -> list[str]:
-    """The dtypes of what the steps of a node read; the product in "fused_matmul" takes the place of its factors."""
-    edges = node.inputs[1:] if node.op == "fused_matmul" else node.inputs
-    return [edge[0].outputs[edge[1]][1].name for edge in edges if edge is not None]
-
-
-def _fill(function: np.ufunc, output: np.ndarray, *inputs: np.ndarray) -> None:
-    function(*inputs, out=output)
-
-
-def _put_in_place(target: np.ndarray, index: Any, value: np.ndarray, *indices: np.ndarray) -> None:
-    """Write only the part that changes: a cache takes a new entry without being copied."""
-    target[thaw(index, indices)] = value
-
-
-def _by_reference(op: Any, inputs: list[np.ndarray], attrs: Any, outputs: list[np.ndarray]) -> None:
-    """An op without a kernel: its reference, then a copy."""
-    for output, value in zip(outputs, op.evaluate(inputs, attrs), strict=True):
-        np.copyto(output, value)

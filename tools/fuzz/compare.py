@@ -12,7 +12,7 @@ import torch
 
 import minigrad as mg
 import minigrad.torch as standin
-from minigrad.compiler import optimise
+from minigrad.compiler import optimise, pipeline
 from tools.fuzz.programs import Program, arrays, leaves, outcome, shrunk
 
 RELATIVE = 1e-7  # of the largest value of a result or gradient, in float64 through up to 60 steps and two derivatives
@@ -162,9 +162,11 @@ def _set(parameters: Sequence[mg.Tensor], values: Sequence[mg.Tensor], factor: f
 
 
 def _optimised(program: Program, expected: Sequence[Any]) -> Pairs:
-    """The graph behind all passes, fused groups among them, beside the trace, both with the reference kernels."""
+    """The graph behind all passes, fused groups among them, beside the trace, both with the reference kernels. Every
+    stage on the way is looked at."""
     inputs, captured = _tensors(program, "float32")
     graph = mg.trace(_function(program, captured))(*inputs)
-    last = optimise(graph)[-1][1]
+    stages = optimise(graph)
+    pipeline.check(stages)
     given = _tensors(program, "float32")[0]
-    return _paired(_numbers(graph.run(*given)), last.run(*given), 1e-4)
+    return _paired(_numbers(graph.run(*given)), stages[-1][1].run(*given), 1e-4)
