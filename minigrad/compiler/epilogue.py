@@ -46,7 +46,7 @@ def fuse_epilogues(graph: Graph, serves: Callable[[Node], bool] = lambda matmul:
     return drop_dead(rewrite(graph, replace))
 
 
-def fuse_epilogues_of_rows(graph: Graph) -> Graph:
+def fuse_row_epilogues(graph: Graph) -> Graph:
     """`fuse_epilogues` for a row times a matrix."""
     return fuse_epilogues(graph, _of_one_row)
 

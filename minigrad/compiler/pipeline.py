@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.compiler.epilogue import fuse_epilogues, fuse_epilogues_of_rows
+from minigrad.compiler.epilogue import fuse_epilogues, fuse_row_epilogues
 from minigrad.compiler.fusion import fuse_elementwise
 from minigrad.compiler.passes import (
     add_in_dropout,
@@ -104,7 +104,7 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
         Pass(fuse_sums, needs=(all_is_needed,)),
         Pass(sum_in_products, needs=(all_is_needed,)),
         Pass(join_updates, needs=(all_is_needed, gradients_lie_apart)),
-        Pass(fuse_epilogues_of_rows, needs=(all_is_needed,)),
+        Pass(fuse_row_epilogues, needs=(all_is_needed,)),
     ),
     "cuda": (*_SIMPLER, Pass(fuse_epilogues, needs=(all_is_needed,))),
 }

@@ -415,6 +415,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.parametrize("how", [compile, lambda step: step], ids=["compiled", "eager"])
 def test_a_thousand_steps_need_no_memory(how):

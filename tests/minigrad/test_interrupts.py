@@ -28,11 +28,13 @@ def interrupt(job, how, count, seconds=110):
     assert "interrupted" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("job", "count"), [("compiled", 60), ("parts", 30), ("update", 40), ("decode", 60)])
 def test_an_interrupt_at_any_place_leaves_no_work_behind(job, count):
     interrupt(job, "points", count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "count"), [("compiled", 60), ("parts", 30), ("eager", 60), ("decode", 30), ("decode-eager", 17)]
 )

@@ -37,6 +37,7 @@ def test_the_page_has_its_mistakes_in_the_order_of_the_list_and_counts_them():
     assert f"{TEXT.count('FAIL ')} of {len(ALL)} are failed." in TEXT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mistake",
     [

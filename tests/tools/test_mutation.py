@@ -51,6 +51,7 @@ def test_a_class_that_is_not_there_is_named() -> None:
         mutations(SOFTMAX, "Nowhere")
 
 
+@pytest.mark.slow
 def test_trials_kill_wrong_programs_and_leave_equal_ones(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(SOFTMAX)
@@ -88,6 +89,7 @@ class Attention(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_mask_turned_around_is_not_read_as_a_convention(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     file = tmp_path / "attention.py"

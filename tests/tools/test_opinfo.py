@@ -29,6 +29,7 @@ def test_so_many_entries_have_a_namesake() -> None:
     assert len(known()) >= 288
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARE)
 def test_a_share_of_the_samples_gives_what_torch_gives(name: str) -> None:
     outcomes = examine(known()[name], share=1)

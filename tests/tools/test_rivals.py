@@ -263,6 +263,7 @@ def script(path, line):
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_run_writes_the_page_and_runs_nothing_twice(tmp_path, capsys):
     """With an interpreter that has no rivals: they are left out in a sentence each."""
     folder = folder_with(tmp_path, {})

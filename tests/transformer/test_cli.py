@@ -61,6 +61,7 @@ SMALL += ["--evaluate-every", 1000, "--save-every", 1000, "--no-compile"]  # com
 FREQUENCIES = 3.35  # nats a character, of a guess that knows how frequent each is; the most frequent is 15 % of them
 
 
+@pytest.mark.slow
 def test_one_command_trains_a_mixture_of_experts_that_stays_balanced(tmp_path, capsys):
     settings = ["--lr", 1e-2, "--steps", 300, "--batch-size", 8, "--max-len", 32, "--balance", 0.05]
     figures = last_figures(tmp_path, capsys, "mixture", *SMALL, *settings)
@@ -73,6 +74,7 @@ def test_one_command_trains_a_mixture_of_experts_that_stays_balanced(tmp_path, c
     assert len(text) == len("the ") + 8 + 1
 
 
+@pytest.mark.slow
 def test_one_command_trains_bert_on_hidden_tokens(tmp_path, capsys):
     settings = ["--lr", 5e-3, "--steps", 400, "--batch-size", 32, "--max-len", 16]
     figures = last_figures(tmp_path, capsys, "masked", *SMALL, *settings)

@@ -18,6 +18,7 @@ def counting(rng, rows=32, length=10):
     return 1 + (start + direction * np.arange(length)) % 11
 
 
+@pytest.mark.slow
 def test_bert_learns_to_fill_masks():
     mg.manual_seed(0)
     model = Bert(
@@ -46,6 +47,7 @@ def test_bert_learns_to_fill_masks():
     assert (found == ids[:, 4]).mean() >= 0.95
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_learns_and_stays_balanced():
     mg.manual_seed(0)
     model = Mixtral(

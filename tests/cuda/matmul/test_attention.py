@@ -12,6 +12,8 @@ from minigrad.kernels.cuda.flash import Shape
 from minigrad.ops.flash import _flash, _flash_grad
 from minigrad.ops.registry import OPS
 
+pytestmark = pytest.mark.slow
+
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype("float32")
 CLOSE = {FLOAT32: 2e-6, BFLOAT16: 1.5e-2}
 
