@@ -1,6 +1,7 @@
 """Other kinds of model learn by the same trainer: BERT from masked tokens, a mixture of experts that stays balanced."""
 
 import numpy as np
+import pytest
 
 import minigrad as mg
 from transformer import data
