@@ -39,12 +39,13 @@ FIELDS = [
     (r"n_positions|max_position_embeddings", st.integers(24, 40)),
     (r"sliding_window", st.integers(1, 12)),
     (r"max_window_layers|(\w*_)?layers?|n_layer|num_hidden_layers", _LAYERS),
-    (r"n_embd|d_model|hidden_size", _WIDTHS),
+    (r"n_embd|d_model|hidden_size|dim", _WIDTHS),
     (r"num_key_value_heads", st.sampled_from([1, 2])),
     (r"n_head|num_heads|\w*_heads", st.sampled_from([2, 6])),
     (r"d_kv|head_dim", st.sampled_from([4, 6, 8])),
-    (r"n_inner|d_ff|intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
-    (r"activation_function|hidden_act(ivation)?", st.sampled_from([name for name in ACTIVATIONS if name != "linear"])),
+    (r"n_inner|d_ff|hidden_dim|intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
+    (r"activation(_function)?|hidden_act(ivation)?",
+     st.sampled_from([name for name in ACTIVATIONS if name != "linear"])),
     (r"feed_forward_proj", st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"])),
     (r"(\w*_)?dropout(_prob|_rate)?|hidden_dropout|\w+_pdrop", _numbers(0, 0.9)),
     (r"layer_norm_epsilon|layer_norm_eps|rms_norm_eps", st.sampled_from([1e-12, 1e-6, 1e-3])),
@@ -103,6 +104,8 @@ def _far(drawn):
 
 def fitting(drawn):
     """The settings, changed where two fields cannot stand beside each other in the other library."""
+    if drawn["architectures"][0].endswith("QuestionAnswering"):
+        drawn["id2label"] = None  # two labels: the first token of an answer, and the last
     if drawn.get("pad_token_id", 0) is None and drawn["model_type"] in ("t5", "bart", "marian"):
         drawn["pad_token_id"] = 3  # it asks them for one
     if "num_key_value_heads" in drawn and drawn.get("head_dim", 2) is None:

@@ -17,18 +17,23 @@ from transformer.checkpoints import load  # noqa: E402
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
 ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox")
 DECODERS = ("gpt2", *ROTARY)
-BERTS = ("bert-lm", "bert-classify", "bert-tag", "bert")
+ENCODERS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
+HEADS = {"-lm": "ForMaskedLM", "-classify": "ForSequenceClassification", "-tag": "ForTokenClassification",
+         "-answer": "ForQuestionAnswering", "": "Model"}  # fmt: skip
+BERTS = tuple(kind + head for kind in ENCODERS for head in HEADS)
 FAMILIES = (*DECODERS, *BERTS, *SEQ2SEQ)
 EXACT = ("gpt2", *BERTS, "bart")  # computed in float64 throughout by the library, where the weights are
 
 
 def hf_class(family):
+    if family in BERTS:
+        kind, dash, head = family.partition("-")
+        return getattr(transformers, ENCODERS[kind] + HEADS[dash + head])
     return getattr(
         transformers,
         {
             "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "mixtral": "MixtralForCausalLM",
-            "bert-lm": "BertForMaskedLM", "bert-classify": "BertForSequenceClassification",
-            "bert-tag": "BertForTokenClassification", "bert": "BertModel", "t5": "T5ForConditionalGeneration",
+            "t5": "T5ForConditionalGeneration",
             "t5-gated": "T5ForConditionalGeneration", "bart": "BartForConditionalGeneration",
             "marian": "MarianMTModel", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
             "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
@@ -73,12 +78,18 @@ def random_config(family, rng, coin):
             **shared, num_local_experts=experts, num_experts_per_tok=int(rng.integers(1, experts + 1)),
             sliding_window=3 if coin else None, experts_implementation="eager",
         )  # fmt: skip
+    labels = {"num_labels": 4} if family.endswith(("-classify", "-tag")) else {}
+    if family.startswith("distilbert"):
+        return transformers.DistilBertConfig(
+            vocab_size=vocab, dim=d, n_layers=layers, n_heads=heads, hidden_dim=d_ff, max_position_embeddings=23,
+            activation=str(rng.choice(["gelu", "relu"])), **labels,
+        )  # fmt: skip
     if family in BERTS:
-        return transformers.BertConfig(
+        return (transformers.RobertaConfig if family[0] == "r" else transformers.BertConfig)(
             vocab_size=vocab, hidden_size=d, num_hidden_layers=layers, num_attention_heads=heads,
             intermediate_size=d_ff, max_position_embeddings=23, type_vocab_size=3, layer_norm_eps=1e-3,
             hidden_act=str(rng.choice(["gelu", "relu", "silu"])),
-            **({"num_labels": 4} if family in ("bert-classify", "bert-tag") else {}),
+            **labels,
         )  # fmt: skip
     if family in ("t5", "t5-gated", "mt5"):
         return (transformers.MT5Config if family == "mt5" else transformers.T5Config)(
@@ -182,6 +193,13 @@ def inputs(family, model, seed=0, batch=3, length=8):
     return ids, real, targets
 
 
+def result(out):
+    """What a model of the library gives: logits, those of the two ends of an answer, or hidden states."""
+    if "start_logits" in out:
+        return torch.stack([out.start_logits, out.end_logits], -1)
+    return out.logits if "logits" in out else out.last_hidden_state
+
+
 def run_theirs(family, model, ids, real, targets):
     """(logits, hidden states by stack) of the library."""
     extra = {}
@@ -190,7 +208,7 @@ def run_theirs(family, model, ids, real, targets):
     if family in DECODERS:
         extra["position_ids"] = torch.tensor(np.maximum(real.cumsum(1) - 1, 0))
     out = model(torch.tensor(ids), attention_mask=torch.tensor(real).long(), output_hidden_states=True, **extra)
-    logits = out.last_hidden_state if family == "bert" else out.logits
+    logits = result(out)
     if targets is None:
         return logits, {"layers": out.hidden_states}
     return logits, {"encoder": out.encoder_hidden_states, "decoder": out.decoder_hidden_states}

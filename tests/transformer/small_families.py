@@ -7,6 +7,7 @@ import numpy as np
 import minigrad as mg
 from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
 from transformer.models.bert import Bert, BertConfig
+from transformer.models.distilbert import DistilBert, DistilBertConfig
 from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
 from transformer.models.gpt_neox import GPTNeoX, GPTNeoXConfig
@@ -16,6 +17,7 @@ from transformer.models.mixtral import Mixtral, MixtralConfig
 from transformer.models.mt5 import MT5, MT5Config
 from transformer.models.phi3 import Phi3, Phi3Config
 from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
+from transformer.models.roberta import Roberta, RobertaConfig
 from transformer.models.t5 import T5, T5Config
 
 _ROTARY = {
@@ -53,6 +55,15 @@ MAKE = {
             vocab_size=19, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=14,
             max_position_embeddings=24,
         )
+    ),
+    "roberta": lambda: Roberta(
+        RobertaConfig(
+            vocab_size=19, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=14,
+            max_position_embeddings=26,
+        )
+    ),
+    "distilbert": lambda: DistilBert(
+        DistilBertConfig(vocab_size=19, dim=12, n_layers=2, n_heads=3, hidden_dim=14, max_position_embeddings=24)
     ),
     "t5": lambda: T5(T5Config(**_T5)),
     "t5-gated": lambda: T5(T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)),

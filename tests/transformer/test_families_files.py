@@ -374,7 +374,7 @@ def test_training_mode_drops_and_evaluation_does_not(family):
     model = small(family)
     np.testing.assert_array_equal(run(model), run(model))
     dropping = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-    assert dropping == (family in ("gpt2", "bert", "t5", "t5-gated", "mt5", "bart", "marian"))
+    assert dropping == (family in ("gpt2", "bert", "roberta", "distilbert", "t5", "t5-gated", "mt5", "bart", "marian"))
     model.train()
     assert np.isfinite(run(model)).all()
     assert np.array_equal(run(model), run(model)) != dropping

@@ -3,6 +3,7 @@
 from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.decoder_lm import DecoderLM, DecoderLMLayer
+from transformer.models.distilbert import DistilBert, DistilBertConfig
 from transformer.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
@@ -13,6 +14,7 @@ from transformer.models.mixtral import Mixtral, MixtralConfig
 from transformer.models.mt5 import MT5, MT5Config
 from transformer.models.phi3 import Phi3, Phi3Config
 from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
+from transformer.models.roberta import Roberta, RobertaConfig
 from transformer.models.t5 import T5, T5Config
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "Decoder",
     "DecoderLM",
     "DecoderLMLayer",
+    "DistilBert",
+    "DistilBertConfig",
     "Encoder",
     "EncoderDecoder",
     "GPT2Config",
@@ -48,5 +52,7 @@ __all__ = [
     "Qwen2Config",
     "Qwen3",
     "Qwen3Config",
+    "Roberta",
+    "RobertaConfig",
     "T5Config",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import minigrad as mg
 from minigrad import Tensor, nn
@@ -17,7 +19,10 @@ from transformer.positions import LearnedPositions
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(Config):
+    """prefix: what the keys of a file begin with."""
+
     model_type = "bert"
+    prefix: ClassVar[str] = "bert"
     fixed = {"add_cross_attention": False, "is_decoder": False, "position_embedding_type": "absolute"}
 
     vocab_size: int = 30522
@@ -43,11 +48,11 @@ class BertConfig(Config):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         d = self.hidden_size
-        last = f"bert.encoder.layer.{self.num_hidden_layers - 1}"
+        last = f"{self.prefix}.encoder.layer.{self.num_hidden_layers - 1}"
         return {
-            "bert.embeddings.word_embeddings.weight": (self.vocab_size, d),
-            "bert.embeddings.position_embeddings.weight": (self.max_position_embeddings, d),
-            "bert.embeddings.token_type_embeddings.weight": (self.type_vocab_size, d),
+            f"{self.prefix}.embeddings.word_embeddings.weight": (self.vocab_size, d),
+            f"{self.prefix}.embeddings.position_embeddings.weight": (self.max_position_embeddings, d),
+            f"{self.prefix}.embeddings.token_type_embeddings.weight": (self.type_vocab_size, d),
             f"{last}.intermediate.dense.weight": (self.intermediate_size, d),
         }
 
@@ -74,34 +79,40 @@ class MaskedLMHead(nn.Module):
         return self.decoder(self.norm(self.activation(self.dense(x))))
 
 
-HEADS = ("masked-lm", "classification", "tagging", None)
+HEADS = ("masked-lm", "classification", "tagging", "answering", None)
 
 
 class Bert(nn.Module, Family):
     """BERT under one of its HEADS, or without one.
 
-    "masked-lm" gives logits ``(B, T, vocab)``, "tagging" logits of each token ``(B, T, n_labels)``, "classification"
-    logits of each text ``(B, n_labels)``, None the last hidden states ``(B, T, hidden_size)``. pooled: the tanh layer
-    over the first token, from which classification starts, is there without a head too. Raises ValueError for another
-    head and where heads do not divide.
+    "masked-lm" gives logits ``(B, T, vocab)``, "tagging" logits of each token ``(B, T, n_labels)``, "answering" those
+    of each as an answer's first and last ``(B, T, 2)``, "classification" logits of each text ``(B, n_labels)``, None
+    the last hidden states ``(B, T, hidden_size)``. pooled: the tanh layer over the first token, from which
+    classification starts, is there without a head too. Raises ValueError for another head and where heads do not
+    divide. RoBERTa and DistilBERT override `place`, `make_head` and `answer`.
     """
 
-    config_class = BertConfig
-    architectures = {
+    config_class: ClassVar[type[Config]] = BertConfig
+    architectures: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "BertForMaskedLM": {"head": "masked-lm"},
         "BertForPreTraining": {"head": "masked-lm"},
         "BertForSequenceClassification": {"head": "classification"},
         "BertForTokenClassification": {"head": "tagging"},
+        "BertForQuestionAnswering": {"head": "answering"},
         "BertModel": {"head": None},
     }
-    ignored = (r"bert\.embeddings\.(position_ids|token_type_ids)", r"bert\.pooler\..*", r"cls\.seq_relationship\..*")
+    ignored: ClassVar[Sequence[str]] = (
+        r"bert\.embeddings\.(position_ids|token_type_ids)",
+        r"bert\.pooler\..*",
+        r"cls\.seq_relationship\..*",
+    )
     prefix = "bert."
     renamed = (
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
     )
-    copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
-    names = (
+    copies: ClassVar[Mapping[str, str]] = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+    names: ClassVar[Sequence[Name]] = (
         Name("bert.embeddings.word_embeddings.weight", "token_embedding.weight"),
         Name("bert.embeddings.position_embeddings.weight", "positions.weight"),
         Name("bert.embeddings.token_type_embeddings.weight", "type_embedding.weight"),
@@ -121,40 +132,55 @@ class Bert(nn.Module, Family):
         Name("cls.predictions.bias", "lm_head.bias"),
         Name("cls.predictions.decoder.bias", "lm_head.decoder.bias"),
         Name("classifier.*", "classifier.*"),
+        Name("qa_outputs.*", "qa_outputs.*"),
     )
 
-    def __init__(self, config: BertConfig, head: str | None = "masked-lm", pooled: bool = False) -> None:
+    def __init__(self, config: Any, head: str | None = "masked-lm", pooled: bool = False) -> None:
         super().__init__()
         if head not in HEADS:
-            raise ValueError(f"Bert: head must be one of {HEADS}, got {head!r}")
+            raise ValueError(f"{type(self).__name__}: head must be one of {HEADS}, got {head!r}")
         self.config, self.head = config, head
-        d, gelu, eps = config.hidden_size, activation(config.hidden_act), config.layer_norm_eps
-        dropout = config.hidden_dropout_prob
+        d, eps, dropout = config.hidden_size, config.layer_norm_eps, config.hidden_dropout_prob
         self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
-        self.type_embedding = nn.Embedding(config.type_vocab_size, d)
+        if config.type_vocab_size:
+            self.type_embedding = nn.Embedding(config.type_vocab_size, d)
         self.positions = LearnedPositions(config.max_position_embeddings, d)
         self.norm = nn.LayerNorm(d, eps)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             Layer(
                 MultiHeadAttention(d, config.num_attention_heads, dropout=config.attention_probs_dropout_prob),
-                FeedForward(d, config.intermediate_size, gelu),
+                FeedForward(d, config.intermediate_size, activation(config.hidden_act)),
                 lambda: nn.LayerNorm(d, eps),
                 dropout,
             )
             for _ in range(config.num_hidden_layers)
         )
-        if head == "classification" or pooled:
+        if pooled:
+            self.pooler = nn.Linear(d, d)
+        self.make_head(config, head)
+        initialise(self, config.initializer_range)
+
+    def make_head(self, config: Any, head: str | None) -> None:
+        """The modules of a head."""
+        d = config.hidden_size
+        if head == "classification":
             self.pooler = nn.Linear(d, d)
         if head == "masked-lm":
-            self.lm_head = MaskedLMHead(d, config.vocab_size, gelu, eps)
+            self.lm_head = MaskedLMHead(d, config.vocab_size, self.head_activation(config), config.layer_norm_eps)
             if config.tie_word_embeddings:
                 self.lm_head.tie(self.token_embedding.weight)
+        elif head == "answering":
+            self.qa_outputs = nn.Linear(d, 2)
         elif head is not None:
             last = config.classifier_dropout
-            self.classifier_dropout = nn.Dropout(dropout if last is None else last)
+            self.classifier_dropout = nn.Dropout(config.hidden_dropout_prob if last is None else last)
             self.classifier = nn.Linear(d, config.n_labels)
-        initialise(self, config.initializer_range)
+
+    @staticmethod
+    def head_activation(config: Any) -> str:
+        """Of the language-model head."""
+        return activation(config.hidden_act)
 
     def architecture(self) -> str:
         return next(name for name, arguments in self.architectures.items() if arguments["head"] == self.head)
@@ -165,12 +191,17 @@ class Bert(nn.Module, Family):
         if real is None and self.config.pad_token_id is not None:
             real = ids != self.config.pad_token_id
         mask = None if real is None else real.unsqueeze(1).unsqueeze(1)
-        kinds = mg.zeros_like(ids) if types is None else types
-        x = self.positions(self.token_embedding(ids) + self.type_embedding(kinds))
-        x = self.dropout(self.norm(x))
+        x = self.token_embedding(ids)
+        if self.config.type_vocab_size:
+            x = x + self.type_embedding(mg.zeros_like(ids) if types is None else types)
+        x = self.dropout(self.norm(self.positions(x, positions=self.place(ids))))
         for layer in self.layers:
             x = layer(x, mask)
         return x
+
+    def place(self, ids: Tensor) -> Tensor | None:
+        """At which position each of the ids ``(B, T)`` stands, None where they stand at 0, 1, ..."""
+        return None
 
     def pool(self, x: Tensor) -> Tensor:
         """tanh of a Linear of the first token: hidden states ``(B, T, hidden_size)`` to ``(B, hidden_size)``."""
@@ -182,8 +213,12 @@ class Bert(nn.Module, Family):
         real bool ``(B, T)``: the tokens that are no padding, unless given those that are not pad_token_id.
         """
         x = self.encode(ids, types, real)
+        return x if self.head is None else self.answer(x)
+
+    def answer(self, x: Tensor) -> Tensor:
+        """What the head makes of hidden states ``(B, T, hidden_size)``."""
         if self.head == "masked-lm":
             return self.lm_head(x)
-        if self.head is None:
-            return x
+        if self.head == "answering":
+            return self.qa_outputs(x)
         return self.classifier(self.classifier_dropout(self.pool(x) if self.head == "classification" else x))
