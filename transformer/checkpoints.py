@@ -23,6 +23,7 @@ from minigrad.files import write_atomically
 from minigrad.io import FormatError, load_file, release, save_file
 from transformer.models.bart import Bart, Marian
 from transformer.models.bert import Bert
+from transformer.models.deepseek_v2 import DeepseekV2
 from transformer.models.distilbert import DistilBert
 from transformer.models.family import CheckpointError, Config, Family, Name
 from transformer.models.gemma2 import Gemma2
@@ -40,8 +41,8 @@ from transformer.models.t5 import T5
 FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
     for family in (
-        GPT2, GPTNeoX, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma2, Bert, Roberta, DistilBert, T5, MT5, Bart,
-        Marian,
+        GPT2, GPTNeoX, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma2, DeepseekV2, Bert, Roberta, DistilBert, T5,
+        MT5, Bart, Marian,
     )
 }  # fmt: skip
 STRIP = 32  # columns that are copied at a time

@@ -28,7 +28,7 @@ class Layer(nn.Module):
 
     def __init__(
         self,
-        self_attn: MultiHeadAttention,
+        self_attn: nn.Module,
         feed_forward: nn.Module,
         norm: Callable[[], nn.Module],
         dropout: float = 0.0,
@@ -76,7 +76,7 @@ class SandwichLayer(Layer):
 
     def __init__(
         self,
-        self_attn: MultiHeadAttention,
+        self_attn: nn.Module,
         feed_forward: nn.Module,
         norm: Callable[[], nn.Module],
         dropout: float = 0.0,

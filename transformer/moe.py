@@ -19,26 +19,49 @@ from minigrad.functional import one_hot
 class MixtureOfExperts(nn.Module):
     """sum over the top_k experts e of p_e expert_e(x), p the router's softmax, renormalised over the chosen ones.
 
+    normalised: whether it is; factor: times which the sum counts (DeepSeek-V2). groups (n, kept): experts stand in n
+    groups, and only those of the `kept` groups with the most probable experts are chosen from.
+
     x ``(..., d_model)`` to the same. expert: makes one network ``(n, d_model)`` to ``(n, d_model)``; each sees only the
     tokens that were sent to it. In a trace, whose shapes must not depend on values, each sees all tokens, and those
     that were not sent to it count 0 times: the same numbers for n_experts / top_k times the work (less room for each
     would drop tokens when many choose one). Raises ValueError unless 1 <= top_k <= n_experts.
     """
 
-    def __init__(self, d_model: int, n_experts: int, top_k: int, expert: Callable[[], nn.Module]) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        n_experts: int,
+        top_k: int,
+        expert: Callable[[], nn.Module],
+        normalised: bool = True,
+        factor: float = 1.0,
+        groups: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__()
         if not 1 <= top_k <= n_experts:
             raise ValueError(f"a token goes to between 1 and all {n_experts} experts, got top_k={top_k}")
-        self.top_k = top_k
+        if groups is not None and (n_experts % groups[0] or not 1 <= groups[1] <= groups[0]):
+            raise ValueError(f"{n_experts} experts do not stand in {groups[0]} groups of which {groups[1]} are kept")
+        self.top_k, self.normalised, self.factor, self.groups = top_k, normalised, factor, groups
         self.router = nn.Linear(d_model, n_experts, bias=False)
         self.experts = nn.ModuleList(expert() for _ in range(n_experts))
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, x.shape[-1])
-        probabilities, chosen = self.router(tokens).softmax(-1).topk(self.top_k, -1)
-        gates = probabilities / probabilities.sum(-1, keepdim=True)
+        probabilities, chosen = self._allowed(self.router(tokens).softmax(-1)).topk(self.top_k, -1)
+        gates = probabilities / probabilities.sum(-1, keepdim=True) if self.normalised else probabilities * self.factor
         mixed = self._all(tokens, chosen, gates) if chosen.storage.abstract else self._sent(tokens, chosen, gates)
         return mixed.reshape(x.shape)
+
+    def _allowed(self, probabilities: Tensor) -> Tensor:
+        """0 outside of the best groups."""
+        if self.groups is None:
+            return probabilities
+        n, kept = self.groups
+        best = probabilities.unflatten(-1, (n, -1)).amax(-1).topk(kept, -1)[1]
+        inside = mg.zeros(len(best), n, dtype=mg.bool, device=best.device).scatter(1, best, True)
+        return probabilities.masked_fill(~inside.repeat_interleave(probabilities.shape[-1] // n, 1), 0.0)
 
     def _sent(self, tokens: Tensor, chosen: Tensor, gates: Tensor) -> Tensor:
         """Each expert on its own tokens: (token, choice) pairs sorted by expert, and the results sorted back."""

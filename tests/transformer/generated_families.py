@@ -43,7 +43,7 @@ FIELDS = [
     (r"num_key_value_heads", st.sampled_from([1, 2])),
     (r"n_head|num_heads|\w*_heads", st.sampled_from([2, 6])),
     (r"d_kv|head_dim", st.sampled_from([4, 6, 8])),
-    (r"n_inner|d_ff|hidden_dim|intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
+    (r"n_inner|d_ff|hidden_dim|(moe_)?intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
     (r"activation(_function)?|hidden_act(ivation)?",
      st.sampled_from([name for name in ACTIVATIONS if name != "linear"])),
     (r"feed_forward_proj", st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"])),
@@ -62,6 +62,13 @@ FIELDS = [
     (r"query_pre_attn_scalar", st.integers(1, 30)),
     (r"\w+_logit_softcapping", _numbers(0.5, 40)),
     (r"layer_types", st.just("drawn")),
+    (r"q_lora_rank|kv_lora_rank|qk_nope_head_dim|qk_rope_head_dim", st.sampled_from([4, 6, 8])),  # even, there
+    (r"v_head_dim|n_shared_experts", st.integers(1, 3)),
+    (r"first_k_dense_replace", st.integers(0, 3)),
+    (r"n_routed_experts", st.sampled_from([4, 6])),
+    (r"routed_scaling_factor", _numbers(0.5, 3)),
+    (r"topk_method", st.sampled_from(["greedy", "group_limited_greedy"])),
+    (r"n_group|topk_group", st.sampled_from([1, 2])),
     (r"num_local_experts", st.integers(2, 4)),
     (r"num_experts_per_tok", st.integers(1, 2)),
 ]  # fmt: skip
@@ -132,6 +139,12 @@ def fitting(drawn):
         drawn["head_dim"], drawn["hidden_size"] = None, 4 * drawn["num_attention_heads"]
         drawn["pad_token_id"] = drawn["pad_token_id"] or 0
         drawn["rope_parameters"] = _far(drawn)
+    if drawn["model_type"] == "deepseek_v2":
+        drawn["hidden_size"], drawn["head_dim"] = 4 * drawn["num_attention_heads"], drawn["qk_rope_head_dim"]
+        drawn["num_key_value_heads"] = drawn["num_attention_heads"]
+        if drawn["topk_method"] != "greedy":
+            drawn["n_group"], drawn["topk_group"] = 2, drawn["topk_group"] or 1
+            drawn["num_experts_per_tok"] = 1 if drawn["topk_group"] == 1 else drawn["num_experts_per_tok"]
     drawn.pop("far", None)
     if drawn["model_type"] in ("t5", "mt5"):
         drawn["num_decoder_layers"] = drawn["num_decoder_layers"] or drawn["num_layers"]

@@ -15,7 +15,7 @@ from minigrad.io import load_file  # noqa: E402
 from transformer.checkpoints import load  # noqa: E402
 
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
-ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox")
+ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2")
 DECODERS = ("gpt2", *ROTARY)
 ENCODERS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
 HEADS = {"-lm": "ForMaskedLM", "-classify": "ForSequenceClassification", "-tag": "ForTokenClassification",
@@ -37,7 +37,8 @@ def hf_class(family):
             "t5-gated": "T5ForConditionalGeneration", "bart": "BartForConditionalGeneration",
             "marian": "MarianMTModel", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
             "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
-            "gpt_neox": "GPTNeoXForCausalLM", "mt5": "MT5ForConditionalGeneration",
+            "gpt_neox": "GPTNeoXForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
+            "mt5": "MT5ForConditionalGeneration",
         }[family],
     )  # fmt: skip
 
@@ -116,6 +117,18 @@ def _descendant(family, shared, coin):
     theta, d_head = {"rope_theta": 500.0}, shared["head_dim"]
     yarn = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 20, **theta}
     kinds = (["full_attention", "sliding_attention"] * 3)[: shared["num_hidden_layers"]]
+    if family == "deepseek_v2":
+        shared["hidden_size"] = shared["num_attention_heads"] * 3
+        far = {**yarn, "mscale": 0.9, "mscale_all_dim": 0.7} if coin else {"rope_type": "default", **theta}
+        drop = ("num_key_value_heads", "head_dim", "rope_parameters")
+        sizes = {name: value for name, value in shared.items() if name not in drop}
+        groups = {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2} if coin else {}
+        return transformers.DeepseekV2Config(
+            **sizes, rope_parameters=far, q_lora_rank=None if coin else 5, kv_lora_rank=8, qk_nope_head_dim=6,
+            qk_rope_head_dim=4, v_head_dim=3, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+            moe_intermediate_size=9, first_k_dense_replace=1, routed_scaling_factor=1.5, attention_bias=coin, **groups,
+            experts_implementation="eager",
+        )  # fmt: skip
     if family == "gpt_neox":
         drop = ("num_key_value_heads", "head_dim", "rms_norm_eps")
         sizes = {name: value for name, value in shared.items() if name not in drop}

@@ -7,6 +7,7 @@ import numpy as np
 import minigrad as mg
 from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
 from transformer.models.bert import Bert, BertConfig
+from transformer.models.deepseek_v2 import DeepseekV2, DeepseekV2Config
 from transformer.models.distilbert import DistilBert, DistilBertConfig
 from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
@@ -49,6 +50,13 @@ MAKE = {
             max_position_embeddings=24,
         )
     ),
+    "deepseek_v2": lambda: DeepseekV2(
+        DeepseekV2Config(
+            vocab_size=19, hidden_size=12, intermediate_size=14, num_hidden_layers=2, num_attention_heads=3,
+            max_position_embeddings=24, q_lora_rank=5, kv_lora_rank=7, qk_nope_head_dim=5, qk_rope_head_dim=4,
+            v_head_dim=3, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6, first_k_dense_replace=1,
+        )
+    ),
     "mt5": lambda: MT5(MT5Config(**_T5)),
     "bert": lambda: Bert(
         BertConfig(
@@ -70,7 +78,7 @@ MAKE = {
     "bart": lambda: Bart(BartConfig(**_SEQ2SEQ)),
     "marian": lambda: Marian(MarianConfig(**_SEQ2SEQ, scale_embedding=True)),
 }  # fmt: skip
-DECODERS = ("gpt2", "llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox")
+DECODERS = ("gpt2", "llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2")
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
 
 

@@ -87,8 +87,9 @@ def test_a_cache_is_allocated_once_and_refuses_more(family):
     for t in range(2, 6):
         step(IDS[:, t : t + 1], cache)
     assert cache.layers[0].key.numpy().__array_interface__["data"][0] == place
-    first = cache.layers[0].key.shape
-    assert cache.nbytes == size == len(cache.layers) * 2 * 3 * first[1] * 6 * first[3] * 8
+    shapes = [held.shape for held in (cache.layers[0].key, cache.layers[0].value)]
+    assert all(shape[:1] + shape[2:3] == (3, 6) for shape in shapes)
+    assert cache.nbytes == size == len(cache.layers) * 3 * 6 * sum(shape[1] * shape[3] for shape in shapes) * 8
     with pytest.raises(ValueError, match="room for 6 positions, 7 were to be stored"):
         step(IDS[:, 6:7], cache)
 

@@ -69,7 +69,7 @@ def same(one, other):
 
 def check(content, seed, tmp_path):
     """Save here, read there, save there, read here, save here: equal logits, equal tensors, no key more or less."""
-    more = {"experts_implementation": "eager"} if content["model_type"] == "mixtral" else {}
+    more = {"experts_implementation": "eager"} if content["model_type"] in ("mixtral", "deepseek_v2") else {}
     model = ours(content, seed)
     save(model, tmp_path / "first")
     back = theirs(tmp_path / "first", **more)
@@ -96,7 +96,7 @@ def check(content, seed, tmp_path):
 def fresh(content, seed, tmp_path):
     """What the other library makes of the settings, saves, and reads again after us: the same tensors."""
     torch.manual_seed(seed)
-    more = {"experts_implementation": "eager"} if content["model_type"] == "mixtral" else {}
+    more = {"experts_implementation": "eager"} if content["model_type"] in ("mixtral", "deepseek_v2") else {}
     kind = getattr(transformers, content["architectures"][0])
     made = {k: v for k, v in content.items() if k not in ("architectures", "model_type")}
     if made.get("head_dim", 0) is None:

@@ -3,6 +3,7 @@
 from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.decoder_lm import DecoderLM, DecoderLMLayer
+from transformer.models.deepseek_v2 import DeepseekV2, DeepseekV2Config
 from transformer.models.distilbert import DistilBert, DistilBertConfig
 from transformer.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from transformer.models.gemma2 import Gemma2, Gemma2Config
@@ -28,6 +29,8 @@ __all__ = [
     "Decoder",
     "DecoderLM",
     "DecoderLMLayer",
+    "DeepseekV2",
+    "DeepseekV2Config",
     "DistilBert",
     "DistilBertConfig",
     "Encoder",

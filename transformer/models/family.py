@@ -87,7 +87,7 @@ def _check_setting(name: str, value: Any, hint: Any) -> None:
     elif float in allowed:
         fits, expected = type(value) in (int, float) and 0.0 <= value < math.inf, "a number that is not negative"
     else:
-        least = 0 if name.endswith("_id") else 1
+        least = 0 if name.endswith("_id") or name.startswith("first_") else 1
         fits, expected = type(value) is int and least <= value < 2**31, f"a whole number, at least {least}"
     if not fits:
         raise CheckpointError(f"config: {name} must be {expected}, got {short(value)}")

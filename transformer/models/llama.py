@@ -102,12 +102,23 @@ class RopeConfig(Config):
         """What differs in the attention: arguments of MultiHeadAttention."""
         return {"bias": False}
 
+    def self_attention(self, rope: RoPE) -> nn.Module:
+        """A layer's attention."""
+        return MultiHeadAttention(
+            self.hidden_size, self.num_attention_heads, self.kv_heads, dropout=self.attention_dropout, rope=rope,
+            d_head=self.d_head, **self.attention(),
+        )  # fmt: skip
+
     def norm(self) -> nn.Module:
         """One of the norms of width hidden_size."""
         raise NotImplementedError
 
+    def network_of(self, layer: int) -> nn.Module:
+        """The feed-forward network of the layer with that number."""
+        return self.network()
+
     def network(self) -> nn.Module:
-        """A layer's feed-forward network."""
+        """A layer's feed-forward network, where all are alike."""
         return GatedFeedForward(self.hidden_size, self.intermediate_size, activation(self.hidden_act))
 
     def windows(self) -> list[int | None]:
@@ -193,17 +204,14 @@ class RotaryLM(CausalLM, Family):
         self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
         self.layers = nn.ModuleList(
             layer(
-                MultiHeadAttention(
-                    d, config.num_attention_heads, config.kv_heads, dropout=config.attention_dropout, rope=rope,
-                    d_head=config.d_head, **config.attention(),
-                ),
-                config.network(),
+                config.self_attention(rope),
+                config.network_of(i),
                 config.norm,
                 self.dropout(config),
                 norm_first=True,
             )
-            for _ in range(config.num_hidden_layers)
-        )  # fmt: skip
+            for i in range(config.num_hidden_layers)
+        )
         self.norm = config.norm()
         self.lm_head = nn.Linear(d, config.vocab_size, bias=False)
         if config.tie_word_embeddings:

@@ -72,13 +72,15 @@ def _yarn(d: int, theta: float, given: Mapping[str, Any]) -> tuple[np.ndarray, f
     low, high = max(low, 0), min(high, d - 1)
     kept = 1 - np.clip((np.arange(d // 2) - low) / (high - low if high != low else 0.001), 0, 1)
 
-    def magnitude(scale: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
-
     one, every = given.get("mscale"), given.get("mscale_all_dim")
-    usual = magnitude(one) / magnitude(every) if one and every else magnitude(1.0)
+    usual = magnitude(factor, one) / magnitude(factor, every) if one and every else magnitude(factor, 1.0)
     found = given.get("attention_factor")
     return 1.0 / ((1 - kept) / factor + kept), float(usual if found is None else found)
+
+
+def magnitude(factor: float, scale: float) -> float:
+    """How much larger scores become for texts that are `factor` times as long (Peng et al. 2023, section 3.4)."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
 def _long(d: int, given: Mapping[str, Any], max_len: int, factor: Any) -> tuple[Callable[[int], np.ndarray], float]:
