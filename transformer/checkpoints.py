@@ -37,12 +37,13 @@ from transformer.models.phi3 import Phi3
 from transformer.models.qwen import Qwen2, Qwen3
 from transformer.models.roberta import Roberta
 from transformer.models.t5 import T5
+from transformer.models.vit import ViT
 
 FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
     for family in (
         GPT2, GPTNeoX, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma2, DeepseekV2, Bert, Roberta, DistilBert, T5,
-        MT5, Bart, Marian,
+        MT5, Bart, Marian, ViT,
     )
 }  # fmt: skip
 STRIP = 32  # columns that are copied at a time
@@ -68,7 +69,7 @@ def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
     try:
         with nn.init.skipped():
             model = family(config, **arguments).to(dtype).eval()
-            if config.tie_word_embeddings and _differ(model, arrays):  # as files of T5 1.1 do
+            if getattr(config, "tie_word_embeddings", False) and _differ(model, arrays):  # as files of T5 1.1 do
                 model = family(replace(config, tie_word_embeddings=False), **arguments).to(dtype).eval()
     except CheckpointError:
         raise

@@ -69,6 +69,9 @@ FIELDS = [
     (r"routed_scaling_factor", _numbers(0.5, 3)),
     (r"topk_method", st.sampled_from(["greedy", "group_limited_greedy"])),
     (r"n_group|topk_group", st.sampled_from([1, 2])),
+    (r"image_size", st.integers(8, 12)),
+    (r"patch_size", st.integers(2, 8)),
+    (r"num_channels", st.integers(1, 3)),
     (r"num_local_experts", st.integers(2, 4)),
     (r"num_experts_per_tok", st.integers(1, 2)),
 ]  # fmt: skip

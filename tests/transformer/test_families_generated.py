@@ -37,6 +37,10 @@ def ours(content, seed):
 def logits(model, rng):
     """(ours, what the other library is called with, shape of what is compared) on random ids without padding."""
     config = model.config
+    if hasattr(config, "image_size"):
+        size = config.image_size
+        images = rng.standard_normal((2, config.num_channels, size, size)).astype(np.float32)
+        return model(mg.tensor(images)), {"pixel_values": images}
     pad = getattr(config, "pad_token_id", None)
     allowed = [i for i in range(config.vocab_size) if i != pad]
     ids = rng.choice(allowed, (2, 5))

@@ -17,6 +17,7 @@ from transformer.models.phi3 import Phi3, Phi3Config
 from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.roberta import Roberta, RobertaConfig
 from transformer.models.t5 import T5, T5Config
+from transformer.models.vit import ViT, ViTConfig
 
 __all__ = [
     "GPT2",
@@ -58,4 +59,6 @@ __all__ = [
     "Roberta",
     "RobertaConfig",
     "T5Config",
+    "ViT",
+    "ViTConfig",
 ]
