@@ -8,6 +8,7 @@
     package.module:Class      the same, importable
     ...:function              a function that makes an nn.Module from sizes (make_model(...)), or one that plays a role
                               by itself: attention, a mask, a loss, a schedule, a decoder, positions
+    ...:Class.from_config     a classmethod that makes one
     ...:Class(Config(n=2))    an expression in the module's names
     ...:model                 an instance that the module holds
     path/to/file.py           all of a file, or of the package in a folder
@@ -30,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -343,10 +344,12 @@ def _find(module: ModuleType, spec: Specification) -> Any:
 
 
 def _is_torch_module(value: Any) -> bool:
-    """Whether it is a subclass (or an instance) of torch.nn.Module, without importing torch."""
+    """Whether it is a subclass, an instance or a classmethod of a torch.nn.Module, without importing torch."""
     nn = sys.modules.get("torch.nn")
     if nn is None:
         return False
+    if isinstance(value, MethodType):
+        value = value.__self__ if isinstance(value.__self__, type) else None
     return issubclass(value, nn.Module) if isinstance(value, type) else isinstance(value, nn.Module)
 
 

@@ -27,6 +27,11 @@ class Shape:
     sizes: tuple[int, ...]
     dtype: str
 
+    @property
+    def text(self) -> str:
+        """As it is written behind the name: "2x16:int"."""
+        return "x".join(map(str, self.sizes)) + (f":{self.dtype}" if self.dtype != "float" else "")
+
 
 @dataclass(frozen=True)
 class Stated:

@@ -9,7 +9,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.subjects import gradient_bound, loaded
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, close, same, tolerance
+from conformance.evidence import Evidence, all_of, close, note, same, tolerance
 from conformance.protocol import Array, Arrays, Subject
 from conformance.reference import norms as f
 
@@ -234,8 +234,26 @@ def rms_norm_formula(impl: Any, draw: Draw) -> Evidence:
     x[0, 0] = 0.0
     eps = draw.choice("eps", (1e-6, 1e-2), pin=1e-6)
     subject, p = build_norm(impl, draw, "rms_norm", x.shape[-1], eps=eps)
+    if is_bounded_below(subject, x, p["weight"], eps):
+        return note("eps", "a lower bound of the denominator, and no part of the sum")
     expected = f.rms_norm(x, p["weight"], eps)
     return close("RMSNorm(x)", subject(x=x)["out"], expected, norm_bound(subject, x.shape[-1], np.abs(expected).max()))
+
+
+def is_bounded_below(subject: Subject, x: Array, weight: Array, eps: float) -> bool:
+    """Whether it is x / max(rms, eps) * weight, or that with a mean square of eps at least: for these tokens, and for
+    tokens so small that the bound is what divides them."""
+    width = x.shape[-1]
+    for least in (eps, eps**0.5):
+        small = np.linspace(0.5, 1.0, width).reshape(1, 1, width) * least / 4
+        agrees = []
+        for given in (x, small):
+            expected = given / np.maximum(np.sqrt((given**2).mean(-1, keepdims=True)), least) * weight
+            bound = norm_bound(subject, width, np.abs(expected).max())
+            agrees.append(np.abs(subject(x=given)["out"] - expected).max() <= bound)
+        if all(agrees):
+            return True
+    return False
 
 
 @check("rms-norm-keeps-the-mean", roles=("rms_norm",))

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
@@ -100,8 +100,8 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def functions_beside(found: Any) -> list[Callable[..., Any]]:
-    """The functions of the file that a class, function or instance stands in."""
-    holder = found if isinstance(found, (type, FunctionType)) else type(found)
+    """The functions of the file that a class, function, method or instance stands in."""
+    holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
     module = sys.modules.get(holder.__module__)
     return list(functions_of(module)) if module is not None else []
 

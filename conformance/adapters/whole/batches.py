@@ -1,4 +1,4 @@
-"""A forward that takes its inputs packed in one: `batch["input_ids"]`, `batch.src`."""
+"""A forward that takes its inputs packed in one: `batch["input_ids"]`, `batch.src`, `query, document = pair`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import torch
 from torch import nn
 
 
-def packed_in(module: nn.Module) -> tuple[str, dict[str, bool]]:
+def packed_in(module: nn.Module) -> tuple[str, dict[str, bool], bool]:
     """(the one parameter of forward that holds all inputs, its keys in the order of their use -> whether each is
-    required); ("", {}) where forward takes its inputs one by one."""
+    required, whether they stand in a tuple in this order); ("", {}, False) where forward takes its inputs one by
+    one."""
     parameters = [p for p in inspect.signature(module.forward).parameters.values() if p.kind not in _REST]
     required = [p.name for p in parameters if p.default is p.empty]
     if len(required) != 1:
-        return "", {}
+        return "", {}, False
     name = required[0]
     try:
         tree = ast.parse(dedent(inspect.getsource(inspect.unwrap(type(module).forward))))
     except (OSError, TypeError, SyntaxError):
-        return "", {}
+        return "", {}, False
+    for node in ast.walk(tree):
+        names = _unpacked(node, name)
+        if len(names) > 1:
+            return name, dict.fromkeys(names, True), True
     guarded = {
         node.left.value
         for node in ast.walk(tree)
@@ -32,7 +37,7 @@ def packed_in(module: nn.Module) -> tuple[str, dict[str, bool]]:
         key, is_required = _key(node, name)
         if key:
             keys[key] = (keys.get(key, False) or is_required) and key not in guarded
-    return (name, keys) if keys else ("", {})
+    return (name, keys, False) if keys else ("", {}, False)
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -41,6 +46,16 @@ _METHODS = ("keys", "values", "items", "get", "pop", "to", "update", "copy")
 
 def _is(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
+
+
+def _unpacked(node: ast.AST, name: str) -> list[str]:
+    """The names of a statement ``a, b = name``; none of any other."""
+    if not isinstance(node, ast.Assign) or not _is(node.value, name) or not isinstance(node.targets[0], ast.Tuple):
+        return []
+    parts = node.targets[0].elts
+    return (
+        [part.id for part in parts if isinstance(part, ast.Name)] if all(isinstance(p, ast.Name) for p in parts) else []
+    )
 
 
 def _key(node: ast.AST, name: str) -> tuple[str, bool]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
+from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.watching import Watching
@@ -53,7 +54,8 @@ class Calling:
     masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings;
     lengths: of the numbers of real tokens, each with the input that it counts.
 
-    packed: the one parameter of forward that holds all of these under their names.
+    packed: the one parameter of forward that holds all of these under their names; in_order: the names, where it is a
+    tuple of them. beside: the shapes of all inputs, where these were found one by one.
     batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
     """
 
@@ -72,6 +74,8 @@ class Calling:
     outputs: int = 0
     answer_at: int = 0
     packed: str = ""
+    in_order: tuple[str, ...] = ()
+    beside: Mapping[str, Shape] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -82,6 +86,11 @@ class Calling:
     def main(self) -> Input:
         """The input along whose positions the answer runs: the target of two."""
         return self.inputs[-1]
+
+    @property
+    def takes_several_kinds(self) -> bool:
+        """Whether its inputs are of different kinds: vectors of different widths, numbers, ids."""
+        return len({(shape.dtype, shape.sizes[2:]) for shape in self.beside.values()}) > 1
 
     def input(self, meaning: str) -> Input:
         return next(given for given in self.inputs if given.meaning == meaning)
@@ -104,7 +113,9 @@ class Calling:
             parameter = getattr(self, meaning)
             if parameter and meaning in turned:
                 given[parameter] = turned[meaning]
-        return {self.packed: Options(given)} if self.packed else given
+        if not self.packed:
+            return given
+        return {self.packed: tuple(given[name] for name in self.in_order) if self.in_order else Options(given)}
 
     def turned(self, x: Tensor) -> Tensor:
         """Between (B, T, ...) and the model's order."""
@@ -130,8 +141,8 @@ class Calling:
         return None
 
 
-ONE_ANSWER = ("(B, 1, V)", "(B, V)", "(V)", "(B, ...)")
-"""Layouts of one answer a sample; of the last, such as an image, all numbers stand in one row."""
+ONE_ANSWER = ("(B, 1, V)", "(B, V)", "(V)", "(B, ...)", "(B)")
+"""Layouts of one answer a sample: of "(B, ...)", such as an image, all numbers stand in one row; "(B)" is a score."""
 
 FEWER = "(B, S, V)"
 """The layout of an answer with a row for each of S stretches of the time, as behind convolutions with strides."""
@@ -149,6 +160,7 @@ def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int)
         "(B, 1, V)": (batch, 1, outputs),
         "(B, V)": (batch, outputs),
         "(V)": (outputs,) if batch == 1 else (-1,),
+        "(B)": (batch,),
         FEWER: (batch, tensor.shape[1] if tensor.ndim == 3 else -1, outputs),
     }
     if layout == "(B, ...)":
@@ -160,6 +172,8 @@ def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int)
         return tensor.transpose(0, 1)
     if layout == "(B, V, T)":
         return tensor.transpose(1, 2)
+    if layout == "(B)":
+        return tensor.unsqueeze(1)
     return tensor.reshape(batch, length, outputs) if layout == "(B * T, V)" else tensor
 
 

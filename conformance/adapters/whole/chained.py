@@ -1,10 +1,11 @@
-"""A forward for models that have none: their `encode`, their `decode`, and what projects its result."""
+"""A forward for models that have none, or none that answers: their `encode`, their `decode`, and what projects its
+result; an encoder of one side where forward compares samples."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -14,6 +15,8 @@ from conformance.adapters.whole import names
 
 _MEMORY = re.compile(r"memory|enc(oder|oded)?(_?(out(put)?s?|states?|hidden|h|x))?|context|latents?|e_out")
 _PROJECTIONS = ("project", "generator", "projection", "projection_layer", "output_layer", "head", "fc_out", "linear")
+
+_ENCODES = re.compile(r"(encode|embed|represent)(_\w+)?|get_\w*(features|embeddings?)|\w+_(embedding|features)")
 
 
 def with_forward(module: nn.Module) -> nn.Module:
@@ -25,6 +28,20 @@ def with_forward(module: nn.Module) -> nn.Module:
 
 def has_forward(module: nn.Module) -> bool:
     return type(module).forward is not nn.Module.forward
+
+
+def encoders_of(module: nn.Module) -> Iterator[str]:
+    """The methods that answer for one side of a model whose forward compares samples (``encode_query``), as far as
+    their names say so."""
+    for name, value in inspect.getmembers(type(module), inspect.isfunction):
+        if not value.__module__.startswith("torch.") and _ENCODES.fullmatch(name.lower()):
+            yield name
+
+
+def as_forward(module: nn.Module, method: str) -> nn.Module:
+    """The module, with one of its methods as its forward."""
+    module.forward = MethodType(getattr(type(module), method), module)
+    return module
 
 
 def _chain(module: nn.Module) -> Callable[..., Any]:

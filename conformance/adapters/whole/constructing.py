@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.classmethods import is_classmethod, is_maker, name_of, returns_its_class
 from conformance.adapters.whole.configs import Options, may_construct
 from conformance.adapters.whole.evaluate import BUILTINS, Names, Written
 from conformance.adapters.whole.sizes import Sized, Unknown, meaning, plain
@@ -116,7 +117,7 @@ class Constructions(Names):
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
         self.given = _by_name(bound)
         shown = ", ".join(_shown(name, value) for name, value in self.given.items())
-        self.shown = f"{getattr(made_by, '__name__', made_by)}({shown})"
+        self.shown = f"{name_of(made_by) if hasattr(made_by, '__name__') else made_by}({shown})"
         made = made_by(*bound.args, **bound.kwargs)
         bound.apply_defaults()
         self.given = _by_name(bound)
@@ -345,7 +346,9 @@ class Evaluator(Constructions):
             made_by = self.value(node.func, scope)
         except Unknown:
             return False
-        if isinstance(made_by, FunctionType):
+        if is_maker(made_by):
             further = self.around.scope_of(made_by)
-            return further is not None and further is not scope and self.makes_module(further)
+            if further is None or further is scope:
+                return False
+            return (is_classmethod(made_by) and returns_its_class(further)) or self.makes_module(further)
         return isinstance(made_by, type) and issubclass(made_by, nn.Module)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from torch import nn
+
 from conformance.adapters import Specification, SpecificationError
 from conformance.adapters.functions.implementation import FunctionImplementation, of_class
 from conformance.adapters.helpers.examining import functions_beside
@@ -19,7 +21,7 @@ from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, des
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
-from conformance.adapters.whole.making import Made, all_made_of, made_of
+from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
@@ -66,7 +68,8 @@ class PointedImplementation:
                 made, self.whole = otherwise_made(all_made_of(found, spec), made, role or "", stated)
         if role is None or role not in WHOLE_MODELS:
             try:
-                self.parts = TorchModuleImplementation(made.cls if made and isinstance(found, type) else found, role)
+                maker = found if made is None or isinstance(found, nn.Module) else made.maker
+                self.parts = TorchModuleImplementation(maker, role)
             except Exception as error:
                 told = error if isinstance(error, SpecificationError) else Unresolved(" ".join(str(error).split()))
                 reasons.append(told)
@@ -93,6 +96,8 @@ class PointedImplementation:
             self.untested.append(
                 f"{self.name} is a whole model, and what it shall be is open: {self.whole.facts[-1].evidence}"
             )
+        if self.whole is not None and (one := next((f for f in self.whole.facts if f.subject == ONE_SIDE), None)):
+            self.untested.append(f"of {self.name} only {one.value} was run: {one.evidence}")
         if self.running is None and made is not None and role is None and reads_words(made):
             why = str(reasons[0]).removeprefix("UNRESOLVED: ")
             self.untested.append(f"only parts of {self.name} were tested, and not how they work together: {why}")
@@ -119,7 +124,7 @@ class PointedImplementation:
             return False
         if main.vocab or len(main.shape) == 3:
             return len(list(whole.module.modules())) > 3
-        if whole.answers_stretches and "attention" in seen:
+        if (whole.answers_stretches or whole.calling.takes_several_kinds) and "attention" in seen:
             return True
         return self.parts is None and (whole.calling.outputs != main.shape[-1] or "blocks" in seen)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
@@ -15,7 +16,11 @@ from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
-from conformance.adapters.whole.language import read_beside_forward, read_for_some_arguments
+from conformance.adapters.whole.language import (
+    read_beside_forward,
+    read_for_some_arguments,
+    run_method,
+)
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
 from conformance.adapters.whole.record import Call, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
@@ -140,5 +145,8 @@ class InsideProbes:
 
     def _is_used_for_some_arguments(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
         owner, _, name = path.rpartition(".")
-        cls: type = type(self.module.get_submodule(owner))
-        return name in read_for_some_arguments(cls) | read_beside_forward(cls)
+        module = self.module.get_submodule(owner)
+        if isinstance(module, nn.ModuleDict):
+            return self.is_of_a_choice(path)
+        cls: type = type(module)
+        return name in read_for_some_arguments(cls) | read_beside_forward(cls, run_method(module))

@@ -39,14 +39,16 @@ _SWITCHES = {
 
 def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
     """The kind of a model, and its evidence; "" when the evidence is absent or contradictory."""
+    one_answer = calling.layout in ONE_ANSWER
+    if calling.two_sided and one_answer and calling.outputs != calling.main.vocab:
+        return "classifier", [Fact("kind", "classifier", f"two sequences of tokens in, {calling.layout} out")]
     if calling.two_sided:
         return "sequence_to_sequence", [Fact("kind", "sequence to sequence", "it embeds two sequences of tokens")]
     if not calling.main.vocab:
-        per_position = calling.layout not in ONE_ANSWER
-        kind = "encoder_model" if per_position else "classifier"
+        kind = "classifier" if one_answer else "encoder_model"
         return kind, [Fact("kind", kind.replace("_", " "), f"numbers in, {calling.layout} out")]
     if calling.outputs not in (calling.main.vocab, _words_of(module)):
-        kind = "classifier" if calling.layout in ONE_ANSWER else "encoder_model"
+        kind = "classifier" if one_answer else "encoder_model"
         return kind, [
             Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
         ]

@@ -52,12 +52,12 @@ def source_of(cls: type) -> tuple[str, str, int] | None:
 
 
 @cache
-def read_beside_forward(cls: type) -> frozenset[str]:
+def read_beside_forward(cls: type, root: str = "forward") -> frozenset[str]:
     """The attributes of `self` that methods read which neither forward nor __init__ calls: a temperature that the loss
-    applies, a head that only `generate` asks."""
+    applies, a head that only `generate` asks. root: the method that was run in the place of forward."""
     methods = _methods(cls)
     reads = {name: _own_attributes(node) for name, node in methods.items()}
-    run, stack = set(), ["forward", "__init__", "__call__"]
+    run, stack = set(), [root, "__init__", "__call__"]
     while stack:
         name = stack.pop()
         if name in methods and name not in run:
@@ -69,17 +69,10 @@ def read_beside_forward(cls: type) -> frozenset[str]:
 @cache
 def read_for_some_arguments(cls: type) -> frozenset[str]:
     """The attributes of `self` that methods read only in a branch that a parameter decides: a table of token types
-    where there are types."""
+    where there are types, a tower for queries where another one returns before."""
     always, sometimes = set(), set()
     for method in _methods(cls).values():
-        names = {argument.arg for argument in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
-        branches = [
-            branch
-            for node in ast.walk(method)
-            if isinstance(node, (ast.If, ast.IfExp))
-            and names & {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
-            for branch in ([*node.body, *node.orelse] if isinstance(node, ast.If) else [node.body, node.orelse])
-        ]
+        branches = list(_branches(method, _parameters(method)))
         inside = {id(n) for branch in branches for n in ast.walk(branch)}
         if method.name != "__init__":
             sometimes |= {name for branch in branches for name in _own_attributes(branch)}
@@ -87,11 +80,54 @@ def read_for_some_arguments(cls: type) -> frozenset[str]:
     return frozenset(sometimes - always)
 
 
+@cache
+def chosen_by_arguments(cls: type) -> frozenset[str]:
+    """The attributes of `self` of which methods take the part that a parameter names: ``self.towers[side]``."""
+    return frozenset(
+        node.value.attr
+        for method in _methods(cls).values()
+        for node in ast.walk(method)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Attribute)
+        and _parameters(method) & {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}
+    )
+
+
+def _parameters(method: ast.FunctionDef) -> set[str]:
+    return {argument.arg for argument in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+
+
+def _branches(method: ast.FunctionDef, names: set[str]) -> Iterator[ast.AST]:
+    """What runs only for some values of these names: the branches of a condition, and what follows one that returns."""
+    for node in ast.walk(method):
+        if isinstance(node, (ast.If, ast.IfExp)) and _speaks_of(node.test, names):
+            yield from [*node.body, *node.orelse] if isinstance(node, ast.If) else [node.body, node.orelse]
+    statements = list(method.body)
+    while statements:
+        first = statements.pop(0)
+        if isinstance(first, ast.If) and _speaks_of(first.test, names) and isinstance(first.body[-1], ast.Return):
+            yield from statements
+            return
+
+
+def _speaks_of(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+
+
 def _methods(cls: type) -> dict[str, ast.FunctionDef]:
-    """The methods of a class of the user's, by name; none where there is no source."""
-    found = source_of(cls)
-    body = getattr(ast.parse(dedent(found[0])).body[0], "body", []) if found else []
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    """The methods of a class of the user's and of those that it inherits from, by name; none where there is no
+    source."""
+    methods: dict[str, ast.FunctionDef] = {}
+    for base in reversed(cls.__mro__):
+        found = source_of(base)
+        body = getattr(ast.parse(dedent(found[0])).body[0], "body", []) if found else []
+        methods |= {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    return methods
+
+
+def run_method(module: nn.Module) -> str:
+    """The name of the method that runs when the module is called."""
+    return str(getattr(vars(module).get("forward"), "__name__", "forward"))
 
 
 def modes_kept(cls: type) -> list[tuple[str, int]]:

@@ -4,8 +4,9 @@ A class or function is called in the first of these ways that gives an nn.Module
 
 1. without arguments, where all its parameters have defaults;
 2. as the user's own files call it (`usage`), their arguments read as syntax (`evaluate`);
-3. with the settings of a config file next to it;
-4. by the names of its parameters, with small sizes (`sizes`), a config or a part for whatever names one.
+3. of a class, by a classmethod of its own that makes one (`classmethods`);
+4. with the settings of a config file next to it;
+5. by the names of its parameters, with small sizes (`sizes`), a config or a part for whatever names one.
 
 A model of more than `MAX_PARAMETERS` is made again at smaller sizes, where its options say which those are.
 """
@@ -20,11 +21,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ from torch import nn
 from conformance.adapters import Specification, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.whole.chained import with_forward
+from conformance.adapters.whole.chained import as_forward, with_forward
+from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
 from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
@@ -48,6 +50,8 @@ MAX_SECONDS = 2.0
 """A constructor that computes for longer is called with smaller sizes."""
 _TRIALS = 24
 """So many combinations of small numbers are tried for parameters whose names say nothing."""
+ONE_SIDE = "run is"
+"""The subject of the fact that says which method is run in the place of forward."""
 _NUMBERS = (32, 4, 2, 8)
 _IDS = ("id", "pad_id", "bos_id", "eos_id")
 
@@ -59,7 +63,7 @@ class Made:
     name: as the user calls it. cls: the class of the modules. facts: how they are constructed, with the evidence.
     even: whether its heads divide its width, as far as its arguments say: other classes' defaults may not fit together.
     options: the arguments that the constructor got, by name; empty where none are known. large: it has more than
-    `MAX_PARAMETERS`, and no option makes it smaller.
+    `MAX_PARAMETERS`, and no option makes it smaller. maker: what is called for it: a class, a function, a classmethod.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Made:
     even: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     large: bool = False
+    maker: Any = None
 
     def fresh(self, seed: int = 0, **changes: Any) -> nn.Module:
         """A new module, its parameters drawn after ``torch.manual_seed(seed)``.
@@ -91,6 +96,11 @@ class Made:
             raise NotProvided(f"{self.name}'s constructor has no option for {', '.join(missing)}")
         return module
 
+    def called_by(self, method: str, reason: str) -> Made:
+        """The same modules with one of their methods as their forward."""
+        fact = Fact(ONE_SIDE, f"{method}(...)", reason.removeprefix("UNRESOLVED: "))
+        return replace(self, facts=[*self.facts, fact], _make=lambda sizing: as_forward(self._make(sizing), method))
+
 
 def made_of(found: Any, spec: Specification) -> Made:
     """How to make modules of `found`: a class, a function, an instance, or what the expression of `spec` gave.
@@ -105,12 +115,12 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     if isinstance(found, nn.Module):
         yield _of_expression(found, spec) if is_expression(spec.name) else _of_instance(found, spec.name)
         return
-    if not isinstance(found, FunctionType) and not (isinstance(found, type) and issubclass(found, nn.Module)):
+    if not is_maker(found) and not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise Unresolved(f"{spec.name} is no nn.Module but {_kind(found)}: name a class, a function or a module")
     around = surroundings(sys.modules[found.__module__])
-    if isinstance(found, FunctionType) and not _makes_module(found, around):
+    if is_maker(found) and not _makes_module(found, around):
         raise Unresolved(
-            f"{found.__name__} is a function, and nothing in it says that it returns an nn.Module that it makes, so it "
+            f"{name_of(found)} is a function, and nothing in it says that it returns an nn.Module that it makes, so it "
             f"is not run: annotate what it returns (-> nn.Module), or call it yourself, as in "
             f'--impl "{_line(found, spec)}"'
         )
@@ -120,7 +130,7 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     for way in _ways(found, around, strict_first=True):
         try:
             evaluator = partial(Evaluator, around, make=_as_part, strict=way.strict)
-            made = _fitted(found.__name__, way.evidence, way.make, evaluator, around)
+            made = _fitted(name_of(found), way, evaluator, around)
         except Exception as error:
             failures.append(error)
             continue
@@ -140,14 +150,21 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     yield odd
 
 
-def _makes_module(function: FunctionType, around: Surroundings) -> bool:
+def _makes_module(function: FunctionType | MethodType, around: Surroundings) -> bool:
     """Whether a function says that it returns a module, by its annotation or its syntax: others may do anything."""
     told = function.__annotations__.get("return")
     told = vars(sys.modules[function.__module__]).get(told, told) if isinstance(told, str) else told
-    if (isinstance(told, type) and issubclass(told, nn.Module)) or str(told) in ("nn.Module", "torch.nn.Module"):
+    if (isinstance(told, type) and issubclass(told, nn.Module)) or str(told) in (
+        "nn.Module",
+        "torch.nn.Module",
+        "Self",
+    ):
         return True
     inside = around.scope_of(function)
-    return inside is not None and Evaluator(around, Sizing(), _as_part).makes_module(inside)
+    if inside is None:
+        return False
+    its_own = isinstance(function, MethodType) and returns_its_class(inside)
+    return its_own or Evaluator(around, Sizing(), _as_part).makes_module(inside)
 
 
 def subjects_in(module: ModuleType) -> list[str]:
@@ -192,7 +209,8 @@ def _of_expression(found: nn.Module, spec: Specification) -> Made:
         return evaluator.value(tree, source.top)
 
     try:
-        return _fitted(name, "the expression", make, partial(Evaluator, around, make=_as_part, runs=True), around)
+        way = _Way(type(found), "the expression", make)
+        return _fitted(name, way, partial(Evaluator, around, make=_as_part, runs=True), around)
     except Unknown:  # more than the evaluator reads: Python evaluates it, without options
         fact = Fact("constructor", spec.name, "the expression, which has no options that can be set")
         return Made(name, type(found), [fact], lambda sizing: eval(spec.name, dict(vars(around.module))))
@@ -211,15 +229,18 @@ def _module_of(spec: Specification, found: nn.Module) -> ModuleType:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to call a class or function. strict: nothing that syntax does not tell is guessed."""
+    """One way to call a class or function. maker: what is called. strict: nothing that syntax does not tell is
+    guessed."""
 
+    maker: Any
     evidence: str
     make: Callable[[Evaluator], Any]
     strict: bool = False
 
 
 def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Iterator[_Way]:
-    """The ways to call a class or function, the best first."""
+    """The ways to call a class, function or classmethod, the best first."""
+    way = partial(_Way, made_by)
     required = _required(made_by)
 
     def with_words(words: dict[str, Any]) -> Callable[[Evaluator], Any]:
@@ -229,24 +250,27 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
         return lambda evaluator: evaluator.construct(made_by, usage.call, usage.scope)
 
     if not required:
-        yield _Way("zero-argument constructor", with_words({}))
+        yield way("zero-argument constructor", with_words({}))
     for strict in (True, False) if strict_first else (False,):
-        for usage in around.usages(made_by):
-            yield _Way(str(usage) if strict else f"{usage}; what it does not tell is small", as_in(usage), strict)
+        for usage in usages_of(made_by, around):
+            yield way(str(usage) if strict else f"{usage}; what it does not tell is small", as_in(usage), strict)
+    for method in makers_of(made_by, around) if required and isinstance(made_by, type) else ():
+        for inner in _ways(method, around, strict_first):
+            yield replace(inner, evidence=f"{name_of(method)}: {inner.evidence}")
     accepted = inspect.signature(made_by).parameters
     for file, section in around.settings:
         if required and all(parameter.name in section for parameter in required):
             words = {key: value for key, value in section.items() if key in accepted}
-            yield _Way(f"the settings in {file}", with_words(words))
+            yield way(f"the settings in {file}", with_words(words))
     if required:
-        yield _Way("small sizes by the names of its parameters", with_words({}))
+        yield way("small sizes by the names of its parameters", with_words({}))
     configs = [parameter.name for parameter in required if parameter.name.lower() in CONFIGS]
     for file, section in around.settings if configs else ():
-        yield _Way(f"the settings in {file}", with_words({configs[0]: Options(section)}))
+        yield way(f"the settings in {file}", with_words({configs[0]: Options(section)}))
     for words in _trials(required):
-        yield _Way("small numbers by trial", with_words(words))
+        yield way("small numbers by trial", with_words(words))
     if ids := {p.name: SMALL["id"] for p in accepted.values() if p.default is None and meaning(p.name) in _IDS}:
-        yield _Way("small sizes by the names of its parameters, and ids in the place of None", with_words(ids))
+        yield way("small sizes by the names of its parameters, and ids in the place of None", with_words(ids))
 
 
 def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
@@ -291,13 +315,7 @@ class _TooLarge(BaseException):
     """The module under construction has too many parameters, or takes too long: no `except Exception` may hide it."""
 
 
-def _fitted(
-    name: str,
-    evidence: str,
-    way: Callable[[Evaluator], Any],
-    evaluator: Callable[..., Evaluator],
-    around: Surroundings,
-) -> Made:
+def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: Surroundings) -> Made:
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
     shown, even = "", True
     given: Mapping[str, Any] = {}
@@ -307,7 +325,7 @@ def _fitted(
         evaluates = evaluator(sizing=sizing)
         set_script_names(evaluates)
         with empty_is_nan():
-            module = _module(name, way(evaluates))
+            module = _module(name, way.make(evaluates))
         fill(module)
         shown, given = shown or evaluates.shown, evaluates.given
         even = _divides(given)
@@ -324,7 +342,8 @@ def _fitted(
         else:
             sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
     large = _count(module) > MAX_PARAMETERS
-    return Made(name, type(module), [Fact("constructor", shown, evidence), *sizes], make, sizing, even, given, large)
+    facts = [Fact("constructor", shown, way.evidence), *sizes]
+    return Made(name, type(module), facts, make, sizing, even, given, large, way.maker)
 
 
 def _divides(given: Mapping[str, Any]) -> bool:
@@ -410,7 +429,7 @@ def _kind(found: Any) -> str:
 
 def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
     """Why nothing could be made, and the line to write."""
-    name = found.__name__
+    name = name_of(found)
     told = [error for error in failures if not isinstance(error, Unknown)]
     unknown = [p.name for p in _required(found) if meaning(p.name) is None]
     if told:  # the first: it stands nearest to how the user calls it
@@ -434,4 +453,4 @@ def _line(found: Any, spec: Specification) -> str:
     """What to write after --impl: a call with every argument that is required."""
     arguments = ", ".join(f"{p.name}=..." for p in _required(found))
     where = Path(spec.target).name if spec.is_file else spec.target
-    return f"{where}:{found.__name__}({arguments})"
+    return f"{where}:{name_of(found)}({arguments})"

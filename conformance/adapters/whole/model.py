@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
-from conformance.adapters.inference.facts import Fact
+from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
@@ -32,7 +32,7 @@ from conformance.adapters.whole.calling import (
     quiet_evaluation,
 )
 from conformance.adapters.whole.calling_parts import PartCalling, part_calling
-from conformance.adapters.whole.chained import has_forward
+from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
@@ -42,7 +42,7 @@ from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.losses import LossProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
-from conformance.adapters.whole.searching import calling_of
+from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
@@ -365,8 +365,11 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     else:
         moved(module)
     module = placed(module, stated.device)
-    calling = calling_of(module, shapes_of(stated.input), made.options)
     evidence: list[Fact] = []
+    try:
+        calling = calling_of(module, shapes_of(stated.input), made.options)
+    except NoAnswer as error:
+        calling, made = _of_one_side(module, made, error)
     if not has_forward(module):
         evidence.append(Fact("forward", "decode(encode(...), ...)", f"{made.name} defines none"))
     if kind not in KINDS:
@@ -377,6 +380,15 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     subject = _in_double(subject)
     subject.pad_id = pad_of(subject)
     return subject
+
+
+def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Calling, Made]:
+    """How to call the first method that answers for one side, and how to make modules with it as their forward; the
+    module is such a one from now on. Raises what calling forward raised where there is none."""
+    for method in encoders_of(module):
+        with suppress(Unresolved):
+            return calling_of(as_forward(module, method), options=made.options), made.called_by(method, str(error))
+    raise error
 
 
 def part(made: Made) -> WholeModel:

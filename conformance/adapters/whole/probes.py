@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,12 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups, default_dtype, quiet_evaluation
-from conformance.adapters.whole.language import read_beside_forward
+from conformance.adapters.whole.language import (
+    chosen_by_arguments,
+    read_beside_forward,
+    read_for_some_arguments,
+    run_method,
+)
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays
 
@@ -174,11 +179,12 @@ class Probes:
             siblings_run = routed and any(experts.search(c) for c in called)
             apart = path.partition(".")[0]
             whole: type = type(self.module)
-            of_methods = apart in read_beside_forward(whole)
+            of_methods = apart in read_beside_forward(whole, run_method(self.module)) | read_for_some_arguments(whole)
             elsewhere = apart not in called and (of_methods or self.is_used_elsewhere(apart))
             owner: type = type(self.module.get_submodule(path))
-            elsewhere = elsewhere or own in read_beside_forward(owner)
-            beside = name in others and not self._stacked(name)
+            elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
+            elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
+            beside = name in others and not self._stacked(name, wanted)
             if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         return excused | self._reached_by_more(set(wanted) - excused)
@@ -195,15 +201,25 @@ class Probes:
                     return reached
         return set()
 
-    def _stacked(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
-        """Whether a parameter is of a block in a list of blocks of one class: the answer is made of all of them."""
+    def _stacked(self: WholeModel, name: str, without: Collection[str]) -> bool:  # type: ignore[misc]
+        """Whether a parameter is of a block in a list of blocks of one class: the answer is made of all of them, or of
+        none, as it is where all parameters of the list are among those `without` a gradient."""
         path = name
         while path := path.rpartition(".")[0]:
             holder, _, last = path.rpartition(".")
             stack = self.module.get_submodule(holder)
             if last.isdigit() and isinstance(stack, (nn.ModuleList, nn.Sequential)) and len(stack) > 1:
+                if {f"{holder}.{inner}" for inner, p in stack.named_parameters() if p.requires_grad} <= {*without}:
+                    return False
                 return len({type(block) for block in stack}) == 1 and any(stack[0].children())
         return False
+
+    def is_of_a_choice(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
+        """Whether the part at a path is one of several in an nn.ModuleDict of which an argument chooses."""
+        owner = path.rpartition(".")[0]
+        holder, _, name = owner.rpartition(".")
+        around: type = type(self.module.get_submodule(holder))
+        return isinstance(self.module.get_submodule(owner), nn.ModuleDict) and name in chosen_by_arguments(around)
 
     def padding_tables(self: WholeModel) -> set[str]:  # type: ignore[misc]
         """Tables of which a run reads no row but that of padding, which never learns: all of one segment, perhaps."""

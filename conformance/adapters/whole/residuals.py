@@ -25,7 +25,8 @@ class Sublayer:
 
     sums: the sums that `out` reaches by itself, in order. inputs: what counts as its input. times: how often the input
     stands in the sum, 0 for never. loose: a factor that is computed stands on the way, so the count means nothing more.
-    normalised: what stands in the sum is the norm's result, not what the norm got.
+    normalised: what stands in the sum is the norm's result, not what the norm got. begins: it is an attention whose
+    queries come from no sublayer and are not what it attends to: a new stream begins there, with or without them.
     """
 
     name: str
@@ -37,16 +38,22 @@ class Sublayer:
     loose: bool = False
     normalised: bool = False
     has_norm: bool = False
+    begins: bool = False
 
 
 def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence[Network]) -> list[Sublayer]:
     """Every sublayer that gives vectors as wide as those that it reads. Its block is the innermost call around it that
     holds another sublayer too; sublayers without one are left out."""
     found: dict[Value, tuple[str, Value]] = {}
+    crossing: set[Value] = set()
+    of_norms = {norm.y: norm.x for norm in norms(record)}
     for core in cores:
-        query = core.sides["query"].projections
+        query, key = core.sides["query"].projections, core.sides["key"].projections
         if query:
-            found.setdefault(_projected(record, core.product.outputs[0]), ("attention", query[-1].base))
+            out, base = _projected(record, core.product.outputs[0]), query[-1].base
+            found.setdefault(out, ("attention", base))
+            if key and of_norms.get(base, base) is not of_norms.get(key[-1].base, key[-1].base):
+                crossing.add(out)
     for network in networks:
         first = projection(record, network.first.outputs[0])
         if first is not None:
@@ -56,8 +63,8 @@ def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence
         around = record.around(record.call_of(record.ops[out.op]))
         blocks = [call for call in around if any(other.op in call.ops for other in found if other is not out)]
         if blocks and out in used and base.shape[-1:] == out.shape[-1:]:
-            result.append(Sublayer(name, base, out, blocks[0]))
-    of_norms = {norm.y: norm.x for norm in norms(record)}
+            begins = out in crossing and not any(other in record.before([base]) for other in found)
+            result.append(Sublayer(name, base, out, blocks[0], begins=begins))
     for one in result:
         one.sums = list(_sums(record, one, {x: y for y, x in of_norms.items()}))
     ends = {op for one in result for op in one.sums}
@@ -74,11 +81,13 @@ def residual_findings(record: Record, found: Sequence[Sublayer]) -> list[Finding
         plain = [other for other in siblings if other.times == 1 and not other.loose]
         if not plain or one.loose:
             continue
-        findings += _judged(record, one, plain)
+        findings += _judged(record, one, siblings, plain)
     return once(findings)
 
 
-def _judged(record: Record, one: Sublayer, plain: Sequence[Sublayer]) -> Iterator[Finding]:
+def _judged(
+    record: Record, one: Sublayer, siblings: Sequence[Sublayer], plain: Sequence[Sublayer]
+) -> Iterator[Finding]:
     what = f"the {one.name} of {one.block.path}"
     place = one.sums[0].place if one.sums else None
     if one.times > 1:
@@ -92,6 +101,8 @@ def _judged(record: Record, one: Sublayer, plain: Sequence[Sublayer]) -> Iterato
             paths=(one.block.path,),
         )
     elif not one.times and not one.sums:
+        if one.begins:
+            return
         yield Finding(
             "sublayers-have-a-residual",
             f"Nothing is added to what {what} gives: its block has a residual elsewhere, and none here.",
@@ -102,6 +113,8 @@ def _judged(record: Record, one: Sublayer, plain: Sequence[Sublayer]) -> Iterato
             paths=(one.block.path,),
         )
     elif not one.times:
+        if _has_streams(one) or _is_longer(record, one, siblings):
+            return
         yield Finding(
             "sublayers-add-their-own-input",
             f"What is added to the result of {what} is not its input, as it is for the other sublayers.",
@@ -121,6 +134,26 @@ def _judged(record: Record, one: Sublayer, plain: Sequence[Sublayer]) -> Iterato
             "Add the value from before the norm.",
             paths=(one.block.path,),
         )
+
+
+def _has_streams(one: Sublayer) -> bool:
+    """Whether its block carries two streams or more, as reversible ones do: in values of their own, or in a wider one.
+    What is added to one is then computed from another."""
+    made = [value for value in one.block.gave if value not in one.block.given]
+    width, numbers = one.out.shape[-1], one.out.data.numel()
+    alike = [value for value in made if value.shape[-1:] == (width,) and value.data.numel() == numbers]
+    return len(alike) > 1 or any(v.shape[-1:] > (width,) and v.data.numel() >= 2 * numbers for v in made)
+
+
+def _is_longer(record: Record, one: Sublayer, siblings: Sequence[Sublayer]) -> bool:
+    """Whether what is added is what the sublayer is computed from, further back than its projections: it begins with a
+    convolution, perhaps. No other sublayer may stand between."""
+    behind = record.before([one.base])
+    for op in one.sums:
+        for added in (value for value in carriers(op) if value in behind and record.computed(value)):
+            if not any(other.out in behind and added in record.before([other.out]) for other in siblings):
+                return True
+    return False
 
 
 def _caller(record: Record, one: Sublayer) -> Place | None:

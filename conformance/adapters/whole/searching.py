@@ -7,10 +7,10 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 from __future__ import annotations
 
 import inspect
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,10 +22,12 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
 from conformance.adapters.whole.batches import packed_in
+from conformance.adapters.whole.beside import Climbed, beside, climb, numbers
 from conformance.adapters.whole.calling import (
     FEWER,
     LAYOUTS,
     LENGTHS,
+    ONE_ANSWER,
     B,
     Calling,
     Input,
@@ -34,6 +36,7 @@ from conformance.adapters.whole.calling import (
     first_data,
     hides,
     laid_out,
+    other_words,
     quiet_evaluation,
 )
 from conformance.adapters.whole.masking import choices
@@ -74,6 +77,10 @@ class ComparesSamples(TypeError):
     """Each sample is compared with the others of its batch: its answer is none of its own."""
 
 
+class NoAnswer(Unresolved):
+    """The model runs, and gives no sample an answer of its own: a loss only, or comparisons of the samples."""
+
+
 class _Finder:
     """One search: the parameters of forward, the attempts, and why each failed."""
 
@@ -89,7 +96,8 @@ class _Finder:
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
-        self.packed, keys = packed_in(module)
+        self.packed, keys, in_order = packed_in(module)
+        self.packing: dict[str, Any] = {"packed": self.packed, "in_order": tuple(keys) if in_order else ()}
         if self.packed:
             self.parameters = [
                 _Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
@@ -98,6 +106,9 @@ class _Finder:
         if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
             required[0].meaning = ""
         self.given = self._named(given)
+        self.only_loss = False
+        self.climbed: Climbed | None = None
+        """What was found out of several inputs, which is then taken as if the user had stated it."""
 
     def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
         """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
@@ -120,9 +131,17 @@ class _Finder:
             found = self.first_that_runs(all_masks)
             if found is not None:
                 return _without_none(found)
+        if not self.given and (found := self.as_climbed()) is not None:
+            return _without_none(found)
         name = type(self.module).__name__
         if not self.errors:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
+        if self.only_loss or any(isinstance(error, ComparesSamples) for _, error in self.errors):
+            what = "a loss only" if self.only_loss else "a number for each pair of samples"
+            raise NoAnswer(
+                f"{name}.forward gives {what}, and no sample an answer of its own; to test a method that does, point "
+                "at a class of yours around the model: def forward(self, ids): return self.model.encode(ids)"
+            )
         _, error = self.errors[-1] if self.given else max(self.errors, key=lambda failed: failed[0])
         place = innermost_line(error)
         if self.given:
@@ -132,9 +151,45 @@ class _Finder:
             )
         raise Unresolved(
             f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input "
-            f"'{self.parameters[0].name if self.parameters else 'x'}=2x16:int'"
+            f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input '{self.line()}'"
         )
+
+    def line(self) -> str:
+        """What the user may write after --claims-input, to be corrected."""
+        if self.climbed is not None:
+            return self.climbed.line()
+        return f"{self.parameters[0].name if self.parameters else 'x'}=2x16:int"
+
+    def as_climbed(self) -> Calling | None:
+        """The calling of a model that takes several inputs, whose forms are found one by one; None where none are."""
+        several = [p for p in self.parameters if p.required and p.meaning not in ("mask", "cache")]
+        stacked = (nn.ModuleList, nn.Sequential, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
+        if len(several) < 2 or not any(isinstance(part, stacked) for part in self.module.modules()):
+            return None  # nothing, or a component
+        furthest, failure = -1, None
+
+        def run(values: Mapping[str, Tensor]) -> tuple[int, bool]:
+            nonlocal furthest, failure
+            try:
+                arguments = Calling((), fixed=_constants(values), **self.packing).arguments({})
+                with self.watching():
+                    result = self.module(**arguments)
+            except Exception as error:
+                if self.operations > furthest:
+                    furthest, failure = self.operations, error
+                return self.operations, False
+            axes = [t.ndim for t in tensors_in(result) if t.is_floating_point()]
+            self.only_loss = self.only_loss or axes == [0]
+            return self.operations, any(axes)
+
+        self.climbed = climb(self.module, [p.name for p in several], run, self.options, B)
+        if not self.climbed.main:
+            if failure is not None:
+                self.errors.insert(0, (furthest, failure))
+            return None
+        self.given = dict(self.climbed.shapes)
+        found = self.first_that_runs(False) or self.first_that_runs(True)
+        return replace(found, beside=self.climbed.shapes) if found is not None else None
 
     def first_that_runs(self, all_masks: bool) -> Calling | None:
         """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
@@ -152,6 +207,9 @@ class _Finder:
 
     def sides(self) -> Iterator[tuple[_Parameter, ...]]:
         """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
+        if self.climbed is not None:
+            yield (next(p for p in self.parameters if p.name == self.climbed.main),)
+            return
         if self.given:
             stated = [p for p in self.parameters if p.name in self.given]
             data = [p for p in stated if p.meaning in ("", "source", "target")] or stated
@@ -191,7 +249,8 @@ class _Finder:
         fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
         main = self.given.get(names_[-1])
         if main is not None:
-            others = [p for p in rest if p.name in self.given and p.name not in fixed and p.meaning != "mask"]
+            known = set() if self.climbed else set(fixed)
+            others = [p for p in rest if p.name in self.given and p.name not in known and p.meaning != "mask"]
             fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
@@ -199,7 +258,7 @@ class _Finder:
         counts = {p.name: _counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
         common: dict[str, Any] = {
-            "packed": self.packed,
+            **self.packing,
             "fixed": fixed,
             "optional_masks": optional,
             "lengths": counts,
@@ -216,14 +275,14 @@ class _Finder:
         if len(sides) == 1 and (main is None or main.dtype == "float"):
             filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
-            numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
-            numbers["lengths"] = dict.fromkeys(counts, "x")
+            given_numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            given_numbers["lengths"] = dict.fromkeys(counts, "x")
             fillers = (_alike, _one_each) if also else (_alike,)
             shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
             for shape, filler in product(shapes, fillers):
-                numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
+                given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
-                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **numbers)
+                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **given_numbers)
 
     def conditions(self) -> Iterator[tuple[int, ...]]:
         """Shapes, without the batch, of numbers that stand beside token ids: as many frames as its tables of positions
@@ -276,11 +335,16 @@ class _Finder:
             candidate = replace(calling, batch_first=batch_first)
             data = first_data(calling, length)
             try:
+                arguments = candidate.arguments(data)
                 with self.watching() as lookups:
-                    result = self.module(**candidate.arguments(data))
-                laid = _layout(self.with_vocabularies(candidate, data, lookups, length), data, result)
+                    result = self.module(**arguments)
+                read = self.with_vocabularies(candidate, data, lookups, length)
+                laid = _layout(read, data, result)
                 if laid is None:
+                    floating = [t for t in tensors_in(result) if t.is_floating_point()]
+                    self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
                     continue
+                laid, data = self.of_one_side(laid, data)
                 if laid.outputs == B and self.compares_samples(laid, length):
                     raise ComparesSamples(
                         f"{type(self.module).__name__} answers with a number for each pair of samples"
@@ -297,6 +361,31 @@ class _Finder:
         if mixed is None and failure is not None:
             raise failure
         return self.said(mixed) if mixed is not None else None
+
+    def of_one_side(self, calling: Calling, data: dict[str, Tensor]) -> tuple[Calling, dict[str, Tensor]]:
+        """Of two sides that get an answer each, as a query and a document do, the calling with the main one and its
+        answer only, and its data; the other side is then the same for every sample."""
+        if not calling.two_sided or calling.layout not in ONE_ANSWER:
+            return calling, data
+
+        def answers(x: Mapping[str, Tensor]) -> list[Tensor]:
+            return [t for t in tensors_in(self.module(**calling.arguments(x))) if t.is_floating_point()]
+
+        source, main = calling.inputs
+        before = answers(data)
+        of_main, of_source = (
+            [not torch.equal(a, b) for a, b in zip(before, answers({**data, m: other_words(data[m])}), strict=True)]
+            for m in (main.meaning, source.meaning)
+        )
+        alike = [at for at, one in enumerate(before) if one.shape == before[calling.answer_at].shape]
+        at = next((at for at in alike if of_main[at]), calling.answer_at)
+        if of_source[at]:
+            return replace(calling, answer_at=at), data
+        one = Shape(main.parameter, tuple(data[main.meaning].shape), "int")
+        other = Shape(source.parameter, tuple(data[source.meaning].shape), "int")
+        fixed = {**calling.fixed, source.parameter: _of_shape(other, one)}
+        alone = replace(calling, inputs=(replace(main, meaning="ids"),), fixed=fixed, answer_at=at)
+        return alone, {"ids": data[main.meaning]}
 
     def compares_samples(self, calling: Calling, length: int) -> bool:
         """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""
@@ -358,6 +447,10 @@ class _Finder:
             shown.append(f"{one.parameter} = {what}")
         beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
         shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]
+        others = self.climbed.shapes.items() if self.climbed is not None else ()
+        shown += [
+            f"{name} = {shape.text}, the same for every sample" for name, shape in others if name in calling.fixed
+        ]
         shown = [f"{self.packed} = {{{', '.join(shown)}}}"] if self.packed else shown
         order = "(B, T)" if calling.batch_first else "(T, B)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
@@ -419,7 +512,7 @@ def _counted(name: str, meanings: Sequence[str]) -> str:
 def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """Other numbers of the shape of the main input: keys and values beside queries. They are the same for every sample
     and in every precision, so that a sample has one answer wherever it stands."""
-    return lambda inputs: _numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
+    return lambda inputs: numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
 
 
 @dataclass(frozen=True)
@@ -430,12 +523,15 @@ class Beside:
     shape: tuple[int, ...]
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        return _numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
+        return numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
 
 
-def _numbers(name: str, sizes: Sequence[int]) -> Tensor:
-    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) % 1000)
-    return torch.randn(tuple(sizes[1:]), generator=generator, dtype=torch.float64).expand(*sizes)
+def _constants(values: Mapping[str, Tensor]) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
+    return {name: partial(_as_it_is, value) for name, value in values.items()}
+
+
+def _as_it_is(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    return value
 
 
 def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
@@ -445,9 +541,7 @@ def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Ten
         data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
         now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
         sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
-        if shape.dtype == "float":
-            return _numbers(shape.name, sizes).to(torch.get_default_dtype())
-        return torch.ones(sizes, dtype=torch.bool if shape.dtype == "bool" else torch.int64)
+        return beside(Shape(shape.name, tuple(sizes), shape.dtype))
 
     return make
 
@@ -479,7 +573,7 @@ def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling |
             if layout == FEWER and not (calling.lengths and calling.main.meaning == "x" and tensor.ndim == 3):
                 continue
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
-            outputs = tensor.numel() // batch if layout == "(B, ...)" else outputs
+            outputs = tensor.numel() // batch if layout in ("(B, ...)", "(B)") else outputs
             if (outputs in vocabs) != wanted or laid_out(tensor, layout, batch, length, outputs) is None:
                 continue
             return replace(calling, layout=layout, outputs=outputs, answer_at=at)

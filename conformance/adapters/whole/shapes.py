@@ -33,7 +33,12 @@ _MOST = 40
 
 def number_shapes(module: nn.Module, options: Mapping[str, Any]) -> list[Shape]:
     """Shapes of numbers, the likeliest first. options: the arguments that the model's constructor got."""
-    return list(dict.fromkeys(_shapes(module, dict(_said(module, options)))))[:_MOST]
+    return list(dict.fromkeys(_shapes(module, said_sizes(module, options))))[:_MOST]
+
+
+def said_sizes(module: nn.Module, options: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes by their names in lower case, of what the constructor got and what the model and its parts keep."""
+    return dict(_said(module, options))
 
 
 def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:

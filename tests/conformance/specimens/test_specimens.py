@@ -56,6 +56,13 @@ SPECIMENS = {
     ("encoders.py", "classifier"): (
         "SentenceEmbedder Retriever MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier"
     ),
+    ("several.py", "encoder_model"): "DecisionTransformer AssembledTagger",
+    ("several.py", "classifier"): (
+        "BatchForecaster Towers PairOfTowers SwitchedTowers EarlyTowers NamedTowers ComparedTowers RewardModel"
+    ),
+    ("streams.py", "language_model"): "ReversibleLM ReversibleHalvesLM",
+    ("streams.py", "encoder_model"): "PerceiverTagger",
+    ("streams.py", "classifier"): "ConvolvedClassifier",
     ("sequences.py", "sequence_to_sequence"): (
         "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer"
     ),

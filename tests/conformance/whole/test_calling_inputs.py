@@ -242,6 +242,6 @@ def test_a_tensor_is_no_packed_input():
         def forward(self, x, flag=False):
             return x.transpose(0, 1) + x.shape[0] + x[0] + x.mT
 
-    assert packed_in(Net()) == ("", {})
-    assert packed_in(nn.Linear(2, 2)) == ("", {})
-    assert packed_in(nn.MultiheadAttention(2, 1)) == ("", {})
+    assert packed_in(Net()) == ("", {}, False)
+    assert packed_in(nn.Linear(2, 2)) == ("", {}, False)
+    assert packed_in(nn.MultiheadAttention(2, 1)) == ("", {}, False)

@@ -1,0 +1,82 @@
+"""Several inputs of different forms: what each is given is found by running, or said in a line to be corrected."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import Tensor, nn  # noqa: E402
+
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.stated import Shape  # noqa: E402
+from conformance.adapters.whole.beside import beside  # noqa: E402
+from conformance.adapters.whole.searching import calling_of  # noqa: E402
+
+
+def stack(width: int = 8) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(width, 2, 8, batch_first=True)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
+class Weather(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.load, self.weather, self.hour = nn.Linear(1, 8), nn.Linear(3, 8), nn.Embedding(24, 8)
+        self.site, self.stack = nn.Embedding(5, 8), stack()
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        x = self.load(batch["load"]) + self.weather(batch["weather"]) + self.hour(batch["hour"])
+        return self.stack(x + self.site(batch["site"]).unsqueeze(1))
+
+
+class Odd(Weather):
+    def forward(self, load: Tensor, weather: Tensor) -> Tensor:
+        x = self.load(load) + self.weather(weather)
+        raise RuntimeError(f"no widget {tuple(x.shape)}")
+
+
+def test_every_input_of_a_dict_gets_its_own_form():
+    calling = calling_of(Weather())
+    forms = {name: (shape.sizes[2:], shape.dtype) for name, shape in calling.beside.items()}
+    assert forms == {
+        "load": ((1,), "float"),
+        "weather": ((3,), "float"),
+        "hour": ((), "int"),
+        "site": ((), "int"),
+    }
+    assert len(calling.beside["site"].sizes) == 1
+    assert calling.main.parameter == "load"
+    assert calling.main.shape == (None, 1)
+    assert calling.takes_several_kinds
+
+
+def test_what_stands_beside_follows_the_length_of_the_main_input():
+    calling = calling_of(Weather())
+    given = calling.arguments({"x": torch.zeros(3, 11, 1)})["batch"]
+    assert given["weather"].shape == (3, 11, 3)
+    assert given["hour"].shape == (3, 11)
+    assert given["site"].shape == (3,)
+
+
+def test_where_no_form_helps_the_line_says_every_input_in_the_forms_that_came_furthest():
+    with pytest.raises(Unresolved) as caught:
+        calling_of(Odd())
+    assert "no widget" in str(caught.value)
+    assert "--claims-input 'load=2x" in str(caught.value)
+    assert "x1,weather=2x" in str(caught.value)
+
+
+def test_what_stands_beside_is_the_same_for_every_sample_and_in_its_beginning_for_every_length():
+    long, short = (beside(Shape("states", (2, n, 3), "float")) for n in (9, 5))
+    assert torch.equal(long[0], long[1])
+    assert torch.equal(long[:, :5], short)
+    assert beside(Shape("hours", (2, 4), "int")).tolist() == [[0, 1, 0, 1]] * 2
+
+
+def test_a_loss_only_is_said_with_what_to_write():
+    class Loss(Weather):
+        def forward(self, load: Tensor, weather: Tensor) -> Tensor:
+            return self.stack(self.load(load) + self.weather(weather)).square().mean()
+
+    with pytest.raises(Unresolved, match=r"Loss.forward gives a loss only.*def forward\(self, ids\): return"):
+        calling_of(Loss())
