@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from minigrad.cli.subject import BLANK, EXAMPLES, example, subject
 from minigrad.compiler import optimise
 from minigrad.graph import Graph
 from minigrad.viz import layout
+from minigrad.viz.passfile import write_passes
 from minigrad.viz.picture import Options
 from minigrad.viz.raster import RasterError
 from minigrad.viz.view import SIDES
@@ -25,7 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--example", metavar="NAME", help=", ".join(EXAMPLES))
     what.add_argument("--input", action="append", default=[], metavar="SHAPE", help="2x3, or i64:2x3 (again for each)")
     what.add_argument("--backward", action="store_true", help="with the gradients of the summed outputs")
-    what.add_argument("--passes", action="store_true", help="one picture after each pass of the compiler")
+    what.add_argument(
+        "--passes",
+        action="store_true",
+        help="what each pass of the compiler changes: with -o FILE.html "
+        "one page with a slider, else one picture after each",
+    )
     what.add_argument("--unfold", action="append", default=[], metavar="GLOB", help="open composite ops: softmax, '*'")
     what.add_argument("--values", action="store_true", help="run it, and colour boxes by the size of their values")
     how = parser.add_argument_group("how much of it")
@@ -47,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(f"{target} ends in none of {', '.join(viz.WRITERS)}: the ending chooses the format")
     if not target.absolute().parent.is_dir():
         raise Refusal(f"there is no folder {target.parent} to write {target.name} into")
-    if target.suffix.lower() in (".svg", ".png"):
+    if target.suffix.lower() in (".svg", ".png") or (arguments.passes and target.suffix.lower() == ".html"):
         layout.prepare()
     chosen = example(arguments.example) if arguments.example else subject(arguments.spec, arguments.input)
     graph = chosen.graph(arguments.backward)
@@ -67,9 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.example in BLANK:
             raise Refusal(f"--values needs a model with values, {arguments.example} is traced without any")
         options["inputs"] = chosen.arguments
-    for path, stage in _stages(graph, target, arguments.passes, chosen.foreign):
+    for path, save in _pictures(graph, target, arguments.passes, chosen.foreign, options):
         try:
-            viz.save(stage, path, **options)
+            save(path)
         except (layout.LayoutError, RasterError, ValueError) as error:
             raise Refusal(str(error)) from error
         except OSError as error:
@@ -78,13 +86,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _stages(graph: Graph, target: Path, passes: bool, foreign: bool) -> list[tuple[Path, Graph]]:
-    """The graph, or what each pass leaves of it, with the file that it goes to: step.svg to step-06-drop_dead.svg."""
+def _pictures(
+    graph: Graph, target: Path, passes: bool, foreign: bool, options: dict[str, Any]
+) -> list[tuple[Path, Callable[[Path], Any]]]:
+    """The files to write, and what writes each: the graph; or a page with a slider through the compiler's passes; or
+    what each pass leaves of it, step.svg to step-06-drop_dead.svg."""
     if not passes:
-        return [(target, graph)]
+        return [(target, partial(viz.save, graph, **options))]
     if foreign:
         raise Refusal("--passes shows minigrad's compiler, which cannot run torch's ops")
-    return [
-        (target.with_name(f"{target.stem}-{i:02}-{name}{target.suffix}"), stage)
-        for i, (name, stage) in enumerate(optimise(graph))
-    ]
+    stages = optimise(graph)
+    if target.suffix.lower() == ".html":
+        return [(target, lambda path: viz.write_file(path, write_passes(stages, Options(**options))))]
+    names = [target.with_name(f"{target.stem}-{i:02}-{name}{target.suffix}") for i, (name, _) in enumerate(stages)]
+    return [(name, partial(viz.save, stage, **options)) for name, (_, stage) in zip(names, stages, strict=True)]

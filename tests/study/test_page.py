@@ -560,3 +560,25 @@ def test_the_view_is_saved_as_a_picture_of_its_own(page, tmp_path, theme):
     assert count(page, ".box") == boxes
     fill = page.run("return getComputedStyle(document.querySelector('.box.op rect')).fill")
     assert fill == {"light": "rgb(255, 255, 255)", "dark": "rgb(34, 41, 52)"}[theme]
+
+
+@browsing
+def test_the_slider_of_passes_shows_each_stage(chrome, tmp_path):
+    from minigrad.compiler import optimise
+    from minigrad.viz.passfile import write_passes
+    from minigrad.viz.picture import Options
+
+    stages = optimise(mg.trace(lambda x: ((x @ x).tanh() + (x @ x).tanh()).sum())(mg.ones(3, 3)))
+    (tmp_path / "passes.html").write_text(write_passes(stages, Options()), encoding="utf-8")
+    chrome.open(tmp_path / "passes.html")
+    shown = "return document.getElementById('name').textContent"
+    assert chrome.run(shown) == "trace"
+    for name, _ in stages[1:]:
+        chrome.run("document.getElementById('next').click()")
+        assert chrome.run(shown) == name
+        assert count(chrome, "main svg .box") > 0
+    chrome.run("const s = document.getElementById('slider'); s.value = s.max; s.oninput({target: s})")
+    assert chrome.run(shown) == "memory"
+    assert count(chrome, ".memory .value") > 0
+    assert chrome.run("return document.documentElement.scrollWidth <= innerWidth")
+    assert chrome.errors() == []
