@@ -10,7 +10,7 @@ of the pipe was written by the implementation, and is `Unfit`. `seconds` is how 
 `clock` how long it may take by the clock.
 
 The kinds of questions, and the values of each, are the methods of `conformance.host.Host`. `Asker` is the suite's end,
-`Answerer` the hosting process's. This file imports nothing of ours.
+`Answerer` the hosting process's. This file imports nothing of ours but `conformance.systems`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import json
 import os
 import re
 import secrets
-import selectors
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Any, TypeVar
+
+from conformance.systems import in_forks, is_readable
 
 Value = TypeVar("Value")
 
@@ -101,14 +102,14 @@ class Asker:
         many seconds to wait beyond `clock`. Raises Refused, Unfit, TimeoutError when no whole line came in time, and
         EOFError when the process closed its end.
         """
-        if self._is_readable(0.0) and self._receive():
+        if is_readable(self._answers, 0.0) and self._receive():
             raise Unfit("came before the question")
         self._number += 1
         question = Question(self._number, self._secret, kind, values, seconds, clock)
         try:
             self._questions.write(json.dumps(asdict(question)).encode() + b"\n")
             self._questions.flush()
-        except BrokenPipeError:
+        except OSError:  # BrokenPipeError, which Windows has other names for, too
             raise EOFError from None
         answer = self._values(self._line(clock + grace))
         if self._received:
@@ -121,7 +122,7 @@ class Asker:
     def _line(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
         while b"\n" not in self._received and len(self._received) <= LONGEST:
-            if not self._is_readable(deadline - time.monotonic()):
+            if not is_readable(self._answers, deadline - time.monotonic()):
                 raise TimeoutError
             if not self._receive():
                 raise EOFError
@@ -129,11 +130,6 @@ class Asker:
         if len(line) > LONGEST:
             raise Unfit(f"is longer than {LONGEST:,} bytes")
         return line
-
-    def _is_readable(self, seconds: float) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            return bool(selector.select(max(seconds, 0.0)))
 
     def _receive(self) -> bool:
         """Take in what came. False when the process closed its end."""
@@ -168,7 +164,7 @@ class Answerer:
         os.dup2(1, ANSWERS, inheritable=False)
         _empty(0)
         os.dup2(2, 1)
-        os.register_at_fork(after_in_child=lambda: _empty(QUESTIONS, ANSWERS))
+        in_forks(lambda: _empty(QUESTIONS, ANSWERS))
         self._questions, self._answers = os.fdopen(QUESTIONS, "rb"), os.fdopen(ANSWERS, "wb")
 
     def __iter__(self) -> Iterator[Question]:

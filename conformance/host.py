@@ -9,10 +9,8 @@ for a step that sleeps. One that takes longer writes where it stands to standard
 
 from __future__ import annotations
 
-import faulthandler
 import itertools
 import os
-import signal
 import sys
 import threading
 import time
@@ -24,6 +22,7 @@ from typing import Any
 from conformance import keeper, sandbox
 from conformance.dialogue import Answerer, Question
 from conformance.limits import DEFAULT, limit, limit_address_space, limit_processes, limit_processor_time
+from conformance.systems import in_forks, limited_time, tell_where_time_ended
 
 
 def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
@@ -38,8 +37,8 @@ def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
         for question in itertools.islice(questions, 1):
             questions.refuse(question, refusal)
         return
-    faulthandler.register(signal.SIGPROF, chain=True)  # writes where every thread stands; then the signal ends us
-    os.register_at_fork(after_in_child=lambda: limit_processor_time(_seconds[0]))
+    tell_where_time_ended()
+    in_forks(lambda: limit_processor_time(_seconds[0]))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     # Ours first: a subject's folder may hold modules with the names of ours, or of what ours import.
     import hypothesis  # noqa: F401
@@ -155,15 +154,12 @@ def _limited_time(question: Question) -> Iterator[None]:
     and that comes back from the block, has nothing to answer, and ends."""
     own = os.getpid()
     _seconds[0] = question.seconds
-    faulthandler.dump_traceback_later(question.clock, exit=True)
-    signal.setitimer(signal.ITIMER_PROF, question.seconds)
-    try:
-        yield
-    finally:
-        if os.getpid() != own:
-            os._exit(0)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        faulthandler.cancel_dump_traceback_later()
+    with limited_time(question.seconds, question.clock):
+        try:
+            yield
+        finally:
+            if os.getpid() != own:
+                os._exit(0)
 
 
 def _forget_own_folder() -> None:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-with contextlib.suppress(ImportError):  # Windows has no such limits
+if sys.platform != "win32":  # which has no such limits
     import resource
 
 GIB = 2**30
@@ -36,7 +36,7 @@ DEFAULT = Limits()
 
 def limit(limits: Limits = DEFAULT) -> None:
     """Set the limits of this process. A limit that the system lacks is left out: `conformance.sandbox` tries each."""
-    if "resource" not in globals():
+    if sys.platform == "win32":
         return
     data = _of_this_process(5)
     _set("RLIMIT_CORE", 0)
@@ -49,7 +49,7 @@ def limit(limits: Limits = DEFAULT) -> None:
 def limit_processes(most: int) -> None:
     """Let this process's user have so many processes and threads more than there are now. The administrator's are not
     limited by the system."""
-    if "resource" in globals() and sys.platform == "linux":
+    if sys.platform == "linux":
         _set("RLIMIT_NPROC", _tasks_of_user(os.getuid()) + most)
 
 
@@ -62,21 +62,24 @@ def limit_address_space(size: int) -> None:
 
 def limit_processor_time(seconds: float) -> None:
     """End this process when it has used so much processor time, all in all."""
-    if "resource" in globals():
+    if sys.platform != "win32":
         _set("RLIMIT_CPU", int(seconds) + 1)
 
 
 def _set(name: str, value: int) -> None:
     """Lower a limit; what is lower already stays."""
-    kind = getattr(resource, name)
-    given = [old for old in resource.getrlimit(kind) if old != resource.RLIM_INFINITY]
-    value = min([value, *given])
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(kind, (value, value))
+    if sys.platform != "win32":
+        kind = getattr(resource, name)
+        given = [old for old in resource.getrlimit(kind) if old != resource.RLIM_INFINITY]
+        value = min([value, *given])
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(kind, (value, value))
 
 
 def _of_this_process(field: int) -> int:
     """Bytes that this process has mapped (field 0), or has for data (field 5); 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0
     try:
         pages = Path("/proc/self/statm").read_text().split()[field]
     except (OSError, IndexError):

@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
-from conformance import keeper
+from conformance import keeper, systems
 from conformance.adapters import SpecificationError, parse
 from conformance.adapters.stated import Stated
 from conformance.dialogue import Asker, Refused, Unfit, harmless
@@ -167,8 +167,7 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.terminate()
                 self.process.wait(GRACE)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        systems.end(self.process)
         self.process.wait()
 
     def close(self) -> None:
@@ -207,7 +206,7 @@ def judgement(answer: dict[str, Any], claim: str) -> Result:
 def _death(code: int, log: str, seconds: float) -> Died:
     """How a process ended, from its exit code and what it wrote to standard error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    if code == -signal.SIGPROF:
+    if code == systems.OUT_OF_TIME:
         return Died(f"used more than {seconds:g} s of processor time{_where(log)}", timed_out=True)
     if any(line.startswith("Timeout (") for line in lines):
         return Died(f"took longer than {ASLEEP * seconds:g} s{_where(log)}", timed_out=True)

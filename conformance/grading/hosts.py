@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import queue
-import selectors
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from conformance.systems import is_readable
 
 _ROOT = str(Path(__file__).parents[2])
 _START = (
@@ -70,19 +71,17 @@ class WarmHost:
     def _answer(self, give_way: Callable[[], None]) -> dict[str, Any]:
         assert self._process.stdout is not None
         used, since, gave_way = _used_by(self.pid), time.monotonic(), False
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._received:
-                if selector.select(0.5):
-                    block = os.read(self._process.stdout.fileno(), 1 << 20)
-                    if not block:
-                        raise self._lost()
-                    self._received += block
-                elif (now := _used_by(self.pid)) - used > 0.05:
-                    used, since = now, time.monotonic()
-                elif time.monotonic() - since > IDLE_SECONDS and not gave_way:
-                    gave_way = True
-                    give_way()
+        while b"\n" not in self._received:
+            if is_readable(self._process.stdout, 0.5):
+                block = os.read(self._process.stdout.fileno(), 1 << 20)
+                if not block:
+                    raise self._lost()
+                self._received += block
+            elif (now := _used_by(self.pid)) - used > 0.05:
+                used, since = now, time.monotonic()
+            elif time.monotonic() - since > IDLE_SECONDS and not gave_way:
+                gave_way = True
+                give_way()
         line, _, self._received = self._received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if "trouble" in answer:
@@ -109,6 +108,8 @@ class WarmHost:
 
 def _used_by(process: int) -> float:
     """Seconds of processor time of a process and all below it; 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0.0
     total, waiting = 0, [process]
     while waiting:
         one = waiting.pop()

@@ -66,6 +66,9 @@ class Forked:
     """
 
     def __init__(self, log: IO[bytes], scratch: str, folder: str, before: Callable[[], None]) -> None:
+        self.pid: int
+        if sys.platform == "win32":
+            raise OSError("Windows cannot fork")
         questions, answers = os.pipe(), os.pipe()
         self.pid = os.fork()
         if not self.pid:
@@ -77,6 +80,8 @@ class Forked:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
+        if sys.platform == "win32":
+            raise OSError("Windows cannot fork")
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             pid, status = os.waitpid(self.pid, 0 if deadline is None else os.WNOHANG)
@@ -95,6 +100,8 @@ class Forked:
 
 def _host(questions: int, answers: int, log: int, scratch: str, folder: str, before: Callable[[], None]) -> None:
     """Be the host of a submission, and end. Nothing that the parent has open is left: its answers cannot be forged."""
+    if sys.platform == "win32":
+        raise OSError("Windows cannot fork")
     code = 1
     try:
         os.setsid()

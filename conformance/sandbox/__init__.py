@@ -71,10 +71,13 @@ def held(
     readable: Sequence[str | os.PathLike[str]] | None = None,
 ) -> dict[str, str]:
     """Enter the sandbox, and say of each promise why it does not hold; nothing, where it does. See `enter`."""
+    needs = "the sandbox needs Linux on x86-64 or ARM; without it, foreign code has your rights"
+    if sys.platform != "linux":
+        raise SandboxError(needs)
     from conformance.sandbox import landlock, privileges, seccomp, trials
 
-    if sys.platform != "linux" or not seccomp.is_known():
-        raise SandboxError("the sandbox needs Linux on x86-64 or ARM; without it, foreign code has your rights")
+    if not seccomp.is_known():
+        raise SandboxError(needs)
     if threading.active_count() > 1 or privileges.thread_count() > 1:
         raise SandboxError("the sandbox must be entered before a process has a second thread")
     folder = Path(scratch).resolve()
@@ -102,4 +105,5 @@ def _close_all_but(keep: Iterable[int]) -> None:
         if first < descriptor:  # of nothing, (0, 0), Python would close everything
             os.closerange(first, descriptor)
         first = descriptor + 1
-    os.closerange(first, max(first, os.sysconf("SC_OPEN_MAX")))
+    if sys.platform != "win32":
+        os.closerange(first, max(first, os.sysconf("SC_OPEN_MAX")))

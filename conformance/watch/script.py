@@ -68,7 +68,7 @@ def _as_main(script: Script) -> Iterator[None]:
 @contextlib.contextmanager
 def _deadline(watcher: Watcher, seconds: float | None) -> Iterator[None]:
     """Raise Ended in the script after so many seconds, where this is the main thread of a system with such a clock."""
-    if not seconds or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not seconds or sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
 

@@ -73,7 +73,7 @@ def distrust(folder: Path) -> str:
 
 def _is_ours(found: os.stat_result) -> bool:
     """Whether only this user, or the administrator, can have written a file or folder."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return True
     return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
