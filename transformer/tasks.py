@@ -6,9 +6,11 @@ A batch is a function of the seed and the step alone, so that training continues
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -52,6 +54,7 @@ class ModelSettings:
     d_ff: int = 256
     dropout: float = 0.1
     max_len: int = 64
+    data: str = ""
     vocab: int = 259
     batch_size: int = 64
     size: int = 8
@@ -91,7 +94,10 @@ def make(task: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None
     if task not in NAMES:
         raise ValueError(f"there is no task {task!r}: the tasks are {', '.join(NAMES)}")
     if task in TEXT_TASKS:
-        return TEXT_TASKS[task](data.shakespeare(), sizes, seed, tokenizer)
+        text = data.own_text(Path(sizes.data)) if sizes.data else data.shakespeare()
+        return TEXT_TASKS[task](text, sizes, seed, tokenizer)
+    if sizes.data:
+        raise ValueError(f"a text of one's own (data) is learned by {', '.join(TEXT_TASKS)}, and not by {task}")
     if task == TRANSLATE:
         pairs = data.parallel(sizes.source, sizes.target)
         return PairsTask(CorpusPairs(pairs, sizes.batch_size, seed), pairs, sizes, seed, tokenizer)
@@ -163,6 +169,7 @@ class CorpusPairs:
 class PairsTask:
     """An encoder-decoder that answers: `test` are the pairs by which it is judged."""
 
+    digest: str | None = None  # of the text that is learned
     pad_id = PAD  # of labels that do not count
     purpose = "answers: use translate"
 
@@ -267,8 +274,12 @@ class Windows:
         self.tokenizer = tokenizer or data.train_bpe([text[:cut]], sizes.vocab)
         self.sizes, self.seed = sizes, seed
         self.train, self.held_out = (np.array(self.tokenizer.encode(part)) for part in (text[:cut], text[cut:]))
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
         if len(self.held_out) <= sizes.max_len:
-            raise ValueError(f"the held-out text has {len(self.held_out)} tokens: max_len must be smaller")
+            raise ValueError(
+                f"the last tenth of the text, which is held out, has {len(self.held_out)} tokens: max_len, "
+                f"{sizes.max_len}, must be smaller"
+            )
         mg.manual_seed(seed)
 
     def drawn(self, step: int, length: int) -> np.ndarray:
@@ -322,10 +333,14 @@ class TextTask(Windows):
         return map(self._shifted, self.side_by_side(self.sizes.max_len + 1))
 
     def evaluate(self) -> Figures:
-        """Loss in nats a token on windows side by side over the held-out text; and in bits a byte."""
+        """Loss in nats a token on windows side by side over the held-out text; perplexity; and bits a byte."""
         nats, _ = measure(self.model, self._held_out_batches(), self.pad_id)
         size = len(self.tokenizer.decode(self.held_out).encode()) / len(self.held_out)
-        return {"held_out_loss": nats, "bits_per_byte": nats / math.log(2) / size}
+        return {
+            "held_out_loss": nats,
+            "perplexity": math.exp(min(nats, 700)),
+            "bits_per_byte": nats / math.log(2) / size,
+        }
 
 
 class MixtureTask(TextTask):

@@ -148,7 +148,7 @@ def test_a_run_leaves_checkpoint_log_plot_and_settings(runs):
     records = [json.loads(line) for line in (runs / "text" / "log.jsonl").read_text().splitlines()]
     assert [set(record) for record in records] == [
         {"step", "loss", "lr", "grad_norm", "tokens_per_s"},
-        {"step", "held_out_loss", "bits_per_byte"},
+        {"step", "held_out_loss", "perplexity", "bits_per_byte"},
     ]
     assert records[1]["bits_per_byte"] == pytest.approx(records[1]["held_out_loss"] / np.log(2))  # bytes are tokens
 

@@ -35,6 +35,7 @@ TRAIN_EXAMPLES = """examples:
   python -m transformer train reverse                       words backwards, in runs/reverse
   python -m transformer train translate --target zh --out runs/zh
   python -m transformer train text --steps 5000 --d-model 192 --vocab 512
+  python -m transformer train text --data book.txt --out runs/book --patience 5      one's own text, byte by byte
   python -m transformer train long-copy --score none        without attention, to compare
   python -m transformer train --config settings.toml        the same settings as a file: steps = 5000 ...
   python -m transformer train --resume runs/reverse         go on after a crash, exactly
@@ -172,9 +173,14 @@ def _train(options: argparse.Namespace) -> None:
                 if given["steps"] < notes["step"]:
                     raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
                 settings = dataclasses.replace(settings, **given)
-            _run(folder, settings, tasks.make(settings.task, settings, settings.seed, tokenizer), device, resume=True)
+            task = tasks.make(settings.task, settings, settings.seed, tokenizer)
+            if notes.get("text", task.digest) != task.digest:
+                raise ValueError(f"{settings.data} is not the text that {folder} began to learn: put that one back")
+            _run(folder, settings, task, device, resume=True)
         return
     settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
+    if settings.data:  # so that the run is continued from any folder
+        settings = dataclasses.replace(settings, data=str(Path(settings.data).resolve()))
     folder = options.out or Path("runs") / settings.task
     _refuse_a_second_run(folder)
     task = tasks.make(settings.task, settings, settings.seed)
@@ -196,6 +202,7 @@ def _run(folder: Path, settings: Settings, task: tasks.Task, device: str, resume
         "title": settings.task,
         "settings": dataclasses.asdict(settings),
         "tokenizer": task.tokenizer.to_json(),
+        "text": task.digest,
     }
     model, loss = task.model.to(device), task.loss(settings.label_smoothing)
     trainer = Trainer(model, task.batch, settings, folder, task.evaluate, loss, task.pad_id, notes)
@@ -208,6 +215,9 @@ def _run(folder: Path, settings: Settings, task: tasks.Task, device: str, resume
     except KeyboardInterrupt:
         print(f"interrupted: continue with --resume {folder}", file=sys.stderr)
         raise
+    if trainer.step < settings.steps:
+        waited = f"{settings.patience} evaluations without a better held-out loss"
+        print(f"stopped after {trainer.step} of {settings.steps} steps: {waited}", file=sys.stderr)
 
 
 # --- generate and translate -----------------------------------------------------------------------

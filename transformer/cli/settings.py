@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ HELP = {
     "d_ff": "width of the feed-forward networks",
     "dropout": "share of values dropped in training",
     "max_len": "longest sequence in tokens",
+    "data": "one's own text to learn: a file, or a folder of .txt files (text, masked, mixture)",
+    "patience": "evaluations without a better held-out loss after which training ends; 0 is never",
     "vocab": "tokens of the BPE vocabulary; 259 are bytes alone",
     "batch_size": "rows of a batch",
     "size": "letters of a word, digits of a number (synthetic tasks)",
@@ -129,7 +132,11 @@ def to_toml(settings: Settings) -> str:
     lines = []
     for name, value in dataclasses.asdict(settings).items():
         text = (
-            str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+            str(value).lower()
+            if isinstance(value, bool)
+            else json.dumps(value, ensure_ascii=False)
+            if isinstance(value, str)
+            else repr(value)
         )
         lines.append(f"{name} = {text}\n")
     return "".join(sorted(lines, key=lambda line: not line.startswith("task")))

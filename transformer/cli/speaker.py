@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ def settings_of(notes: dict, path: Path) -> Settings:
 def _trained(path: Path, device: str) -> Speaker:
     notes = checkpoint.notes(path)
     settings = settings_of(notes, path)
+    settings = replace(settings, data="")  # a model is used without the text that it learned
     task = tasks.make(settings.task, settings, settings.seed, Tokenizer.from_json(notes["tokenizer"]))
     task.model.load_state_dict(checkpoint.model_weights(path))
     task.model.to(device)

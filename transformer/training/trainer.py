@@ -15,7 +15,7 @@ from minigrad.locks import only_writer
 from minigrad.optim import AdamW, CosineWithWarmup, LambdaLR, LRScheduler
 from transformer.training import checkpoint
 from transformer.training.optimise import PRECISIONS, Batch, LossSum, Updater, token_loss
-from transformer.training.report import Report, plot
+from transformer.training.report import Report, plot, read_log
 
 SCHEDULES = ("cosine", "inverse-sqrt", "constant")
 
@@ -39,6 +39,7 @@ class TrainSettings:
     log_every: int = 20
     evaluate_every: int = 200
     save_every: int = 100
+    patience: int = 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "accumulate", "log_every", "evaluate_every", "save_every"):
@@ -47,7 +48,7 @@ class TrainSettings:
         for name in ("lr", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("warmup", "seed"):
+        for name in ("warmup", "seed", "patience"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
@@ -109,6 +110,7 @@ class Trainer:
         )
         self.schedule = schedule(self.updater.optimizer, settings)
         self.step = 0
+        self.held_out: list[float] = []  # its loss, of every evaluation
 
     def resume(self) -> int:
         """Continue from the folder's checkpoint; returns the number of updates it has seen."""
@@ -116,10 +118,14 @@ class Trainer:
             raise ValueError("a trainer without a folder has no checkpoint to resume from")
         self.step = checkpoint.restore(self.folder, self.updater)
         self.schedule.load_state_dict({**self.schedule.state_dict(), "last_epoch": self.step})
+        seen = [record for record in read_log(self.folder) if record["step"] <= self.step]
+        self.held_out = [record["held_out_loss"] for record in seen if "held_out_loss" in record]
         return self.step
 
     def run(self) -> dict[str, float]:
-        """Train until settings.steps; returns the last evaluation's figures (the last loss where there is none).
+        """Train until settings.steps, or until settings.patience evaluations have brought no better held-out loss.
+
+        Returns the last evaluation's figures (the last loss where there is none).
 
         Raises FloatingPointError when the loss is not finite, which a smaller lr usually cures, and BlockingIOError
         while another process trains in the folder.
@@ -138,7 +144,7 @@ class Trainer:
         self.model.train()
         with self.report.running(self.step):
             since, tokens, losses = time.perf_counter(), 0, []
-            while self.step < settings.steps:
+            while self.step < settings.steps and not self._waited_enough():
                 batch = self.batch(self.step)
                 rate = self.schedule.get_last_lr()[0]
                 loss, norm = self.updater.update(batch)
@@ -160,11 +166,18 @@ class Trainer:
                 if self.evaluate is not None and (last or self.step % settings.evaluate_every == 0):
                     started = time.perf_counter()
                     figures = self.evaluate()
+                    self.held_out += [figures["held_out_loss"]] if "held_out_loss" in figures else []
                     self.report.record({"step": self.step, **figures})
                     since += time.perf_counter() - started
-                if last or self.step % settings.save_every == 0:
+                if last or self.step % settings.save_every == 0 or self._waited_enough():
                     self._save()
         return figures
+
+    def _waited_enough(self) -> bool:
+        """Is the best evaluation so far `patience` evaluations ago?"""
+        if not self.settings.patience or not self.held_out:
+            return False
+        return len(self.held_out) - 1 - self.held_out.index(min(self.held_out)) >= self.settings.patience
 
     def _save(self) -> None:
         if self.folder is not None:
