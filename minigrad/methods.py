@@ -57,6 +57,8 @@ class Methods:
 
     __slots__ = ()
 
+    _repr_html_ = method("minigrad.viz.tablefile:tensor_html", "For notebooks: small tensors as tinted tables.")
+
     # --- asking ---------------------------------------------------------------------------------------
 
     def size(self: Any, dim: int | None = None) -> Any:

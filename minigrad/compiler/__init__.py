@@ -95,6 +95,10 @@ class Compiled:
             return _replay(plan, traced, tensors)
         return uninterrupted(_replay, plan, traced, tensors)
 
+    _repr_html_ = later.method(
+        "minigrad.viz.tablefile:compiled_html", "For notebooks: the compiler's passes and the memory of the last plan."
+    )
+
     def _key(self, call: Any) -> Any:
         """What tells a plan for this call from others."""
         return call, tuple([_gradient(leaf) is not None for leaf in self._leaves.get(call, ())])
