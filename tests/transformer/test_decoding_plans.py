@@ -26,8 +26,8 @@ def tracing(monkeypatch):
     """A list that grows with every trace of a step."""
     made, step = [], plans._step
 
-    def counted(model_of, room):
-        inner = step(model_of, room)
+    def counted(model_of, room, *how):
+        inner = step(model_of, room, *how)
         return lambda *arguments: made.append(arguments[0].shape) or inner(*arguments)
 
     monkeypatch.setattr(plans, "_step", counted)
@@ -118,8 +118,8 @@ def test_the_next_cache_of_a_model_takes_the_plans_over_and_sees_nothing_of_the_
     made, model = tracing(monkeypatch), small("gpt2")
     step, ids = decoder("gpt2", model, False)
     greedy_decode(step, ids, 12)
-    step.cache.layers[0].key.fill_(float("nan"))
-    step.cache.layers[1].value.fill_(float("nan"))
+    step.cache.layers[0].key[:, :, :18] = float("nan")
+    step.cache.layers[1].value[:, :, :18] = float("nan")
     count = len(made)
     assert count == 4  # the prompt and steps that look at 8, 16 and 24 positions
     del step
@@ -206,6 +206,9 @@ def test_a_full_cache_and_another_batch_are_refused():
     step, ids = decoder("gpt2", model, False, room=8)
     with pytest.raises(ValueError, match="room for 8 positions, 9 were to be stored"):
         greedy_decode(step, ids, 5)
+    step = language_model(model, model.new_cache(99))
+    with pytest.raises(ValueError, match="25 tokens do not fit max_len 24"):
+        step(mg.full((1, 25), 2))
     step, ids = decoder("gpt2", model, False)
     step(ids)
     with pytest.raises(ValueError, match="holds a batch of 3, and 2 rows came"):

@@ -46,11 +46,15 @@ def _steps(
 ) -> Iterator[Tensor]:
     prompt, padding = ids.shape[1], getattr(next_logits, "pad_id", None)
     seen = ids if padding is None else _without_padding(ids, padding)
+    ends = eos_id is not None or len(stop) > 0
     finished = mg.zeros(ids.shape[0], dtype=mg.bool, device=ids.device)
     for _ in range(max_new_tokens):
         with mg.no_grad():
-            token = mg.where(finished, pad_id, choose(next_logits(ids), seen))
-            ids, seen = (mg.cat([each, token.unsqueeze(1)], 1) for each in (ids, seen))
+            token = choose(next_logits(ids), seen)
+            if ends:
+                token = mg.where(finished, pad_id, token)
+            same, ids = seen is ids, mg.cat([ids, token.unsqueeze(1)], 1)
+            seen = ids if same else mg.cat([seen, token.unsqueeze(1)], 1)
             if eos_id is not None:
                 finished = finished | (token == eos_id)
             for sequence in stop:
@@ -58,7 +62,7 @@ def _steps(
                     written = ids[:, -len(sequence) :] == mg.tensor([*sequence], device=ids.device)
                     finished = finished | written.all(-1)
         yield token
-        if finished.all():
+        if ends and finished.all():
             return
 
 

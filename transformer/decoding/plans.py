@@ -22,7 +22,6 @@ from transformer.moe import MixtureOfExperts
 from transformer.places import Told
 
 KEPT = 2  # rooms without a user: a beam search takes one for its prompts and one for its beams
-PLANS = 16  # of a room, those that were used last
 LEAST = 64  # positions that a plan looks at, at least
 
 
@@ -43,14 +42,18 @@ class Room:
     def __init__(self, own: Sequence[KeyValue], cross: Sequence[KeyValue], real: Tensor) -> None:
         self.own, self.cross, self.real = own, cross, real
         self.size = (*real.shape, cross[0][0].shape[-2] if cross else 0)  # batch, positions, tokens of the sources
-        self.step: Any = None  # compiled
+        self.filled = 0  # positions that were written: the others cost no memory yet
+        self.steps: dict[Any, Any] = {}  # compiled, by what is no tensor among their arguments
 
     def clear(self) -> None:
         """As new: what is left from before must not be seen, not even times 0."""
-        for memory in (*self.own, *self.cross):
+        for memory in self.own:
             for held in memory:
-                held.fill_(0)
+                held[..., : self.filled, :] = 0
+        for held in (held for memory in self.cross for held in memory):
+            held.fill_(0)
         self.real.fill_(True)
+        self.filled = 0
 
     def holds(self, cache: KVCache) -> bool:
         """Is this the memory of the cache?"""
@@ -103,6 +106,8 @@ class Plans:
         start, n = cache.length, ids.shape[1]
         limit = min(cache.max_len, model.max_len)
         check_room(cache.max_len, start + n)
+        if start + n > model.max_len:
+            raise ValueError(f"{start + n} tokens do not fit max_len {model.max_len}: shorten the input")
         held = cache.layers[0].key
         if held is not None and held.shape[0] != ids.shape[0]:
             raise ValueError(
@@ -119,9 +124,13 @@ class Plans:
         noted = bool(memory) or cache.real is not None  # a decoder may note by itself what it takes for padding
         if noted and real is None and not memory:
             real = mg.ones(*ids.shape, dtype=mg.bool)
-        found: Tensor = room.step(
-            ids, mg.tensor(start), mg.tensor(n - 1), real, tuple(memory), looked_at(start + padded, limit), noted, first
-        )
+        how = looked_at(start + padded, limit), noted, first, real is not None
+        step = room.steps.get(how)
+        if step is None:
+            step = room.steps[how] = mg.compile(_step(self._model, room, *how))
+        room.filled = max(room.filled, start + padded)
+        given = memory if real is None else (real, *memory)
+        found: Tensor = step(ids, mg.tensor(start), mg.tensor(n - 1), *given)
         for layer in cache.layers:
             layer.length = start + n
         if memory:
@@ -139,21 +148,25 @@ class Plans:
                 return room
             leave()
         read = memory[0].shape[1] if memory else 0
-        fitting = [spare for spare in self._spare if spare.size == (batch, cache.max_len, read)]
-        if fitting:
-            room = fitting[0]
-            self._spare.remove(room)
-            room.clear()
-        else:
-            room = self._new(cache, batch, memory)
+        room = self._taken_over((batch, cache.max_len, read)) or self._new(cache, batch, memory)
         room.take(cache)
         leave = weakref.finalize(cache, self._left, room)
         leave.atexit = False
         _ROOMS[cache] = self, room, leave
         return room
 
+    def _taken_over(self, size: tuple[int, ...]) -> Room | None:
+        """A spare room of that size, as new."""
+        for place, room in enumerate(self._spare):
+            if room.size == size:
+                del self._spare[place]
+                room.clear()
+                return room
+        return None
+
     def _left(self, room: Room) -> None:
-        self._spare = [room, *self._spare][:KEPT]
+        self._spare.insert(0, room)
+        del self._spare[KEPT:]
 
     def _new(self, cache: KVCache, batch: int, memory: Sequence[Tensor]) -> Room:
         """A room for the cache, whose shapes a trace of one token finds."""
@@ -175,19 +188,17 @@ class Plans:
             if each.stored is not None:
                 key, value = (mg.zeros(*held.shape, dtype=held.dtype) for held in each.stored)
                 cross.append((key, value))
-        room = Room(own, cross, mg.ones(batch, cache.max_len, dtype=mg.bool))
-        room.step = mg.compile(_step(self._model, room), PLANS)
-        return room
+        return Room(own, cross, mg.ones(batch, cache.max_len, dtype=mg.bool))
 
 
-def _step(model_of: Callable[[], Any], room: Room) -> Callable[..., Tensor]:
-    """What a plan of the room is made of."""
+def _step(
+    model_of: Callable[[], Any], room: Room, size: int, noted: bool, first: bool, told: bool
+) -> Callable[..., Tensor]:
+    """What plans of the room that look at `size` positions are made of. told: which tokens are real."""
     own, cross, notes = room.own, room.cross, room.real  # not the room itself, which keeps the plans
 
-    def step(
-        ids: Tensor, start: Tensor, last: Tensor, real: Tensor | None, memory: Any, size: int, noted: bool, first: bool
-    ) -> Tensor:
-        model = model_of()
+    def step(ids: Tensor, start: Tensor, last: Tensor, *given: Tensor) -> Tensor:
+        model, real, memory = model_of(), given[0] if told else None, given[told:]
         cache = ToldCache(Told(start, size), own, cross, notes if noted else None, first)
         with evaluation(model):
             if memory:
