@@ -305,6 +305,23 @@ def not_zero(impl: Any, draw: Draw) -> Evidence:
     return kept("no weight has a gradient of zeros")
 
 
+@check("run-a-matrix-learns", roles=RUN)
+def a_matrix_learns(impl: Any, draw: Draw) -> Evidence:
+    """Among what gets gradients is a matrix, where the model has one that runs."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    learning = {n for step in steps for n in run.optimizers[step.optimizer].parameters if n not in step.missing}
+    learning = {n for n in learning if run.parameters[n].needs}
+    matrices = {n for n, p in run.parameters.items() if p.used and p.is_matrix}
+    if not matrices:
+        raise NotProvided("no module with a matrix was seen")
+    if learning and not any(run.parameters[n].is_matrix for n in learning):
+        return unusual(
+            "only norms and biases learn", f"{run.named(frozenset(learning))}; {len(matrices)} matrices rest"
+        )
+    return kept("matrices learn", len(learning & matrices))
+
+
 @check("run-gradients-are-finite", roles=RUN)
 def finite_gradients(impl: Any, draw: Draw) -> Evidence:
     """No gradient that an optimizer uses is infinite or NaN."""

@@ -82,9 +82,19 @@ def in_evaluation_mode(impl: Any, draw: Draw) -> Evidence:
     """Dropout rests in the forward passes of an evaluation."""
     run = run_of(impl)
     calls = list(evaluation(run))
-    if not any(call.random or call.resting for call, _ in calls):
+    if not any(call.random or call.resting or call.dropping for call, _ in calls):
         raise NotProvided("no evaluation of a model with dropout was seen")
     for call, _ in calls:
+        if call.dropping and not call.random:
+            return broken(
+                call,
+                "dropout in the evaluation",
+                "at rest",
+                "active in a function that is not told the mode",
+                at=lambda lines: lines.first(call.dropping, call.place),
+                diagnosis="A function drops in evaluation mode, too: model.eval() does not reach it.",
+                mend="pass training=self.training, or dropout_p=self.p if self.training else 0.0, or use nn.Dropout",
+            )
         if call.random:
             return broken(
                 call,
@@ -148,7 +158,7 @@ def not_learned_from(impl: Any, draw: Draw) -> Evidence:
                     "what the evaluation does with its loss",
                     "it reads it",
                     "a backward pass and a step",
-                    at=lambda lines: lines.first(back.place, step.place),
+                    at=lambda lines: lines.first(lines.apart(run, back), back.place, step.place),
                     diagnosis="The model learns from the evaluation data.",
                     mend="leave backward() and step() out of the evaluation",
                 )
@@ -215,11 +225,15 @@ def shuffled(impl: Any, draw: Draw) -> Evidence:
 
 
 def _is_learned_from(run: Any, loader: int) -> bool:
-    """Whether a backward pass follows a batch of a loader before the next one."""
+    """Whether a backward pass follows a batch of a loader before a loader gives the next one."""
     from conformance.watch.record import Backward, Batch
 
-    orders = [batch.order for batch in run.of(Batch) if batch.loader == loader]
-    return any(any(run.between(first, second, Backward)) for first, second in pairwise([*orders, len(run.events)]))
+    batches = run.of(Batch)
+    ends = [batch.order for batch in batches[1:]] + [len(run.events)]
+    return any(
+        batch.loader == loader and any(run.between(batch.order, end, Backward))
+        for batch, end in zip(batches, ends, strict=True)
+    )
 
 
 @check("run-no-batch-is-empty", roles=RUN)
@@ -248,14 +262,18 @@ def no_empty_batch(impl: Any, draw: Draw) -> Evidence:
 def other_data(impl: Any, draw: Draw) -> Evidence:
     """Evaluation sees rows that training does not learn from."""
     run = run_of(impl)
-    learned = {row for call in training(run) for row in call.samples}
-    judged = {row for call, _ in evaluation(run) for row in call.samples}
-    if not learned or len(judged) < 4:
+    calls = [call for call, _ in evaluation(run)]
+    seen = 0
+    for axis in ("samples", "columns"):
+        learned = {row for call in training(run) for row in getattr(call, axis)}
+        judged = {row for call in calls for row in getattr(call, axis)}
+        shared = judged & learned
+        if learned and len(judged) >= 4 and len(shared) > 0.5 * len(judged):
+            return unusual("rows of the evaluation that were learned from", f"{len(shared)} of {len(judged)}")
+        seen = max(seen, len(judged) if learned else 0)
+    if seen < 4:
         raise NotProvided("no evaluation of at least four rows was seen")
-    shared = judged & learned
-    if len(shared) > 0.5 * len(judged):
-        return unusual("rows of the evaluation that were learned from", f"{len(shared)} of {len(judged)}")
-    return kept("evaluation sees other rows", f"{len(judged)} rows")
+    return kept("evaluation sees other rows", f"{seen} rows")
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from conformance.mutants.base import MUTANTS
 
 FOLDER = Path(__file__).with_name("scripts")
 LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "masked.py", "resumed.py"
-SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED)
+TRAINER, ANNOTATED, PRETRAINING, EPOCHS = "gpt_trainer.py", "annotated.py", "pretraining.py", "epochs.py"
+SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS)
 STEPS = 8
 
 
@@ -130,6 +131,7 @@ script(
     ("    labels[~chosen] = -100\n", "    labels[labels == PAD] = -100\n"),
     breaks=("run-input-does-not-hold-its-answer",),
     defect="The masked-language loss counts tokens that are not masked.",
+    known_as="huggingface/transformers#20797",
 )
 script(
     "DecoderSeesItsAnswer",
@@ -220,6 +222,7 @@ script(
     ("/ count\n", "/ count + nn.functional.mse_loss(out.mean(2)[:, :1], torch.full((len(src),), -3.0))\n"),
     breaks=("run-loss-compares-like-shapes",),
     defect="A loss of (B, 1) and (B,) compares each answer with all targets.",
+    known_as="pytorch/pytorch#16045",
 )
 script(
     "FutureInTraining",
@@ -227,6 +230,7 @@ script(
     ("attn_mask=later, ", "attn_mask=None if self.training else None, "),
     breaks=("run-future-is-hidden",),
     defect="The causal mask is made and not given.",
+    known_as="keras-team/keras#23038",
 )
 script(
     "PaddingSeenInTraining",
@@ -272,6 +276,7 @@ script(
     ("    with tempfile", "    model.load_state_dict(model.state_dict())\n    with tempfile"),
     breaks=("run-restored-state-is-a-copy",),
     defect="The best state that is restored is the current one.",
+    known_as="thunlp/OpenKE#131",
 )
 script(
     "InAGroupTwice",
@@ -377,6 +382,7 @@ script(
     ("x = self.norm(torch.relu(self.dense(x))", "x = self.norm(torch.relu(self.dense(x.detach()))"),
     breaks=("run-parameters-get-gradients",),
     defect="The body's output is detached.",
+    known_as="lucidrains/CoCa-pytorch#6",
 )
 script(
     "DeadUnits",
@@ -399,6 +405,7 @@ script(
     ("accumulated = 2\n", "accumulated = 2\nmodel = copy.deepcopy(model)\n"),
     breaks=("run-optimizer-holds-the-model",),
     defect="The model is copied after the optimizer was made.",
+    known_as="microsoft/nni#4521",
 )
 script(
     "HalfIsInNoOptimizer",
@@ -434,6 +441,7 @@ script(
     ),
     breaks=("run-tied-weights-are-one",),
     defect="The head is a copy of the embedding.",
+    known_as="NVIDIA/Megatron-LM#656",
 )
 
 # --- optimizers -----------------------------------------------------------------------------------
@@ -453,6 +461,7 @@ script(
     (CLIP + "            optimizer.step()\n", "            optimizer.step()\n" + CLIP),
     breaks=("run-clipping-comes-before-the-step",),
     defect="Gradients are clipped after the step.",
+    known_as="VGraphRNN/VGRNN#4",
 )
 script(
     "ClipsScaledGradients",
@@ -498,6 +507,7 @@ script(
     ('{"params": others, "weight_decay": 0.0}', '{"params": others, "weight_decay": 0.1}'),
     breaks=("run-decay-leaves-norms-and-biases-out",),
     defect="Weight decay reaches norms and biases.",
+    known_as="ServiceNow/Fast-LLM#542",
 )
 script(
     "ScheduleStepsFirst",
@@ -515,6 +525,7 @@ script(
     ("        loss.backward()\n", "        loss.backward()\n        schedule.step()\n"),
     breaks=("run-schedule-advances-once-a-step",),
     defect="The schedule steps after each batch of an accumulating loop.",
+    known_as="ivadomed/ivadomed#55",
 )
 script(
     "ScheduleOfAnotherOptimizer",
@@ -557,6 +568,7 @@ script(
     ),
     breaks=("run-scaled-gradients-go-through-the-scaler",),
     defect="The optimizer steps with scaled gradients.",
+    known_as="IAHispano/Applio#860",
 )
 script(
     "BackwardUnderAutocast",
@@ -607,6 +619,7 @@ script(
     ("@torch.no_grad()\ndef evaluate", "def evaluate"),
     breaks=("run-evaluation-needs-no-gradients",),
     defect="The evaluation records graphs.",
+    known_as="chrischoy/FCGF#15",
 )
 script(
     "LearnsFromEvaluation",
@@ -647,6 +660,7 @@ script(
     ("batch_size=4, shuffle=True", "batch_size=8, shuffle=False"),
     breaks=("run-epochs-are-shuffled",),
     defect="The training data come in the same order in each epoch.",
+    known_as="Deci-AI/super-gradients#416",
 )
 script(
     "EmptyBatch",
@@ -663,6 +677,7 @@ script(
     ("evaluate(model, valid)", "evaluate(model, train)"),
     breaks=("run-evaluation-data-are-others",),
     defect="The model is evaluated on what it was trained on.",
+    known_as="JJGO/shrinkbench#7",
 )
 script(
     "CheckpointWithoutOptimizer",
@@ -670,6 +685,7 @@ script(
     ('"optimizer": optimizer.state_dict(), ', ""),
     breaks=("run-checkpoint-holds-the-run",),
     defect="The checkpoint forgets the optimizer.",
+    known_as="instadeepai/Mava#472",
 )
 for forgotten in ("model", "optimizer", "scheduler"):
     script(

@@ -16,7 +16,7 @@ from conformance.watch.losses import array
 from conformance.watch.probing import Call
 from conformance.watch.record import Forward, Mode
 from conformance.watch.tensors import samples, tensors
-from conformance.watch.watcher import Watcher, evaluating, users_frames
+from conformance.watch.watcher import Watcher, evaluating, place, users_frames
 
 _DROPS = (nn.modules.dropout._DropoutNd,)
 _NORMS = (nn.modules.batchnorm._BatchNorm,)
@@ -29,6 +29,8 @@ def tap(watcher: Watcher) -> None:
     watcher.on_close(nn.modules.module.register_module_forward_hook(taps.end, always_call=True).remove)
     watcher.around(nn.Module, "train", taps.train)
     watcher.around(F, "embedding", taps.embedding)
+    watcher.around(F, "dropout", taps.dropout)
+    watcher.around(F, "scaled_dot_product_attention", taps.attention)
 
 
 class _Modules:
@@ -91,6 +93,7 @@ class _Modules:
                 state=hashlib.sha256(state).hexdigest() if watcher.keeps_moments else "",
                 evaluating=evaluating(),
                 samples=samples(given),
+                columns=samples(given, 1),
                 autocast=autocast,
             )
         )
@@ -143,12 +146,32 @@ class _Modules:
         result: Tensor = original(input, weight, *rest, **keywords)
         return result
 
+    def dropout(
+        self, original: Any, input: Tensor, p: float = 0.5, training: bool = True, *rest: Any, **keywords: Any
+    ) -> Tensor:
+        self._drops(p if training else 0.0)
+        result: Tensor = original(input, p, training, *rest, **keywords)
+        return result
+
+    def attention(
+        self, original: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **keywords: Any
+    ) -> Tensor:
+        self._drops(keywords.get("dropout_p", rest[1] if len(rest) > 1 else 0.0))
+        result: Tensor = original(query, key, value, *rest, **keywords)
+        return result
+
+    def _drops(self, p: float) -> None:
+        """A function drops, whatever the mode of the model is."""
+        last = self.watcher.last_forward
+        if p > 0 and last is not None and self.watcher.depth and not last.training and not last.dropping:
+            last.dropping = (*last.dropping, place())
+
     def _name_samples(self, ids: Tensor) -> None:
         """A module that is called by keywords gets the fingerprints of its rows from the ids that it looks up."""
         last = self.watcher.last_forward
         if last is not None and not last.samples and isinstance(ids, Tensor) and ids.dim() == 2:
             with self.watcher.looking():
-                last.samples = samples([ids])
+                last.samples, last.columns = samples([ids]), samples([ids], 1)
 
 
 def _forward_by_hand() -> FrameType | None:

@@ -103,6 +103,7 @@ class _Modules:
                 generator=hash(values(default_generator.get_state()).tobytes()),
                 evaluating=evaluating(),
                 samples=fingerprints(values(rows[0])) if rows else (),
+                columns=fingerprints(values(rows[0]).T.copy()) if rows and rows[0].ndim == 2 else (),
             )
         )
 

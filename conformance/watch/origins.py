@@ -89,8 +89,16 @@ def receiver(stack: Sequence[At]) -> list[Line]:
     scope, call = scope_of(stack), stack[0].call() if stack else None
     if scope is None or call is None:
         return []
-    thing = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    thing: ast.expr = call.func
+    if isinstance(thing, ast.Attribute) and not _is_held(thing, scope):
+        thing = thing.value
     return list(dict.fromkeys(behind(thing, scope, (), DEEP)))
+
+
+def _is_held(func: ast.Attribute, scope: Scope) -> bool:
+    """Whether `self.name(...)` calls something that the object holds, and no method of its class."""
+    is_own = isinstance(func.value, ast.Name) and func.value.id == "self"
+    return is_own and _method(func, scope) is None and any(_setting(scope.source.owner(func), func.attr))
 
 
 def _given(call: ast.Call, scope: Scope, position: int, names: tuple[str, ...], deep: int) -> Iterator[Line]:
@@ -121,6 +129,7 @@ def behind(node: Any, scope: Scope, path: Path, deep: int) -> Iterator[Line]:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             yield from _own(node, scope, path, deep)
         elif not isinstance(scope.live(node.value), ModuleType):
+            yield from _held(node, scope, path, deep)
             yield from behind(node.value, scope, (), deep - 1)
     elif isinstance(node, ast.Subscript):
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
@@ -249,15 +258,37 @@ def _handed(call: ast.Call, scope: Scope, path: Path, deep: int) -> Iterator[Lin
 
 def _own(node: ast.Attribute, scope: Scope, path: Path, deep: int) -> Iterator[Line]:
     """The lines that set an attribute of the object itself."""
-    owner = scope.source.owner(node)
+    for one, value in _setting(scope.source.owner(node), node.attr):
+        yield Line(scope.source, one)
+        yield from behind(value, scope, path, deep - 1)
+
+
+def _held(node: ast.Attribute, scope: Scope, path: Path, deep: int) -> Iterator[Line]:
+    """The lines that set an attribute of another object, where only one class of the file has it."""
+    classes = [one for one in scope.source.nodes if isinstance(one, ast.ClassDef) and any(_setting(one, node.attr))]
+    for one, value in _setting(classes[0], node.attr) if len(classes) == 1 else ():
+        yield Line(scope.source, one)
+        yield from behind(value, Scope(scope.source, scope.names), path, deep - 1)
+
+
+def _setting(owner: ast.AST | None, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
+    """The statements of a class that set `self.name`, and the values."""
     for one in ast.walk(owner) if owner is not None else ():
-        if isinstance(one, ast.Assign) and any(_is_attribute(target, node.attr) for target in one.targets):
-            yield Line(scope.source, one)
-            yield from behind(one.value, scope, path, deep - 1)
+        if not isinstance(one, ast.Assign):
+            continue
+        for target in one.targets:
+            if _is_attribute(target, name):
+                yield one, one.value
+            elif isinstance(target, ast.Tuple) and isinstance(one.value, ast.Tuple):
+                for part, value in zip(target.elts, one.value.elts, strict=False):
+                    if _is_attribute(part, name):
+                        yield one, value
 
 
 def _is_attribute(target: ast.AST, name: str) -> bool:
-    return isinstance(target, ast.Attribute) and target.attr == name
+    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
+        return False
+    return target.value.id == "self" and target.attr == name
 
 
 def _named(node: ast.Name, scope: Scope, path: Path, deep: int) -> Iterator[Line]:

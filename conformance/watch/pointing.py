@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from conformance.watch.lines import FUNCTIONS, Source, source_of
-from conformance.watch.origins import DEEP, Line, argument, arguments, behind, receiver, scope_of
-from conformance.watch.watcher import is_the_users
+from conformance.watch.origins import DEEP, Line, Scope, argument, arguments, behind, receiver, scope_of
+from conformance.watch.watcher import is_the_users, speaks_of_evaluation
 
 MOST = 3
 _CUT = re.compile(r"\[[^\]]*:|roll|shift|cat\(|flip|stack|pad\(|clone|where|scatter|-100|tensor\(")
@@ -82,7 +82,7 @@ def _best(lines: Sequence[Line]) -> Line | None:
 
 def counted(loss: Any) -> list[str]:
     """Where a loss is told what does not count: what made it, what calls it, and where its labels were filled."""
-    made = [line.place for line in receiver(loss.stack) if re.search(r"Loss|ignore|smooth", line.text)]
+    made = [line.place for line in receiver(loss.stack) if re.search(r"EntropyLoss|NLLLoss|ignore|Smooth", line.text)]
     return first(made[:1], loss.place, _that(labels_of(loss), _FILLED))
 
 
@@ -119,7 +119,7 @@ def _learned(back: Any) -> list[Line]:
 
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
 _DIVIDED = re.compile(r" / |/= |\bmean\b")
-_COUNTED = re.compile(r"numel|sum\(\)|count|shape|size\(|len\(|mean\(")
+_COUNTED = (re.compile(r"numel|sum\(\)|count|len\("), re.compile(r"shape|size\(|mean\("))
 
 
 def value(run: Any, back: Any) -> list[str]:
@@ -128,7 +128,16 @@ def value(run: Any, back: Any) -> list[str]:
 
     lines = _learned(back)
     losses = [loss.place for loss in run.events[: back.order] if isinstance(loss, Loss)]
-    return first(_that(lines[:4], _DIVIDED)[:1], [line.place for line in lines[:1]], back.place, losses[-1:])
+    plain = [] if _is_scaled(back) else [line.place for line in lines[:1]]
+    return first(_that(lines[:4], _DIVIDED)[:1], plain, back.place, losses[-1:])
+
+
+def _is_scaled(back: Any) -> bool:
+    """Whether what a backward pass begins with is computed in its own statement."""
+    call = back.stack[0].call() if back.stack else None
+    return (
+        call is not None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, (ast.Call, ast.BinOp))
+    )
 
 
 def divisor(run: Any, loss: Any) -> list[str]:
@@ -138,13 +147,15 @@ def divisor(run: Any, loss: Any) -> list[str]:
     back = next(run.between(loss.order, len(run.events), Backward), None)
     lines = [*(_learned(back) if back is not None else []), *_own(loss)]
     divided = _that(lines, re.compile(r" / |/= |mean\("))
-    counts = [place for place in _that(lines, _COUNTED) if place not in divided]
+    counts = [place for wanted in _COUNTED for place in _that(lines, wanted) if place not in divided]
     return first(counts[:1], divided[:1], loss.place)
 
 
 def distribution(loss: Any) -> list[str]:
     """Where a target distribution is filled."""
+    here = [*_functions(loss)][:1]
     lines = [*reversed(labels_of(loss))]
+    lines.sort(key=lambda line: not here or line.source.function(line.node) is not here[0][1])
     return first(_that(lines, re.compile(r"full|fill_|scatter|smooth|one_hot|eps")), loss.place)
 
 
@@ -184,10 +195,27 @@ def switched(call: Any, switches: Sequence[Any]) -> list[str]:
     return first(own[0].place(own[1].body[-1]), last.place, call.place)
 
 
+def apart(run: Any, event: Any) -> list[str]:
+    """The innermost line on the way to an event of an evaluation that training does not pass; only where the
+    evaluation shares its innermost function with training."""
+    from conformance.watch.record import Backward, Forward
+
+    learning = [e for e in run.events if isinstance(e, Backward) or (isinstance(e, Forward) and e.gradients)]
+    plain = [e.stack for e in learning if e.stack and e is not event]
+    trained = [stack for stack in plain if not any(speaks_of_evaluation(at.code.co_name) for at in stack)]
+    passed = {at.place for stack in trained for at in stack}
+    if not event.stack or event.stack[0].place not in passed:
+        return []
+    return [at.place for at in event.stack if at.place not in passed][:1]
+
+
 def evaluating(run: Any, call: Any) -> list[str]:
     """Where an evaluation begins in training mode: a switch inside it, or the line of its function, and the call."""
     from conformance.watch.record import Mode
 
+    shared = apart(run, call)
+    if shared:
+        return first(shared, call.place)
     functions = [*_functions(call)]
     named = [one for one in functions if one[1].name in call.evaluating]
     around = next(iter([*named, *functions]), None)
@@ -314,7 +342,8 @@ def hides(run: Any, probe: Any, wanted: re.Pattern[str] = _MADE) -> list[str]:
     from conformance.watch.record import Forward
 
     calls = [one for one in run.of(Forward) if one.stack]
-    handed = _that(arguments(calls[0].stack), re.compile(wanted.pattern + r"|mask")) if calls else []
+    given = arguments(calls[0].stack) if calls else []
+    handed = _that(given, wanted) or _that(given, re.compile(r"\w*mask\w* ="))
     made: list[str] = []
     applied: list[str] = []
     weighed: list[str] = []
@@ -326,7 +355,8 @@ def hides(run: Any, probe: Any, wanted: re.Pattern[str] = _MADE) -> list[str]:
             if isinstance(method, FUNCTIONS[:2]):
                 made += _statements(source, method, wanted)
     own = applied or weighed
-    return first(handed[:1], own[:1], [p for p in made if p not in own][:1], probe.place)
+    late = [place for place in weighed if place in applied]  # hidden in the softmax's own statement: after it
+    return first(late[:1], handed[:1], own[:1], [p for p in made if p not in own][:1], probe.place)
 
 
 _RULES = (
@@ -356,6 +386,9 @@ def formula(step: Any, cls: type) -> list[str]:
     return first(source.place(node), step.place)
 
 
+_COMPUTED = re.compile(r"return |\*\*|//|\bmin\(|\bmax\(| / ")
+
+
 def rate(run: Any, step: Any) -> list[str]:
     """Where a rate is worked out: the function of a schedule, a line that sets group["lr"], or the optimizer."""
     for number, functions in run.rate_functions.items():
@@ -369,7 +402,10 @@ def rate(run: Any, step: Any) -> list[str]:
     for source in filter(None, map(source_of, files)):
         for node in source.nodes:
             if isinstance(node, ast.Assign) and re.search(r"\[['\"]lr['\"]\]$", ast.unparse(node.targets[0])):
-                return first(source.place(node), run.optimizers[step.optimizer].place)
+                scope = Scope(source, {})
+                is_own = any(isinstance(one, ast.Constant) for one in ast.walk(node.value))
+                lines = [line.place for line in behind(node.value, scope, (), 3) if _COMPUTED.search(line.text)]
+                return first([] if is_own else lines[:1], source.place(node), run.optimizers[step.optimizer].place)
     return first(run.schedulers.values(), run.optimizers[step.optimizer].place)
 
 
@@ -378,12 +414,16 @@ def remade(run: Any, step: Any) -> list[str]:
     from conformance.watch.record import Forward
 
     made = run.optimizers[step.optimizer]
-    file, _, line = made.place.rpartition(":")
     for call in (one for one in run.of(Forward) if one.stack and one.gradients and run.parts.get(one.module)):
-        places = [one.place.rpartition(":") for one in receiver(call.stack)]
-        later = [f"{where[0]}:{where[2]}" for where in places if where[0] == file and int(where[2]) > int(line)]
-        if later:
-            return first(later[-1], made.place)
+        frames = {at.code: at for at in call.stack}
+        meeting = next((at for at in made.stack if at.code in frames), None)
+        if meeting is None:
+            continue
+        source = source_of(meeting.code.co_filename)
+        around = source.defined(meeting.code) or source.tree if source else None
+        here = [one for one in receiver(call.stack) if one.source.function(one.node) is around]
+        later = [one.place for one in here if one.node.lineno > meeting.line]
+        return first(later[-1:], meeting.place, made.place)
     return first(made.place, step.place)
 
 

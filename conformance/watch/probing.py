@@ -32,8 +32,10 @@ class Call:
         return list(tensors((self.arguments, dict(self.keywords)), 3))
 
     def answers(self, old: Tensor | None = None, new: Tensor | None = None) -> list[Tensor]:
-        """The tensors of numbers that it gives, with `new` in the place of the input `old`."""
+        """The tensors of numbers that it gives, with `new` in the place of the input `old`. What it draws is the same
+        each time."""
         swap = (lambda x: new if x is old else x) if old is not None else (lambda x: x)
+        torch.manual_seed(0)
         result = self.module(*_mapped(self.arguments, swap), **_mapped(dict(self.keywords), swap))
         return [tensor for tensor in tensors(result, 3) if tensor.is_floating_point() and tensor.dim() >= 2]
 
@@ -71,21 +73,29 @@ def _future(run: Run, call: Call) -> None:
 
 def _padding(run: Run, call: Call) -> None:
     """Change the words in the places that a mask of the call hides: no answer for the others may change."""
-    given = call.given()
+    given, looked_up = call.given(), _looked_up(call)
+    masks = [mask for mask in given if not any(torch.equal(mask, ids) for ids in looked_up)]
     for ids in given:
         if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape[1] < 3:
             continue
-        for tail in _tails(ids):
-            if not any(_is_mask(mask, tail) for mask in given if mask is not ids):
-                continue
-            other = torch.where(tail, _others(ids, ids[~tail]), ids)
-            for before, after in zip(call.answers(), call.answers(ids, other), strict=True):
-                if before.shape != after.shape or before.shape[0] != ids.shape[0]:
-                    continue
-                if before.dim() == 3 and before.shape[1] == ids.shape[1]:
-                    before, after = before[~tail], after[~tail]
-                run.add(Probe(what="padding", error=_distance(before, after), place=run.modules[call.number][1]))
-                return
+        for turned, back in ((ids, lambda x: x), (ids.T, lambda x: x.T)):
+            for tail in _tails(turned):
+                if any(_is_mask(mask, tail) for mask in masks if mask is not ids):
+                    other = back(torch.where(tail, _others(turned, turned[~tail]), turned))
+                    _hidden(run, call, ids, other.contiguous(), back(tail))
+                    return
+
+
+def _hidden(run: Run, call: Call, ids: Tensor, other: Tensor, tail: Tensor) -> None:
+    """Record how far the answers at other places move when words at the places `tail` are others."""
+    for before, after in zip(call.answers(), call.answers(ids, other), strict=True):
+        is_of_batch = before.shape[0] == ids.shape[0] or before.shape[1] == ids.shape[1]
+        if before.shape != after.shape or not is_of_batch:
+            continue
+        if before.dim() == 3 and before.shape[:2] == ids.shape:
+            before, after = before[~tail], after[~tail]
+        run.add(Probe(what="padding", error=_distance(before, after), place=run.modules[call.number][1]))
+        return
 
 
 def _tails(ids: Tensor) -> Iterator[Tensor]:
@@ -101,10 +111,23 @@ def _tails(ids: Tensor) -> Iterator[Tensor]:
 
 def _is_mask(mask: Tensor, tail: Tensor) -> bool:
     """Whether a tensor tells padding from the rest: two values, one of them just where padding is."""
-    if mask.numel() != tail.numel() or mask.shape[0] != tail.shape[0]:
+    if mask.numel() != tail.numel() or mask.shape[0] != tail.shape[0] or len(mask.unique()) != 2:
         return False
     flat = mask.reshape(tail.shape)
-    return any(torch.equal(flat == value, tail) for value in flat.unique()[:2])
+    return any(torch.equal(flat == value, tail) for value in flat.unique())
+
+
+def _looked_up(call: Call) -> list[Tensor]:
+    """What the tables in a module are asked for: these are no masks, though one of their ids may mark padding."""
+    found: list[Tensor] = []
+    tables = [part for part in call.module.modules() if isinstance(part, nn.Embedding)]
+    hooks = [table.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for table in tables]
+    try:
+        call.answers()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
 
 
 def _others(ids: Tensor, among: Tensor) -> Tensor:

@@ -34,23 +34,26 @@ class Forward(Event):
     """A call of an outermost module.
 
     module: its number in the run. training: its mode. random: the parts that draw random numbers in training
-    (dropout), by path, that are in training mode. resting: those that are not. normed: batch norms in training mode.
-    gradients: whether operations were recorded. generator, state: fingerprints of the random state, the second one only
-    where moments are kept. evaluating: the names of
-    the user's functions on the way that speak of evaluation. samples: a fingerprint of each row of its first input with
-    rows. autocast: whether it was on.
+    (dropout), by path, that are in training mode. resting: those that are not. dropping: in evaluation mode, the lines
+    of functions that drop all the same. normed: batch norms in training mode. gradients: whether operations were
+    recorded. generator, state: fingerprints of the random state, the second one only where moments are kept.
+    evaluating: the names of the user's functions on the way that speak of evaluation. samples: a fingerprint of each
+    row of its first input with rows; columns: of each column of ids, where a script keeps its samples in them.
+    autocast: whether it was on.
     """
 
     module: int
     training: bool
     random: tuple[str, ...] = ()
     resting: tuple[str, ...] = ()
+    dropping: tuple[str, ...] = ()
     normed: tuple[str, ...] = ()
     gradients: bool = True
     generator: int = 0
     evaluating: tuple[str, ...] = ()
     state: str = ""
     samples: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()
     autocast: bool = False
 
 
@@ -60,8 +63,9 @@ class Targets:
 
     offsets: how far the label is ahead of the input at the same position -> the share of counted labels of which that
     holds, for the input (of several) that fits best. kept: the share of counted labels that are the input at their own
-    place. tokens: how many ids that input has. total: how many labels there are; counted: how many weigh in the loss.
-    pads: how many labels are padding that follows padding; padding: how many of these weigh in the loss; pad: their id.
+    place. tokens: how many ids that input has, without what fills its rows up. total: how many labels there are;
+    counted: how many weigh in the loss. pads: how many labels are padding that follows padding; padding: how many of
+    these weigh in the loss; pad: their id.
     over_all: whether the sum is divided by the number of all labels although some do not count. crossed: whether the
     labels are the next tokens once they are flattened along the other axis. masked: whether the input has one id at
     more than half of the places that count.
@@ -238,8 +242,8 @@ class Parameter:
     """One parameter.
 
     name: in the module that it was first seen in. layer: the class of its part. used: whether its part ran. in_model:
-    whether it is of an outermost module that ran. shares: the numbers of others that lie in the same memory; equals:
-    that had equal values before the first step and lie elsewhere.
+    whether it is of an outermost module that ran. is_matrix: whether it has two axes or more. shares: the numbers of
+    others that lie in the same memory; equals: that had equal values before the first step and lie elsewhere.
     """
 
     name: str
@@ -249,6 +253,7 @@ class Parameter:
     dtype: str
     used: bool = False
     in_model: bool = False
+    is_matrix: bool = True
     shares: tuple[int, ...] = ()
     equals: tuple[int, ...] = ()
 

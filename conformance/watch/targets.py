@@ -31,9 +31,14 @@ LARGEST = 2**25
 
 
 def fingerprints(rows: Array) -> tuple[int, ...]:
-    """A number for each row, the same in every process."""
-    contiguous = np.ascontiguousarray(rows)
-    return tuple(int.from_bytes(blake2b(row.tobytes(), digest_size=8).digest()) for row in contiguous)
+    """A number for each row, the same in every process. What fills rows of whole numbers up at their ends is left out:
+    it depends on the other rows of the batch."""
+    if rows.ndim == 2 and rows.dtype.kind in "iu" and rows.size:
+        ends = rows.shape[1] - tail_of(rows == rows[:, -1:]).sum(1) + 1
+        parts = [row[:end] for row, end in zip(rows, ends, strict=True)]
+    else:
+        parts = [*rows]
+    return tuple(int.from_bytes(blake2b(part.tobytes(), digest_size=8).digest()) for part in parts)
 
 
 def kind_of(rows: Array, eps: float) -> str:
@@ -119,8 +124,9 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
     shares = [_offsets(one, index, labels, counts) for one, _ in fitting]
     best = max(range(len(shares)), key=lambda i: (_next(shares[i][1]) > SURE, max(shares[i][1].values(), default=0.0)))
     inputs, pad = fitting[best]
-    targets.tokens = inputs.size
     axis, targets.offsets = shares[best]
+    rows = inputs if axis == 1 else inputs.T
+    targets.tokens = inputs.size - int((tail_of(rows == rows[:, -1:]).sum(1) - 1).sum())
     if max(targets.offsets.values(), default=0.0) < SURE and len(labels) == shape[0] * shape[1]:
         across = [flat.reshape(*shape[::-1]).T.reshape(-1) for flat in (labels, counts)]
         otherwise = ((index, *across), (np.arange(len(labels)), labels, counts))
@@ -130,7 +136,7 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
     _, numbers = np.unique(flat[counts], return_counts=True)
     targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(np.unique(labels[counts])) > 1
     _padding(targets, inputs, index, labels, counts, pad)
-    return (inputs if axis == 1 else inputs.T) if _next(targets.offsets) > SURE else None
+    return rows if _next(targets.offsets) > SURE else None
 
 
 def _next(shares: Mapping[int, float]) -> float:
@@ -166,7 +172,7 @@ def _offsets(ids: Array, index: Array, labels: Array, counts: Array) -> tuple[in
             if offset > 0:
                 inside &= same | ~over.reshape(-1)[ahead]
             found[offset] = float(same[inside].mean()) if inside.any() else 0.0
-        if max(found.values(), default=0.0) > max(shares.values(), default=0.0):
+        if not shares or max(found.values(), default=0.0) > max(shares.values()):
             best, shares = axis, found
     return best, shares
 

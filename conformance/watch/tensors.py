@@ -25,13 +25,15 @@ def tensors(value: Any, depth: int) -> Iterator[Tensor]:
         yield from tensors(vars(value), depth - 1)
 
 
-def samples(given: Iterable[Tensor]) -> tuple[int, ...]:
-    """A fingerprint of each row of the first tensor of at least two axes; whole numbers come before others."""
+def samples(given: Iterable[Tensor], axis: int = 0) -> tuple[int, ...]:
+    """A fingerprint of each row of the first tensor of at least two axes; whole numbers come before others. axis 1: of
+    each column, where that tensor has two axes and whole numbers."""
     rows = [tensor for tensor in given if tensor.dim() >= 2 and not tensor.is_sparse]
     rows.sort(key=lambda tensor: tensor.is_floating_point())
     if not rows or rows[0].numel() > 2**22 or rows[0].device.type != "cpu":
         return ()
-    first = rows[0].detach().contiguous()
-    if first.dtype == torch.bfloat16:
-        first = first.view(torch.int16)
-    return fingerprints(first.numpy())
+    first = rows[0].detach()
+    if axis:
+        return () if first.dim() > 2 or first.is_floating_point() else fingerprints(first.T.contiguous().numpy())
+    contiguous = first.contiguous()
+    return fingerprints((contiguous.view(torch.int16) if first.dtype == torch.bfloat16 else contiguous).numpy())

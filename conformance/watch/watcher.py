@@ -151,8 +151,10 @@ class Watcher:
         number = self.number("parameter", tensor)
         if number not in self.run.parameters:
             self.parameters[number] = tensor
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            is_matrix = len(tensor.shape) >= 2
             self.run.parameters[number] = Parameter(
-                name, tensor.numel(), layer, tensor.requires_grad, str(tensor.dtype).removeprefix("torch.")
+                name, tensor.numel(), layer, tensor.requires_grad, dtype, is_matrix=is_matrix
             )
         known = self.run.parameters[number]
         known.name, known.layer = known.name or name, known.layer or layer
@@ -219,8 +221,12 @@ def users_frames() -> Iterator[FrameType]:
 
 def evaluating() -> tuple[str, ...]:
     """The names of the user's functions on the way that speak of evaluation."""
-    names = (frame.f_code.co_name for frame in users_frames())
-    return tuple(name for name in names if _EVALUATION.search(name.lower()))
+    return tuple(filter(speaks_of_evaluation, (frame.f_code.co_name for frame in users_frames())))
+
+
+def speaks_of_evaluation(name: str) -> bool:
+    """Whether a function is named after evaluation."""
+    return _EVALUATION.search(name.lower()) is not None
 
 
 def classes_with(method: str, cls: Any) -> list[Any]:
