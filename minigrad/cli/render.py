@@ -14,6 +14,7 @@ from minigrad.cli.subject import BLANK, EXAMPLES, example, subject
 from minigrad.compiler import optimise
 from minigrad.graph import Graph
 from minigrad.viz import layout
+from minigrad.viz.difference import difference_text, write_difference
 from minigrad.viz.passfile import write_passes
 from minigrad.viz.picture import Options
 from minigrad.viz.raster import RasterError
@@ -34,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what each pass of the compiler changes: with -o FILE.html "
         "one page with a slider, else one picture after each",
     )
+    what.add_argument("--against", metavar="SPEC", help="the difference to another one, as FILE.html or FILE.txt")
     what.add_argument("--unfold", action="append", default=[], metavar="GLOB", help="open composite ops: softmax, '*'")
     what.add_argument("--values", action="store_true", help="run it, and colour boxes by the size of their values")
     how = parser.add_argument_group("how much of it")
@@ -55,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(f"{target} ends in none of {', '.join(viz.WRITERS)}: the ending chooses the format")
     if not target.absolute().parent.is_dir():
         raise Refusal(f"there is no folder {target.parent} to write {target.name} into")
-    if target.suffix.lower() in (".svg", ".png") or (arguments.passes and target.suffix.lower() == ".html"):
+    if target.suffix.lower() in (".svg", ".png") or (
+        (arguments.passes or arguments.against) and target.suffix.lower() == ".html"
+    ):
         layout.prepare()
     chosen = example(arguments.example) if arguments.example else subject(arguments.spec, arguments.input)
     graph = chosen.graph(arguments.backward)
@@ -75,7 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.example in BLANK:
             raise Refusal(f"--values needs a model with values, {arguments.example} is traced without any")
         options["inputs"] = chosen.arguments
-    for path, save in _pictures(graph, target, arguments.passes, chosen.foreign, options):
+    if arguments.against:
+        other = _other(arguments, chosen.foreign)
+        return _write([(target, _difference(arguments, target, graph, other, options))])
+    return _write(_pictures(graph, target, arguments.passes, chosen.foreign, options))
+
+
+def _write(pictures: list[tuple[Path, Callable[[Path], Any]]]) -> int:
+    for path, save in pictures:
         try:
             save(path)
         except (layout.LayoutError, RasterError, ValueError) as error:
@@ -84,6 +95,28 @@ def run(arguments: argparse.Namespace) -> int:
             raise Refusal(f"{path} cannot be written: {error.strerror}") from error
         print(path)
     return 0
+
+
+def _other(arguments: argparse.Namespace, foreign: bool) -> Graph:
+    """The graph that the first is compared with."""
+    other = example(arguments.against) if arguments.against in EXAMPLES else subject(arguments.against, arguments.input)
+    if other.foreign != foreign:
+        raise Refusal("--against compares two graphs of minigrad, or two of torch: their ops have other names")
+    return other.graph(arguments.backward)
+
+
+def _difference(
+    arguments: argparse.Namespace, target: Path, first: Graph, second: Graph, options: dict[str, Any]
+) -> Callable[[Path], Any]:
+    """What writes the difference of two graphs into the file."""
+    if arguments.passes or arguments.values:
+        raise Refusal("--against takes neither --passes nor --values")
+    names = arguments.example or arguments.spec, arguments.against
+    if target.suffix.lower() == ".txt":
+        return lambda path: viz.write_file(path, difference_text(first, second))
+    if target.suffix.lower() == ".html":
+        return lambda path: viz.write_file(path, write_difference(first, second, names, Options(**options)))
+    raise Refusal(f"--against writes a page or lines: give a file that ends in .html or .txt, not {target.name}")
 
 
 def _pictures(

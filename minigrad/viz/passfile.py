@@ -1,19 +1,15 @@
 """A page of the compiler at work: a slider through its passes, what each took away and made, and the memory at the end.
 
 Nodes of neighbouring stages are compared by what they are (op, attributes, outputs, name, line), not by identity: a
-pass makes a node anew where only its inputs changed, and that is not worth a mark. Fusion takes modules apart, so that
-a large model is too much to draw from there on: what is new is listed then.
+pass makes a node anew where only its inputs changed, and that is not worth a mark.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from minigrad.compiler.layout import Layout
@@ -21,14 +17,12 @@ from minigrad.compiler.memory import place
 from minigrad.compiler.pipeline import PIPELINES
 from minigrad.graph import Graph
 from minigrad.node import Node
-from minigrad.viz import svgfile
 from minigrad.viz.format import clean, quantity
-from minigrad.viz.picture import Options, picture
-from minigrad.viz.writers import view
+from minigrad.viz.picture import Options
+from minigrad.viz.stages import Stage, page, stage
 
 PLAN_WIDTH, PLAN_HEIGHT, LEFT, BELOW = 900.0, 420.0, 70.0, 34.0  # of the picture of memory, in pixels
 LABEL = 46.0  # pixels: narrower values carry no label
-MOST_BOXES, MOST_LINES = 150, 200
 
 
 def write_passes(stages: Sequence[tuple[str, Graph]], options: Options) -> str:
@@ -36,34 +30,16 @@ def write_passes(stages: Sequence[tuple[str, Graph]], options: Options) -> str:
     does = {step.name: _first_sentence(step.run.__doc__) for steps in PIPELINES.values() for step in steps}
     does["trace"] = "The program as it ran, op by op."
     shown, before = [], stages[0][1]
-    for number, (name, graph) in enumerate(stages):
+    for name, graph in stages:
         gone, new = _difference(before, graph)
-        shown.append(
-            {
-                "name": name,
-                "does": does.get(name, ""),
-                "nodes": _computing(graph),
-                "gone": _counted(gone),
-                "new": _counted(new),
-                "picture": _picture(graph, options, new, f"t{number}-"),
-            }
-        )
+        shown.append(stage(name, does.get(name, ""), graph, options, new, gone=gone))
         before = graph
-    memory, told = memory_svg(stages[-1][1])
-    shown.append(
-        {"name": "memory", "does": told, "nodes": shown[-1]["nodes"], "gone": "", "new": "", "picture": memory}
-    )
-    parts = {"DATA": json.dumps(shown).replace("<", "\\u003c"), "COUNT": str(len(shown) - 1)}
-    page = files("minigrad.viz").joinpath("page", "passes.html").read_text(encoding="utf-8")
-    return re.sub(r"%([A-Z]+)%", lambda found: parts[found[1]], page)
+    memory, told = memory_svg(before)
+    return page("From a trace to a plan", [*shown, Stage("memory", told, shown[-1].nodes, memory)])
 
 
 def _first_sentence(text: str | None) -> str:
     return " ".join(inspect.cleandoc(text or "").split("\n\n")[0].split()).replace("`", "")
-
-
-def _computing(graph: Graph) -> int:
-    return sum(node.op != "literal" for node in graph.nodes)
 
 
 def _identity(node: Node) -> tuple[Any, ...]:
@@ -86,41 +62,6 @@ def _beyond(graph: Graph, kept: Counter[tuple[Any, ...]]) -> list[Node]:
         else:
             found.append(node)
     return found
-
-
-def _counted(nodes: Sequence[Node]) -> str:
-    """add x3, matmul"""
-    counts = Counter(node.op for node in nodes)
-    return ", ".join(op if count == 1 else f"{op} x{count}" for op, count in counts.most_common())
-
-
-def _picture(graph: Graph, options: Options, new: Sequence[Node], prefix: str) -> str:
-    """The stage as SVG, boxes with new nodes marked; ids carry the prefix, since one page holds all stages."""
-    number = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
-    fresh = {number[node] for node in new}
-    drawn = picture(view(graph, options), options)
-    if len(drawn.boxes) > MOST_BOXES:
-        return _listed(graph, new, len(drawn.boxes))
-    marked = {box.id for box in drawn.boxes.values() if fresh & {box.id, *box.cards}}
-    text = svgfile.svg(drawn)
-    text = re.sub(
-        r'<g id="([^"]+)" class="box ',
-        lambda found: f'<g id="{found[1]}" class="box {"made " if found[1] in marked else ""}',
-        text,
-    )
-    text = re.sub(r"<style>.*?</style>", "", text, flags=re.S)
-    return text.replace('<g id="', f'<g id="{prefix}')
-
-
-def _listed(graph: Graph, new: Sequence[Node], boxes: int) -> str:
-    """The new nodes in words, for a stage of more boxes than anybody reads."""
-    cards, number = view(graph, Options()).cards, {node: f"n{i}" for i, node in enumerate(graph.nodes)}
-    told = [cards[number[node]] for node in new[:MOST_LINES]]
-    lines = [clean(f"{c.name or c.title} = {c.title}  {', '.join(c.outputs)}  {c.source}") for c in told]
-    if len(new) > MOST_LINES:
-        lines.append(f"... and {len(new) - MOST_LINES} more")
-    head = f"{boxes} boxes are too many to draw. What this pass made:" if new else f"{boxes} boxes, none of them new."
-    return f'<p class="soft">{head}</p><pre>{escape(chr(10).join(lines))}</pre>'
 
 
 # --- the memory of the plan --------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import minigrad as mg
 from minigrad.compiler import optimise
 from minigrad.compiler.layout import Layout
 from minigrad.viz import layout
-from minigrad.viz.passfile import MOST_BOXES, memory_svg, write_passes
+from minigrad.viz.passfile import memory_svg, write_passes
 from minigrad.viz.picture import Options
+from minigrad.viz.stages import MOST_BOXES
 
 try:
     layout.prepare()
