@@ -162,6 +162,8 @@ _AT_FIRST_USE = {
     "compile": "minigrad.compiler:compile",
     "composite": "minigrad.composites:composite",
     "functional": "minigrad.functional",
+    "nn": "minigrad.nn",
+    "optim": "minigrad.optim",
     "random": "minigrad.random",
     "trace": "minigrad.tracing:trace",
     **{name: f"minigrad.random:{name}" for name in _RANDOM.split()},

@@ -65,7 +65,7 @@ def write_difference(first: Graph, second: Graph, names: tuple[str, str], option
     gone, new = _apart(difference(first, second))
     told = "The other does the same ops on the same shapes, in the same order."
     stages = [
-        stage(names[0], f"Red: what {names[1]} has not." if gone else told, first, options, gone=gone, mark=GONE),
-        stage(names[1], f"Green: what {names[0]} has not." if new else told, second, options, new, mark=MADE),
+        stage(names[0], f"Red: what {names[1]} lacks." if gone else told, first, options, gone=gone, mark=GONE),
+        stage(names[1], f"Green: what {names[0]} lacks." if new else told, second, options, new, mark=MADE),
     ]
     return page(f"{names[0]} and {names[1]}", stages)

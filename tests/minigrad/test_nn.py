@@ -1,6 +1,8 @@
 """Modules: registration, scopes, state dicts, ties, hooks, initialisation, clipping; layers equal to torch's."""
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -329,3 +331,11 @@ def test_default_initialisation_spreads_as_torch_does():
         for name, parameter in own.named_parameters():
             expected = dict(theirs.named_parameters())[name].detach().numpy()
             assert parameter.detach().numpy().std() == pytest.approx(expected.std(), rel=0.15), name
+
+
+def test_layers_and_optimizers_are_names_of_the_package():
+    """Without an import of their own, and without being loaded before they are used."""
+    code = "import sys, minigrad as mg; assert 'minigrad.nn' not in sys.modules; layer = mg.nn.Linear(2, 3); "
+    code += "mg.optim.Adam(layer.parameters()); print(layer(mg.ones(1, 2)).shape)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "3" in found.stdout
