@@ -27,6 +27,9 @@ from conformance.watch.targets import Looked
 FOREIGN = [str(Path(__file__).parent)]
 """Folders whose files are not the user's: the watcher's, and those of a library that stands beside the user's code."""
 
+_START = str(Path(__file__).with_name("script.py"))
+"""What is outside of it started the script, and is no part of it."""
+
 _EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
 
 
@@ -212,9 +215,8 @@ def is_the_users(file: str) -> bool:
 def users_frames() -> Iterator[FrameType]:
     """The frames of user's code that are being run, innermost first."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if is_the_users(file):
+    while frame is not None and frame.f_code.co_filename != _START:
+        if is_the_users(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 
