@@ -388,6 +388,8 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     how = subject.padding_of(name)
     if how is None:
         raise NotProvided("it takes no padding mask and says of no token that it is padding")
+    if subject.draws_anew:
+        raise NotProvided("its answers are random in evaluation mode")
     if subject.answers_stretches:
         return _far_padding_changes_nothing(subject, name, draw)
     data = inputs[name]

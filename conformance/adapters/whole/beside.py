@@ -30,22 +30,21 @@ _AHEAD = re.compile(r"horizon|(pred|prediction|future|forecast|output|out|label|
 
 @dataclass(frozen=True)
 class Form:
-    """sizes: without the batch. ids: whether they are whole numbers."""
+    """sizes: without the batch. dtype: as in a Shape."""
 
     sizes: tuple[int, ...]
-    ids: bool = False
+    dtype: str = "float"
 
-    def tensor(self, name: str, batch: int) -> Tensor:
-        return beside(Shape(name, (batch, *self.sizes), "int" if self.ids else "float"))
+    def shape(self, name: str, batch: int) -> Shape:
+        return Shape(name, (batch, *self.sizes), self.dtype)
 
 
 def beside(shape: Shape) -> Tensor:
-    """An input of a shape that is the same for every sample: noise, ones, or for each step 0 or 1 in turn."""
+    """An input of a shape that is the same for every sample: noise, one, or for each step 0 (False) or 1 in turn."""
     if shape.dtype == "float":
         return numbers(shape.name, shape.sizes).to(torch.get_default_dtype())
-    if shape.dtype == "bool" or len(shape.sizes) == 1:
-        return torch.ones(shape.sizes, dtype=torch.bool if shape.dtype == "bool" else torch.int64)
-    return (torch.arange(shape.sizes[-1]) % 2).expand(*shape.sizes)
+    steps = torch.arange(shape.sizes[-1]) % 2 if len(shape.sizes) > 1 else torch.tensor(1)
+    return steps.expand(*shape.sizes).to(torch.bool if shape.dtype == "bool" else torch.int64)
 
 
 def numbers(name: str, sizes: Sequence[int]) -> Tensor:
@@ -87,7 +86,7 @@ def climb(
             for name in parameters:
                 for form in forms:
                     trial = {**chosen, name: form}
-                    count, done = run({key: value.tensor(key, batch) for key, value in trial.items()})
+                    count, done = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
                     if count > reached or done:
                         reached, chosen = count, trial
                     if done:
@@ -99,16 +98,16 @@ def climb(
 
 
 def _shapes(chosen: Mapping[str, Form], batch: int) -> dict[str, Shape]:
-    return {name: Shape(name, (batch, *f.sizes), "int" if f.ids else "float") for name, f in chosen.items()}
+    return {name: form.shape(name, batch) for name, form in chosen.items()}
 
 
 def _main(chosen: Mapping[str, Form], length: int) -> str:
     """The input to be judged by: a sequence of vectors, else of numbers, else of ids, else the first."""
     of_length = {name: form for name, form in chosen.items() if form.sizes[:1] == (length,)}
     vectors = [name for name, form in of_length.items() if len(form.sizes) == 2]
-    numbers = [name for name, form in of_length.items() if not form.ids]
+    numbered = [name for name, form in of_length.items() if form.dtype == "float"]
     images = [name for name, form in chosen.items() if len(form.sizes) == 3]
-    return next(iter([*vectors, *images, *numbers, *of_length, *chosen]))
+    return next(iter([*vectors, *images, *numbered, *of_length, *chosen]))
 
 
 def _lengths(module: nn.Module, options: Mapping[str, Any]) -> list[int]:
@@ -129,11 +128,11 @@ def _forms(module: nn.Module, length: int, options: Mapping[str, Any]) -> Iterat
     """Forms that an input may have, the likeliest first."""
     widths = _widths(module) or [1]
     yield from (Form((length, width)) for width in widths)
-    yield from (Form((length,)), Form((length,), True), Form((), True), Form(()))
+    yield from (Form((length,)), Form((length,), "int"), Form((), "int"), Form(()), Form((length,), "bool"))
     yield from (Form((width,)) for width in widths)
     ahead = [size for name, size in said_sizes(module, options).items() if _AHEAD.fullmatch(name)]
     for steps in [size for size in dict.fromkeys(ahead) if size != length][:2]:
         yield from (Form((steps, width)) for width in widths)
-        yield from (Form((steps,)), Form((steps,), True))
+        yield from (Form((steps,)), Form((steps,), "int"))
     images = [shape for shape in number_shapes(module, options) if len(shape) == 3 and None not in shape]
     yield from (Form(tuple(size or 0 for size in shape)) for shape in images[:2])

@@ -254,7 +254,7 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
     for strict in (True, False) if strict_first else (False,):
         for usage in usages_of(made_by, around):
             yield way(str(usage) if strict else f"{usage}; what it does not tell is small", as_in(usage), strict)
-    for method in makers_of(made_by, around) if required and isinstance(made_by, type) else ():
+    for method in makers_of(made_by, around) if isinstance(made_by, type) else ():
         for inner in _ways(method, around, strict_first):
             yield replace(inner, evidence=f"{name_of(method)}: {inner.evidence}")
     accepted = inspect.signature(made_by).parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -409,8 +409,8 @@ def _in_double(subject: WholeModel) -> WholeModel:
 
 
 def pad_of(subject: WholeModel) -> int | None:
-    """The token that the model says is padding: an attribute of it or its config, of its table of tokens, or a constant
-    of its file."""
+    """The token that the model says is padding: an attribute of it or its config, of its table of tokens, a constant of
+    its file, or the one number that a run compares its tokens with."""
     module = subject.module
     holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
     for holder in holders:
@@ -424,4 +424,33 @@ def pad_of(subject: WholeModel) -> int | None:
     of_tables = next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)
     scope = vars(sys.modules.get(type(module).__module__, object())) if of_tables is None else {}
     constants = (v for n, v in scope.items() if re.fullmatch(r"(\w+_)?pad(ding)?(_\w+)?", n.lower()) and type(v) is int)
-    return next((v for v in constants if 0 <= v < vocab), of_tables)
+    said = next((v for v in constants if 0 <= v < vocab), of_tables)
+    return _compared_with(subject) if said is None and vocab else said
+
+
+class _Compared(Watching):
+    """The numbers that these tokens are compared with: ``ids.eq(0)``, ``ids != 0``, ``ids > 0``."""
+
+    def __init__(self, ids: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.ids = [one.reshape(-1) for one in ids]
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        aten = torch.ops.aten
+        compares = func in (aten.eq.Scalar, aten.ne.Scalar) or (func is aten.gt.Scalar and args[1] == 0)
+        if compares and any(torch.equal(args[0].reshape(-1), one) for one in self.ids):
+            self.seen.add(int(args[1]))
+        return func(*args, **(kwargs or {}))
+
+
+def _compared_with(subject: WholeModel) -> int | None:
+    """The one token that a run compares all its tokens with; None where there is none, or several."""
+    data = subject.example()
+    ids = [torch.tensor(data[one.meaning]) for one in subject.calling.inputs if one.vocab]
+    ids = [tokens if subject.calling.batch_first else tokens.T for tokens in ids]
+    with suppress(Exception), quiet_evaluation(subject.module), _Compared(ids) as compared:
+        subject.run(data)
+        if len(compared.seen) == 1:
+            return compared.seen.pop()
+    return None

@@ -56,7 +56,7 @@ SPECIMENS = {
     ("encoders.py", "classifier"): (
         "SentenceEmbedder Retriever MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier"
     ),
-    ("several.py", "encoder_model"): "DecisionTransformer AssembledTagger",
+    ("several.py", "encoder_model"): "DecisionTransformer AssembledTagger LiteralPadding",
     ("several.py", "classifier"): (
         "BatchForecaster Towers PairOfTowers SwitchedTowers EarlyTowers NamedTowers ComparedTowers RewardModel"
     ),
@@ -116,6 +116,12 @@ def test_a_correct_model_breaks_nothing(file, name, kind, seed):
     assert core
     untested = {claim for claim in core if results[claim].verdict not in (Verdict.PASS, Verdict.NOTE)}
     assert untested <= UNTESTED.get(name, set())
+
+
+def test_padding_that_only_a_literal_tells_is_tested():
+    subject = resolve(f"{Path(__file__).with_name('several.py')}:LiteralPadding")
+    assert subject.whole.pad_id == 0
+    assert run_check(CHECKS["encoder-padding-changes-nothing"], subject, "quick").verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("file", sorted({file for file, _, _ in NAMES}))
