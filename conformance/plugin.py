@@ -32,8 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="implementation to test: minigrad (default), minigrad:reference, torch, reference, path/to/file.py:Class, "
         "or package.module:Class, where Class is an nn.Module (Class@role where its names do not tell its role), a "
-        "function that makes one, an expression such as GPT(Config(n_layer=2)), an instance, or has a method "
-        "build(role, config); path/to/file.py alone tests each of these in the file",
+        "function or classmethod that makes one, an expression such as GPT(Config(n_layer=2)), an instance, or has a "
+        "method build(role, config); path/to/file.py alone tests each of these in the file",
     )
     group.addoption(
         "--claims",

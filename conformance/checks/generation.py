@@ -372,9 +372,12 @@ def _endings(subject: Any, writer: Any) -> Iterator[Evidence]:
 def _ending_of_rows(writer: Any, subject: Any, data: dict[str, Array], words: Array, place: str) -> Evidence:
     token = int(words[0, 1])
     try:
-        both = writer.ended_by(subject, data, words, token).new
+        written = writer.ended_by(subject, data, words, token)
     except Exception as error:
         return note(f"{writer.name} ends one row only", type(error).__name__)
+    if written.partly:
+        return note(f"{writer.name} works on one row, or on those that have not ended", "rows apart")
+    both = written.new
     what = f"row 0 ends with {token} as token 2, row 1 as token 4"
     rest = both[0, 2:]
     if both.shape[1] < 3:  # the end token itself may be left out

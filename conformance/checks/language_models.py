@@ -388,8 +388,6 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     how = subject.padding_of(name)
     if how is None:
         raise NotProvided("it takes no padding mask and says of no token that it is padding")
-    if subject.draws_anew:
-        raise NotProvided("its answers are random in evaluation mode")
     if subject.answers_stretches:
         return _far_padding_changes_nothing(subject, name, draw)
     data = inputs[name]
@@ -417,11 +415,12 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
         )
         parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
     draw.bites(True, "padding")
-    return all_of(*parts).saying(
+    evidence = all_of(*parts).saying(
         diagnosis="Padding changes the answer for real tokens: it is not hidden everywhere, or it is counted.",
         place=subject.attention_place() or subject.place(),
         mend="hide the padding from every attention before the softmax, and leave it out of means",
     )
+    return judged(subject, evidence)
 
 
 def _far_padding_changes_nothing(subject: Any, name: str, draw: Draw) -> Evidence:

@@ -37,7 +37,8 @@ class Choices(Watching):
     """Records lookups in the tables of tokens, and choices among `vocab` tokens.
 
     draw: the column that a draw gives, -1 for the likeliest, None to draw as it would. script: (rows, n) the tokens
-    that are chosen, whatever they are chosen from.
+    that are chosen, whatever they are chosen from. partly: whether a choice was seen for fewer rows, which no script
+    decides.
     """
 
     def __init__(self, tables: set[int], vocab: int, rows: int, draw: int | None, script: Array | None) -> None:
@@ -46,6 +47,7 @@ class Choices(Watching):
         self.events: list[tuple[str, Tensor]] = []
         self.at, self.chosen = 0, False
         self.random = ""
+        self.partly = False
         self.dtypes: set[torch.dtype] = set()
 
     @property
@@ -112,6 +114,7 @@ class Choices(Watching):
     def _chooses(self, name: str, args: Any, kwargs: Any) -> bool:
         x = args[0]
         if not x.is_floating_point() or x.ndim == 0 or x.shape[-1] != self.vocab or x.numel() != self.rows * self.vocab:
+            self.partly = self.partly or (x.shape[-1:] == (self.vocab,) and 0 < x.numel() < self.rows * self.vocab)
             return False
         if name == "topk":
             return bool((args[1] if len(args) > 1 else kwargs.get("k")) == 1)

@@ -47,8 +47,8 @@ MEANINGS: dict[str, str] = {
 @dataclass
 class Written:
     """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, or the start of a
-    target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what
-    the rounding of the numbers on the way may change, relative to the largest.
+    target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what the rounding of the
+    numbers on the way may change, relative to the largest. partly: whether it chose for some rows alone.
     """
 
     new: Array
@@ -57,6 +57,7 @@ class Written:
     steps: list[Step]
     raw: Array
     noise: float
+    partly: bool = False
 
     @property
     def cached(self) -> bool:
@@ -277,7 +278,7 @@ class Writer:
         prefix = self._start(raw, steps, given, watch.begun_with) if two else data[meaning]
         size = prefix.shape[1]
         kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
-        return Written(raw[:, size:] if kept else raw, prefix, kept, steps, raw, watch.noise)
+        return Written(raw[:, size:] if kept else raw, prefix, kept, steps, raw, watch.noise, watch.partly)
 
     def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any], begun: Array | None) -> Array:
         """(B, 1): the token that a target begins with."""

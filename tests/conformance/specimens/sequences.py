@@ -140,3 +140,36 @@ class TorchTransformer(nn.Module):
             memory_key_padding_mask,
         )
         return self.generator(x)
+
+
+class RowByRow(Translator):
+    """Ends: a writer that works on one row after the other cuts each at its own end."""
+
+    @torch.no_grad()
+    def generate(self, src, max_length=12, bos_id=0, eos_id=1):
+        rows = [self.row(one[None], max_length, bos_id, eos_id) for one in src]
+        return nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+    def row(self, src, max_length, bos_id, eos_id):
+        ids = torch.tensor([[bos_id]])
+        while ids.shape[1] < max_length:
+            best = self(src, ids)[0, -1].argmax()
+            if best == eos_id:
+                break
+            ids = torch.cat([ids, best.view(1, 1)], 1)
+        return ids[0, 1:]
+
+
+class RowsAlive(Translator):
+    """Ends: a writer may go on with the rows alone that have not ended."""
+
+    @torch.no_grad()
+    def generate(self, src, max_length=12, decoder_start_token_id=0, eos_token_id=1):
+        ids = torch.full((len(src), 1), decoder_start_token_id)
+        alive = torch.ones(len(src), dtype=torch.bool)
+        while alive.any() and ids.shape[1] < max_length:
+            best = torch.zeros(len(src), dtype=torch.long)
+            best[alive] = self(src[alive], ids[alive])[:, -1].argmax(-1)
+            ids = torch.cat([ids, best[:, None]], 1)
+            alive = alive & (best != eos_token_id)
+        return ids

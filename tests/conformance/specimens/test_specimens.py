@@ -64,7 +64,7 @@ SPECIMENS = {
     ("streams.py", "encoder_model"): "PerceiverTagger",
     ("streams.py", "classifier"): "ConvolvedClassifier",
     ("sequences.py", "sequence_to_sequence"): (
-        "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer"
+        "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer RowByRow RowsAlive"
     ),
 }
 """File and kind -> the names of the specimens."""
