@@ -88,6 +88,10 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
     )
 
 
+LONGEST = 2000
+"""How many characters of an error that the implementation raises are shown."""
+
+
 @dataclass(frozen=True)
 class _Example:
     """One example's outcome. choices: what its source chose, to ask the same again."""
@@ -104,6 +108,8 @@ class _Example:
             message = str(self.error)
             if self.verdict is Verdict.ERROR:
                 message = f"{type(self.error).__name__}: {message}" if message else type(self.error).__name__
+                if len(message) > LONGEST:
+                    message = f"{message[:LONGEST]}... ({len(message):,} characters)"
             place = "" if self.verdict is Verdict.NOT_PROVIDED else innermost_line(self.error)
             return Result(claim, self.verdict, message=message, place=place, example=example)
         assert self.evidence is not None

@@ -11,6 +11,7 @@ import json
 import math
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def release(array: np.ndarray) -> None:
     while isinstance(base, np.ndarray):
         base = base.base
     held = base.obj if isinstance(base, memoryview) else base
-    if not isinstance(held, mmap.mmap) or not hasattr(held, "madvise") or not array.size:
+    if sys.platform == "win32" or not isinstance(held, mmap.mmap) or not array.size:
         return
     first = array.__array_interface__["data"][0] - np.frombuffer(held, np.uint8).__array_interface__["data"][0]
     spans = [stride * (count - 1) for stride, count in zip(array.strides, array.shape, strict=True)]

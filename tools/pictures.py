@@ -6,6 +6,7 @@ docs/tutorial.md shows, drawn as a terminal shows it.
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -87,6 +88,7 @@ def terminal(lines: list[str]) -> str:
 
 def main() -> int:
     """Draw all of them. Returns the exit code of the first that fails, or 0."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()  # it takes nothing
     FOLDER.mkdir(parents=True, exist_ok=True)
     tutorial = (FOLDER.parent / "tutorial.md").read_text(encoding="utf-8")
     (FOLDER / "mistake.svg").write_text(terminal(failure_of_the_tutorial(tutorial)), encoding="utf-8")

@@ -43,6 +43,10 @@ SCORES: dict[str, Callable[[int], nn.Module | None]] = {
 }
 
 
+MOST = 1_000_000
+"""The largest batch, and the longest word: more would not come to its first step."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """The sizes of the model of a task, and of its data; see `make`. Raises ValueError for a size out of its range."""
@@ -70,6 +74,9 @@ class ModelSettings:
         for name in ("d_model", "n_heads", "n_kv_heads", "n_layers", "d_ff", "batch_size", "size", "n_experts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("batch_size", "size"):
+            if getattr(self, name) > MOST:
+                raise ValueError(f"{name} must be at most {MOST:,}, got {getattr(self, name):,}")
         if self.max_len < 2:
             raise ValueError(f"max_len must be at least 2, got {self.max_len}")
         if not 0 <= self.dropout < 1:

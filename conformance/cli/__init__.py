@@ -6,7 +6,9 @@ A subcommand module has `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(arg
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -51,10 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         subparser.set_defaults(run=module.run)
     parsed = parser.parse_args(arguments)
     try:
-        return int(parsed.run(parsed))
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
+        return code
     except (CatalogueError, ReportError) as error:
         print(f"conformance {parsed.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader (head, less) has seen enough
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"conformance {parsed.command}: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try to write it again
+        return 2

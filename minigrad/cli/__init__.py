@@ -7,6 +7,8 @@ Expected failures (bad arguments, a missing program) raise `Refusal`, whose mess
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -39,7 +41,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(given)
     try:
         code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        _write_to_nowhere()
+        return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"minigrad {parsed.command}: {error.strerror}", file=sys.stderr)
+        _write_to_nowhere()
+        return 2
     except Refusal as refusal:
         print(f"minigrad {parsed.command}: {refusal}", file=sys.stderr)
         return 2
     return code
+
+
+def _write_to_nowhere() -> None:
+    """What is left of the standard output: Python would try to write it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,4 +17,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.file).is_file():
         raise Refusal(f"there is no file {arguments.file}")
+    try:
+        compile(Path(arguments.file).read_bytes(), arguments.file, "exec")
+    except (SyntaxError, ValueError) as error:
+        raise Refusal(f"{arguments.file} is no program of Python: {error}") from None
     return 0 if step_file(arguments.file, arguments.all) else 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -42,6 +43,9 @@ EXAMPLES = {  # name -> "module:function" that returns a function and its argume
     "gpt-train-step": "transformer.examples:gpt_train_step",
 }
 BLANK = ("llama", "gpt", "gpt-train-step")  # too big to initialise: nothing to run
+
+_MOST = 2**27
+"""How many numbers an input may have."""
 
 
 @dataclass
@@ -182,8 +186,12 @@ def _array(text: str, position: int) -> np.ndarray:
     try:
         dtype = np.dtype(getattr(dtypes, name)) if hasattr(dtypes, name) else np.dtype(name)
         sizes = tuple(int(n) for n in shape.split("x")) if shape else ()
+        if min(sizes, default=0) < 0:
+            raise ValueError
     except (TypeError, ValueError):
         raise Refusal(f"--input {text!r} is no shape: write 2x3, or i64:2x3 for another dtype") from None
+    if math.prod(sizes) > _MOST:
+        raise Refusal(f"--input {text!r} has {math.prod(sizes):,} numbers, and may have {_MOST:,}: draw a smaller one")
     rng = np.random.default_rng(position)
     if dtype.kind in "iub":
         return rng.integers(0, 2, sizes).astype(dtype)

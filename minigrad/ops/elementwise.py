@@ -87,7 +87,7 @@ def _binary(
 
 def _check_broadcast(name: str, a: Tensor, b: Tensor) -> None:
     try:
-        np.broadcast_shapes(a.array.shape, b.array.shape)
+        rules.broadcast(a.array.shape, b.array.shape)
     except ValueError:
         raise ValueError(
             f"{name}: shapes {list(a.array.shape)} and {list(b.array.shape)} do not broadcast: from the last dimension "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -17,13 +18,26 @@ def size(meta: Meta) -> int:
     return int(np.prod(meta[0], dtype=np.int64))
 
 
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """np.broadcast_shapes, which stops at 32 dimensions, for as many as arrays have. Raises ValueError."""
+    if all(len(shape) <= 32 for shape in shapes):
+        return np.broadcast_shapes(*shapes)
+    found: list[int] = []
+    for sizes in itertools.zip_longest(*map(reversed, shapes), fillvalue=1):
+        others = {*sizes} - {1} or {1}
+        if len(others) > 1:
+            raise ValueError(f"the shapes {', '.join(map(str, shapes))} cannot be broadcast to one")
+        found += others
+    return (*reversed(found),)
+
+
 def elementwise(metas: Sequence[Meta], **_: Any) -> list[Meta]:
     """Broadcast shapes; the inputs already agree in dtype."""
-    return [(np.broadcast_shapes(*[shape for shape, _ in metas]), metas[0][1])]
+    return [(broadcast(*[shape for shape, _ in metas]), metas[0][1])]
 
 
 def boolean(metas: Sequence[Meta], **_: Any) -> list[Meta]:
-    return [(np.broadcast_shapes(*[shape for shape, _ in metas]), dtypes.bool_)]
+    return [(broadcast(*[shape for shape, _ in metas]), dtypes.bool_)]
 
 
 def like_first(metas: Sequence[Meta], **_: Any) -> list[Meta]:
@@ -49,7 +63,7 @@ def per_input(count: int) -> Callable[..., int]:
 
 def unbroadcast(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """A gradient summed over what was broadcast, as the backward driver does; a smaller one is spread first."""
-    gradient = np.broadcast_to(gradient, np.broadcast_shapes(np.shape(gradient), shape))
+    gradient = np.broadcast_to(gradient, broadcast(np.shape(gradient), shape))
     extra = gradient.ndim - len(shape)
     repeated = tuple(i + extra for i, n in enumerate(shape) if n == 1 != gradient.shape[i + extra])
     return gradient.sum(axis=(*range(extra), *repeated), keepdims=True).reshape(shape)
