@@ -78,7 +78,7 @@ def checked(model: Any, inputs: str, kind: str, reference: Any, budget: str, cla
         catalogue,
         chosen,
         lambda slug: f"conformance.check(model, claims={slug!r})",
-        getattr(implementation, "difference", None),
+        difference=getattr(implementation, "difference", None),
     )
 
 

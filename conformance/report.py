@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ class Report:
     """The results of a run by slug, before folding, and what they are of.
 
     kind: what the implementation says it is, such as "language_model", or None. chosen: the claims that were asked
-    for, those about the documents too. replay: the command that runs a claim again.
+    for, those about the documents too. replay: the command that runs a claim again. course: of a training run that was
+    watched.
     """
 
     implementation: str
@@ -51,6 +52,7 @@ class Report:
     catalogue: Catalogue
     chosen: Sequence[Claim]
     replay: Callable[[str], str]
+    course: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
@@ -171,6 +173,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "notes": report.notes,
         "attributes": _plain(report.attributes),
         "graph": report.graph,
+        **({"course": report.course} if report.course else {}),
         "counts": {verdict.value: number for verdict, number in counts(results).items()},
         "total": len(results),
         "about": len(report.about()),

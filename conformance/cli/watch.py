@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume_check is not None:
         print(f"--- resume check: {_resumed(arguments, seen, results)}")
     words = ["-m"] * arguments.is_module + [arguments.script, *arguments.arguments]
-    report = report_of(arguments.script, command_of(words), results)
+    report = report_of(arguments.script, command_of(words), results, course=seen["course"])
     print(f"\n--- watched {arguments.script}: {seen['steps']} optimizer steps; {seen['ended']}")
     if not report.tested:
         print("NOT TESTED: nothing was seen that trains: no optimizer of torch or minigrad stepped")

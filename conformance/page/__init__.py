@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from conformance.page.claims import Json, Row, data_of, group_of, headline, pair, rows_of, sources_of, style_of
+from conformance.page.course import course_of
 from conformance.page.graph import graph_of
 from conformance.verdict import ORDER, SHOWN_IN_FULL, Verdict
 
@@ -97,7 +98,7 @@ def _implementation(report: Json, heading: bool, name: str) -> str:
 {_wrong(report["claims"])}
 {f'<ul class="doubtful">{doubtful}</ul>' if doubtful else ""}
 {notes}
-{graph_of(report, name)}
+{course_of(report)}{graph_of(report, name)}
 </section>
 """
 

@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> None:
     run = watched(script, order["steps"], order["seconds"], order["until"], order["keeps_moments"])
     run.expected = order["expected"]
     sys.stdout.flush()
+    from conformance.watch.course import course_of
     from conformance.watch.verdicts import results_of
 
     values = {
@@ -32,6 +33,7 @@ def main(arguments: list[str]) -> None:
         "steps": run.steps,
         "notes": run.notes,
         "moments": run.moments,
+        "course": course_of(run),
         "saved_at": run.saved_at(),
         "results": [result.to_json() for result in results_of(run).values()],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.catalogue import load
 from conformance.in_process import Checked
+from conformance.watch.course import course_of
 from conformance.watch.ending import finish
 from conformance.watch.verdicts import results_of
 from conformance.watch.watcher import Watcher
@@ -27,6 +28,5 @@ class Watching:
         """The verdicts on what happened until now; `failures` are those that do not hold."""
         catalogue = load()
         results = results_of(self._watcher.run)
-        return Checked(
-            "training loop", None, "quick", 0, results, catalogue, catalogue.watched(), lambda _: "watch.report()"
-        )
+        about = ("training loop", None, "quick", 0, results, catalogue, catalogue.watched())
+        return Checked(*about, lambda _: "watch.report()", course_of(self._watcher.run))

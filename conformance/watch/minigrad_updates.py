@@ -146,6 +146,7 @@ class Optimization:
         norms = {number(one.parameter): float(np.linalg.norm(one.gradient.astype(np.float64))) for one in before}
         event.zero = frozenset(n for n, norm in norms.items() if norm == 0)
         event.infinite = frozenset(n for n, norm in norms.items() if not np.isfinite(norm))
+        event.norms = norms
         event.norm = sum(norm**2 for norm in norms.values()) ** 0.5
         still = (number(one.parameter) for one in before if np.array_equal(values(one.parameter), one.value))
         event.still = frozenset(n for n in still if norms[n] > 0)

@@ -184,6 +184,7 @@ class _Optimization:
         norms = {number: float(g.float().norm()) for number, g in dense.items()}
         step.zero = frozenset(number for number, norm in norms.items() if norm == 0)
         step.infinite = frozenset(n for n, norm in norms.items() if not norm < float("inf"))
+        step.norms = norms
         step.norm = sum(norm**2 for norm in norms.values()) ** 0.5
         moved = before.moved()
         step.still = frozenset(

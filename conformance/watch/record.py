@@ -151,9 +151,9 @@ class Step(Event):
     optimizer: its number. began: the order of the first event inside it, of a closure. rates: of its groups. missing:
     parameters without a gradient. closely: whether it was looked at in detail; else the rest is empty. zero: parameters
     with a gradient that is zero throughout; infinite: with one that is not finite; still: with a gradient that is not
-    zero, which did not change. norm: of all gradients. scaler: whether a gradient scaler made the step; scaled: whether
-    the gradients still had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules`
-    says.
+    zero, which did not change. norm: of all gradients; norms: of each, by parameter. scaler: whether a gradient scaler
+    made the step; scaled: whether the gradients still had its factor. rule: how the change follows from the gradient,
+    as `conformance.watch.rules` says.
     """
 
     optimizer: int
@@ -165,6 +165,7 @@ class Step(Event):
     infinite: frozenset[int] = frozenset()
     still: frozenset[int] = frozenset()
     norm: float = 0.0
+    norms: Mapping[int, float] = field(default_factory=dict)
     scaler: bool = False
     scaled: bool = False
     rule: str = ""

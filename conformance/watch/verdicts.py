@@ -41,10 +41,16 @@ def results_of(run: Run) -> dict[str, Result]:
     return results
 
 
-def report_of(name: str, command: str, results: Mapping[str, Result], catalogue: Catalogue | None = None) -> Report:
-    """The report on a run. name: of the script; command: that watches it again."""
+def report_of(
+    name: str,
+    command: str,
+    results: Mapping[str, Result],
+    catalogue: Catalogue | None = None,
+    course: Mapping[str, Any] | None = None,
+) -> Report:
+    """The report on a run. name: of the script; command: that watches it again; course: as `course_of` says."""
     found = catalogue or load()
-    return Report(name, None, "quick", 0, results, found, found.watched(), lambda _: command)
+    return Report(name, None, "quick", 0, results, found, found.watched(), lambda _: command, course or {})
 
 
 def command_of(words: list[str]) -> str:

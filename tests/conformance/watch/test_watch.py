@@ -24,8 +24,9 @@ from conformance.mutants.training_runs import (  # noqa: E402
     script_run,
 )
 from conformance.page import to_html  # noqa: E402
-from conformance.report import to_json  # noqa: E402
+from conformance.report import read_reports, to_json, write_reports  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.course import course_of  # noqa: E402
 from conformance.watch.launching import Script  # noqa: E402
 from conformance.watch.losses import array  # noqa: E402
 from conformance.watch.record import Step, Targets  # noqa: E402
@@ -208,6 +209,40 @@ def test_the_page_shows_a_run(run):
     page = to_html([to_json(report_of("train.py", "conformance watch train.py", results_of(run(loop()))))])
     assert "NOT SEEN" in page
     assert "components that it does not have" not in page
+
+
+def test_the_page_has_the_picture_of_a_run(tmp_path):
+    seen = script_run(EPOCHS).run
+    course = course_of(seen)
+    words = [word for word, _, _ in course["timeline"]]
+    expected = ["zero", "forward", "backward", "forward", "backward", "unscale", "clip", "step", "zero", "schedule"]
+    assert words == expected
+    assert [step["rate"] for step in course["steps"]][:3] == pytest.approx([1e-3, 1e-3, 9e-4])
+    assert all(step["loss"] > 0 and step["norm"] > 0 for step in course["steps"])
+    assert course["steps"][0]["pads"] > 0
+    assert course["layers"][0][1] == max(norm for _, norm in course["layers"])
+    report = report_of("<b>.py", "conformance watch", results_of(seen), course=course)
+    page = to_html([to_json(report)])
+    assert page.count("<polyline") == 4
+    assert all(f"<b>{word}</b>" in page for word in words)
+    write_reports([report], tmp_path / "run.json")
+    [read] = read_reports(tmp_path / "run.json")
+    assert read["course"] == json.loads(json.dumps(course))
+
+
+def test_a_run_without_steps_has_no_picture(run):
+    assert course_of(run("print(1)")) == {}
+    assert "course" not in to_json(report_of("train.py", "", results_of(run("print(1)"))))
+
+
+def test_a_loss_that_is_not_finite_has_no_place_in_the_picture(run):
+    seen = run(loop().replace("    loss.backward()", "    loss = loss * float('nan')\n    loss.backward()"))
+    course = course_of(seen)
+    assert [step["loss"] for step in course["steps"]] == [None] * 4
+    page = to_html([to_json(report_of("train.py", "", results_of(seen), course=course))])
+    picture = page.partition('<section class="course"')[2].partition("</section>")[0]
+    assert "learning rate" in picture
+    assert "nan" not in picture
 
 
 def test_a_loop_of_this_process_is_watched():
