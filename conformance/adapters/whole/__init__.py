@@ -2,7 +2,9 @@
 
 making      from what the user pointed at (a class, a function, an expression, an instance) to modules
 usage       what the user's own files show about how a class is constructed and called, read as syntax
+classmethods   classes that a classmethod of their own makes
 calling     how forward is called, and which of its results is the answer
+searching, fillers, beside    how that is found: the attempts, what they give, several inputs of different forms
 kinds       what a model is meant to be, from evidence of intent
 model       the model behind the protocol: numpy in and out
 record      one observed run: which module and which operation got what and gave what, from which line

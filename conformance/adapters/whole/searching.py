@@ -7,10 +7,9 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,7 +21,7 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
 from conformance.adapters.whole.batches import packed_in
-from conformance.adapters.whole.beside import Climbed, beside, climb, numbers
+from conformance.adapters.whole.beside import Climbed, climb
 from conformance.adapters.whole.calling import (
     FEWER,
     LAYOUTS,
@@ -38,6 +37,16 @@ from conformance.adapters.whole.calling import (
     laid_out,
     other_words,
     quiet_evaluation,
+)
+from conformance.adapters.whole.fillers import (
+    Beside,
+    alike,
+    constants,
+    counted,
+    maker,
+    of_shape,
+    one_each,
+    shapes_stated,
 )
 from conformance.adapters.whole.masking import choices
 from conformance.adapters.whole.shapes import number_shapes, table_lengths
@@ -171,7 +180,7 @@ class _Finder:
         def run(values: Mapping[str, Tensor]) -> tuple[int, bool]:
             nonlocal furthest, failure
             try:
-                arguments = Calling((), fixed=_constants(values), **self.packing).arguments({})
+                arguments = Calling((), fixed=constants(values), **self.packing).arguments({})
                 with self.watching():
                     result = self.module(**arguments)
             except Exception as error:
@@ -246,16 +255,18 @@ class _Finder:
             roles["cache"] = ""
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
-        fixed = {p.name: maker for p in rest if p.required and (maker := _maker(p, roles)) is not None}
+        fixed = {
+            p.name: made for p in rest if p.required and (made := maker(p.name, p.meaning, roles["labels"])) is not None
+        }
         main = self.given.get(names_[-1])
         if main is not None:
             known = set() if self.climbed else set(fixed)
             others = [p for p in rest if p.name in self.given and p.name not in known and p.meaning != "mask"]
-            fixed |= {p.name: _of_shape(self.given[p.name], main) for p in others}
+            fixed |= {p.name: of_shape(self.given[p.name], main) for p in others}
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
-        counts = {p.name: _counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
+        counts = {p.name: counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
         common: dict[str, Any] = {
             **self.packing,
@@ -277,7 +288,7 @@ class _Finder:
             also = [p.name for p in rest if p.required and p.name not in filled]
             given_numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
             given_numbers["lengths"] = dict.fromkeys(counts, "x")
-            fillers = (_alike, _one_each) if also else (_alike,)
+            fillers = (alike, one_each) if also else (alike,)
             shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
             for shape, filler in product(shapes, fillers):
                 given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
@@ -383,7 +394,7 @@ class _Finder:
             return replace(calling, answer_at=at), data
         one = Shape(main.parameter, tuple(data[main.meaning].shape), "int")
         other = Shape(source.parameter, tuple(data[source.meaning].shape), "int")
-        fixed = {**calling.fixed, source.parameter: _of_shape(other, one)}
+        fixed = {**calling.fixed, source.parameter: of_shape(other, one)}
         alone = replace(calling, inputs=(replace(main, meaning="ids"),), fixed=fixed, answer_at=at)
         return alone, {"ids": data[main.meaning]}
 
@@ -478,82 +489,6 @@ def _without_none(calling: Calling) -> Calling:
 def _about_sizes(error: BaseException) -> bool:
     """Whether an attempt with another length may fare better: not when it cannot take such arguments at all."""
     return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError))
-
-
-def _maker(parameter: _Parameter, roles: Mapping[str, str]) -> Callable[[Mapping[str, Tensor]], Any] | None:
-    """What a required parameter that is no data is given."""
-    name, meaning = parameter.name, parameter.meaning
-
-    def shape_of(inputs: Mapping[str, Tensor]) -> Tensor:
-        return next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
-
-    makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
-        "types": lambda inputs: torch.zeros(shape_of(inputs).shape[:2], dtype=torch.int64),
-        "positions": lambda inputs: torch.arange(shape_of(inputs).shape[1]),
-        "chosen": lambda inputs: torch.arange(shape_of(inputs).shape[1]).repeat(shape_of(inputs).shape[0], 1),
-        "offset": lambda inputs: 0,
-        "cache": lambda inputs: None,
-        "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
-        "marks": lambda inputs: torch.zeros(*shape_of(inputs).shape[:2], 4, dtype=torch.get_default_dtype()),
-        "flag": lambda inputs: False,
-    }
-    if name == roles["labels"]:
-        return lambda inputs: inputs.get("labels", shape_of(inputs))
-    return makers.get(meaning)
-
-
-def _counted(name: str, meanings: Sequence[str]) -> str:
-    """The input whose real tokens a parameter counts."""
-    if len(meanings) == 1:
-        return meanings[0]
-    return "tgt" if names.side_of(name) == "target" else "src"
-
-
-def _alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """Other numbers of the shape of the main input: keys and values beside queries. They are the same for every sample
-    and in every precision, so that a sample has one answer wherever it stands."""
-    return lambda inputs: numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What makes numbers beside token ids, the same for every sample. shape: without the batch."""
-
-    name: str
-    shape: tuple[int, ...]
-
-    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        return numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
-
-
-def _constants(values: Mapping[str, Tensor]) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
-    return {name: partial(_as_it_is, value) for name, value in values.items()}
-
-
-def _as_it_is(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-    return value
-
-
-def _of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A stated input that is not the data: its batch and positions follow those of the main one."""
-
-    def make(inputs: Mapping[str, Tensor]) -> Tensor:
-        data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
-        now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
-        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
-        return beside(Shape(shape.name, tuple(sizes), shape.dtype))
-
-    return make
-
-
-def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
-    """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
-    yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
-
-
-def _one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A whole number for each sample, the same for all: its class, or its step in time."""
-    return lambda inputs: torch.ones(len(inputs["x"]), dtype=torch.int64)
 
 
 def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:

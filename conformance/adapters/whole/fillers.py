@@ -1,0 +1,90 @@
+"""What the parameters of forward are given that are not the data to be judged by: makers, of the inputs by meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.stated import Shape
+from conformance.adapters.whole import names
+from conformance.adapters.whole.beside import beside, numbers
+
+
+def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor]], Any] | None:
+    """What a required parameter that is no data gets; None where nothing is known. labels: the parameter of these."""
+
+    def shape_of(inputs: Mapping[str, Tensor]) -> Tensor:
+        return next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+
+    makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
+        "types": lambda inputs: torch.zeros(shape_of(inputs).shape[:2], dtype=torch.int64),
+        "positions": lambda inputs: torch.arange(shape_of(inputs).shape[1]),
+        "chosen": lambda inputs: torch.arange(shape_of(inputs).shape[1]).repeat(shape_of(inputs).shape[0], 1),
+        "offset": lambda inputs: 0,
+        "cache": lambda inputs: None,
+        "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
+        "marks": lambda inputs: torch.zeros(*shape_of(inputs).shape[:2], 4, dtype=torch.get_default_dtype()),
+        "flag": lambda inputs: False,
+    }
+    if name == labels:
+        return lambda inputs: inputs.get("labels", shape_of(inputs))
+    return makers.get(meaning)
+
+
+def counted(name: str, meanings: Sequence[str]) -> str:
+    """The input whose real tokens a parameter counts."""
+    if len(meanings) == 1:
+        return meanings[0]
+    return "tgt" if names.side_of(name) == "target" else "src"
+
+
+def alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """Other numbers of the shape of the main input: keys and values beside queries. They are the same for every sample
+    and in every precision, so that a sample has one answer wherever it stands."""
+    return lambda inputs: numbers(name, inputs["x"].shape).to(inputs["x"].dtype)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What makes numbers beside token ids, the same for every sample. shape: without the batch."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
+
+
+def constants(values: Mapping[str, Tensor]) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
+    return {name: partial(_as_it_is, value) for name, value in values.items()}
+
+
+def _as_it_is(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    return value
+
+
+def of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A stated input that is not the data: its batch and positions follow those of the main one."""
+
+    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+        data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
+        now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
+        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
+        return beside(Shape(shape.name, tuple(sizes), shape.dtype))
+
+    return make
+
+
+def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
+    """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
+    yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
+
+
+def one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A whole number for each sample, the same for all: its class, or its step in time."""
+    return lambda inputs: torch.ones(len(inputs["x"]), dtype=torch.int64)
