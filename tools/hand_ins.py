@@ -120,26 +120,11 @@ MISTAKES = {  # style -> (what is there, what stands there instead)
     ],
 }
 RIGHT = 4
-NAMES = [
-    *(
-        "aoife",
-        "bela",
-        "chidi",
-        "dong",
-        "elif",
-        "farid",
-        "greta",
-        "hana",
-        "igor",
-        "jun",
-        "kofi",
-        "lena",
-        "mei",
-        "nadia",
-    ),
-    *("omar", "priya", "quinn", "rosa", "sami", "tara", "umut", "vera", "wei", "ximena", "yara", "zoltan", "anton"),
-    *("bianca", "carlos", "dina"),
-]
+NAMES = (
+    "aoife", "bela", "chidi", "dong", "elif", "farid", "greta", "hana", "igor", "jun", "kofi", "lena", "mei", "nadia",
+    "omar", "priya", "quinn", "rosa", "sami", "tara", "umut", "vera", "wei", "ximena", "yara", "zoltan", "anton",
+    "bianca", "carlos", "dina",
+)  # fmt: skip
 
 
 def hand_ins() -> Iterator[tuple[str, str]]:
