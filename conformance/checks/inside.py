@@ -24,6 +24,7 @@ FAMILIES = {
     "decoder-layers": ("blocks", "stack of blocks"),
     "class-token": ("tokens", "token of its own"),
     "patches": ("tokens", "image or frames"),
+    "positions": ("positions", "position vectors that are added"),
     "modules": ("modules", "module"),
     "results": ("results", "result"),
 }

@@ -86,7 +86,7 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
     evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
     return judged(subject, evidence).saying(
         diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, before it.",
-        place=subject.attention_place() or subject.place(),
+        place=subject.future_place() or subject.place(),
         mend="hide later keys before the softmax (a causal mask)",
         pictures={
             "expected: which token (column) may change which answer (row)": np.tri(length),
@@ -121,7 +121,7 @@ def is_causal_in_training(impl: Any, draw: Draw) -> Evidence:
     )
     return judged(subject, evidence).saying(
         diagnosis="In training mode the model sees the future: the last token changes earlier logits.",
-        place=subject.attention_place() or subject.place(),
+        place=subject.future_place() or subject.place(),
         mend="hide later keys in training mode, too",
     )
 
@@ -415,17 +415,21 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
         )
         parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
     draw.bites(True, "padding")
-    evidence = all_of(*parts).saying(
-        diagnosis="Padding changes the answer for real tokens: it is not hidden everywhere, or it is counted.",
-        place=subject.attention_place() or subject.place(),
+    evidence = judged(subject, all_of(*parts))
+    if evidence.ok:
+        return evidence
+    seen = subject.padding_seen(name)
+    return evidence.saying(
+        diagnosis="Padding changes the answer for real tokens: "
+        f"{seen.words or 'it is not hidden everywhere, or it is counted'}.",
+        place=str(seen.place or "") or subject.attention_place() or subject.place(),
         mend="hide the padding from every attention before the softmax, and leave it out of means",
     )
-    return judged(subject, evidence)
 
 
 def _far_padding_changes_nothing(subject: Any, name: str, draw: Draw) -> Evidence:
-    """Of frames behind convolutions: numbers far in the padding change no answer to real frames. What stands next to
-    the last real frame may, where the kernels reach it."""
+    """Of frames behind convolutions: neither numbers far in the padding nor more padding change an answer to real
+    frames. What stands next to the last real frame may, where the kernels reach it."""
     frames, length = 16, 64
     inputs = subject.example(2, length, seed=24)
     real = np.ones((2, length), bool)
@@ -436,7 +440,13 @@ def _far_padding_changes_nothing(subject: Any, name: str, draw: Draw) -> Evidenc
     rows = subject(**subject.example(1, frames, seed=24), padding=np.ones((1, frames), bool))["out"].shape[1]
     still, other = (subject(**data, padding=real)["out"][0, :rows] for data in (inputs, moved))
     draw.bites(True, "padding")
-    return equal("the answer to real frames, with other padding", subject, other, still, "rounding").saying(
+    parts = [equal("the answer to real frames, with other padding", subject, other, still, "rounding")]
+    if subject.free_length and subject.takes(2 * length):
+        longer = {**inputs, name: np.concatenate([inputs[name], np.zeros_like(inputs[name])], 1)}
+        more = np.concatenate([real, np.repeat(real[:, -1:], length, 1)], 1)
+        other = subject(**longer, padding=more)["out"][0, :rows]
+        parts.append(equal("the answer to real frames, with more padding", subject, other, still, "rounding"))
+    return all_of(*parts).saying(
         diagnosis="Padding changes the answer for real frames: it is not hidden everywhere.",
         place=subject.attention_place() or subject.place(),
         mend="hide the frames behind each row's own length from every attention before the softmax",

@@ -45,7 +45,7 @@ def target_is_causal(impl: Any, draw: Draw) -> Evidence:
     return judged(subject, evidence).saying(
         diagnosis=f"The decoder sees the future: target token {worst[0]} changes the logits of position {worst[1]}, "
         "which is before it.",
-        place=subject.attention_place() or subject.place(),
+        place=subject.future_place() or subject.place(),
         mend="hide later target tokens in the decoder's self-attention",
         pictures={
             "expected: which token (column) may change which answer (row)": np.tri(len(found)),

@@ -44,13 +44,14 @@ LLAMA = Specimen("llama.py", "Llama", "language_model")
 ALIBI = Specimen("alibi.py", "ALiBi", "language_model")
 MIXTURE = Specimen("mixture.py", "MixtureLM", "language_model")
 BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
+RELATIVE = Specimen("relative.py", "RelativeForMaskedLM", "masked_language_model")
 TRANSLATOR = Specimen("translator.py", "Transformer", "sequence_to_sequence")
 CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
 VIT = Specimen("vit.py", "ViT", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers")
 """Functions that stand beside models; its name is what they are called together."""
-SPECIMENS = (GPT, LLAMA, ALIBI, MIXTURE, BERT, TRANSLATOR, CLASSIFIER, VIT, SPEECH)
+SPECIMENS = (GPT, LLAMA, ALIBI, MIXTURE, BERT, RELATIVE, TRANSLATOR, CLASSIFIER, VIT, SPEECH)
 
 
 @dataclass(frozen=True)

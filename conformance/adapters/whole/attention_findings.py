@@ -14,7 +14,8 @@ from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
-from conformance.adapters.whole.attention_positions import linear_bias, rotation
+from conformance.adapters.whole.attention_positions import linear_bias, rotated_values, rotation
+from conformance.adapters.whole.attention_relative import relative_bias
 from conformance.adapters.whole.attention_scale import scale
 from conformance.adapters.whole.attention_turns import turns
 from conformance.adapters.whole.findings import Finding, numbers, once
@@ -367,5 +368,15 @@ def same_tokens(core: AttentionCore) -> Iterator[Finding]:
 
 
 _FIRST: tuple[Judgement, ...] = (softmax_axis, contraction, lost_masks)
-_FORMULA: tuple[Judgement, ...] = (scale, mask_after, fill, diagonal, linear_bias)
-_LAYOUT: tuple[Judgement, ...] = (rows, own_matrix, merge, groups, own_projections, same_tokens, rotation, turns)
+_FORMULA: tuple[Judgement, ...] = (scale, mask_after, fill, diagonal, linear_bias, relative_bias)
+_LAYOUT: tuple[Judgement, ...] = (
+    rows,
+    own_matrix,
+    merge,
+    groups,
+    own_projections,
+    same_tokens,
+    rotation,
+    rotated_values,
+    turns,
+)

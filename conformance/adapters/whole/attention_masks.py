@@ -55,13 +55,13 @@ def fill(core: AttentionCore) -> Iterator[Finding]:
             return
         values = torch.tensor(levels)
     number = float(values.max())
-    op = _mask_op(core)
+    op = mask_op(core)
     multiplied = op is not None and base_name(op) == "mul" and number == 0
     how = "multiplied by 0" if multiplied else f"filled with {number:g}" if bool(replaced.any()) else f"{number:+g}"
     yield Finding(
         "attention-mask-hides-completely",
         f"The mask does not hide: the scores of hidden keys are {how}, so the keys keep some weight.",
-        op.place if op is not None else core.place,
+        (_filled_at(core, op, number) or op.place) if op is not None else core.place,
         "-inf",
         number,
         "Fill the scores of hidden keys with float('-inf').",
@@ -70,7 +70,16 @@ def fill(core: AttentionCore) -> Iterator[Finding]:
     )
 
 
-def _mask_op(core: AttentionCore) -> Op | None:
+def _filled_at(core: AttentionCore, op: Op, number: float) -> Place | None:
+    """The line that writes the number of an additive mask, where that is made before it is added."""
+    scores = core.record.after([core.raw])
+    others = [value for value in op.inputs if value not in scores]
+    ops = [core.record.ops[at] for at in sorted({value.op for value in core.record.before(others) if value.op >= 0})]
+    said = [made for made in ops if any(isinstance(part, int | float) and part == number for part in made.args)]
+    return said[0].place if said and base_name(op) == "add" else None
+
+
+def mask_op(core: AttentionCore) -> Op | None:
     """The last operation between product and softmax that reads a second value besides the scores."""
     inside = core.record.before([core.softmax.given], core.raw.number) & core.record.after([core.raw]) - {core.raw}
     ops = [core.record.ops[number] for number in sorted({value.op for value in inside}, reverse=True)]
@@ -80,7 +89,7 @@ def _mask_op(core: AttentionCore) -> Op | None:
 
 
 def mask_place(core: AttentionCore) -> Place | None:
-    op = _mask_op(core)
+    op = mask_op(core)
     return op.place if op is not None else core.place
 
 

@@ -25,7 +25,7 @@ def rotation(core: AttentionCore) -> Iterator[Finding]:
             yield Finding(
                 "attention-rotates-queries-and-keys",
                 f"The {words[0]} are rotated by their positions, and the {words[1]} are not.",
-                by_token[one][-1].place,
+                by_token[one][-1].caller or by_token[one][-1].place,
                 "both are rotated",
                 f"only the {words[0]} are",
                 "Rotate queries and keys alike: only then do the scores depend on distances.",
@@ -41,6 +41,38 @@ def rotation(core: AttentionCore) -> Iterator[Finding]:
             "Rotate by positions that count the tokens: 0, 1, 2, ...",
             paths=(core.path,),
         )
+
+
+def rotated_values(core: AttentionCore) -> Iterator[Finding]:
+    """Values that are turned as queries and keys are, where nothing turns the result back."""
+    sides = [core.sides[name] for name in ("query", "key", "value")]
+    if not all(side.projections for side in sides) or len({p.base for side in sides for p in side.projections}) > 1:
+        return
+    turns = [[(op, factor) for op, factor in turning_factors(core, side) if _tells_apart(factor)] for side in sides]
+    same = [op for op, factor in turns[2] if any(torch.equal(factor, other) for _, other in (*turns[0], *turns[1]))]
+    if len(same) < 2 or not turns[0] or not turns[1] or _is_turned_back(core):
+        return
+    yield Finding(
+        "attention-leaves-values-unrotated",
+        "The values are rotated by their positions, as queries and keys are, and nothing turns the result back.",
+        same[-1].caller or same[-1].place,
+        "values as they were projected",
+        "rotated values",
+        "Rotate queries and keys only.",
+        paths=(core.path,),
+    )
+
+
+def _is_turned_back(core: AttentionCore) -> bool:
+    """Is the result multiplied by numbers of the positions?"""
+    record, length = core.record, core.raw.shape[-2]
+    after = record.after([core.product.outputs[0]])
+    inner = core.call.ops if core.call is not None else range(len(record.ops))
+    for op in (record.ops[number] for number in inner):
+        others = [value for value in op.inputs if not record.computed(value) and value.kind != "parameter"]
+        if base_name(op) == "mul" and others and after & {*op.inputs} and length in others[0].shape[:-1]:
+            return True
+    return False
 
 
 def turning_factors(core: AttentionCore, side: Side) -> list[tuple[Op, Tensor]]:

@@ -87,7 +87,7 @@ def turns(core: AttentionCore) -> Iterator[Finding]:
             "attention-rotated-scores-depend-on-distance",
             "The score of a rotated query and key depends on where they stand, not on their distance alone: they are "
             "turned by different angles, or in different directions.",
-            place,
+            factors[-1][0].caller or place,
             "one score for all pairs of one distance",
             "for neighbours " + numbers(scores[0, 0].diagonal(-1)),
             "Turn queries and keys by the same angles, in the same direction.",

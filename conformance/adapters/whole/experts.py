@@ -1,4 +1,4 @@
-"""The mixtures of experts of a recorded run: does each expert's answer count as much as the router's score says?
+"""The mixtures of experts of a recorded run: does each expert's answer count, and as much as the router's score says?
 
 A mixture is a call in which several modules of one list run, beside a projection with a column for each of them. How
 much an expert counts for a token is measured: its answers are taken away, and the result is looked at.
@@ -6,6 +6,7 @@ much an expert counts for a token is measured: its answers are taken away, and t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import PRODUCTS, projection
-from conformance.adapters.whole.record import Call, Record, Value
+from conformance.adapters.whole.record import Call, Op, Record, Value
 
 _CLOSE = 1e-6
+_WRITES = {"index_put", "index_copy", "scatter", "masked_scatter"}
+"""Operations by which one answer can be written over another."""
 
 
 @dataclass(eq=False)
@@ -43,7 +46,7 @@ def mixtures(record: Record) -> list[Mixture]:
         for parent, experts in calls.items():
             around = record.calls[parent]
             scores = _scores(record, around, len(module))
-            if len(experts) > 1 and scores and around.gave:
+            if scores and around.gave:
                 found.append(Mixture(around, experts, scores))
     return found
 
@@ -55,30 +58,159 @@ def _scores(record: Record, call: Call, count: int) -> list[Value]:
 
 
 def expert_findings(record: Record) -> list[Finding]:
-    """Experts whose weights do not follow the router's scores; one finding for each line."""
-    return once(finding for mixture in mixtures(record) for finding in _judged(record, mixture))
+    """Experts that do not count as the router's scores say; one finding for each claim and line."""
+    return once(
+        finding
+        for mixture in mixtures(record)
+        for finding in (*_one_for_all(mixture), *_written_over(record, mixture), *_judged(record, mixture))
+    )
 
 
 def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
     result = mixture.call.gave[0]
-    weights = _weights(record, mixture, result)
+    weights = _weights(record, mixture, result) if len(mixture.experts) > 1 else None
     if weights is None or _tokens_are_chosen(record, mixture, len(weights)):
         return
     fitting = [value for value in mixture.scores if value.data.numel() == weights.numel()]
-    pairs = [_against_the_order(weights, value.data.double().reshape(weights.shape)) for value in fitting]
-    if not pairs or not all(pairs):
-        return
-    token, first, second = pairs[0][0]
+    found = [(value, value.data.double().reshape(weights.shape)) for value in fitting]
+    pairs = [_against_the_order(weights, scores) for _, scores in found]
+    if pairs and all(pairs):
+        yield _out_of_order(record, mixture, weights, found[0], pairs[0][0])
+    elif found and _softmax_twice(weights, found[0][1]):
+        softmaxes = [op for op in _ops(record, mixture) if op.name == "_softmax"]
+        yield Finding(
+            "experts-are-weighted-by-one-softmax",
+            "The softmax is taken twice: the weights of a token's experts are the softmax of probabilities, and nearly "
+            "equal whatever the scores are.",
+            softmaxes[-1].place if softmaxes else mixture.call.place,
+            "weights whose ratio is the exponential of the difference of scores",
+            "the exponential of the difference of probabilities",
+            "Divide the chosen probabilities by their sum, or take the softmax of the chosen scores.",
+            paths=(mixture.call.path,),
+        )
+
+
+def _out_of_order(
+    record: Record, mixture: Mixture, weights: Tensor, scored: tuple[Value, Tensor], pair: tuple[int, int, int]
+) -> Finding:
+    """The finding of weights that are not in the order of the scores, and the line that makes them so."""
+    token, first, second = pair
+    value, scores = scored
     last = max((call for calls in mixture.experts.values() for call in calls), key=lambda call: call.number)
-    yield Finding(
+    sentence = f"Expert {first} has a higher score than expert {second} for token {token}, and counts no more."
+    place, mend = last.caller, "Multiply what each expert gives by the weight of this expert for this token."
+    made = record.producer(value)
+    across = [op for op in _ops(record, mixture) if op.name == "_softmax" and _runs_over_tokens(op, scores.shape)]
+    if across:
+        place, mend = across[0].place, "Take the softmax over the experts (dim=-1)."
+        sentence = f"The router's softmax runs over the tokens, not over the experts. {sentence}"
+    elif made is not None and _as_they_are(weights, scores):
+        place, mend = made.place, "Take the softmax of the router's scores first."
+        sentence = f"The router's scores are the weights as they are, without a softmax. {sentence}"
+    return Finding(
         "experts-are-weighted-by-their-own-scores",
-        f"Expert {first} has a higher score than expert {second} for token {token}, and counts no more.",
-        last.caller,
+        sentence,
+        place,
         "weights in the order of the router's scores",
         f"{float(weights[token, first]):.4g} and {float(weights[token, second]):.4g}",
-        "Multiply what each expert gives by the weight of this expert for this token.",
+        mend,
         paths=(mixture.call.path,),
     )
+
+
+def _ops(record: Record, mixture: Mixture) -> list[Op]:
+    return [record.ops[number] for number in mixture.call.ops]
+
+
+def _runs_over_tokens(op: Op, shape: torch.Size) -> bool:
+    """Does a softmax of (..., N, E) scores, or of the best of them, run along another axis than that of the experts?"""
+    given = op.inputs[0].shape
+    rows = torch.Size(given[:-1]).numel()
+    return rows == shape[0] and given[-1] <= shape[1] and int(op.args[1]) % len(given) != len(given) - 1
+
+
+def _ratios(weights: Tensor) -> Iterator[tuple[int, int, int]]:
+    """Each token with two experts that count for it, by a weight above zero."""
+    for token, row in enumerate(weights):
+        asked = (row.abs() > _CLOSE * row.abs().max()).nonzero()[:, 0].tolist()
+        yield from ((token, first, second) for first in asked for second in asked if first < second)
+
+
+def _as_they_are(weights: Tensor, scores: Tensor) -> bool:
+    """Are the weights the scores, or these divided by one number a token?"""
+    pairs = list(_ratios(weights))
+    return bool(pairs) and all(
+        torch.isclose(weights[t, a] * scores[t, b], weights[t, b] * scores[t, a], rtol=1e-4, atol=1e-9)
+        for t, a, b in pairs
+    )
+
+
+def _softmax_twice(weights: Tensor, scores: Tensor) -> bool:
+    """Is the softmax of probabilities what the weights are, and not that of the scores?"""
+    pairs = list(_ratios(weights))
+    chosen = torch.where(weights != 0, scores, -torch.inf)
+    for likely in (scores.softmax(-1), chosen.softmax(-1), torch.where(weights != 0, scores.softmax(-1), 0.0)):
+        likely = likely / likely.sum(-1, keepdim=True) if bool((likely.sum(-1) > 0).all()) else likely
+        for probabilities in (likely, scores.softmax(-1)):
+            gaps = [float(probabilities[t, a] - probabilities[t, b]) for t, a, b in pairs]
+            got = [float(weights[t, a] / weights[t, b]) for t, a, b in pairs]
+            if max(map(abs, gaps), default=0.0) < 1e-3 or min(got, default=0.0) <= 0:
+                continue
+            if all(
+                math.isclose(math.log(ratio), gap, rel_tol=1e-3, abs_tol=1e-6)
+                for ratio, gap in zip(got, gaps, strict=True)
+            ):
+                return True
+    return False
+
+
+def _one_for_all(mixture: Mixture) -> Iterator[Finding]:
+    """One expert that is asked several times, where the router prefers several."""
+    [asked, *others] = mixture.experts.items()
+    number, calls = asked
+    best = mixture.scores[0].data.reshape(-1, mixture.scores[0].shape[-1]).argmax(-1).unique()
+    if others or len(calls) < 2 or len(best) < 2:
+        return
+    yield Finding(
+        "experts-that-are-chosen-count",
+        f"Expert {number} is asked {len(calls)} times, and the others never, though the router prefers {len(best)} of "
+        "them.",
+        calls[-1].caller,
+        "each expert for the tokens that the router gives it",
+        f"expert {number} for all",
+        "Call the expert whose tokens these are.",
+        paths=(mixture.call.path,),
+    )
+
+
+def _written_over(record: Record, mixture: Mixture) -> Iterator[Finding]:
+    """Experts that are asked about some of the tokens, and whose answers for some of these reach no result."""
+    result = mixture.call.gave[0]
+    tokens = result.data.numel() // result.shape[-1]
+    if not any(op.name.strip("_").removesuffix("_impl") in _WRITES for op in _ops(record, mixture)):
+        return
+    for number, calls in mixture.experts.items():
+        for call in calls:
+            if len(call.gave) != 1 or not call.given or call.gave[0].data.dim() != 2:
+                continue
+            gave, given = call.gave[0], call.given[0].data
+            if not 0 < len(gave.data) < tokens or gave.shape[-1] != result.shape[-1] or len(given) != len(gave.data):
+                continue
+            [other] = record.replay([result], {gave: gave.data + 1.0})
+            moved = (other != result.data).reshape(-1, result.shape[-1]).any(-1)
+            asked = int((given != 0).any(-1).sum())  # rows of zeros fill up a capacity
+            if int(moved.sum()) < asked and len(given.unique(dim=0)) == len(given):
+                yield Finding(
+                    "experts-that-are-chosen-count",
+                    f"Expert {number} is asked about {asked} tokens, and its answers reach {int(moved.sum())} of them: "
+                    "those of another expert are written over them.",
+                    call.caller,
+                    "the sum of what a token's experts give",
+                    "the last one's",
+                    "Add with out.index_add_(0, rows, weight * expert(x[rows])).",
+                    paths=(mixture.call.path,),
+                )
+                return
 
 
 def _weights(record: Record, mixture: Mixture, result: Value) -> Tensor | None:

@@ -118,6 +118,17 @@ FINDINGS: dict[str, str] = {
     "attention-rotation-angles-are-those-of-a-base": (
         "Pair i of d / 2 turns by base ** (-2 i / d) a position, the first by 1 (Su et al. 2021, RoFormer, 3.2.2)."
     ),
+    "attention-leaves-values-unrotated": (
+        "Positions turn queries and keys, and not values (Su et al. 2021, RoFormer, equations 14 to 16)."
+    ),
+    "attention-relative-bias-depends-on-distance": (
+        "A relative bias is a number for the distance of key and query (Raffel et al. 2020, Exploring the Limits of "
+        "Transfer Learning, section 2.1)."
+    ),
+    "attention-relative-bias-tells-before-from-after": (
+        "Where keys on both sides are seen, relative biases tell those before from those behind (Shaw et al. 2018, "
+        "Self-Attention with Relative Position Representations, section 3.2)."
+    ),
     "attention-linear-bias-falls-with-distance": (
         "A linear bias lowers the scores of keys that are far away (Press et al. 2022, Train Short, Test Long, 3)."
     ),
@@ -132,6 +143,14 @@ FINDINGS: dict[str, str] = {
     ),
     "feed-forward-gate-is-used": (
         "A gated network multiplies one half of its first map by a function of the other (Shazeer 2020, GLU Variants)."
+    ),
+    # positions
+    "positions-differ-from-place-to-place": (
+        f"Position vectors inject the order of a sequence: each place has its own ({_VASWANI}, section 3.5)."
+    ),
+    "positions-have-features-of-their-own": (
+        f"Each feature of a sinusoidal encoding is a wave of its own: a sine and a cosine of each frequency "
+        f"({_VASWANI}, section 3.5)."
     ),
     # composition
     "modules-that-are-made-run": (
@@ -166,6 +185,14 @@ FINDINGS: dict[str, str] = {
     "experts-are-weighted-by-their-own-scores": (
         "Of two experts of a token, the one with the higher score counts more (Shazeer et al. 2017, "
         "Outrageously Large Neural Networks, section 2, equation 1)."
+    ),
+    "experts-are-weighted-by-one-softmax": (
+        "The weights of a token's experts are the softmax of their scores, taken once (Shazeer et al. 2017, "
+        "Outrageously Large Neural Networks, section 2.1, equation 3)."
+    ),
+    "experts-that-are-chosen-count": (
+        "The answer for a token is the sum of what its experts give (Shazeer et al. 2017, Outrageously Large Neural "
+        "Networks, section 2, equation 1)."
     ),
     "feed-forward-function-is-what-it-is-called": (
         "A function of a feed-forward network computes what it is called (PyTorch documentation, "

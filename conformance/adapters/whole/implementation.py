@@ -21,6 +21,7 @@ from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, des
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
+from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
@@ -177,6 +178,8 @@ class PointedImplementation:
             raise NotProvided(
                 f"{found.cls.__name__} is neither the formula of a {role.replace('_', ' ')} nor a known mistake"
             )
+        if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
+            raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
 
     @property
@@ -206,6 +209,15 @@ class PointedImplementation:
 
     def describe(self) -> str:
         return "\n".join(self.notes)
+
+
+def _other_gate(cls: type) -> str:
+    """The function of a gate that the class names, where that is not SwiGLU's (GEGLU, ReGLU); "" for none."""
+    source = (source_of(cls) or ("", "", 0))[0]
+    if re.search(r"(?i)swi_?glu|silu|swish", source):
+        return ""
+    named = re.search(r"(?i)\b(gelu|relu|sigmoid|tanh)\b|geglu|reglu", source)
+    return named[0] if named else ""
 
 
 def _resolutions(parts: TorchModuleImplementation | FunctionImplementation | None) -> Mapping[str, Resolution]:

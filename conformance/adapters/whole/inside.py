@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
+from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
 from conformance.adapters.whole.language import (
     read_beside_forward,
     read_for_some_arguments,
     run_method,
 )
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
+from conformance.adapters.whole.place_vectors import added_positions, place_findings
 from conformance.adapters.whole.record import Call, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
@@ -34,11 +37,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Inside:
     """findings: what is wrong or odd. seen: the families of claims that the run could break: "attention", ...
-    attention: the line where the first attention takes its softmax, "" without one. graph: the calls of the run."""
+    attention: the line where the first attention takes its softmax, "" without one. future: what lets a token see the
+    future, if one does. graph: the calls of the run."""
 
     findings: tuple[Finding, ...]
     seen: frozenset[str]
     attention: str
+    future: Culprit | None
     graph: tuple[Box, ...]
 
 
@@ -48,7 +53,7 @@ class InsideProbes:
     def inside(self: WholeModel) -> Inside:  # type: ignore[misc]
         """What a run on two sentences shows; recorded once for all copies of the model."""
         if "inside" not in self.known:
-            inputs = self.example(batch=2, length=6, seed=60)
+            inputs = self.example(batch=2, length=32 if self.answers_stretches else 6, seed=60)
             with self.mode(False), torch.no_grad():
                 run = record(self.module, lambda: self.run(inputs))
             cores = attentions(run)
@@ -74,6 +79,7 @@ class InsideProbes:
                 *expert_findings(run),
                 *residual_findings(run, parts),
                 *token_findings(run),
+                *place_findings(run),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""
@@ -82,12 +88,38 @@ class InsideProbes:
                     "modules",
                     "results",
                     *({"tokens"} if makes_tokens(run) else ()),
+                    *({"positions"} if added_positions(run) else ()),
                     *(name for name, calls in shows.items() if calls),
                 }
             )
-            self.known["inside"] = Inside(tuple(findings), seen, first, tuple(graph_of(run, shows)))
+            self.known["inside"] = Inside(
+                tuple(findings), seen, first, seen_future(run, cores), tuple(graph_of(run, shows))
+            )
         found: Inside = self.known["inside"]
         return found
+
+    def future_place(self: WholeModel) -> str:  # type: ignore[misc]
+        """file:line of what lets a token see the future, where one does: its mask, or attention without one."""
+        with suppress(Exception):
+            found = self.inside().future
+            if found is not None and (found.place or found.held):
+                return str(found.place or "") or self.made_at(found.held)
+        return self.attention_place()
+
+    def padding_seen(self: WholeModel, name: str) -> Culprit:  # type: ignore[misc]
+        """What reads the padded tokens of an input, for an answer that depends on them."""
+        key = "padding" if name in ("ids", "x") else f"{name}_padding"
+        inputs = self.example(batch=2, src=7, tgt=6, seed=61)
+        data = inputs[name]
+        real = np.ones(data.shape[:2], bool)
+        real[0, -2:] = False
+        with suppress(Exception):
+            if self.padding_of(name) == "token":
+                data[0, -2:] = self.pad_id
+            with self.mode(False), torch.no_grad():
+                run = record(self.module, lambda: self.run({**inputs, key: real}))
+            return seen_padding(run, torch.tensor(real)) or Culprit("", None)
+        return Culprit("", None)
 
     def bound_of_logits(self: WholeModel) -> tuple[float, str] | None:  # type: ignore[misc]
         """Between minus and plus which number a tanh or sigmoid keeps the answers, with its line; None without one."""

@@ -76,7 +76,8 @@ class Value:
 @dataclass(eq=False, slots=True)
 class Op:
     """One operation. args, kwargs: as given, with a `Value` for each tensor. inputs: the values whose numbers it reads.
-    call: the number of the innermost module call around it, -1 outside of all."""
+    place: its line; caller: where that is in a function that forward calls, the line of forward, else None. call: the
+    number of the innermost module call around it, -1 outside of all."""
 
     number: int
     name: str
@@ -86,6 +87,7 @@ class Op:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...] = ()
     place: Place | None = None
+    caller: Place | None = None
     call: int = -1
 
     def again(self, given: Mapping[Value, Tensor]) -> tuple[Tensor, ...]:
@@ -282,6 +284,7 @@ class _Recorder(TorchDispatchMode):
         self.over: dict[int, list[Value]] = {}  # memory -> the values whose numbers lie there
         self.kept: list[Any] = []  # memory must not be used again while its address is a key
         self.stack: list[int] = []
+        self.forwards: list[CodeType | None] = []  # of the modules in `stack`
         self.places: dict[tuple[CodeType, int], Place] = {}
         self.idle = False
 
@@ -301,10 +304,12 @@ class _Recorder(TorchDispatchMode):
         call.ops = range(len(record.ops), len(record.ops))
         record.calls.append(call)
         self.stack.append(call.number)
+        self.forwards.append(code)
 
     def leave(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         while self.stack:
             call = self.record.calls[self.stack.pop()]
+            self.forwards.pop()
             call.ops = range(call.ops.start, len(self.record.ops))
             if call.module is module:
                 call.result = self.tree(result)
@@ -380,7 +385,7 @@ class _Recorder(TorchDispatchMode):
             self.keep_numbers(tensor)
         result = function(*args, **kwargs)
         place, call = self.place(), self.stack[-1] if self.stack else -1
-        op = Op(len(self.record.ops), name, function, known_args, known_kwargs, inputs, (), place, call)
+        op = Op(len(self.record.ops), name, function, known_args, known_kwargs, inputs, (), place, self.caller(), call)
         self.record.ops.append(op)
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)] or changed
         op.outputs = tuple(self.bind(leaf, op.number) for leaf in results)
@@ -406,9 +411,21 @@ class _Recorder(TorchDispatchMode):
             memory = tensor.as_strided(key[2], key[3], key[1]) if key[4] == tensor.dtype else old.data
             self.idle = False
             op = Op(len(self.record.ops), "written", _Overlay(*where), (old, new), {}, (old, new))
-            op.place, op.call = cause.place, cause.call
+            op.place, op.caller, op.call = cause.place, cause.caller, cause.call
             self.record.ops.append(op)
             op.outputs = (self.bind(memory, op.number),)
+
+    def caller(self) -> Place | None:
+        """The line of the forward around, where another function of the user's runs inside it."""
+        frame, inner = sys._getframe(2), False
+        code = self.forwards[-1] if self.forwards else None
+        while frame is not None and code is not None:
+            if frame.f_code is code:
+                return Place(code.co_filename, frame.f_lineno) if inner else None
+            file = frame.f_code.co_filename
+            inner = inner or not file.startswith((_OURS, _TORCHS, "<frozen"))
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
 
     def place(self) -> Place | None:
         """The innermost line outside torch and outside this package."""

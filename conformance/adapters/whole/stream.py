@@ -107,13 +107,28 @@ def _never_ran(records: Sequence[Record]) -> Iterator[Finding]:
         yield Finding(
             "modules-that-are-made-run",
             f"{path} ({type(module).__name__}) is made and never used.",
-            _made_at(model, path),
+            _called_instead(records, path, module) or _made_at(model, path),
             "a call of this module",
             "none",
             "Use it in forward, or do not make it.",
             certain,
             (path,),
         )
+
+
+def _called_instead(records: Sequence[Record], path: str, module: nn.Module) -> Place | None:
+    """The line that calls a sibling of the same class a second time, where the module itself never runs."""
+    outer = path.rpartition(".")[0]
+    for record in records:
+        calls: dict[str, list[Call]] = {}
+        for call in record.calls:
+            same = call.path != path and call.path.rpartition(".")[0] == outer and type(call.module) is type(module)
+            if same and call.path.rpartition(".")[2].rstrip("0123456789") and call.parent >= 0:
+                calls.setdefault(f"{call.path} {call.parent}", []).append(call)
+        again = [group for group in calls.values() if len(group) > 1]
+        if len(again) == 1:
+            return again[0][-1].caller
+    return None
 
 
 def _trained(module: nn.Module) -> bool:

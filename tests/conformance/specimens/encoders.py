@@ -333,6 +333,58 @@ class PatchClassifier(nn.Module):
         return self.head(x.mean(1))
 
 
+def waves(places, width):
+    """(N, width): sines, then cosines, of N numbers."""
+    angles = torch.outer(places, 10000.0 ** -(torch.arange(0, width, 2) / width))
+    return torch.cat((angles.sin(), angles.cos()), -1)
+
+
+class GridClassifier(PatchClassifier):
+    """Features of positions: one half are waves of the row and one of the column; the class token has its vector."""
+
+    def __init__(self, image_size=16):
+        super().__init__(image_size)
+        side = image_size // self.patch_size
+        row, column = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+        table = torch.cat((waves(row.flatten(), WIDTH // 2), waves(column.flatten(), WIDTH // 2)), -1)
+        del self.places
+        self.register_buffer("pos_embed", torch.cat((torch.zeros(1, WIDTH), table))[None])
+        self.cls_token = nn.Parameter(torch.randn(1, 1, WIDTH) * 0.1)
+
+    def forward(self, img):
+        p = self.patch_size
+        batch, channels, height, width = img.shape
+        cut = img.reshape(batch, channels, height // p, p, width // p, p).permute(0, 2, 4, 1, 3, 5)
+        x = self.embed(cut.reshape(batch, (height // p) * (width // p), channels * p * p)) + self.pos_embed[:, 1:]
+        x = torch.cat(((self.cls_token + self.pos_embed[:, :1]).expand(batch, -1, -1), x), 1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x[:, 0])
+
+
+class SymmetricAttention(Attention):
+    def __init__(self):
+        super().__init__()
+        self.distance_bias = nn.Embedding(LONGEST, HEADS)
+
+    def forward(self, x, mask=None):
+        places = torch.arange(x.shape[1])
+        return super().forward(x, self.distance_bias((places[:, None] - places).abs()).permute(2, 0, 1))
+
+
+class SymmetricLayer(Layer):
+    mixer = SymmetricAttention
+
+
+class SymmetricEncoder(Encoder):
+    """Relative biases: those of a distance without its sign are the same on both sides."""
+
+    layer = SymmetricLayer
+
+    def forward(self, ids):
+        return super().forward(ids)
+
+
 class DiTBlock(nn.Module):
     """Scale, shift and gate come from the condition, and start at zero."""
 

@@ -83,6 +83,33 @@ class BiasedRouting(Decoder):
     block = BiasedRoutingBlock
 
 
+class OneExpertFeedForward(BiasedRoutingFeedForward):
+    def __init__(self):
+        super().__init__()
+        del self.bias
+
+    def forward(self, x):
+        flat = x.flatten(0, 1)
+        best = self.router(flat).softmax(-1).max(-1)
+        out = torch.zeros_like(flat)
+        for i, expert in enumerate(self.experts):
+            token = best.indices == i
+            out[token] = best.values[token, None] * expert(flat[token])
+        return self.always(flat).view_as(x) + out.view_as(x)
+
+
+class OneExpertBlock(Block):
+    def __init__(self):
+        super().__init__()
+        self.mlp = OneExpertFeedForward()
+
+
+class OneExpertEach(Decoder):
+    """Experts that count: where a token has one expert, its answer may be written, as nothing is written over."""
+
+    block = OneExpertBlock
+
+
 class Bilinear(nn.Module):
     def __init__(self):
         super().__init__()

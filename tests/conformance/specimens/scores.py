@@ -121,6 +121,23 @@ class RotaryAttention(Attention):
         return torch.cat((turned, still), -1)
 
 
+class TurnedValuesAttention(RotaryAttention):
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = (self.turned(f(x).view(batch, length, HEADS, SIZE).transpose(1, 2)) for f in (self.q, self.k, self.v))
+        mixed = self.weights(self.scores(q, k).masked_fill(~self.visible(length), -math.inf)) @ v
+        angles = torch.outer(torch.arange(length), self.rates(length))
+        even, odd, cos, sin = mixed[..., 0::2], mixed[..., 1::2], angles.cos(), angles.sin()
+        back = torch.stack((even * cos + odd * sin, odd * cos - even * sin), -1).flatten(-2)
+        return self.out(back.transpose(1, 2).reshape(batch, length, WIDTH))
+
+
+class TurnedValues(Decoder):
+    """Values unrotated: they are rotated, too, and what they give is turned back, so that it knows distances."""
+
+    attention = TurnedValuesAttention
+
+
 class PartialRotaryAttention(RotaryAttention):
     part = 4
 

@@ -37,7 +37,7 @@ SPECIMENS = {
     ("scores.py", "language_model"): (
         "NoPE ALiBi RelativeBiases PartialRotary DynamicNTK EarlyNTK LogNScaling CosineScores NormedQueriesAndKeys "
         "TalkingHeads Differential SoftCapped Sinks MultiQuery MLA PerformerLM SlidingWindow Chunked "
-        "XPos TemperedRotation Yarn Interpolated LearnedRotation Retention"
+        "XPos TemperedRotation Yarn Interpolated LearnedRotation Retention TurnedValues"
     ),
     ("scores.py", "classifier"): "AxialRotation",
     ("language.py", "language_model"): (
@@ -46,15 +46,16 @@ SPECIMENS = {
         "FlatWithTargets"
     ),
     ("networks.py", "language_model"): (
-        "TiedStack BiasedRouting BilinearNetworks WideNetworks LearnedFunctions ScaledInEvaluation CappedLogits"
+        "TiedStack BiasedRouting OneExpertEach BilinearNetworks WideNetworks LearnedFunctions ScaledInEvaluation "
+        "CappedLogits"
     ),
     ("losses.py", "language_model"): (
         "SeveralAhead LoggedPerplexity PadIsEnd AnswersOnly ShiftedByTheLoader LogMixture SummedOverWords"
     ),
     ("encoders.py", "masked_language_model"): "BertForPreTraining OneTokenType LongformerMLM LinformerMLM GMLP",
-    ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT",
+    ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT SymmetricEncoder",
     ("encoders.py", "classifier"): (
-        "SentenceEmbedder Retriever MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier"
+        "SentenceEmbedder Retriever MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier GridClassifier"
     ),
     ("several.py", "encoder_model"): "DecisionTransformer AssembledTagger LiteralPadding",
     ("several.py", "classifier"): (

@@ -102,7 +102,7 @@ MUTANTS = [
      "self.ln_1 = nn.LayerNorm(width)"),
     (UNUSED, True, "translator", {"x = self.position(self.tgt_embed(tgt) * math.sqrt(self.d_model))":
                                   "x = self.src_embed(tgt.clamp(max=16)) * math.sqrt(self.d_model)"},
-     "self.tgt_embed = nn.Embedding(tgt_vocab, d_model)"),
+     "x = self.src_embed(tgt.clamp(max=16)) * math.sqrt(self.d_model)"),
     (UNUSED, True, "translator", {"return self.linears[-1](x)": "return x"},
      "self.linears = clones(nn.Linear(d_model, d_model), 4)"),
     (UNUSED, False, "gpt", {"att = self.attn_dropout(att)": "pass"}, "self.attn_dropout = nn.Dropout(dropout)"),

@@ -1,0 +1,117 @@
+"""Learned biases of relative positions: are they a function of the distance, and do both sides have their own?
+
+Only a table that is called so and is read by indices that the run's data does not choose is one; a bias by the contents
+of a graph or of an image is another matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.whole.attention import HIDES, AttentionCore
+from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.record import Op
+
+_RELATIVE = re.compile(r"rel|bias|dist|bucket|offset", re.IGNORECASE)
+_FEWEST = 4
+_RULE = "attention-relative-bias-depends-on-distance"
+_SIDES = "attention-relative-bias-tells-before-from-after"
+
+
+def relative_bias(core: AttentionCore) -> Iterator[Finding]:
+    """Self-attention over rows of tokens."""
+    lookup = _lookup(core)
+    size = core.zero.shape[-1]
+    if lookup is None or core.zero.shape[-2] != size or size < _FEWEST or not _reads_rows(core):
+        return
+    visible = core.zero > HIDES
+    found = {k: _diagonal(core.zero, visible, k) for k in range(1 - size, size)}
+    lines = {k: line for k, line in found.items() if line is not None}
+    values = {k: line.nanmedian(-1).values for k, line in lines.items()}
+    if any(bool((line - values[k][:, None]).nan_to_num(0.0).abs().max() > 1e-6) for k, line in lines.items()):
+        yield _finding(
+            core,
+            lookup,
+            _RULE,
+            "The relative bias of two tokens depends on where they stand, not on their distance.",
+            "key position - query position",
+            "another number",
+        )
+        return
+    behind = [values[k] for k in sorted(values, reverse=True) if k <= 0]
+    ahead = [values[k] for k in sorted(values) if k > 0]
+    if len(behind) < _FEWEST:
+        return
+    if all(_alike(value, behind[0]) for value in (*behind, *ahead)):
+        yield _finding(
+            core,
+            lookup,
+            _RULE,
+            "All pairs of tokens get one relative bias, whatever their distance.",
+            "a bias for each distance",
+            "one bias",
+        )
+    elif len(ahead) >= _FEWEST - 1:
+        for one, other, words in ((ahead, behind, "behind the query"), (behind[1:], ahead, "before the query")):
+            if all(_alike(value, behind[0]) for value in one) and not all(_alike(value, other[-1]) for value in other):
+                yield _finding(
+                    core,
+                    lookup,
+                    _SIDES,
+                    f"All keys {words} get the bias of the query's own place, though all are seen.",
+                    "a bias for each distance on both sides",
+                    "one bias for all of them",
+                )
+                return
+
+
+def _finding(core: AttentionCore, lookup: Op, claim: str, sentence: str, expected: str, got: str) -> Finding:
+    return Finding(
+        claim,
+        sentence,
+        lookup.place,
+        expected,
+        got,
+        "Look up the bucket of key position - query position; an encoder has buckets for both signs.",
+        paths=(core.path,),
+    )
+
+
+def _lookup(core: AttentionCore) -> Op | None:
+    """The only lookup in a table of relative biases between product and softmax."""
+    record = core.record
+    added = record.before([core.softmax.given]) - record.before([core.raw])
+    found = {}
+    for value in added:
+        op = record.producer(value)
+        if op is None or op.name not in ("embedding", "index", "index_select") or len(op.inputs) < 2:
+            continue
+        table, ids = op.inputs[0], op.inputs[1]
+        tells = len(table.shape) == 2 and len(table.data.unique(dim=0)) > 2
+        if tells and table.kind == "parameter" and _RELATIVE.search(table.name) and not record.computed(ids):
+            found[op.number] = op
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _reads_rows(core: AttentionCore) -> bool:
+    """Was the model given rows of tokens or frames, whose places are one number each?"""
+    record = core.record
+    outer = [value for call in record.calls if call.parent < 0 for value in call.given]
+    return any(len(value.shape) in (2, 3) and min(value.shape[:2]) > 1 for value in outer) and not any(
+        len(value.shape) == 4 and value.data.is_floating_point() for value in outer
+    )
+
+
+def _diagonal(zero: Tensor, visible: Tensor, k: int) -> Tensor | None:
+    """(N, n): the biases of one distance, NaN where hidden; None where all are hidden."""
+    seen = visible.diagonal(k, -2, -1)
+    line = torch.where(seen, zero.diagonal(k, -2, -1), torch.nan)
+    return line if bool(seen.any(-1).all()) else None
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).abs().max() < 1e-6)

@@ -1,0 +1,193 @@
+"""The vectors of positions that a recorded run adds to its tokens: has each place its own, and each feature its own?
+
+They are known by a name (a table called after positions) or by what made them (sines of numbers that do not depend on
+the words), and only where they are added to a computed sequence. Rotations and biases of scores are other rooms.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.whole.findings import Finding, once
+from conformance.adapters.whole.flow import base_name, moves, pointwise
+from conformance.adapters.whole.language import source_of
+from conformance.adapters.whole.record import Op, Place, Record, Value
+
+_POSITIONS = re.compile(r"(^|[._])(\w*pos(ition(al|s)?)?|w?pe|pos_?\w*|\w*places?)([._]|$)", re.IGNORECASE)
+_OTHER = re.compile(r"rel|bias|rot|rope|type|segment", re.IGNORECASE)
+_STILL = 1e-3
+"""A feature that moves less than this over the places of the run tells them apart no more: slow sines look alike."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """Vectors of positions as they are added. vectors: the value; stream: what they are added to; op: the addition;
+    taken: the operation that takes them from a table or makes them; held: the parameter or buffer, None for sines."""
+
+    vectors: Value
+    stream: Value
+    op: Op
+    taken: Op
+    held: Value | None
+
+    @property
+    def table(self) -> str:
+        return self.held.name if self.held is not None else ""
+
+
+def place_findings(record: Record) -> list[Finding]:
+    """What is wrong with vectors of positions; one finding for each claim and line."""
+    return once(
+        finding for added in added_positions(record) for finding in (*_one_place(record, added), *_twins(added, record))
+    )
+
+
+def added_positions(record: Record) -> list[Added]:
+    """Every addition of vectors of positions to a computed sequence, in order."""
+    found = []
+    for op in record.ops:
+        if base_name(op) != "add" or len(op.inputs) != 2:
+            continue
+        for vectors, stream in (op.inputs, op.inputs[::-1]):
+            if len(stream.shape) != 3 or stream.shape != op.outputs[0].shape or not record.computed(stream):
+                continue
+            if (taken := _taken(record, vectors)) is not None:
+                found.append(Added(vectors, stream, op, *taken))
+    return found
+
+
+def _taken(record: Record, vectors: Value) -> tuple[Op, Value | None] | None:
+    """The operation that takes vectors of positions, and from which table; None where they are something else, or
+    those of places that the caller chose."""
+    first: Op | None = None
+    here = vectors
+    while (op := record.producer(here)) is not None:
+        if op.name == "embedding":
+            table, ids = op.inputs[0], op.inputs[1]
+            if not _is_called_so(table) or _origin(record, ids).kind == "given":
+                return None
+            return op, table
+        if not (moves(op) or pointwise(op)) or not op.inputs:
+            return None
+        first = first or op
+        if base_name(op) in ("sin", "cos"):
+            return None if record.computed(here) else (first, None)
+        here = next((value for value in op.inputs if value.op >= 0 or value.name), op.inputs[0])
+    if not _is_called_so(here) or len(here.shape) < 2 or max(here.shape[:-1]) < 2 or first is None:
+        return None
+    return first, here
+
+
+def _is_called_so(value: Value) -> bool:
+    return bool(_POSITIONS.search(value.name)) and not _OTHER.search(value.name)
+
+
+def _origin(record: Record, value: Value) -> Value:
+    while (op := record.producer(value)) is not None and moves(op) and op.inputs:
+        value = op.inputs[0]
+    return value
+
+
+# --- each place has a vector of its own
+
+
+def _length(record: Record) -> int | None:
+    """How many tokens a row has, where the run was given rows of ids."""
+    outer = [value for call in record.calls if call.parent < 0 for value in call.given]
+    ids = [value for value in outer if not value.data.is_floating_point() and value.data.dim() == 2]
+    sizes = {max(value.shape) for value in ids if value.data.dtype != torch.bool}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _one_place(record: Record, added: Added) -> Iterator[Finding]:
+    stream, vectors = added.stream, added.vectors.data
+    length = _length(record)
+    axes = [axis for axis in (0, 1) if stream.shape[axis] == length]
+    axis = axes[0] if len(axes) == 1 else None
+    whole = vectors.expand(stream.shape)
+    if axis is None:
+        if length is not None or min(stream.shape[:2]) < 2 or not _same(whole, 0) or not _same(whole, 1):
+            return
+    elif stream.shape[axis] < 3 or not _same(whole, axis):
+        return
+    along = "" if axis is None or _same(whole, 1 - axis) else " They differ along the batch."
+    name = f" of {added.table}" if added.table else ""
+    yield Finding(
+        "positions-differ-from-place-to-place",
+        f"All places of a sequence get one and the same vector{name}.{along}",
+        _counted_at(record, added, axis) or (added.taken if added.table else added.op).place,
+        "a vector for each place",
+        "one vector for all",
+        "Add rows 0, 1, 2, ... along the axis of the tokens: table[:length] for tokens (batch, length, width).",
+    )
+
+
+def _counted_at(record: Record, added: Added, axis: int | None) -> Place | None:
+    """The line of a running count that does not rise along the tokens, where places are counted so."""
+    if added.taken.name != "embedding" or axis is None:
+        return None
+    before = record.before([added.taken.inputs[1]])
+    counts = [op for value in before if (op := record.producer(value)) is not None and base_name(op) == "cumsum"]
+    flat = [op for op in counts if op.outputs[0].data.dim() == 2 and _same(op.outputs[0].data, axis)]
+    return flat[0].place if flat else None
+
+
+def _same(tensor: Tensor, axis: int) -> bool:
+    return bool((tensor == tensor.narrow(axis, 0, 1)).all())
+
+
+# --- each feature of fixed vectors is its own
+
+
+def _twins(added: Added, record: Record) -> Iterator[Finding]:
+    """Fixed vectors only: features that are the same number at every place."""
+    if added.held is not None and added.held.kind == "parameter":
+        return
+    rows = added.vectors.data.expand(added.stream.shape).double()
+    rows = rows[0] if not _same(rows, 1) else rows[:, 0]
+    spread = rows.amax(0) - rows.amin(0)
+    features = rows[:, spread > _STILL]
+    count = features.shape[-1]
+    if len(rows) < 3 or count < 2:
+        return
+    close = (features[:, :, None] - features[:, None, :]).abs().amax(0) < 1e-6
+    twins = int((close.sum(-1) > 1).sum())
+    if 2 * twins < count:
+        return
+    first = int((close.sum(-1) > 1).nonzero()[0, 0])
+    alike = int(close[first].sum())
+    many = alike > 2
+    yield Finding(
+        "positions-have-features-of-their-own",
+        f"{alike} of {rows.shape[-1]} features of the positions are the same wave: "
+        + ("the sines have one frequency." if many else "a pair lacks its sine or its cosine."),
+        _sines_at(record, added, many) or added.taken.place,
+        "a sine and a cosine of each frequency",
+        "equal features",
+        "pe[:, 0::2] = sin(position * rates), pe[:, 1::2] = cos(position * rates), with "
+        "rates = 10000 ** (-torch.arange(0, d, 2) / d)",
+    )
+
+
+def _sines_at(record: Record, added: Added, rates: bool) -> Place | None:
+    """The line of the user's file that makes the rates, or the last sine, of a table; in the run, by its operations."""
+    if not added.table:
+        before = record.before([added.vectors])
+        ops = [record.ops[number] for number in sorted({value.op for value in before if value.op >= 0})]
+        names = ("exp", "pow", "reciprocal", "div") if rates else ("sin", "cos")
+        made = [op for op in ops if base_name(op) in names]
+        return made[0 if rates else -1].place if made else None
+    holder: type = type(record.module.get_submodule(added.table.rpartition(".")[0]))
+    found = source_of(holder)
+    if found is None:
+        return None
+    lines = linecache.getlines(found[1])
+    pattern = r"\bexp\(|\bpow\(|\*\*|\b1e4\b|10000" if rates else r"\b(sin|cos)\("
+    hits = [n for n, line in enumerate(lines, 1) if re.search(pattern, line.partition("#")[0])]
+    return Place(found[1], hits[0 if rates else -1]) if hits else None

@@ -1,0 +1,102 @@
+"""Mutants of whole models whose positions are wrong inside: vectors, biases, values; and experts that do not count."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import BERT, LLAMA, MIXTURE, RELATIVE, TRANSLATOR, changed
+
+PLACES = "positions-differ-from-place-to-place"
+WAVES = "positions-have-features-of-their-own"
+VALUES = "attention-leaves-values-unrotated"
+DISTANCE = "attention-relative-bias-depends-on-distance"
+SIDES = "attention-relative-bias-tells-before-from-after"
+SOFTMAX = "experts-are-weighted-by-one-softmax"
+COUNT = "experts-that-are-chosen-count"
+
+changed(
+    "LastPlaceForAll",
+    TRANSLATOR,
+    "self.pe[: x.shape[1]]",
+    "self.pe[x.shape[1] - 1]",
+    breaks=(PLACES,),
+    defect="Every token gets the position vector of the last place.",
+)
+changed(
+    "FirstPlaceForAll",
+    BERT,
+    "self.position_embeddings(places)",
+    "self.position_embeddings(places[:1])",
+    breaks=(PLACES,),
+    defect="Every token is looked up at place 0.",
+)
+changed(
+    "OneFrequency",
+    TRANSLATOR,
+    "torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))",
+    "torch.exp(torch.zeros(d_model // 2) * (-math.log(10000.0) / d_model))",
+    breaks=(WAVES,),
+    defect="All sines of the positions have one frequency.",
+)
+changed(
+    "SinesOnly",
+    TRANSLATOR,
+    "torch.cos(places * rates)",
+    "torch.sin(places * rates)",
+    breaks=(WAVES,),
+    defect="The cosines of the positions are sines, too.",
+)
+changed(
+    "RotatesValues",
+    LLAMA,
+    "q, k = rotate(q, cos, sin), rotate(k, cos, sin)",
+    "q, k, v = rotate(q, cos, sin), rotate(k, cos, sin), rotate(v, cos, sin)",
+    breaks=(VALUES,),
+    defect="The values are rotated by their positions.",
+)
+changed(
+    "BiasOfSums",
+    RELATIVE,
+    "places[None, :] - places[:, None]",
+    "places[None, :] + places[:, None]",
+    breaks=(DISTANCE,),
+    defect="The bias is looked up by the sum of two positions.",
+)
+changed(
+    "OneBiasForAll",
+    RELATIVE,
+    "places[None, :] - places[:, None]",
+    "places[None, :] - places[None, :].expand(length, -1)",
+    breaks=(DISTANCE,),
+    defect="The distance of a key to itself is looked up: all pairs get one bias.",
+)
+changed(
+    "OneBucketAhead",
+    RELATIVE,
+    "distance.abs().clamp(max=side - 1) + side * (distance > 0)",
+    "(-distance).clamp(0, side - 1)",
+    breaks=(SIDES,),
+    defect="The buckets are those of a decoder: all keys behind the query share that of distance 0.",
+)
+changed(
+    "SoftmaxOfProbabilities",
+    MIXTURE,
+    "scores = self.router(flat)\n",
+    "scores = self.router(flat).softmax(-1)\n",
+    breaks=(SOFTMAX,),
+    defect="The softmax of the chosen experts is taken of probabilities.",
+)
+changed(
+    "LastExpertWritesOver",
+    MIXTURE,
+    "out = out.index_add(0, token, weights[token, rank, None] * expert(flat[token]))",
+    "out[token] = weights[token, rank, None] * expert(flat[token])",
+    breaks=(COUNT,),
+    defect="What an expert gives is written over what another gave for the token.",
+)
+changed(
+    "FirstExpertForAll",
+    MIXTURE,
+    "* expert(flat[token])",
+    "* self.experts[0](flat[token])",
+    breaks=(COUNT,),
+    defect="The first expert is asked in the place of each.",
+)
