@@ -13,7 +13,7 @@ from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, true
 from conformance.protocol import Array, NotProvided
 
-MOST = 64
+MOST = 128
 """Vocabularies above this are not searched whole."""
 
 

@@ -81,6 +81,25 @@ def computed_is_returned(impl: Any, draw: Draw) -> Evidence:
     return together(parts, "no loss of its is a sum of several")
 
 
+@check("losses-are-added-once", roles=("model",))
+def added_once(impl: Any, draw: Draw) -> Evidence:
+    """Two terms of a loss compare two things: none is computed of the same scores and the same labels twice."""
+    parts = []
+    for run in impl.build("model", {}).loss_runs():
+        added = [criterion for criterion in run.criteria if criterion.reaches is not None]
+        for number, criterion in enumerate(added[1:], 1):
+            same = any(criterion.repeats(other) for other in added[:number])
+            parts.append(
+                true(f"a term of {run.name}", not same, expected="terms of their own", got="the same term").saying(
+                    diagnosis=f"This {criterion.name} of {run.name} gets the same scores and labels as one before it: "
+                    "one term is counted twice, and another is missing.",
+                    place=criterion.place,
+                    mend="give it its own scores, such as those of the other direction (scores.t())",
+                )
+            )
+    return together(parts, "no loss of its is a sum of several")
+
+
 @check("losses-for-balance-are-added", roles=("model",))
 def balance_is_added(impl: Any, draw: Draw) -> Evidence:
     """A loss for the balance of experts is added to the whole, not subtracted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import LLAMA, MIXTURE, TRANSLATOR, changed
+from conformance.mutants.source import BERT, LLAMA, MIXTURE, TRANSLATOR, changed
 
 FITS = "losses-get-what-they-are-made-for"
 RETURNED = "losses-that-are-computed-are-returned"
@@ -93,4 +93,13 @@ changed(
     '"params": vectors, "weight_decay": weight_decay',
     breaks=("model-optimizer-treats-norms-apart",),
     defect="Norms and biases have a group of their own, and decay as matrices do.",
+)
+changed(
+    "LossCountedTwice",
+    BERT,
+    "return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100), scores",
+    "loss = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100)\n"
+    "        return loss + F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100), scores",
+    breaks=("losses-are-added-once",),
+    defect="The loss is computed a second time and added.",
 )

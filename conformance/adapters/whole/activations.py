@@ -128,7 +128,7 @@ def _gate(record: Record, network: Network, between: list[Op], firsts: list[Op])
             "function(gate) * value",
             "function(gate) + value",
             "Multiply the function of one map by the other.",
-            bool(_GATED.search(f"{_said(record, network, head=False)} {first.place.text if first.place else ''}")),
+            bool(_GATED.search(f"{_said(record, network, head=True)} {first.place.text if first.place else ''}")),
             _path(record, network),
         )
 

@@ -264,6 +264,8 @@ def _core(record: Record, softmax: Softmax) -> AttentionCore | None:
     zero, one = record.replay([softmax.given], {raw: torch.zeros_like(raw.data)}), None
     one = record.replay([softmax.given], {raw: torch.ones_like(raw.data)})
     folded = _folded(sides["query"], places.select(softmax.axis, 0) // raw.shape[-1]) if not flipped else None
+    if folded is not None and _has_heads_of_its_own(sides["key"]) and not _has_heads_of_its_own(sides["query"]):
+        folded = None  # every head of the keys meets all heads of the queries: they were split wrongly
     if folded is not None:
         alone = torch.arange(len(folded)).repeat_interleave(folded.shape[1])  # all heads have one key and one value
         for name, side in sides.items():
@@ -399,6 +401,11 @@ def _arranged(tensor: Tensor, places: Tensor, shape: tuple[int, ...], flipped: b
     flat[places[known]] = tensor.expand(places.shape)[known].double()
     result = _three(flat.reshape(shape))
     return result.transpose(-1, -2) if flipped else result
+
+
+def _has_heads_of_its_own(side: Side) -> bool:
+    """Do the products of one row of the batch read different columns of a projection?"""
+    return side.mapped and len(side.columns.amin((-1, -2)).unique()) > 1
 
 
 def _folded(query: Side, rows: Tensor) -> Tensor | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from conformance.adapters.whole.record import Op, Place, Record, Value
 _SUMS = {"add", "sub", "neg", "clone", "copy", "rsub", "written", "complex"}
 _CLOSE = 2e-3
 """Tables of sines are made in float32, and their angles may be large."""
+_BASE = re.compile(r"(?i)(rope|rotary)?_?(theta|base)|(rope|rotary)_\w*(theta|base)")
+_STRETCHES = re.compile(r"(?i)rope_?scal|ntk|yarn|scaling_?factor|interpol|rotary_(scal|dim|pct|perc)|partial")
 _FEWEST, _MOST = 20.0, 1e10
 """Between these lies every base of a rotation that is in use: 100 in vision models, 5e7 for long texts."""
 
@@ -209,8 +211,11 @@ def _angles(core: AttentionCore, turned: Turned) -> Iterator[Finding]:
         even = bool((angles.log().diff() + step).abs().max() < 1e-2 * step)
         # pairs that stand still may have been left out on purpose: they count where they make the base larger
         least, most = math.exp(step * len(angles)), math.exp(min(step * (first.shape[-1] // 2), 700.0))
+        said = _said_bases(record)
         if even and (least > _MOST or most < _FEWEST):
             wrong = f"The angles fall as those of base {least if least > _MOST else most:.4g}"
+        elif even and said and not any(0.9 * least < base < 1.1 * most for base in said):
+            wrong = f"The angles fall as those of base {most:.4g}, and the model's own base is {said[0]:.6g}"
     if wrong:
         yield Finding(
             "attention-rotation-angles-are-those-of-a-base",
@@ -221,6 +226,27 @@ def _angles(core: AttentionCore, turned: Turned) -> Iterator[Finding]:
             "1.0 / base ** (torch.arange(0, d, 2) / d)",
             paths=(core.path,),
         )
+
+
+def _said_bases(record: Record) -> list[float]:
+    """The bases of a rotation that the model or its config says; none where it speaks of stretching them, too."""
+    found: list[float] = []
+    for module in record.module.modules():
+        holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
+        for holder in holders:
+            items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+            if any(_STRETCHES.search(name) and value not in (None, False, 1, 1.0) for name, value in _plain(items)):
+                return []
+            bases = [value for name, value in _plain(items) if _BASE.fullmatch(name)]
+            found += [float(base) for base in bases if isinstance(base, int | float) and base > 1]
+    return sorted(set(found))
+
+
+def _plain(items: Mapping[str, object]) -> list[tuple[str, object]]:
+    """The numbers, texts and dicts among attributes."""
+    return [
+        (name, value) for name, value in items.items() if value is None or isinstance(value, int | float | str | dict)
+    ]
 
 
 def _frequencies_at(record: Record) -> Place | None:

@@ -117,6 +117,16 @@ class DecodingProbes:
                         return to_array(logits.double())
         raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
 
+    def with_larger_matrices(self: WholeModel, times: float) -> WholeModel:  # type: ignore[misc]
+        """A copy whose matrices, but for those with a row or column for each word, are larger by a factor: what its
+        layers say counts more beside the word that was read."""
+        other = self.twin()
+        with torch.no_grad():
+            for parameter in other.module.parameters():
+                if parameter.dim() > 1 and self.calling.main.vocab not in parameter.shape:
+                    parameter.mul_(times)
+        return other
+
     def written_with_raised_logits(self: WholeModel, writer: Writer, data: Arrays, new: int, **options: Any) -> Array:  # type: ignore[misc]
         """The new tokens where to all logits of a row one number is added, another one for each row: it changes no
         probability. Raises NotProvided where the product that gives the logits is not seen."""

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
@@ -49,7 +50,8 @@ ROWS, SOURCE, TEXT = 2, 4, 5
 @dataclass(frozen=True)
 class Criterion:
     """One call of a loss of torch's. name: of the function. given, target: as handed in. reaches: the gradient of the
-    result by `given`; None where the result does not depend on it. trains: `given` has a gradient at all."""
+    result by `given`; None where the result does not depend on it. trains: `given` has a gradient at all. memory: what
+    it was given, tensors by the address and order of their numbers."""
 
     name: str
     given: Tensor
@@ -57,6 +59,7 @@ class Criterion:
     place: str
     trains: bool
     reaches: Tensor | None = None
+    memory: tuple[Any, ...] = ()
 
     @property
     def of_classes(self) -> bool:
@@ -67,6 +70,10 @@ class Criterion:
         """(N, V): the given scores, a row for each target."""
         given = self.given if self.given.dim() < 3 else self.given.movedim(1, -1)
         return given.reshape(-1, given.shape[-1])
+
+    def repeats(self, other: Criterion) -> bool:
+        """Is it the same loss of the same scores and labels, with the same options?"""
+        return self.name == other.name and self.memory == other.memory
 
     @property
     def weights(self) -> Tensor | None:
@@ -119,8 +126,15 @@ class _Criteria(TorchFunctionMode):
                 kwargs.get(n, args[i] if len(args) > i else None) for i, n in enumerate(("input", "target"))
             )
             if isinstance(given, Tensor) and isinstance(target, Tensor):
-                self.seen.append(Criterion(name, given, target, user_line(), given.requires_grad))
+                memory = _memory((given, target, args[2:], sorted((n, v) for n, v in kwargs.items() if v is not given)))
+                self.seen.append(Criterion(name, given, target, user_line(), given.requires_grad, memory=memory))
         return func(*args, **kwargs)
+
+
+def _memory(given: Any) -> tuple[Any, ...]:
+    """Arguments as what can be compared; a tensor as the numbers that it shows, by their address and order."""
+    leaves = tree_leaves(given)
+    return tuple((one.data_ptr(), tuple(one.shape), one.stride()) if isinstance(one, Tensor) else one for one in leaves)
 
 
 class LossProbes:
@@ -237,7 +251,7 @@ def _with_gradients(value: Tensor | None, seen: list[Criterion]) -> list[Criteri
     given = [c.given for c in seen if c.trains]
     found = iter(torch.autograd.grad(value, given, allow_unused=True))
     with_gradient = [(c, next(found) if c.trains else None) for c in seen]
-    return [Criterion(c.name, c.given.detach(), c.target, c.place, c.trains, g) for c, g in with_gradient]
+    return [replace(c, given=c.given.detach(), reaches=gradient) for c, gradient in with_gradient]
 
 
 def _lessons(

@@ -34,6 +34,7 @@ from conformance.adapters.whole.calling import (
 from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
 from conformance.adapters.whole.copying import copied
+from conformance.adapters.whole.ctc import CtcCall, Reading, ctc_calls, readings
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
@@ -176,6 +177,16 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
         return all(one.length is None for one in self.calling.inputs) and (
             not self.calling.main.shape or None in self.calling.main.shape
         )
+
+    # --- speech
+
+    def ctc_calls(self) -> list[CtcCall]:
+        """What its CTC losses are given. Raises NotProvided."""
+        return ctc_calls(self)
+
+    def readings(self) -> list[Reading]:
+        """What its own methods make of a path of letters and blanks. Raises NotProvided."""
+        return readings(self)
 
     # --- running
 

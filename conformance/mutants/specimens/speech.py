@@ -56,3 +56,15 @@ class SpeechCTC(nn.Module):
         for layer in self.layers:
             x = layer(x, padding)
         return self.head(self.norm(x)).log_softmax(-1), lengths
+
+    def loss(self, frames, lengths, targets, target_lengths):
+        """targets (B, S) of letters above the blank, 0; target_lengths (B,) to the mean loss."""
+        scores, kept = self(frames, lengths)
+        return F.ctc_loss(scores.transpose(0, 1), targets, kept, target_lengths, blank=0)
+
+    @torch.no_grad()
+    def transcribe(self, frames, lengths):
+        """The letters of each sentence, by its best path."""
+        scores, kept = self(frames, lengths)
+        paths = (row[:n].unique_consecutive() for row, n in zip(scores.argmax(-1), kept.tolist(), strict=True))
+        return [path[path != 0].tolist() for path in paths]

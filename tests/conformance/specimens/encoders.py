@@ -298,6 +298,42 @@ class FrameClassifier(nn.Module):
         return self.head(x.mean(1))
 
 
+class BlankIsLast(nn.Module):
+    """CTC: scores with the time first, the blank as the last letter, lengths of labels before those of frames."""
+
+    def __init__(self, n_mels=8, n_letters=9):
+        super().__init__()
+        self.blank = n_letters - 1
+        self.conv = nn.Conv1d(n_mels, WIDTH, 3, stride=2, padding=1)
+        self.places, self.layers = nn.Embedding(256, WIDTH), nn.ModuleList(Layer() for _ in range(2))
+        self.head = nn.Linear(WIDTH, n_letters)
+
+    def forward(self, mels, mel_lengths):
+        x = F.relu(self.conv(mels.transpose(1, 2))).transpose(1, 2)
+        kept = (mel_lengths + 1) // 2
+        x = x + self.places(torch.arange(x.shape[1]))
+        real = torch.arange(x.shape[1]) < kept[:, None]
+        for layer in self.layers:
+            x = layer(x, real[:, None, None])
+        return self.head(x).log_softmax(-1), kept
+
+    def training_step(self, labels, label_lengths, mels, mel_lengths):
+        scores, kept = self(mels, mel_lengths)
+        return F.ctc_loss(scores.transpose(0, 1), labels, kept, label_lengths, blank=self.blank)
+
+    def decode(self, mels, mel_lengths):
+        scores, kept = self(mels, mel_lengths)
+        texts = []
+        for row, length in zip(scores.argmax(-1).tolist(), kept.tolist(), strict=True):
+            text, before = [], self.blank
+            for letter in row[:length]:
+                if letter not in (before, self.blank):
+                    text.append(letter)
+                before = letter
+            texts.append(text)
+        return texts
+
+
 class Forecaster(nn.Module):
     """Numbers in: a time series (B, T, features), the next steps out."""
 

@@ -42,6 +42,16 @@ class SeveralAhead(CausalLM):
         return near + 0.3 * far
 
 
+class TwoPasses(CausalLM):
+    """Added once: two passes of one batch, which differ by dropout, are taught the same labels (R-Drop)."""
+
+    def loss(self, ids):
+        first, second = self(ids)[:, :-1].flatten(0, 1), self(ids)[:, :-1].flatten(0, 1)
+        labels = ids[:, 1:].flatten()
+        taught = F.cross_entropy(first, labels, ignore_index=0) + F.cross_entropy(second, labels, ignore_index=0)
+        return taught / 2 + F.kl_div(first.log_softmax(-1), second.log_softmax(-1), log_target=True)
+
+
 class LoggedPerplexity(CausalLM):
     """Returned losses: the plain cross-entropy beside a smoothed one is a figure to look at."""
 

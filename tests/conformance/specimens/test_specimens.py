@@ -50,10 +50,11 @@ SPECIMENS = {
         "CappedLogits"
     ),
     ("losses.py", "language_model"): (
-        "SeveralAhead LoggedPerplexity PadIsEnd AnswersOnly ShiftedByTheLoader LogMixture SummedOverWords"
+        "SeveralAhead LoggedPerplexity PadIsEnd AnswersOnly ShiftedByTheLoader LogMixture SummedOverWords TwoPasses"
     ),
     ("encoders.py", "masked_language_model"): "BertForPreTraining OneTokenType LongformerMLM LinformerMLM GMLP",
-    ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT SymmetricEncoder",
+    ("encoders.py", "encoder_model"): "BertWithPooler TokenClassifier StreamingEncoder MoCoCopy DiT SymmetricEncoder "
+    "BlankIsLast",
     ("encoders.py", "classifier"): (
         "SentenceEmbedder Retriever MeanByLengths FastPath FrameClassifier Forecaster PatchClassifier GridClassifier"
     ),

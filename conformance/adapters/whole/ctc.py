@@ -1,0 +1,212 @@
+"""Speech with CTC: what its loss is given, and what becomes of a path when the model writes texts by itself.
+
+Both are run with data of which the answer is known: labels that are told apart, and a path of letters and blanks that
+stands where the model's own scores would.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.probes import user_line
+from conformance.protocol import NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+FRAMES, SHORT = 64, 32
+"""How many frames the two sentences of a batch have."""
+_LABELS = re.compile(r"(?i)(targets?|labels?|letters|texts?|tokens|transcripts?|y)(_?(ids?|pad(ded)?))?")
+_LENGTHS = re.compile(r"(?i)(len|length)s?(_|$)|_(sizes?|n)$|^n_")
+_OF_LABELS = re.compile(r"(?i)target|label|letter|text|token|transcript|^y|out")
+_LOSS = re.compile(r"(?i)loss|step|objective")
+_WRITES = re.compile(r"(?i)decode|transcribe|recogni[sz]e|predict|greedy|to_text")
+
+
+@dataclass(frozen=True)
+class CtcCall:
+    """One call of torch's ctc_loss. scores: what it was given, (T, B, V); frames, counts: the lengths of the rows and
+    of the labels; place: its line."""
+
+    scores: Tensor
+    frames: Tensor
+    counts: Tensor
+    place: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a method makes of the path: letters, or None where it gives something else. name, place: of the method."""
+
+    name: str
+    place: str
+    expected: list[int]
+    got: list[int] | None
+
+
+def ctc_calls(subject: WholeModel) -> list[CtcCall]:
+    """Every ctc_loss of the model's forward and of its methods that compute a loss. Raises NotProvided."""
+    own = type(subject.module)
+    methods = [
+        (n, f)
+        for n, f in inspect.getmembers(own, inspect.isfunction)
+        if _LOSS.search(n) and f.__module__ == own.__module__
+    ]
+    found: list[CtcCall] = []
+    for name, function in [("forward", own.forward), *methods]:
+        with suppress(Exception):
+            found += _calls_of(subject.twin(), name, function)
+    if not found:
+        raise NotProvided("it computes no CTC loss that could be run")
+    return found
+
+
+def _calls_of(subject: WholeModel, name: str, function: Callable[..., Any]) -> Iterator[CtcCall]:
+    given: dict[str, Any] = {}
+    labels = torch.tensor([[2, 3, 4], [3, 4, 2]])
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        value = _value(subject, parameter.name, labels)
+        if value is not None:
+            given[parameter.name] = value
+        elif parameter.default is parameter.empty:
+            raise NotProvided(f"{name} wants {parameter.name}")
+    watch = _CtcLosses()
+    call = subject.module if name == "forward" else getattr(subject.module, name)
+    with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), watch:
+        call(**given)
+    yield from watch.seen
+
+
+def _value(subject: WholeModel, name: str, labels: Tensor) -> Any:
+    """What stands for a parameter by its name; None for one that means nothing here."""
+    if _LENGTHS.search(name):
+        return torch.tensor([3, 2] if _OF_LABELS.search(name) else [FRAMES, SHORT])
+    if name == subject.calling.main.parameter or re.search(r"(?i)mel|audio|frames?$|feat|^x$|^inputs?$", name):
+        made = subject.example(2, FRAMES, seed=95)[subject.calling.main.meaning]
+        return torch.tensor(made, dtype=subject.torch_dtype)
+    return labels if _LABELS.fullmatch(name) else None
+
+
+class _CtcLosses(TorchFunctionMode):
+    """Records what torch's ctc_loss is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[CtcCall] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is nn.functional.ctc_loss:
+            names = ("log_probs", "targets", "input_lengths", "target_lengths")
+            given = dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
+            frames, counts = (torch.as_tensor(given[name]) for name in ("input_lengths", "target_lengths"))
+            self.seen.append(CtcCall(given["log_probs"].detach(), frames, counts, user_line()))
+        return func(*args, **kwargs)
+
+
+def blank_of(subject: WholeModel) -> int:
+    """The number of the blank: what the model or its loss says, else 0."""
+    for module in subject.module.modules():
+        for name, value in vars(module).items():
+            if re.fullmatch(r"(?i)(ctc_?)?blank(_?(id|idx|index|token))?", name) and type(value) is int:
+                return value
+    return 0
+
+
+# --- writing
+
+
+def readings(subject: WholeModel) -> list[Reading]:
+    """What the model's own methods make of a path of which the text is known. Raises NotProvided."""
+    blank = blank_of(subject)
+    first, second = [word for word in range(1, 8) if word != blank][:2]
+    path = [first, first, blank, first, second, second, blank]
+    found = []
+    own = type(subject.module)
+    for name, function in inspect.getmembers(own, inspect.isfunction):
+        if not _WRITES.search(name) or function.__module__ != own.__module__:
+            continue
+        other = subject.twin()
+        given = _data_of(other, function)
+        if given is None:
+            continue
+        forced = _Forced(other, path, blank)
+        with suppress(Exception), other.mode(False), torch.no_grad(), default_dtype(other.torch_dtype):
+            other.module.forward = forced
+            text = getattr(other.module, name)(**given)
+            if forced.used:
+                got = _letters(text)
+                found.append(Reading(name, _place(subject, name), [first, first, second], got))
+    if not found:
+        raise NotProvided("it has no method that writes the text of a path")
+    return found
+
+
+def _place(subject: WholeModel, name: str) -> str:
+    """file:line in a method that merges or drops; else of its head."""
+    function = getattr(type(subject.module), name)
+    lines, start = inspect.getsourcelines(function)
+    told = re.compile(r"unique_consecutive|groupby|(!=|is not|not in|==).*(blank|prev|last)|(blank|prev|last).*(!=|==)")
+    at = next((number for number, line in enumerate(lines) if told.search(line)), 0)
+    return f"{inspect.getsourcefile(function)}:{start + at}"
+
+
+def _data_of(subject: WholeModel, function: Callable[..., Any]) -> dict[str, Any] | None:
+    """The arguments of a method that takes frames, and nothing that means something else."""
+    given = {}
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        value = _value(subject, parameter.name, torch.zeros(0)) if not _LABELS.fullmatch(parameter.name) else None
+        if value is not None:
+            given[parameter.name] = value
+        elif parameter.default is parameter.empty:
+            return None
+    return given or None
+
+
+class _Forced:
+    """Stands for forward: it gives what that gives, with scores that are sure of one path."""
+
+    def __init__(self, subject: WholeModel, path: list[int], blank: int) -> None:
+        self.subject, self.path, self.blank, self.used = subject, path, blank, False
+        self.forward = subject.module.forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.used = True
+        result = self.forward(*args, **kwargs)
+        letters = self.subject.calling.outputs
+        scores = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.shape[-1:] == (letters,)]
+        return tree_map_only(Tensor, lambda one: self.sure(one) if one is scores[0] else one, result)
+
+    def sure(self, scores: Tensor) -> Tensor:
+        """The same shape, (B, T, V) or (T, B, V), with nearly all of the probability on the path, then on the blank."""
+        time_first = scores.shape[1] == 2 and scores.shape[0] != 2
+        steps = scores.shape[0 if time_first else 1]
+        path = torch.tensor((self.path + [self.blank] * steps)[:steps])
+        sure = 20.0 * nn.functional.one_hot(path, scores.shape[-1]).to(scores.dtype)
+        return sure[:, None].expand_as(scores).log_softmax(-1) if time_first else sure.expand_as(scores).log_softmax(-1)
+
+
+def _letters(text: Any) -> list[int] | None:
+    """The first sentence as numbers; None where it is something else, such as a string."""
+    first = text[0] if isinstance(text, list | tuple) and len(text) else text
+    if isinstance(first, list | tuple) and first and isinstance(first[0], list | tuple | Tensor):
+        first = first[0]
+    if isinstance(first, Tensor):
+        first = (first[0] if first.dim() == 2 else first).tolist()
+    numbers = (
+        [int(one) for one in first]
+        if isinstance(first, list) and all(isinstance(n, int | Tensor) for n in first)
+        else None
+    )
+    return numbers

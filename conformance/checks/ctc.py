@@ -1,0 +1,81 @@
+"""Checks of models with CTC: what the loss is given, and how a path becomes a text."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, true
+from conformance.protocol import NotProvided
+
+
+@check("ctc-loss-gets-log-probabilities", roles=("encoder_model",))
+def loss_gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
+    """What ctc_loss is given are logarithms of probabilities of the letters, for each frame."""
+    parts = []
+    for call in impl.build("encoder_model", {}).ctc_calls():
+        sums = call.scores.double().exp().sum(-1)
+        off = float((sums - 1).abs().max())
+        parts.append(
+            true("the probabilities of a frame sum to one", off < 1e-4, expected=1.0, got=float(sums.max())).saying(
+                diagnosis="ctc_loss is given numbers that are no logarithms of probabilities of the letters.",
+                place=call.place,
+                mend="give it logits.log_softmax(-1), as (T, B, V)",
+            )
+        )
+    return all_of(*parts)
+
+
+@check("ctc-loss-counts-the-real-frames", roles=("encoder_model",))
+def loss_counts_real_frames(impl: Any, draw: Draw) -> Evidence:
+    """A sentence of half the frames has about half the rows in the loss, and the labels that its length says."""
+    parts = []
+    for call in impl.build("encoder_model", {}).ctc_calls():
+        rows = call.scores.shape[0]
+        frames, counts = call.frames.reshape(-1).tolist(), call.counts.reshape(-1).tolist()
+        if len(frames) != 2 or len(counts) != 2:
+            continue
+        right = 0 < frames[1] <= rows // 2 + 2 and frames[0] <= rows
+        parts.append(
+            true("rows of the shorter sentence", right, expected=f"about {rows // 2} of {rows}", got=frames[1]).saying(
+                diagnosis=f"The loss counts {frames[1]} of {rows} rows for a sentence of half the frames: padding is "
+                "taught, or most of the sentence is not.",
+                place=call.place,
+                mend="give it the lengths behind the convolutions",
+            )
+        )
+        parts.append(
+            true("labels of the sentences", counts == [3, 2], expected=[3, 2], got=counts).saying(
+                diagnosis="The loss counts other labels than the lengths of the labels say.",
+                place=call.place,
+                mend="give it the lengths of the labels last",
+            )
+        )
+    if not parts:
+        raise NotProvided("its CTC loss has no lengths of its own for each sentence")
+    return all_of(*parts)
+
+
+@check("ctc-text-merges-repeats-then-drops-blanks", roles=("encoder_model",))
+def text_merges_then_drops(impl: Any, draw: Draw) -> Evidence:
+    """The text of the path a a - a b b - is a a b."""
+    parts = []
+    for reading in impl.build("encoder_model", {}).readings():
+        if reading.got is None:
+            continue
+        ok = reading.got == reading.expected
+        merged_late = reading.got == [key for key, _ in groupby(reading.expected)]
+        parts.append(
+            true(f"the text that {reading.name} writes", ok, expected=reading.expected, got=reading.got).saying(
+                diagnosis=f"{reading.name} drops blanks before it merges repeats: a letter that is said twice is lost."
+                if merged_late
+                else f"{reading.name} does not merge repeats and then drop blanks.",
+                place=reading.place,
+                mend="merge equal neighbours first, then drop the blanks",
+            )
+        )
+    if not parts:
+        raise NotProvided("what its methods write are no numbers of letters")
+    return all_of(*parts)
