@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
+
+from torch import Tensor, nn
 
 from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
     collating,
@@ -88,8 +91,13 @@ def _troubles(kind: Helper, function: Callable[..., Any]) -> list[Trouble]:
 
 def _place(function: Callable[..., Any], edit: Edit | None) -> str:
     if edit is None:
-        return line_of(inspect.unwrap(function))
-    return f"{short(inspect.unwrap(function).__code__.co_filename)}:{edit.line}"
+        return line_of(_plain(function))
+    return f"{short(_plain(function).__code__.co_filename)}:{edit.line}"
+
+
+def _plain(function: Callable[..., Any]) -> Any:
+    """The function behind decorators, of a method, too."""
+    return inspect.unwrap(getattr(function, "__func__", function))
 
 
 def _source(function: Callable[..., Any]) -> str:
@@ -104,6 +112,27 @@ def functions_beside(found: Any) -> list[Callable[..., Any]]:
     holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
     module = sys.modules.get(holder.__module__)
     return list(functions_of(module)) if module is not None else []
+
+
+def methods_of(module: nn.Module) -> list[Callable[..., Any]]:
+    """The methods that a model has beside its forward and that use none of its parts: a loss of two vectors, the
+    choice of words to mask. They are bound to it, and so know its settings."""
+    cls = type(module)
+    own = {
+        name: function
+        for name, function in inspect.getmembers(cls, inspect.isfunction)
+        if function.__module__ == cls.__module__ and name != "forward" and not name.startswith("__")
+    }
+    return [getattr(module, name) for name, function in own.items() if not _uses_parts(module, function, own)]
+
+
+def _uses_parts(module: nn.Module, function: FunctionType, own: Mapping[str, FunctionType]) -> bool:
+    source = _source(function)
+    body = re.sub(r"(?s)\bdef\b.*?\bself\b", "", source, count=1)
+    if not source or re.search(r"\bself\b(?!\.)|\bsuper\s*\(", body):
+        return True
+    used = (getattr(module, name, None) for name in re.findall(r"\bself\.(\w+)", source))
+    return any(isinstance(one, (nn.Module, nn.Parameter, MethodType, Tensor)) for one in used)
 
 
 def functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:

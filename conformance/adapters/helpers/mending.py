@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import dedent
+from types import MethodType
 from typing import Any
 
 SECONDS = 1.5
@@ -56,7 +57,8 @@ class Edit:
 
 def mended(function: Callable[..., Any], is_right: Callable[[Callable[..., Any]], bool]) -> Edit | None:
     """The first edit of a function with which it is right; None when none is found in time."""
-    function = inspect.unwrap(function)
+    owner = getattr(function, "__self__", None)
+    function = inspect.unwrap(getattr(function, "__func__", function))
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(dedent("".join(lines)))
@@ -74,7 +76,7 @@ def mended(function: Callable[..., Any], is_right: Callable[[Callable[..., Any]]
             exec(compile(ast.fix_missing_locations(changed), function.__code__.co_filename, "exec"), scope)
             made = scope[tree.body[0].name]
             made.__module__ = function.__module__
-            if is_right(made):
+            if is_right(made if owner is None else MethodType(made, owner)):
                 text = ast.unparse(statement).split("\n")[0] if stage in (_likely, _parts_left_out) else ""
                 return Edit(first + statement.lineno - 1, text)
     return None

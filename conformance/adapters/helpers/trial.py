@@ -88,11 +88,13 @@ class Called:
     @property
     def scope(self) -> Mapping[str, Any]:
         """The names of its file."""
-        return getattr(inspect.unwrap(self.function), "__globals__", {})
+        return getattr(inspect.unwrap(getattr(self.function, "__func__", self.function)), "__globals__", {})
 
     def number(self, pattern: str, otherwise: int) -> int:
-        """The integer constant of its file whose name matches."""
-        for name, value in self.scope.items():
+        """The integer setting of a method's model, or constant of its file, whose name matches."""
+        owner = getattr(self.function, "__self__", None)
+        own = vars(owner) if owner is not None else {}
+        for name, value in [*own.items(), *self.scope.items()]:
             if type(value) is int and re.fullmatch(pattern, name.lower()):
                 return value
         return otherwise

@@ -11,5 +11,7 @@ record      one observed run: which module and which operation got what and gave
 flow        which element of one value is which element of another
 attention, norms, stream    what the record says about the parts that every Transformer has
 attention_findings, attention_scale, attention_masks    what is wrong with an attention, and at which line
+attention_relative, place_vectors, experts, ctc    relative biases, position vectors, mixtures, speech
+hiding      which line lets a model see padding or the future
 findings    the shape of a finding, and the claims that findings break
 """

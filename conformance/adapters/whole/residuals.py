@@ -56,7 +56,8 @@ def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence
                 crossing.add(out)
     for network in networks:
         first = projection(record, network.first.outputs[0])
-        if first is not None:
+        several = first is not None and network.second.outputs[0].data.numel() > first.base.data.numel()
+        if first is not None and not several:  # those of several experts are summed before anything is added
             found.setdefault(network.second.outputs[0], ("feed-forward network", first.base))
     used, result = record.before(record.outcomes), []
     for out, (name, base) in found.items():

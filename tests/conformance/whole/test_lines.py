@@ -36,3 +36,39 @@ def test_the_line_of_a_mistake_is_named(specimen, old, new):
     failed = {claim: result for claim, result in results.items() if result.verdict is Verdict.FAIL}
     assert failed
     assert {int(result.place.split(":")[1]) for result in failed.values()} == {line}
+
+
+METHODS = """
+class Embedder(nn.Module):
+    def __init__(self, temperature=0.1):
+        super().__init__()
+        self.temperature, self.body = temperature, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.body(x)
+
+    def info_nce(self, a, b):
+        scores = nn.functional.normalize(a, dim=-1) @ nn.functional.normalize(b, dim=-1).T / self.temperature
+        return nn.functional.cross_entropy(scores, torch.{labels})
+
+    def loss_of(self, a, b):
+        return self.info_nce(self(a), self(b))
+
+    def similarity_loss(self, a, b, similarity):
+        return nn.functional.mse_loss(nn.functional.cosine_similarity(a, b, dim=-1), similarity)
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "wrong"),
+    [("arange(len(a))", []), ("zeros(len(a), dtype=torch.long)", ["contrastive-losses-prefer-the-own-partner"])],
+)
+def test_methods_that_use_no_part_of_the_model_are_judged_as_functions_are(made, labels, wrong):
+    from conformance.adapters.helpers.examining import examine, methods_of
+
+    module = made("Embedder", METHODS.replace("{labels}", labels)).fresh()
+    methods = methods_of(module)
+    assert [method.__name__ for method in methods] == ["info_nce", "similarity_loss"]
+    found = examine(methods)
+    assert list(found.tested) == ["contrastive-losses-prefer-the-own-partner"]
+    assert [one.claim for one in found.wrong] == wrong
