@@ -446,7 +446,7 @@ class _Finder:
             x[0] = torch.roll(x[0], 1, 0) + (0 if one.vocab else 1)
             changed[one.meaning] = x
         after = calling(self.module, changed).get("out")
-        if before is None or after is None or before.shape[0] != B or before.shape != after.shape:
+        if before is None or after is None or not before.numel() or before.shape[0] != B or before.shape != after.shape:
             return False
         apart = float((before[1] - after[1]).abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
         return apart and not torch.equal(before[0], after[0])
