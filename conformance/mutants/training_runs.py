@@ -20,6 +20,8 @@ FOLDER = Path(__file__).with_name("scripts")
 LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "masked.py", "resumed.py"
 TRAINER, ANNOTATED, PRETRAINING, EPOCHS = "gpt_trainer.py", "annotated.py", "pretraining.py", "epochs.py"
 SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS)
+NOTED = {EPOCHS: {"run-accumulation-weighs-tokens-alike"}}
+"""The notes that are true of a script though it is right: its batches have unequal numbers of labels."""
 STEPS = 8
 
 
