@@ -165,9 +165,10 @@ def test_a_second_trainer_changes_nothing_of_the_first_ones_run(tmp_path):
             assert unfinished.exists()
             assert (run / "settings.toml").read_bytes() == settings
             assert first.poll() is None
-        finally:
             first.send_signal(signal.SIGINT)
-        assert first.wait(60) == 130
+            assert first.wait(60) == 130
+        finally:
+            first.kill()
     assert load_file(run / checkpoint.FILE)
     assert not (run / NAME).exists()
 
