@@ -6,11 +6,11 @@ looked at. So it does not matter how a rotation is written: halves, neighbours, 
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -258,7 +258,7 @@ def _frequencies_at(record: Record) -> Place | None:
         r"inv_freq\w*\s*=|freqs?\w*\s*=|theta\w*\s*=",
     ):
         for file in files:
-            for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1):
+            for number, line in enumerate(linecache.getlines(file), 1):
                 if re.search(pattern, line.partition("#")[0]) and re.search(
                     r"freq|theta|base|rope|rot|10000|exp", line
                 ):
