@@ -51,6 +51,8 @@ class _Rows:
         if key not in self.tensors or self.tensors[key].shape[0] < needed:
             size = min(self.max_len, 1 << max(needed, 64).bit_length())  # doubling: a long text makes few tables
             self.tensors[key] = mg.from_numpy(self.table(size).astype(like.dtype), like.device)
+        if isinstance(start, int):  # here, where a trace finds the table's name
+            return self.tensors[key][start:needed]
         return rows(self.tensors[key], start, count)
 
 

@@ -104,6 +104,7 @@ class EncoderDecoder(Seq2Seq):
         real = tgt != self.pad_id
         if cache is not None:
             real = cache.see(real)
-        mask = real.unsqueeze(1).unsqueeze(1) & visible_mask(tgt.shape[1], start, device=tgt.device)
+        causal = visible_mask(tgt.shape[1], start, device=tgt.device)
+        mask = real.unsqueeze(1).unsqueeze(1) & causal
         x = self.positions(self.tgt_embedding(tgt) * math.sqrt(self.d_model), start)
         return self.output_proj(self.decoder(x, memory, mask, memory_mask, cache))
