@@ -96,14 +96,6 @@ script(
     defect="The warm-up divides whole numbers: its rate is zero.",
 )
 script(
-    "FirstRateIsZero",
-    TRAINER,
-    ("(self.iteration + 1) / self.config.warmup", "self.iteration / self.config.warmup"),
-    breaks=("run-rate-is-not-zero",),
-    defect="The warm-up begins with the rate 0.",
-    known_as="karpathy/nanoGPT#578",
-)
-script(
     "EverythingDecays",
     TRAINER,
     ('{"params": rest, "weight_decay": 0.0}', '{"params": rest, "weight_decay": config.weight_decay}'),

@@ -33,7 +33,8 @@ def tap(watcher: Watcher) -> None:
         watcher.around(owner, "clip_grad_norm_", taps.clip_norm)
         watcher.around(owner, "clip_grad_value_", taps.clip_value)
     watcher.around(Optimizer, "__init__", taps.make_optimizer)
-    watcher.around(LRScheduler, "__init__", taps.make_scheduler)
+    for cls in classes_with("__init__", LRScheduler):  # one of several (SequentialLR) does not call the base's
+        watcher.around(cls, "__init__", taps.make_scheduler)
     for cls in classes_with("step", LRScheduler):
         watcher.around(cls, "step", taps.step_scheduler)
     scaler = torch.amp.GradScaler

@@ -67,6 +67,21 @@ def test_a_correct_script_breaks_nothing(name):
     assert sum(r.verdict is Verdict.PASS for r in results.values()) >= 30
 
 
+def test_a_schedule_of_several_does_not_step_while_it_is_made():
+    """Its constructor steps the first of them, which is no step of the training."""
+    parts = (
+        "[torch.optim.lr_scheduler.LinearLR(optimizer, 0.1), torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]"
+    )
+    made = f"schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, {parts}, milestones=[2])\nfor step"
+    text = loop(after="schedule.step()").replace("for step", made, 1)
+    results = results_of(run_of(text, "several.py").run)
+    assert results["run-schedule-follows-the-step"].verdict is Verdict.PASS
+    assert results["run-schedule-advances-once-a-step"].verdict is Verdict.PASS
+    early = text.replace("    optimizer.zero_grad()", "    schedule.step()\n    optimizer.zero_grad()", 1)
+    early = early.replace("    optimizer.step()\n    schedule.step()", "    optimizer.step()")
+    assert results_of(run_of(early, "early.py").run)["run-schedule-follows-the-step"].verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize("name", [LANGUAGE, TRANSLATION, MASKED])
 def test_the_numbers_are_the_same_bits_without_watching(name, capsys):
     runpy.run_path(str(FOLDER / name), run_name="__main__")
