@@ -1,7 +1,8 @@
 """A copy of a module that shares nothing with it.
 
 `copy.deepcopy` keeps functions as they are: a lambda that a module made for itself goes on to call the parts of the
-first module. Here such functions are made anew around the parts of the copy.
+first module. Here such functions are made anew around the parts of the copy. And it asks each value for a method
+`__deepcopy__`, which a dict with ``__getattr__ = dict.__getitem__``, a usual config, answers with a KeyError.
 """
 
 from __future__ import annotations
@@ -16,12 +17,27 @@ from torch import nn
 def copied(module: nn.Module) -> nn.Module:
     """A deep copy, with the functions that its parts hold as attributes."""
     memo: dict[int, Any] = {}
+    for part in module.modules():
+        for value in vars(part).values():
+            _copy_by_hand(value, memo)
     result = copy.deepcopy(module, memo)
     for part in result.modules():
         for name, value in vars(part).items():
             if isinstance(value, FunctionType) and _holds(value, memo):
                 vars(part)[name] = _around(value, memo)
     return result
+
+
+def _copy_by_hand(value: Any, memo: dict[int, Any]) -> None:
+    """Put the copy of a value that cannot be asked for `__deepcopy__` into the memo, where deepcopy finds it."""
+    try:
+        getattr(value, "__deepcopy__", None)
+    except Exception:
+        made = memo[id(value)] = dict.__new__(type(value)) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            for content in value.values():
+                _copy_by_hand(content, memo)
+            dict.update(made, copy.deepcopy(dict(value), memo))
 
 
 def _holds(function: FunctionType, memo: dict[int, Any]) -> bool:
