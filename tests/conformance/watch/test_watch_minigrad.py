@@ -19,6 +19,13 @@ from conformance.watch.verdicts import results_of
 SMALL = "--batch-size 8 --d-model 32 --d-ff 32 --n-layers 1 --steps 5 --save-every 4 --evaluate-every 4"
 
 
+@pytest.fixture(autouse=True)
+def plain_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest reads the modules of an installed plugin by a loader of its own, which cannot run one as a script."""
+    plain = [finder for finder in sys.meta_path if type(finder).__name__ != "AssertionRewritingHook"]
+    monkeypatch.setattr(sys, "meta_path", plain)
+
+
 def trained(folder: Path, words: str) -> Run:
     return watched(Script("transformer", ["train", *words.split(), *SMALL.split(), "--out", str(folder)], True))
 
