@@ -3,6 +3,7 @@
     minigrad.dispatch.Eager        computes each op at once, and leaves a node on the tape where a gradient is wanted
     minigrad.dispatch.Watching     does the same, and shows every op to somebody who looks for a NaN
     minigrad.tracing.tracer.Tracer computes nothing: records a graph
+    minigrad.viz.foreign.Foreign   records a graph of torch's ops, which torch computes
 
 `state.interpreter` is the one in force in this thread. An op that is called on tensors calls its `apply`.
 """

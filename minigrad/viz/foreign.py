@@ -1,4 +1,5 @@
-"""Graphs of torch modules, recorded on torch itself: every op that reaches the dispatcher, forward and backward.
+"""Graphs of torch modules, recorded on torch itself: every op that reaches its dispatcher, forward and backward, comes
+to the interpreter `Foreign`, as every op of ours comes to the interpreter in force (`minigrad.interpreter`).
 
     graph = record(model, torch.randn(2, 3), backward=True)      # needs torch
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from minigrad import dtypes
 from minigrad.graph import Graph
+from minigrad.interpreter import Interpreter
 from minigrad.node import Edge, Node
 from minigrad.state import Scope
 from minigrad.viz.format import LONG
@@ -41,9 +43,9 @@ def record(module: Callable[..., Any], *inputs: Any, backward: bool = False) -> 
     inputs: tensors, or nested tuples, lists and dicts of them. Raises what the module raises; ValueError where there is
     nothing to differentiate.
     """
-    recorder = _Recorder()
+    recorder = Foreign()
     if isinstance(module, torch.nn.Module):
-        recorder.own(module)
+        recorder.learn(module)
     leaves = [leaf for leaf in tree_flatten(inputs)[0] if isinstance(leaf, torch.Tensor)]
     for position, (leaf, name) in enumerate(zip(leaves, _names(module, inputs), strict=True)):
         recorder.source("input", leaf, name or f"x{position}")
@@ -52,7 +54,7 @@ def record(module: Callable[..., Any], *inputs: Any, backward: bool = False) -> 
         torch.nn.modules.module.register_module_forward_hook(recorder.leave, always_call=True),
     ]
     try:
-        with torch.enable_grad(), recorder:
+        with torch.enable_grad(), _Interpreted(recorder):
             result = module(*inputs)
         outputs = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
         gradients = _differentiate(recorder, outputs) if backward else {}
@@ -103,24 +105,34 @@ def _names(module: Any, inputs: tuple[Any, ...]) -> list[str]:
     return names
 
 
-def _differentiate(recorder: _Recorder, outputs: list[torch.Tensor]) -> dict[Node, torch.Tensor]:
+def _differentiate(recorder: Foreign, outputs: list[torch.Tensor]) -> dict[Node, torch.Tensor]:
     """Run the backward pass from the sum of the outputs; the gradients of the parameters that it reaches."""
     roots = [output for output in outputs if output.requires_grad]
     if not roots:
         raise ValueError("there is nothing to differentiate: no output requires a gradient")
     parameters = [(node, tensor) for node, tensor in recorder.held.items() if tensor.requires_grad and tensor.is_leaf]
     seeds = [torch.ones_like(root) for root in roots]
-    with recorder:
+    with _Interpreted(recorder):
         found = torch.autograd.grad(roots, [tensor for _, tensor in parameters], seeds, allow_unused=True)
     return {node: gradient for (node, _), gradient in zip(parameters, found, strict=True) if gradient is not None}
 
 
-class _Recorder(_Mode):
-    """What has been seen so far. A tensor is known by the memory that it shows: autograd hands saved tensors back as
-    new objects over the same memory."""
+class _Interpreted(_Mode):
+    """Inside, an interpreter says what becomes of torch's ops."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        super().__init__()
+        self.interpreter = interpreter
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.interpreter.apply(function, args, kwargs or {})
+
+
+class Foreign(Interpreter):
+    """Lets torch compute its ops and records them: what has been seen so far. A tensor is known by the memory that it
+    shows: autograd hands saved tensors back as new objects over the same memory."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.nodes: list[Node] = []
         self.inputs: list[Node] = []
         self.sources: list[Node] = []
@@ -133,7 +145,7 @@ class _Recorder(_Mode):
         self.stack: list[tuple[str, Scope]] = []
         self.by_sequence: dict[int, Node] = {}
 
-    def own(self, module: torch.nn.Module) -> None:
+    def learn(self, module: torch.nn.Module) -> None:
         """Learn the paths of all modules and the names of all parameters and buffers."""
         self.paths = {id(inner): path for path, inner in module.named_modules()}
         self.tensors = {id(tensor): name for name, tensor in [*module.named_buffers(), *module.named_parameters()]}
@@ -192,31 +204,31 @@ class _Recorder(_Mode):
         self.over.setdefault(key[0], {})[key] = None
         self.alive.append(tensor)
 
-    def written(self, tensor: torch.Tensor, node: Node) -> None:
-        """`node` has changed `tensor` in place: what shows some of that memory has its value from `node`, too."""
-        key = self.key(tensor)
+    def write(self, target: Any, value: Any, root: Any, whole: Any) -> None:
+        """What shows some of the memory of `target` has the value of `whole` from now on."""
+        key = self.key(target)
         for other in self.over[key[0]]:
             if _overlap(key, other):
-                self.current[other] = (node, 0)
+                self.current[other] = self.edge(whole)
 
     # --- ops
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def apply(self, op: Any, tensors: Any, attrs: Mapping[str, Any]) -> Any:
+        """What `op`, a function of torch's dispatcher, gives for its arguments, by position and by name."""
         sequence = torch._C._autograd._get_sequence_nr() - 1
         derivative = torch._C._current_autograd_node()
-        result = function(*args, **kwargs)
+        result = op(*tensors, **attrs)
         results = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
-        given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
-        name = function.overloadpacket.__name__ if hasattr(function, "overloadpacket") else str(function)
+        given = [leaf for leaf in tree_flatten((tensors, attrs))[0] if isinstance(leaf, torch.Tensor)]
+        name = op.overloadpacket.__name__ if hasattr(op, "overloadpacket") else str(op)
         if name in ("detach", "alias") and given and results:  # the same value under another name
             self.bind(results[0], self.edge(given[0]))
             return result
         if results:
             inputs = tuple(self.edge(tensor) for tensor in given)
-            node = self.node(name, _attributes(function, args, kwargs, result), inputs, results)
-            for tensor in _changed(function, args, kwargs):
-                self.written(tensor, node)
+            node = self.node(name, _attributes(op, tensors, attrs, result), inputs, results)
+            for tensor in _changed(op, tensors, attrs):
+                self.write(tensor, results[0], tensor, results[0])
             if derivative is None:
                 self.by_sequence.setdefault(sequence, node)
             else:
