@@ -104,10 +104,12 @@ def _kernels() -> Finding:
     import numpy as np
 
     from minigrad import kernels, tensor
+    from minigrad.kernels.numba.build import lacks
 
     with kernels.use("always"):
         total = float(tensor(np.ones((2, 8), np.float32)).softmax(-1).sum())
-    return Finding("numba", f"{version('numba')}, a kernel computes {total:.0f} where 2 is right")
+    said = f"{version('numba')}, a kernel computes {total:.0f} where 2 is right"
+    return Finding("numba", f"{said}; {lacks()}", INSTALL_ENGINE) if lacks() else Finding("numba", said)
 
 
 def _cache() -> Finding:

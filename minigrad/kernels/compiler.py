@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -44,8 +44,8 @@ def compile_all(jobs: Sequence[Job]) -> None:
             else:
                 kernel.codes[types] = jit.Code(types, objects)
     if missing:
-        with _line(len(missing)) as line:
-            _compile(missing, line)
+        with _progress(len(missing)) as tell:
+            _compile(missing, tell)
 
 
 def _name(kernel: jit.Kernel, types: Types) -> str:
@@ -58,7 +58,7 @@ def _text_of(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def _compile(jobs: Sequence[Job], line: _Line) -> None:
+def _compile(jobs: Sequence[Job], tell: Tell) -> None:
     """Compile all jobs: in workers, and here what is left."""
     groups = _groups(jobs)
     count = min(threads.available(), MOST, len(jobs) // SHARE, len(groups))
@@ -69,7 +69,7 @@ def _compile(jobs: Sequence[Job], line: _Line) -> None:
     if count and sys.executable:
         given_back: deque[list[Job]] = deque()
         helpers = [
-            threading.Thread(target=_delegate, args=(groups, given_back, line), daemon=True) for _ in range(count)
+            threading.Thread(target=_delegate, args=(groups, given_back, tell), daemon=True) for _ in range(count)
         ]
         for helper in helpers:
             helper.start()
@@ -77,7 +77,7 @@ def _compile(jobs: Sequence[Job], line: _Line) -> None:
             helper.join()
         groups.extend(given_back)
     for kernel, types in (job for group in groups for job in group):
-        with line.tell(kernel):
+        with tell(kernel):
             _keep(kernel, types, build(kernel, types))
 
 
@@ -90,15 +90,16 @@ def _groups(jobs: Sequence[Job]) -> deque[list[Job]]:
     return deque(sorted(files.values(), key=lambda group: -sum(len(job[0].py_func.__code__.co_code) for job in group)))
 
 
-def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects) -> None:
-    store.write(_name(kernel, types), objects)
-    kernel.codes[types] = jit.Code(types, objects)
+def _keep(kernel: jit.Kernel, types: Types, objects: store.Objects | None) -> None:
+    if objects is not None:
+        store.write(_name(kernel, types), objects)
+    kernel.codes[types] = None if objects is None else jit.Code(types, objects)
 
 
 # --- workers ----------------------------------------------------------------------------------------
 
 
-def _delegate(groups: deque[list[Job]], given_back: deque[list[Job]], line: _Line) -> None:
+def _delegate(groups: deque[list[Job]], given_back: deque[list[Job]], tell: Tell) -> None:
     """Have a worker do jobs until none is left; what it cannot do is given back."""
     command = [sys.executable, "-c", _SERVE.format(path=sys.path)]
     environment = {name: value for name, value in os.environ.items() if name != store.SWITCH}
@@ -109,7 +110,7 @@ def _delegate(groups: deque[list[Job]], given_back: deque[list[Job]], line: _Lin
     with worker, suppress(IndexError):  # no group is left
         while worker.poll() is None:
             for kernel, types in groups.popleft():
-                with line.tell(kernel):
+                with tell(kernel):
                     objects = _ask(worker, (store.name_of(), kernel.__module__, kernel.__name__, kernel.text, types))
                 if objects is None:
                     given_back.append([(kernel, types)])
@@ -158,48 +159,34 @@ def _serve_one(jobs: IO[bytes], answers: IO[bytes]) -> None:
 
 # --- progress ---------------------------------------------------------------------------------------
 
-
-class _Line:
-    """How many kernels are done and which are being compiled; nothing on a stderr that is no terminal, unless
-    MINIGRAD_PROGRESS asks for it."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._names = total, 0, list[str]()
-        self._wanted = bool(os.environ.get("MINIGRAD_PROGRESS")) or sys.stderr.isatty()
-        self._width = 0
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def tell(self, kernel: jit.Kernel) -> Iterator[None]:
-        """Show that `kernel` is being compiled, for the duration of a block."""
-        name = kernel.__name__ if kernel.text else f"{kernel.__module__.rsplit('.', 1)[-1]}.{kernel.__name__}"
-        with self._lock:
-            self._names.append(name)
-            self._show()
-        yield
-        with self._lock:
-            self._done += 1
-            self._names.remove(name)
-
-    def _show(self) -> None:
-        if self._wanted:
-            names = " and ".join(self._names)
-            self._print(f"minigrad compiles kernels, once: {self._done} of {self._total} done, now {names}")
-
-    def clear(self) -> None:
-        if self._width:
-            self._print("")
-
-    def _print(self, text: str) -> None:
-        sys.stderr.write(f"\r{text.ljust(self._width)}" + ("" if text else "\r"))
-        sys.stderr.flush()
-        self._width = len(text)
+Tell = Callable[[jit.Kernel], AbstractContextManager[None]]
 
 
 @contextmanager
-def _line(total: int) -> Iterator[_Line]:
-    line = _Line(total)
-    try:
-        yield line
-    finally:
-        line.clear()
+def _progress(total: int) -> Iterator[Tell]:
+    """What shows for the duration of a block that a kernel is being compiled: nothing on a stderr that is no terminal,
+    unless MINIGRAD_PROGRESS asks for it."""
+    asked = bool(os.environ.get("MINIGRAD_PROGRESS"))
+    if not (asked or sys.stderr.isatty()):
+        yield lambda kernel: nullcontext()
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    column = TextColumn(
+        "minigrad compiles kernels, once: {task.completed} of {task.total} done, now {task.description}"
+    )
+    console = Console(stderr=True, force_terminal=asked or None)
+    with Progress(column, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
+        task, names = progress.add_task("", total=total), list[str]()
+
+        @contextmanager
+        def tell(kernel: jit.Kernel) -> Iterator[None]:
+            name = kernel.__name__ if kernel.text else f"{kernel.__module__.rsplit('.', 1)[-1]}.{kernel.__name__}"
+            names.append(name)
+            progress.update(task, description=" and ".join(names))
+            yield
+            names.remove(name)
+            progress.update(task, advance=1, description=" and ".join(names))
+
+        yield tell

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from minigrad.kernels import store
+
+GIVES, TAKES = "minigrad_gives_memory", "minigrad_takes_memory"
+
+
+def name(symbol: str, function: Any) -> None:
+    """Let machine code call a function of C's by this name."""
+    llvm.add_symbol(symbol, ctypes.cast(function, ctypes.c_void_p).value)
+
+
+name(GIVES, ctypes.pythonapi.PyMem_RawMalloc)
+name(TAKES, ctypes.pythonapi.PyMem_RawFree)
 
 
 def _target() -> Any:
@@ -43,9 +55,9 @@ def emit(text: str) -> bytes:
 
 def load(text: str) -> Any:
     """An engine that holds the functions of an LLVM module, taken from the cache where it was compiled before."""
-    name = store.name_of("text", text)
-    objects = store.read(name)
+    kept = store.name_of("text", text)
+    objects = store.read(kept)
     if objects is None:
         objects = (emit(text),)
-        store.write(name, objects)
+        store.write(kept, objects)
     return link(objects)

@@ -71,7 +71,7 @@ class Segment:
         self.calls = list(calls)
         self._plan = plan
         self._together = sum(call.work for call in calls if call.cut) >= TOGETHER
-        self._codes = [call.kernel.codes[call.types] for call in calls]
+        self._codes = [code for call in calls if (code := call.kernel.codes[call.types])]
         self._threads = get_num_threads()
         packed = [_packed(call, code, self._threads) for call, code in zip(calls, self._codes, strict=True)]
         self._words = np.frombuffer(b"".join(b"".join(copies) for copies in packed), np.int64)
@@ -111,6 +111,7 @@ def assemble(calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> lis
     made: list[tuple[Callable[..., Any], Any]] = []
     lowered = [lower(function, arguments, number) for number, (function, arguments) in enumerate(calls)]
     compile_all([(call.kernel, call.types) for call in lowered if call])
+    lowered = [call if call and call.kernel.codes[call.types] else None for call in lowered]
     for native, run in groupby(range(len(calls)), lambda number: lowered[number] is not None):
         if native:
             made.append((Segment([call for call in (lowered[number] for number in run) if call], calls), ()))

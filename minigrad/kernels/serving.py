@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 import weakref
 from functools import cache
 from typing import Any
@@ -25,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels import machine
-from minigrad.kernels.numba.jit import RETURNED_NONE
 
 PATIENCE = 2_000  # pauses that a worker stays awake: 30 to 50 us
 YIELD = 500  # pauses after which a thread at a barrier lets others have its core
@@ -46,53 +46,32 @@ BELL, DISMISSED = 1, 2  # words behind a mailbox
 IN_USE = -1  # the team is another thread's
 LINE = 8  # words of a cache line
 
-_ARM = platform.machine() in ("arm64", "aarch64")
 _X86 = platform.machine() in ("x86_64", "AMD64")
+_ARM = platform.machine() in ("arm64", "aarch64")
 _PAUSE = "call void @llvm.x86.sse2.pause()" if _X86 else "call void @llvm.aarch64.hint(i32 1)" if _ARM else ""
+_GIVE = "call i32 @sched_yield()" if os.name == "posix" else "add i32 0, 0"
 # Programs may not read ARM's cycles, and a function of the system's tells the time; without one shares stay equal.
-_CLOCK = (
-    """
-declare i64 @llvm.readcyclecounter()
-define internal i64 @now() {
-  %cycles = call i64 @llvm.readcyclecounter()
-  ret i64 %cycles
-}
-"""
-    if _X86
-    else """
-define internal i64 @now() {
-  %function = load ptr, ptr @clock
-  %none = icmp eq ptr %function, null
-  br i1 %none, label %end, label %read
-read:
-  %time = call i64 %function()
-  ret i64 %time
-end:
-  ret i64 0
-}
-"""
-)
-_DECLARED_PAUSE = _PAUSE.replace("call", "declare").replace("i32 1", "i32")
-
+_NOW = "@llvm.readcyclecounter()" if _X86 else "@mach_absolute_time()" if sys.platform == "darwin" else ""
 
 _RUNTIME = f"""
-{_DECLARED_PAUSE}
+declare void @llvm.x86.sse2.pause()
+declare void @llvm.aarch64.hint(i32)
+declare i64 @llvm.readcyclecounter()
+declare i64 @mach_absolute_time()
+declare i32 @sched_yield()
+declare void @minigrad_rings(ptr)
 
-@yield = global ptr null  ; the system's call that gives the core to another thread, where there is one
-@clock = global ptr null  ; the system's call that tells the time, where the processor does not
-@ring = global ptr null  ; Python's call that wakes who waits for a lock; it needs no GIL
-{_CLOCK}
+define internal i64 @now() {{
+  %time = {f"call i64 {_NOW}" if _NOW else "add i64 0, 0"}
+  ret i64 %time
+}}
 
 define internal void @wait(i64 %tries) {{
   {_PAUSE}
   %long = icmp ugt i64 %tries, {YIELD}
   br i1 %long, label %give, label %end
 give:
-  %function = load ptr, ptr @yield
-  %none = icmp eq ptr %function, null
-  br i1 %none, label %end, label %call
-call:
-  %ignored = call i32 %function()
+  %ignored = {_GIVE}
   br label %end
 end:
   ret void
@@ -388,9 +367,7 @@ do:
   %status = call i32 %function(ptr %words, i64 %from, i64 %to)
   %ended = call i64 @now()
   %ok = icmp eq i32 %status, 0
-  %none = icmp eq i32 %status, {RETURNED_NONE}
-  %fine = or i1 %ok, %none
-  br i1 %fine, label %well, label %failed
+  br i1 %ok, label %well, label %failed
 well:
   %unmeasured = or i1 %whole, %even
   br i1 %unmeasured, label %done, label %note
@@ -496,8 +473,7 @@ asleep:
   store atomic i64 %word, ptr %mailbox release, align 8
   %bell_at = getelementptr i64, ptr %mailbox, i64 {BELL}
   %bell = load ptr, ptr %bell_at
-  %ring = load ptr, ptr @ring
-  call void %ring(ptr %bell)
+  call void @minigrad_rings(ptr %bell)
   br label %posted
 posted:
   br label %each
@@ -555,16 +531,8 @@ class Runtime:
 
     def __init__(self) -> None:
         word, pointer = ctypes.c_int64, ctypes.c_void_p
+        machine.name("minigrad_rings", _release_lock)
         self._engine = engine = machine.load(_RUNTIME)
-        system = ctypes.CDLL(None) if os.name == "posix" else None
-        for name, function in (
-            ("yield", getattr(system, "sched_yield", None)),
-            ("clock", getattr(system, "mach_absolute_time", None)),
-            ("ring", _release_lock),
-        ):
-            if function is not None:
-                place = pointer.from_address(engine.get_global_value_address(name))
-                place.value = ctypes.cast(function, pointer).value
         self.serve = ctypes.CFUNCTYPE(None, pointer, word, word)(engine.get_function_address("serve"))
         together = engine.get_function_address("together")
         self.together = ctypes.CFUNCTYPE(word, pointer, pointer, word, pointer)(together)

@@ -183,6 +183,9 @@ def over_rows(kernel: Kernel, rows: int, work: float, *arrays: Any) -> None:
     """Run `kernel(start, stop, *arrays)` over all rows: here, or cut over the team where `work` (nanoseconds of one
     thread, about) pays."""
     code, words = kernel.on(*arrays)
+    if code is None:
+        kernel(0, rows, *arrays)
+        return
     most, failed = threads.worth(rows, work), None
     members = _members(most)
     if members is not None:

@@ -42,6 +42,7 @@ FLOORS = {
 LATE = {
     "cli.doctor": ("*", "it reports a part that cannot be imported, so it imports each part in a check of its own"),
     "cli.subject": ("minigrad.viz.foreign", "it imports torch, which need not be installed"),
+    "kernels.compiler": ("rich*", "progress is shown where something is compiled, and on a terminal only"),
     "kernels.numba.*": ("numba*", "numba takes half a second, and kernels in the cache need none of it"),
     "requirements": ("importlib.metadata", "it takes ten milliseconds, and only who looks for a misfit needs it"),
     "simt": ("minigrad.simt.simulator", "it imports greenlet, which need not be installed"),

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minigrad.kernels import compiler, machine, store
-from minigrad.kernels.numba import abi, build, jit
+from minigrad import requirements
+from minigrad.cli import doctor
+from minigrad.kernels import compiler, machine, native, store, team
+from minigrad.kernels.numba import abi, build, jit, softmax
 from minigrad.kernels.numba.gemm_tile import SERVED
 from minigrad.kernels.numba.jit import kernel
 
@@ -382,3 +384,84 @@ def test_a_kernels_own_arrays_begin_at_a_line_of_the_cache():
     addresses(0, 100, found)
     assert found.all()
     assert not (found % 64).any()
+
+
+class TestAnotherNumba:
+    """Versions that are not tested: a kernel is tried first, and where that fails numba calls the kernels itself."""
+
+    SAID = "numba 99.0 is newer than what minigrad is tested with"
+
+    @pytest.fixture(autouse=True)
+    def newer(self, folder, monkeypatch):
+        monkeypatch.setattr(requirements, "misfits", lambda: {"numba": self.SAID})
+        monkeypatch.setattr(compiler.threads, "available", lambda: 1)  # no worker, which would not be changed
+        build.lacks.cache_clear()
+        yield
+        build.lacks.cache_clear()
+
+    @pytest.fixture
+    def without_private_parts(self, monkeypatch):
+        def lacks(*_):
+            raise AttributeError("module 'numba.core.registry' has no attribute 'cpu_target'")
+
+        monkeypatch.setattr(build, "_build", lacks)
+
+    def test_one_that_works_as_those_before_it_is_used_as_they_are(self, folder):
+        assert build.lacks() == ""
+        call()
+        assert files(folder)
+
+    def test_one_whose_kernels_compute_something_else_is_found_out(self, monkeypatch):
+        def other(start, stop, numbers, pair):
+            numbers[start] = pair[0]
+
+        monkeypatch.setattr(build, "_probe", other)
+        why = "RuntimeError: a kernel computes something else"
+        assert build.lacks() == (
+            f"{self.SAID}, and gives no machine code away ({why}): numba calls the kernels itself, on one thread"
+        )
+
+    def test_one_whose_kernels_ask_for_more_is_found_out_before_they_run(self, monkeypatch):
+        monkeypatch.setattr(build, "_MEMORY", build._MEMORY.replace("NRT_MemInfo_alloc_aligned", "NRT_older"))
+        assert "kernels ask for NRT_MemInfo_alloc_aligned" in build.lacks()
+
+    def test_numba_calls_a_kernel_itself(self, folder, without_private_parts):
+        call()
+        assert everything.codes == {TYPES: None}
+        assert not files(folder)
+        with pytest.raises(IndexError, match="an id is negative"):
+            refuses(0, 2, np.array([1, -1]))
+
+    def test_all_rows_are_computed_where_a_team_would(self, without_private_parts):
+        ids = np.array([0, 0, 0, -1])
+        team.over_rows(refuses, 3, 1e9, ids)
+        with pytest.raises(IndexError, match="an id is negative"):
+            team.over_rows(refuses, 4, 1e9, ids)
+
+    def test_a_plan_leaves_its_calls_to_python(self, without_private_parts):
+        calls = [(team.over_rows, (refuses, 2, 10.0, np.arange(2)))]
+        assert native.assemble(calls) == calls
+
+    @pytest.mark.slow
+    def test_a_compiled_step_computes_the_same(self, tmp_path):
+        lacking = (
+            "from minigrad import requirements\n"
+            "requirements.misfits = lambda: {'numba': 'numba 99.0 is newer'}\n"
+            "from minigrad.kernels import compiler\n"
+            "compiler.threads.available = lambda: 1\n"
+            "from minigrad.kernels.numba import build\n"
+            "build._build = None\n"
+        )
+        ((ours, err),) = processes(1, tmp_path / "ours")
+        ((theirs, err),) = processes(1, tmp_path / "theirs", lacking + STEP)
+        found = [np.frombuffer(bytes.fromhex(out.split()[0]), np.float32) for out in (ours, theirs)]
+        np.testing.assert_allclose(*found, rtol=1e-5)
+        assert list((tmp_path / "ours").rglob("machine/*"))
+        assert not list((tmp_path / "theirs").rglob("machine/*")), err
+
+    def test_the_report_says_so(self, without_private_parts, monkeypatch):
+        monkeypatch.setattr(softmax._forward, "codes", {})
+        finding = doctor._kernels()
+        assert "a kernel computes 2 where 2 is right" in finding.found
+        assert f"{self.SAID}, and gives no machine code away (AttributeError: module 'numba.core" in finding.found
+        assert finding.mend == requirements.INSTALL

@@ -76,22 +76,6 @@ def test_what_is_installed_here_is_tested():
     assert requirements.misfits() == {}
 
 
-def test_a_numba_that_lacks_what_is_used_is_one_sentence(monkeypatch):
-    from minigrad.kernels.numba import build
-
-    def lacks(*_):
-        raise AttributeError("module 'numba.core.registry' has no attribute 'cpu_target'")
-
-    monkeypatch.setattr(build, "_build", lacks)
-    with pytest.raises(AttributeError):
-        build.build(None, ())
-    monkeypatch.setattr(
-        requirements, "_version", lambda name: "99.0" if name == "numba" else requirements.TESTED[name][0]
-    )
-    with pytest.raises(RuntimeError, match=r"numba 99.0 is newer .*: install what is tested .*set_mode\("):
-        build.build(None, ())
-
-
 def test_the_suite_does_without_them(tmp_path):
     program = (
         f"{HIDE}import pytest\n"

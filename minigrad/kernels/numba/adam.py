@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.calls import LINE, Calls
-from minigrad.kernels.numba.jit import intrinsic, kernel, types
+from minigrad.kernels.numba.jit import Deferred, inline, intrinsic, kernel, types
 from minigrad.kernels.threads import get_num_threads
 
 Array = np.ndarray
@@ -17,20 +17,28 @@ _FLOAT = 4  # bytes
 
 
 @intrinsic
-def _numbers(typing: Any, like: Any, address: Any, count: Any) -> Any:
-    """The array ``(count,)`` at an address, of the type of `like`."""
+def _pointer(typing: Any, like: Any, address: Any) -> Any:
+    """An address as a pointer to numbers of the type of those in `like`."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from numba.np.arrayobj import populate_array
+        return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
 
-        kind, (_, address, count) = signature.return_type, arguments
-        made = context.make_array(kind)(context, builder)
-        step = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-        data = builder.inttoptr(address, made.data.type)
-        populate_array(made, data=data, shape=[count], strides=[step], itemsize=step, meminfo=None)
-        return made._getvalue()
+    return types.CPointer(like.dtype)(like, types.int64), build
 
-    return like(like, types.int64, types.int64), build
+
+def _of_numba() -> Any:
+    from numba import carray
+
+    return carray
+
+
+carray: Any = Deferred(_of_numba)
+
+
+@inline
+def _numbers(like, address, count):
+    """The array ``(count,)`` at an address, of the type of `like`."""
+    return carray(_pointer(like, address), count)
 
 
 @kernel

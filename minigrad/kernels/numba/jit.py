@@ -12,7 +12,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from minigrad import later
@@ -20,7 +20,6 @@ from minigrad.kernels import machine
 from minigrad.kernels.numba import abi
 
 FLAGS = {"reassoc", "contract", "arcp", "nsz"}
-RETURNED_NONE = -2  # numba's status of a function without a result, as is 0; everything else is an error
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)  # gives up the GIL
 
@@ -31,15 +30,12 @@ class Code:
     def __init__(self, types: abi.Types, objects: Sequence[bytes]) -> None:
         self.memory = abi.memory(types)
         self._engine = machine.link(objects)
-        for name, function in (("give", ctypes.pythonapi.PyMem_RawMalloc), ("take", ctypes.pythonapi.PyMem_RawFree)):
-            place = ctypes.c_void_p.from_address(self._engine.get_global_value_address(name))
-            place.value = ctypes.cast(function, ctypes.c_void_p).value
         self.address: int = self._engine.get_function_address("run")
         self._run = _RUN(self.address)
 
     def fails(self, words: Sequence[Any], start: int, stop: int) -> bool:
         """Run it on a range: does it raise an exception, or lack memory?"""
-        return self._run(self.memory.pack(*words), start, stop) not in (0, RETURNED_NONE)
+        return self._run(self.memory.pack(*words), start, stop) != 0
 
 
 class Compilable:
@@ -52,15 +48,17 @@ class Compilable:
     @cached_property
     def numba(self) -> Any:
         """numba's own object. Without wrappers, which only Python would call: they cost a third of the compile time."""
-        import numba
-
-        wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        return numba.njit(self.py_func, fastmath=self.flags, error_model="numpy", **wrappers)
+        return self._made("numba", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     @cached_property
-    def _numba_type_(self) -> Any:
-        """What numba takes this for, where a kernel calls it."""
-        return _type_of(self.numba)
+    def by_numba(self) -> Any:
+        """The same for Python to call, made of what is public in numba."""
+        return self._made("by_numba", nogil=True)
+
+    def _made(self, form: str, **options: bool) -> Any:
+        import numba
+
+        return numba.njit(_with(self.py_func, form), fastmath=self.flags, error_model="numpy", **options)
 
 
 class Kernel(Compilable):
@@ -68,14 +66,17 @@ class Kernel(Compilable):
 
     def __init__(self, function: Callable[..., Any], flags: set[str], text: str = "") -> None:
         super().__init__(function, flags, text)
-        self.codes: dict[abi.Types, Code] = {}  # by types of the arguments behind the range
+        # by types of the arguments behind the range; None where only `by_numba` is to be had
+        self.codes: dict[abi.Types, Code | None] = {}
 
     def __call__(self, start: int, stop: int, *values: Any) -> None:
         code, words = self.on(*values)
-        if code.fails(words, start, stop):
+        if code is None:
+            self.by_numba(start, stop, *values)
+        elif code.fails(words, start, stop):
             self.explain(start, stop, *values)
 
-    def on(self, *values: Any) -> tuple[Code, list[Any]]:
+    def on(self, *values: Any) -> tuple[Code | None, list[Any]]:
         """The machine code for arguments like these, and the words that it reads."""
         found: list[Any] = []
         words: list[Any] = []
@@ -88,23 +89,40 @@ class Kernel(Compilable):
         self.py_func(start, stop, *values)
         raise MemoryError(f"the kernel {self.__name__} could not get the memory that it needs")
 
-    def code(self, types: abi.Types) -> Code:
+    def code(self, types: abi.Types) -> Code | None:
         """The machine code for these types, loaded or compiled."""
         later.load("minigrad.kernels.compiler:compile_all")([(self, types)])
         return self.codes[types]
 
 
-class Intrinsic:
-    """What `intrinsic` makes."""
+class Deferred:
+    """What kernels call that numba makes, or has, once something is compiled."""
 
-    def __init__(self, define: Callable[..., Any]) -> None:
-        self._define = define
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
 
     @cached_property
-    def _numba_type_(self) -> Any:
-        from numba.extending import intrinsic
+    def numba(self) -> Any:
+        return self._make()
 
-        return _type_of(intrinsic(self._define))
+    @property
+    def by_numba(self) -> Any:
+        return self.numba
+
+
+def _with(function: Callable[..., Any], form: str) -> FunctionType:
+    """`function` with numba's own objects in the place of ours that it calls."""
+
+    def theirs(value: Any) -> Any:
+        return getattr(value, form) if isinstance(value, Compilable | Deferred) else value
+
+    around = function.__globals__
+    known = {name: theirs(around[name]) for name in function.__code__.co_names if name in around}
+    made = FunctionType(
+        function.__code__, {**around, **known}, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__qualname__ = function.__qualname__
+    return made
 
 
 class _Types:
@@ -119,16 +137,15 @@ class _Types:
 types: Any = _Types()
 
 
-def _type_of(function: Any) -> Any:
-    from numba.core.registry import cpu_target
-
-    cpu_target.typing_context.refresh()  # it learns of new intrinsics
-    return cpu_target.typing_context.resolve_value_type(function)
-
-
 def intrinsic(define: Callable[..., Any]) -> Any:
     """A function of kernels that is written in LLVM's language: `define(typing_context, *types)` as numba wants it."""
-    return Intrinsic(define)
+
+    def make() -> Any:
+        from numba.extending import intrinsic
+
+        return intrinsic(define)
+
+    return Deferred(make)
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from minigrad.kernels.numba.jit import inline
+from minigrad.kernels.numba.jit import inline, intrinsic, types
+from minigrad.kernels.numba.tile import place
 
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -33,7 +32,7 @@ def _draw(typing: Any, words: Any, at: Any, seed: Any, counter: Any) -> Any:
 
     def build(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         words, at, seed, counter = arguments
-        target = builder.gep(context.make_array(signature.args[0])(context, builder, words).data, [at])
+        target = place(context, builder, signature.args[0], words, at)
 
         def splat(number: Any) -> Any:
             undefined = ir.Constant(_VECTOR, ir.Undefined)
@@ -61,15 +60,15 @@ def _draw(typing: Any, words: Any, at: Any, seed: Any, counter: Any) -> Any:
         for _ in range(_ROUNDS):
             states = [turn(counters, *keys) for counters in states]
             keys = [low(builder.add(key, _all(weyl))) for key, weyl in zip(keys, (_W0, _W1), strict=True)]
-        place = 0
+        offset = 0
         for c0, c1, c2, c3 in states:
             front, back = (builder.or_(a, builder.shl(b, _all(_HALF))) for a, b in ((c0, c1), (c2, c3)))
             for half in range(0, _LANES, _LANES // 2):  # the words of a block stand together
                 picks = [lane for i in range(half, half + _LANES // 2) for lane in (i, _LANES + i)]
                 mixed = builder.shuffle_vector(front, back, ir.Constant(_INDICES, picks))
-                pointer = builder.gep(target, [_WORD(place)])
+                pointer = builder.gep(target, [_WORD(offset)])
                 builder.store(mixed, builder.bitcast(pointer, _VECTOR.as_pointer())).align = 4
-                place += 2 * _LANES
+                offset += 2 * _LANES
         return context.get_dummy_value()
 
     return types.void(words, types.int64, types.int64, types.int64), build

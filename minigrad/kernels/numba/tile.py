@@ -29,7 +29,9 @@ _FIRST = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
 
 def place(context: Any, builder: ir.IRBuilder, kind: Any, array: Any, offset: Any) -> Any:
     """The address of an element of a flat array."""
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
+    from numba.core import cgutils
+
+    return builder.gep(cgutils.create_struct_proxy(kind)(context, builder, array).data, [offset])
 
 
 def load(builder: ir.IRBuilder, pointer: Any) -> Any:
