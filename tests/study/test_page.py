@@ -3,7 +3,6 @@
 import json
 import re
 
-import browser
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ import minigrad as mg
 from minigrad import nn, viz
 from minigrad.state import scope
 from minigrad.viz import htmlfile
+from tools import browser
 
 
 def data_of(page):

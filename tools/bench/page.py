@@ -1,4 +1,4 @@
-"""The results pages, docs/speed.md and docs/cuda.md: a run of the benchmark replaces a section between two marks."""
+"""The results pages, such as docs/speed.md: a run of a program replaces the section between two marks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.files import write_text
 from tools.bench.timing import Result
 
 START, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -43,7 +44,7 @@ def read(page: Path) -> str:
 def write(page: Path, text: str) -> None:
     """Replace the section of results. Raises ValueError where the page has no marks."""
     before, _, after = _parts(page)
-    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    write_text(page, f"{before}{START}\n\n{text}\n\n{END}{after}")
 
 
 def _parts(page: Path) -> tuple[str, str, str]:

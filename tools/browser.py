@@ -30,7 +30,7 @@ class Browser:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.driver = subprocess.Popen(
-            [shutil.which("chromedriver"), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         self.base = f"http://127.0.0.1:{port}"
         options = {"args": FLAGS, "binary": shutil.which("chromium")}
@@ -50,7 +50,10 @@ class Browser:
             return json.load(answer)["value"]
 
     def open(self, path):
-        self._call("POST", "/url", {"url": path.resolve().as_uri()})
+        self.go(path.resolve().as_uri())
+
+    def go(self, address):
+        self._call("POST", "/url", {"url": address})
 
     def run(self, script, *arguments):
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})

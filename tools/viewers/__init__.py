@@ -1,0 +1,1 @@
+"""What other viewers show of five models, and what ours shows: `python -m tools.viewers`."""
