@@ -23,6 +23,7 @@ from minigrad.ops.projection import linear_cross_entropy
 from minigrad.ops.registry import NAMES
 from minigrad.ops.rotary import rope
 from minigrad.ops.shape import cat, clone, filled, flatten_arguments, placed, repeat_interleave, transpose
+from minigrad.ops.stored import stored_linear
 from minigrad.tensor import Tensor
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "silu",
     "softmax",
     "softplus",
+    "stored_linear",
     "tanh",
 ]
 

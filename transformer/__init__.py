@@ -20,6 +20,7 @@ from transformer.layers import DecoderLayer, EncoderLayer
 from transformer.masks import causal_mask, causal_padding_mask, padding_mask
 from transformer.models import Decoder, DecoderLM, Encoder, EncoderDecoder
 from transformer.positions import LearnedPositions, RoPE, SinusoidalPositions
+from transformer.quantization import quantize
 from transformer.recurrent import LSTM, RNN, RecurrentClassifier, RecurrentSeq2Seq, RecurrentTagger
 from transformer.training import shift_targets, smoothed_cross_entropy
 
@@ -55,6 +56,7 @@ __all__ = [
     "greedy_decode",
     "language_model",
     "padding_mask",
+    "quantize",
     "sample_decode",
     "sampling_probabilities",
     "scaled_dot_product",

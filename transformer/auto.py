@@ -14,9 +14,10 @@ class AutoModel:
     """`AutoModel.from_pretrained(folder)`: the model that config.json names; see `transformer.checkpoints.load`."""
 
     @staticmethod
-    def from_pretrained(folder: checkpoints.Folder, dtype: np.dtype | None = None) -> Any:
-        """The model in `folder`, in evaluation mode. Raises CheckpointError."""
-        return checkpoints.load(folder, dtype)
+    def from_pretrained(folder: checkpoints.Folder, dtype: np.dtype | None = None, weights: str | None = None) -> Any:
+        """The model in `folder`, in evaluation mode; weights "int8" or "bfloat16" take fewer bytes. Raises what
+        `transformer.checkpoints.load` does."""
+        return checkpoints.load(folder, dtype, weights)
 
 
 class AutoTokenizer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
@@ -38,6 +38,7 @@ from transformer.models.qwen import Qwen2, Qwen3
 from transformer.models.roberta import Roberta
 from transformer.models.t5 import T5
 from transformer.models.vit import ViT
+from transformer.quantization import check_kind, is_quantized, matrices, quantize
 
 FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
@@ -51,14 +52,23 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 Folder = str | os.PathLike[str]
 
 
-def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
+def load(folder: Folder, dtype: np.dtype | None = None, weights: str | None = None) -> Any:
     """The model in `folder`, in evaluation mode; its parameters in `dtype`, in float32 unless given.
+
+    weights: "int8" or "bfloat16", what its matrices are stored as (see `transformer.quantization`).
 
     Parameters that the file has as they are here lie in its pages (see `minigrad.io.load_file`, mapped): they cost
     memory when they are looked at, and their own memory when they are changed. Others are copied one by one.
-    Raises CheckpointError where files are missing, broken or of an unknown model type, a setting is not supported, or
-    keys or shapes of the weights are not those that config.json asks for.
+    Raises ValueError for another kind of weights, or for a dtype beside them that is not float32. Raises
+    CheckpointError where files are missing, broken or of an unknown model type, a setting is not supported, keys or
+    shapes of the weights are not those that config.json asks for, or values cannot be stored as `weights`.
     """
+    if weights is not None:
+        check_kind(weights)
+        if dtype is not None and dtype != mg.float32:
+            raise ValueError(
+                f"weights in {weights} are computed in float32, not in {dtypes.name(dtype)}: leave one out"
+            )
     folder = Path(folder)
     settings = _read_json(folder / CONFIG)
     family, arguments = _family(settings)
@@ -75,19 +85,32 @@ def load(folder: Folder, dtype: np.dtype | None = None) -> Any:
         raise
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
-    _fill(model, _own_values(model, arrays, folder), arrays)
+    stored = matrices(model) if weights is not None else []
+    _fill(model, _own_values(model, arrays, folder), {id(matrix) for matrix in stored})
+    if weights is not None:
+        read = [matrix.detach().numpy() for matrix in stored]
+        try:
+            quantize(model, weights)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: {error}") from None
+        for array in read:
+            release(array)
     return model
 
 
-def _fill(model: Any, values: Mapping[str, np.ndarray], arrays: dict[str, np.ndarray]) -> None:
-    """Put the values into the model, whose memory they become where they lie in the right order and precision."""
+def _fill(model: Any, values: Mapping[str, np.ndarray], halves: Container[int]) -> None:
+    """Put the values into the model, whose memory they become where they lie in the right order and precision.
+
+    halves: ids of the tensors that may be bfloat16 where the file is.
+    """
     own, filled = _tensors(model), set()
     for name, value in values.items():
         tensor = own[name]
         if id(tensor) in filled:
             continue
         filled.add(id(tensor))
-        if value.dtype == tensor.dtype and value.flags.c_contiguous and value.flags.writeable:
+        fits = value.dtype == tensor.dtype or (value.dtype == mg.bfloat16 and id(tensor) in halves)
+        if fits and value.flags.c_contiguous and value.flags.writeable:
             tensor.data = mg.from_numpy(value, tensor.device)
             continue
         target = tensor.detach().numpy()
@@ -106,10 +129,12 @@ def generation(folder: Folder) -> dict[str, Any]:
 def save(model: Any, folder: Folder) -> None:
     """Write config.json and model.safetensors; a crash leaves each file as it was or as it shall be.
 
-    Raises TypeError for a model that is none of FAMILIES.
+    Raises TypeError for a model that is none of FAMILIES, ValueError for one whose weights are stored in fewer bytes.
     """
     if not isinstance(model, Family) or not isinstance(model, nn.Module):
         raise TypeError(f"only models of the families {', '.join(FAMILIES)} are saved so, got {type(model).__name__}")
+    if is_quantized(model):
+        raise ValueError("a model with weights in fewer bytes is used, not saved: save it before transformer.quantize")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     arrays = stored_arrays(model, {name: tensor.numpy() for name, tensor in model.state_dict().items()})

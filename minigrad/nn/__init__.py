@@ -28,6 +28,7 @@ from minigrad.nn.layers import (
     Tanh,
 )
 from minigrad.nn.module import Module, Parameter
+from minigrad.nn.stored import Stored, StoredEmbedding, StoredLinear
 
 __all__ = [
     "GELU",
@@ -56,6 +57,9 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Stored",
+    "StoredEmbedding",
+    "StoredLinear",
     "Tanh",
     "init",
     "utils",

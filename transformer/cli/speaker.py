@@ -10,15 +10,18 @@ from typing import Any
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.kernels import usable
+from minigrad.ops.stored import KINDS
 from transformer import checkpoints, data, tasks
 from transformer.cli.settings import Settings, collect
 from transformer.data import BEGIN, END, PAD, Tokenizer
 from transformer.data.published import Words
 from transformer.decoding import beam_decode, greedy_decode, translator
 from transformer.models.base import CausalLM, Seq2Seq
+from transformer.quantization import quantize
 from transformer.training import checkpoint
 
 SPECIAL = {PAD: "<pad>", BEGIN: "<begin>", END: "<end>"}
+STORED = ("float32", *KINDS)  # what weights are stored as, the usual one first
 LONGEST = 200  # new tokens of a published model, unless more are asked for
 CONTINUES, ANSWERS = "continues texts: use generate", "answers: use translate"
 
@@ -64,17 +67,24 @@ class Speaker:
             raise ValueError(f"{self.path} does not {what}, it {self.purpose}")
 
 
-def open_speaker(path: Path, device: str) -> Speaker:
-    """The model of a run, or of a folder with config.json. Raises ValueError where it or the device cannot be used."""
+def open_speaker(path: Path, device: str, weights: str = STORED[0]) -> Speaker:
+    """The model of a run, or of a folder with config.json, its weights stored as one of STORED. Raises ValueError where
+    it or the device cannot be used."""
     device = usable(device)
+    fewer = None if weights == STORED[0] else weights
+    if fewer is not None and device != "cpu":
+        raise ValueError(f"--weights {fewer} are read on the CPU only: leave out --device {device}, or --weights")
     if (path / checkpoints.CONFIG).is_file():
-        return _published(path, device)
+        return _published(path, device, fewer)
     if path.is_dir() and not (path / checkpoint.FILE).is_file():
         raise FileNotFoundError(
             f"{path} holds no model: neither {checkpoint.FILE}, which `python -m transformer train` writes, nor "
             f"{checkpoints.CONFIG} of a published one"
         )
-    return _trained(path, device)
+    speaker = _trained(path, device)
+    if fewer is not None:
+        quantize(speaker.model, fewer)
+    return speaker
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -114,8 +124,10 @@ def _trained(path: Path, device: str) -> Speaker:
 # --- published folders ----------------------------------------------------------------------------
 
 
-def _published(path: Path, device: str) -> Speaker:
-    model = checkpoints.load(path).to(device)
+def _published(path: Path, device: str, weights: str | None) -> Speaker:
+    model = checkpoints.load(path, weights=weights)
+    if device != "cpu":
+        model.to(device)
     words = Words(path)
     if isinstance(model, CausalLM):
         purpose = CONTINUES
