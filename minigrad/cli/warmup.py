@@ -80,7 +80,7 @@ def _samples(name: str) -> Iterator[tuple[list[np.ndarray], Mapping[str, Any]]]:
     assert samples is not None
     for inputs, attrs in samples(np.random.default_rng(0)):
         arrays = [np.asarray(x) for x in inputs]
-        wide = [name.startswith("adam") and not a.ndim for a in arrays]
+        wide = [name == "adam" and not a.ndim for a in arrays]
         yield (
             [a if w or a.dtype != np.float64 else a.astype(np.float32) for a, w in zip(arrays, wide, strict=True)],
             attrs,

@@ -1,6 +1,6 @@
 """The calls that compute one node of a plan on the CPU: a kernel where the op has one, else numpy or its reference.
 
-What only plans have (fused groups, products with what follows, joins) has a binder here, under its op's name. A binder
+What only plans have (fused groups, joins) has a binder here, under its op's name. A binder
 is given the calls that it appends to, the node, its operands (arrays, and literals as numbers) and its outputs.
 """
 
@@ -15,7 +15,6 @@ from minigrad import dtypes, kernels
 from minigrad.compiler import codegen, fusion
 from minigrad.compiler.layout import covers
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba import gemm, matvec, sums
 from minigrad.node import Node
 from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
@@ -92,14 +91,6 @@ def _join(calls: Calls, node: Node, operands: list[Any], outputs: list[np.ndarra
             calls.add(np.copyto, place, part)
 
 
-@binds("matmul_sum")
-def _product_and_sums(calls: Calls, node: Node, operands: list[Any], outputs: list[np.ndarray]) -> None:
-    (a, b), (product, total) = operands, outputs
-    if not gemm.product_and_sums(calls, a, b, product, total.reshape(-1)):
-        _of_op(calls, "matmul", [a, b], [product], {})
-        _of_op(calls, "sum", [a.T], [total.reshape(-1)], {"dims": (0,), "keepdim": False})
-
-
 @binds("fused")
 def _steps(calls: Calls, node: Node, operands: list[Any], outputs: list[np.ndarray]) -> None:
     rows, columns, kinds, arrays = _covered(calls, node.outputs[0][0], operands)
@@ -110,43 +101,12 @@ def _steps(calls: Calls, node: Node, operands: list[Any], outputs: list[np.ndarr
     for output in outputs:
         over.append(next((i for i, start in starts.items() if start == output.ctypes.data), None))
     outputs = [output for output, place in zip(outputs, over, strict=True) if place is None]
-    kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, _read(node), node.attrs["kept"], over))
+    read = [edge[0].outputs[edge[1]][1].name for edge in node.inputs if edge is not None]
+    kernel = codegen.compiled(codegen.source(node.attrs["body"], kinds, read, node.attrs["kept"], over))
     if codegen.is_flat(kinds):
         calls.over_rows(kernel, rows * columns, work, *[a.reshape(-1) for a in (*arrays, *outputs)])
     else:
         calls.over_rows(kernel, rows, work, *arrays, *[o.reshape(rows, columns) for o in outputs])
-
-
-@binds("fused_matmul")
-def _row_product_and_steps(calls: Calls, node: Node, operands: list[Any], outputs: list[np.ndarray]) -> None:
-    """A row times a matrix, and elementwise steps: in one kernel, whose threads go on with their part."""
-    left, right, *others = operands
-    product = calls.scratch(right.shape[1], "product")
-    operands = [product.reshape(node.outputs[0][0]), *others]
-    found = matvec.served(left, right)
-    if found is None:
-        _of_op(calls, "matmul", [left, right], [product.reshape(1, -1)], {})
-        _steps(calls, node, operands, outputs)
-        return
-    kernel, matrix = found
-    _, _, kinds, arrays = _covered(calls, node.outputs[0][0], operands)
-    text = codegen.source(node.attrs["body"], kinds, _read(node), node.attrs["kept"], product=kernel.__name__)
-    vectors = [array.reshape(-1) for array in (*arrays, *outputs)]
-    matvec.product(calls, codegen.compiled(text), left, matrix, *vectors)
-
-
-@binds("fused_sum")
-def _summed_steps(calls: Calls, node: Node, operands: list[Any], outputs: list[np.ndarray]) -> None:
-    given = [operand for operand in operands if isinstance(operand, np.ndarray)]
-    size = max(array.size for array in given)
-    kinds = [
-        (codegen.FULL if operand.size == size else codegen.SCALAR) if isinstance(operand, np.ndarray) else operand
-        for operand in operands
-    ]
-    arrays = [calls.contiguous(array).reshape(-1) for array in given]
-    kernel = codegen.compiled(codegen.summing(node.attrs["body"], kinds, _read(node), node.attrs["kept"]))
-    work = size * (0.1 * len(operands) + fusion.work(node.attrs["body"]))
-    sums.of_parts(calls, kernel, size, work, arrays, outputs[0])
 
 
 def _covered(calls: Calls, shape: tuple[int, ...], operands: list[Any]) -> tuple[int, int, list[Any], list[np.ndarray]]:
@@ -179,9 +139,3 @@ def _covered(calls: Calls, shape: tuple[int, ...], operands: list[Any]) -> tuple
             kinds.append(codegen.SCALAR)
             arrays.append(flat.reshape(1))
     return rows, columns, kinds, arrays
-
-
-def _read(node: Node) -> list[str]:
-    """The dtypes of what the steps of a node read; the product in "fused_matmul" takes the place of its factors."""
-    edges = node.inputs[1:] if node.op == "fused_matmul" else node.inputs
-    return [edge[0].outputs[edge[1]][1].name for edge in edges if edge is not None]

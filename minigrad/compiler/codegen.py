@@ -14,7 +14,6 @@ import numpy as np
 from minigrad.compiler.fusion import Step, step_lines
 from minigrad.kernels import store
 from minigrad.kernels.numba.jit import generated
-from minigrad.kernels.threads import BLOCK
 from minigrad.ops.expression import Value
 from minigrad.version import __version__
 
@@ -23,7 +22,7 @@ import numpy as np
 
 from minigrad.kernels.numba.jit import kernel
 from minigrad.kernels.numba.math import divide, erf, exp, log, log1p, tanh
-{imports}
+
 ZERO, ONE = np.float32(0), np.float32(1)
 '''
 FULL, ROW, COLUMN, SCALAR = "full", "row", "column", "scalar"  # what an input covers: both, columns, rows, neither
@@ -35,11 +34,9 @@ def source(
     dtypes: Sequence[str],
     kept: Sequence[int],
     over: Sequence[int | None] = (),
-    product: str = "",
 ) -> str:
     """The kernel's text. kinds: for each input FULL, ROW, COLUMN, SCALAR, or the number that it always is.
 
-    product: the kernel of `minigrad.kernels.numba.matvec` that computes input 0 from `matrix` and `row`; all is flat.
     over: for each output the FULL input that it overwrites; it is no parameter of the kernel then, because a loop over
     two arrays that turn out to be one stays scalar.
     """
@@ -49,10 +46,7 @@ def source(
     outputs = [name for name in targets if name not in inputs]
     constants, before, of_row, lines, names = _steps(body, kinds, dtypes)
     lines += [f"{target}[{'j' if flat else 'r, j'}] = {names[k]}" for target, k in zip(targets, kept, strict=True)]
-    given = ["matrix", "row"] if product else []
-    head = [f"def fused(start, stop, {', '.join([*given, *inputs, *outputs])}):", *_indented(1, before)]
-    if product:
-        head.append(f"    {product}(start, stop, matrix, row, x0)")
+    head = [f"def fused(start, stop, {', '.join([*inputs, *outputs])}):", *_indented(1, before)]
     if flat:
         whole = [f"x{i}" for i, kind in enumerate(kinds) if kind == FULL] + outputs
         loop = [f"    {array} = {array}[start:stop]" for array in whole]
@@ -60,35 +54,8 @@ def source(
     else:
         loop = ["    for r in range(start, stop):", *_indented(2, of_row)]
         loop += [f"        for j in range({targets[0]}.shape[1]):", *_indented(3, lines)]
-    imports = f"from minigrad.kernels.numba.matvec import {product}\n" if product else ""
-    return _module(constants, [*head, *loop], imports)
-
-
-def summing(body: Sequence[Step], kinds: Sequence[str | float | bool], dtypes: Sequence[str], kept: int) -> str:
-    """The text of a kernel that adds up one value of the body over ranges of elements instead of writing it.
-
-    kinds: FULL, at least one, SCALAR, or numbers. `bounds` are the ranges, `partial` ``(ranges,)`` takes their sums.
-    """
-    inputs = [f"x{i}" for i, kind in enumerate(kinds) if isinstance(kind, str)]
-    whole = [f"x{i}" for i, kind in enumerate(kinds) if kind == FULL]
-    constants, before, _, lines, names = _steps(body, kinds, dtypes)
-    return _module(
-        constants,
-        [
-            f"def fused(start, stop, bounds, {', '.join(inputs)}, partial):",
-            *_indented(1, [*before, *[f"{array}_all = {array}" for array in whole]]),
-            "    for part in range(start, stop):",
-            "        total = np.float64(0)",
-            f"        for begin in range(bounds[part], bounds[part + 1], {BLOCK}):",
-            f"            end = min(begin + {BLOCK}, bounds[part + 1])",
-            *_indented(3, [f"{array} = {array}_all[begin:end]" for array in whole]),
-            "            some = ZERO",
-            f"            for j in range({whole[0]}.shape[0]):",
-            *_indented(4, [*lines, f"some += {names[kept]}"]),
-            "            total += some",
-            "        partial[part] = total",
-        ],
-    )
+    header = _HEADER.format(version=__version__)
+    return "\n".join([header, *constants, "", "", "@kernel", *head, *loop, ""])
 
 
 def is_flat(kinds: Sequence[str | float | bool]) -> bool:
@@ -124,12 +91,6 @@ def _steps(body: Sequence[Step], kinds: Sequence[str | float | bool], dtypes: Se
 
 def _indented(depth: int, lines: Sequence[str]) -> list[str]:
     return ["    " * depth + line for line in lines]
-
-
-def _module(constants: Sequence[str], function: Sequence[str], imports: str = "") -> str:
-    return "\n".join(
-        [_HEADER.format(version=__version__, imports=imports), *constants, "", "", "@kernel", *function, ""]
-    )
 
 
 def _literal(value: float) -> str:

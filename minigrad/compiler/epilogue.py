@@ -1,13 +1,12 @@
 """Products with what follows them: a matmul and the fused elementwise group that alone reads it become one node.
 
 Bias, activation, residual, a gradient's factor: the device's kernels compute them on the product while it is still in
-registers, so that it is neither written nor read again for them. On the CPU that gains nothing for large products; for
-those of one row, as decoding has them, it saves a kernel's beginning and end, which take as long as its steps.
+registers, so that it is neither written nor read again for them. On the CPU it gains nothing (docs/speed-findings.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from minigrad import dtypes
@@ -24,11 +23,10 @@ from minigrad.ops.registry import OPS, Array, Meta, op
 MOST_OUTPUTS = 2  # arrays that a kernel writes
 
 
-def fuse_epilogues(graph: Graph, serves: Callable[[Node], bool] = lambda matmul: True) -> Graph:
-    """Every fused group of float32 that is the only reader of a product of its shape is computed with it, if there is
-    a kernel that `serves` this matmul."""
+def fuse_epilogues(graph: Graph) -> Graph:
+    """Every fused group of float32 that is the only reader of a product of its shape is computed with it."""
     read = readers(graph)
-    places = {node: _product(node, read, serves) for node in graph.nodes if node.op == "fused"}
+    places = {node: _product(node, read) for node in graph.nodes if node.op == "fused"}
 
     def replace(node: Node, inputs: Inputs) -> Node | None:
         place = places.get(node)
@@ -46,22 +44,12 @@ def fuse_epilogues(graph: Graph, serves: Callable[[Node], bool] = lambda matmul:
     return drop_dead(rewrite(graph, replace))
 
 
-def fuse_row_epilogues(graph: Graph) -> Graph:
-    """`fuse_epilogues` for a row times a matrix."""
-    return fuse_epilogues(graph, _of_one_row)
-
-
-def _of_one_row(matmul: Node) -> bool:
-    shape, _ = matmul.outputs[0]
-    return len(shape) == 2 and shape[0] == 1
-
-
 def _matmul(node: Node) -> Node:
     """What a reshape is of, or the node itself."""
     return node.inputs[0][0] if node.op == "reshape" and node.inputs[0] is not None else node
 
 
-def _product(node: Node, read: Mapping[Edge, int], serves: Callable[[Node], bool]) -> int | None:
+def _product(node: Node, read: Mapping[Edge, int]) -> int | None:
     """Which input of a fused group is a product that its kernel can compute, if one is.
 
     A product of the group's shape, or one that was reshaped to it with its columns (the rows of a batch as one matrix);
@@ -78,8 +66,6 @@ def _product(node: Node, read: Mapping[Edge, int], serves: Callable[[Node], bool
     for place, edge in enumerate(edges):
         source = _matmul(edge[0])
         if source.op != "matmul" or edge[0].outputs[0][0] != shape or read[edge] + read[source, 0] != 2:
-            continue
-        if not serves(source):
             continue
         product = source.outputs[0][0]
         if product == shape or (rows and product[-1:] == shape[-1:]):

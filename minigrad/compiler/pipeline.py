@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.compiler.epilogue import fuse_epilogues, fuse_row_epilogues
+from minigrad.compiler.epilogue import fuse_epilogues
 from minigrad.compiler.fusion import fuse_elementwise
 from minigrad.compiler.passes import (
     add_in_dropout,
@@ -25,9 +25,7 @@ from minigrad.compiler.passes import (
     share_equal,
 )
 from minigrad.compiler.projection import chunk_projection
-from minigrad.compiler.reduction import fuse_sums, sum_in_products
 from minigrad.compiler.rewrite import results
-from minigrad.compiler.updates import join_updates
 from minigrad.graph import Graph
 from minigrad.node import Node
 from minigrad.ops.registry import OPS, Meta
@@ -99,13 +97,7 @@ _SIMPLER = (
     Pass(drop_dead, ensures=(all_is_needed,)),
 )
 PIPELINES: dict[str, tuple[Pass, ...]] = {
-    "cpu": (
-        *_SIMPLER,
-        Pass(fuse_sums, needs=(all_is_needed,)),
-        Pass(sum_in_products, needs=(all_is_needed,)),
-        Pass(join_updates, needs=(all_is_needed, gradients_lie_apart)),
-        Pass(fuse_row_epilogues, needs=(all_is_needed,)),
-    ),
+    "cpu": _SIMPLER,
     "cuda": (*_SIMPLER, Pass(fuse_epilogues, needs=(all_is_needed,))),
 }
 

@@ -101,19 +101,6 @@ def by_demand(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) ->
     return order
 
 
-def depends(node: Node, on: Node, needs: Callable[[Node], Iterable[Node]]) -> bool:
-    """Is `on` computed for `node`, or the same? needs: what a node waits for."""
-    stack, seen = [node], {node}
-    while stack:
-        current = stack.pop()
-        if current is on:
-            return True
-        fresh = set(needs(current)) - seen
-        seen |= fresh
-        stack.extend(fresh)
-    return False
-
-
 def results(graph: Graph) -> list[Edge]:
     """Everything that the outside sees: outputs, mutations, gradients."""
     return [*graph.outputs, *(edge for _, edge in graph.mutations), *graph.gradients.values()]

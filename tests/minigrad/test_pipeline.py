@@ -58,7 +58,7 @@ def test_every_stage_of_a_training_step_is_in_order(device):
     check(stages, device)
     last = {node.op for node in stages[-1][1]}
     assert "fused" in last
-    assert ("adam_all" in last) == (device == "cpu")
+    assert ("fused_matmul" in last) == (device == "cuda")
 
 
 def after(name, change, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_picture_after_each_pass(folder):
     assert render("--example", "attention", "--passes", "-o", folder / "a.txt") == 0
     written = sorted(path.name for path in folder.glob("a-*.txt"))
     assert written[0] == "a-00-trace.txt"
-    assert written[-1].endswith("-fuse_row_epilogues.txt")  # in the order of the passes, beyond ten of them
+    assert written[-1].endswith("-drop_dead.txt")  # in the order of the passes, beyond ten of them
     assert any("fuse_elementwise" in name for name in written)
     assert "fused" in (folder / written[-1]).read_text()
 

@@ -33,7 +33,6 @@ from minigrad.kernels.numba.gemm_tile import (
     PACKING,
     SERVED,
     add,
-    add_columns,
     copy,
     gather,
     near,
@@ -48,7 +47,6 @@ _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
 _BLOCK = 16  # rows or columns that stay together: the height of OpenBLAS's register tile with AVX-512
 _FLOPS_PER_NS = 100
 _FLOAT = 4  # bytes
-_NONE = np.empty((2, 0), np.float32)  # sums that nobody asks for
 _DEPTH = 512  # products of a sum at a time: the rows of A's tile fit into half of the first-level cache
 _PANELS = 12 * _DEPTH  # rows of packed panels: three quarters of a second-level cache of 1 MB
 _GAP = 16  # numbers between packed rows of A, which then meet in different places of the cache
@@ -123,12 +121,11 @@ BY_LIBRARY = frozenset({_by_rows, _by_columns, _each})
 
 @kernel
 def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_stride, m, n, k, grid, columns,
-            parts, apart, depth, width, sums, thread, space):  # fmt: skip
+            parts, apart, depth, width, thread, space):  # fmt: skip
     """Units `start` to `stop` of C: UNIT rows of the first of `grid` blocks of `columns`, then the next block's; all of
     them for the first of `parts` of the sum, whose results lie `apart` bytes before the next one's.
 
     a, b, c are addresses, strides bytes between rows, or, where a factor does not lie by rows, between its columns.
-    sums: where the sums of A's rows go, if A does not lie by rows, those for the next part behind them; 0: nowhere.
     For `depth` products of the sum at a time and `width` columns, B is packed (it then stays in the second-level
     cache), or read where it lies, and twelve rows of A meet it, which stay in the first. What comes next of A is
     fetched meanwhile: the next rows if they follow in memory, or, of columns, the next `depth`.
@@ -171,8 +168,6 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
                         stride = _FLOAT * (depth + _GAP if a_by_rows else HEIGHT)
                         gather(packed_a, stride, strip, a_stride, a_by_rows, tall, count)
                         strip = packed_a
-                    if sums and begin == 0:
-                        add_columns(sums + _FLOAT * (part * m + i), strip, stride, tall, count, first > low)
                     if a_by_rows and a_stride == _FLOAT * count:
                         soon, pace = strip + HEIGHT * a_stride, -(-HEIGHT * a_stride // steps)
                     panel = panels
@@ -194,13 +189,11 @@ def _blocks(start, stop, a, a_stride, a_by_rows, b, b_stride, b_by_rows, c, c_st
 
 
 @kernel
-def _added(start, stop, parts, c, part_sums, sums):
-    """Rows of C as the sum of two parts ``(2, m, n)``; with the sums of A's rows, if there are any."""
+def _added(start, stop, parts, c):
+    """Rows of C as the sum of two parts ``(2, m, n)``."""
     for i in range(start, stop):
         for j in range(c.shape[1]):
             c[i, j] = parts[0, i, j] + parts[1, i, j]
-        if i < sums.shape[0]:
-            sums[i] = part_sums[0, i] + part_sums[1, i]
 
 
 def _grid(m: int, n: int, count: int) -> tuple[int, int]:
@@ -269,19 +262,6 @@ def matmul(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array]) -> b
     return product(calls, *inputs, *outputs)
 
 
-def product_and_sums(calls: Calls, a: Array, b: Array, c: Array, sums: Array) -> bool:
-    """Add C = A B and the sums ``(m,)`` of A's rows, for float32 A ``(m, k)`` that lies by columns; False where one
-    kernel does not compute both."""
-    left, right, result = _lies(a), _lies(b), _lies(c)
-    if not SERVED or left is None or right is None or result is None or min(*c.shape, a.shape[1]) < _LEAST:
-        return False
-    (m, k), n = a.shape, b.shape[1]
-    if left[0] != _TRANSPOSED or result[0] != _PLAIN or _splits(m, n, k):
-        return False
-    _in_tiles(calls, a, left, b, right, c, result[1], sums)
-    return True
-
-
 def _work(a: Array, c: Array) -> int:
     """Nanoseconds of one thread, about."""
     return 2 * c.size * a.shape[-1] // _FLOPS_PER_NS
@@ -292,11 +272,9 @@ def _splits(m: int, n: int, k: int) -> bool:
     return m * n * k >= _LARGE and min(m, n) >= amx.TALL and k >= amx.STEP and amx.served()
 
 
-def _in_tiles(
-    calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int, sums: Array | None = None
-) -> None:
-    """The product by tiles, on a matrix unit where there is one and it pays; with the sums of A's rows, if they are
-    asked for, which the matrix unit does not have. Threads take rows, of all columns or of a block of them.
+def _in_tiles(calls: Calls, a: Array, left: Lies, b: Array, right: Lies, c: Array, c_stride: int) -> None:
+    """The product by tiles, on a matrix unit where there is one and it pays. Threads take rows, of all columns or of a
+    block of them.
 
     Where columns of A^T and rows of B are many and C is small, as for the gradient of a weight, these are cut in two,
     and the threads take halves: they are rows of a batch, which kernels before have cut in the same way, so that each
@@ -314,13 +292,10 @@ def _in_tiles(
         # columns of A share the second-level cache with those that are fetched for the next part of the sum
         most = _DEPTH // 2 if left[0] == _TRANSPOSED and long > _DEPTH else _DEPTH
         depth = -(-long // -(-long // most))
-        kernel, unit, room, how = _blocks, UNIT, _ROOM, [depth, min(columns, _PANELS // depth * LANES), 0]
-    result, stride, totals = c, c_stride, sums
+        kernel, unit, room, how = _blocks, UNIT, _ROOM, [depth, min(columns, _PANELS // depth * LANES)]
+    result, stride = c, c_stride
     if parts > 1:
         result, stride = calls.scratch(parts * m * n, "parts of a sum").reshape(parts, m, n), n
-        totals = None if sums is None else calls.scratch(parts * m, "parts of sums of rows")
-    if totals is not None:
-        how[-1] = totals.ctypes.data
     calls.over_rows(
         kernel, parts * across * -(-m // unit), _work(a, c),
         a.ctypes.data, _FLOAT * left[1], left[0] == _PLAIN, b.ctypes.data, _FLOAT * right[1], right[0] == _PLAIN,
@@ -328,5 +303,4 @@ def _in_tiles(
         ThreadNumber(), calls.scratch(threads * room),
     )  # fmt: skip
     if parts > 1:
-        halves, whole = (_NONE, _NONE[0]) if sums is None or totals is None else (totals.reshape(parts, m), sums)
-        calls.over_rows(_added, m, 0.3 * m * n, result, c, halves, whole)
+        calls.over_rows(_added, m, 0.3 * m * n, result, c)

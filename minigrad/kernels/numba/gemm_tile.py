@@ -15,7 +15,6 @@ import numpy as np
 from llvmlite import ir
 
 from minigrad.kernels.numba.jit import inline, intrinsic, types
-from minigrad.kernels.numba.tile import loop
 
 SERVED = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 VECTOR = 16  # numbers in a register
@@ -276,38 +275,6 @@ def add(to, source, count):
     """to += source, `count` numbers in order."""
     for j in range(count):
         _put(to + 4 * j, _number(to + 4 * j) + _number(source + 4 * j))
-
-
-@intrinsic
-def add_columns(typing: Any, to: Any, a: Any, stride: Any, rows: Any, count: Any, add: Any) -> Any:
-    """to = the sum of `count` columns, `stride` bytes apart, of up to VECTOR rows in order; to += it if `add`."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, a, stride, rows, count, add = arguments
-        lane = ir.VectorType(_INT, VECTOR)
-        undefined = ir.Constant(lane, ir.Undefined)
-        most = builder.shuffle_vector(builder.insert_element(undefined, rows, ir.IntType(32)(0)), undefined, _SPLAT)
-        there = builder.icmp_signed("<", ir.Constant(lane, list(range(VECTOR))), most)
-        nothing = ir.Constant(_WIDE, [0.0] * VECTOR)
-        aligned, pointer = ir.IntType(32)(4), _WIDE.as_pointer()
-        reading = ir.FunctionType(_WIDE, [pointer, aligned.type, there.type, _WIDE])
-        writing = ir.FunctionType(ir.VoidType(), [_WIDE, pointer, aligned.type, there.type])
-        read = builder.module.declare_intrinsic("llvm.masked.load.v16f32.p0", (), reading)
-        write = builder.module.declare_intrinsic("llvm.masked.store.v16f32.p0", (), writing)
-
-        def column(k: Any, number: int, sums: list[Any]) -> list[Any]:
-            place = builder.inttoptr(builder.add(a, builder.mul(stride, k)), pointer)
-            sums[number] = builder.fadd(sums[number], builder.call(read, [place, aligned, there, nothing]))
-            return sums
-
-        place = builder.inttoptr(to, pointer)
-        before = builder.select(add, builder.call(read, [place, aligned, there, nothing]), nothing)
-        sums = loop(builder, _INT(0), count, 4, [nothing] * 4, column)  # four, which do not wait for each other
-        total = builder.fadd(builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3]))
-        builder.call(write, [builder.fadd(before, total), place, aligned, there])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5, types.boolean), build
 
 
 @inline

@@ -95,15 +95,17 @@ class Kernel(Compilable):
         return self.codes[types]
 
 
-class Deferred:
-    """What kernels call that numba makes, or has, once something is compiled."""
+class Intrinsic:
+    """What `intrinsic` makes."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    def __init__(self, define: Callable[..., Any]) -> None:
+        self._define = define
 
     @cached_property
     def numba(self) -> Any:
-        return self._make()
+        from numba.extending import intrinsic
+
+        return intrinsic(self._define)
 
     @property
     def by_numba(self) -> Any:
@@ -114,7 +116,7 @@ def _with(function: Callable[..., Any], form: str) -> FunctionType:
     """`function` with numba's own objects in the place of ours that it calls."""
 
     def theirs(value: Any) -> Any:
-        return getattr(value, form) if isinstance(value, Compilable | Deferred) else value
+        return getattr(value, form) if isinstance(value, Compilable | Intrinsic) else value
 
     around = function.__globals__
     known = {name: theirs(around[name]) for name in function.__code__.co_names if name in around}
@@ -139,13 +141,7 @@ types: Any = _Types()
 
 def intrinsic(define: Callable[..., Any]) -> Any:
     """A function of kernels that is written in LLVM's language: `define(typing_context, *types)` as numba wants it."""
-
-    def make() -> Any:
-        from numba.extending import intrinsic
-
-        return intrinsic(define)
-
-    return Deferred(make)
+    return Intrinsic(define)
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:

@@ -5,13 +5,12 @@ Measured on a 2-core machine, 42 MB of weights: 34 GB/s on one thread, 45 on two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba.jit import Kernel, kernel
+from minigrad.kernels.numba.jit import kernel
 
 Array = np.ndarray
 _ZERO = np.float32(0)
@@ -42,27 +41,14 @@ def by_columns(start, stop, matrix, x, y):
             part[j] += factor * row[j]
 
 
-def served(left: Array, right: Array) -> tuple[Kernel, Array] | None:
-    """The kernel for ``(1, k) @ (k, n)`` and the matrix as it takes it: it or its transpose has to be contiguous."""
-    if left.ndim != 2 or right.ndim != 2 or len(left) != 1 or not left.size or not right.size:
-        return None
-    if right.T.flags.c_contiguous:
-        return by_rows, right.T
-    return (by_columns, right) if right.flags.c_contiguous else None
-
-
-def product(calls: Calls, kernel: Callable[..., Any], left: Array, matrix: Array, *others: Array) -> None:
-    """Add a kernel over the elements of a product: one of these two, or one that goes on with its part of it."""
-    columns = matrix.size // left.size
-    calls.over_rows(kernel, columns, matrix.size // _PER_NS, matrix, calls.contiguous(left).reshape(-1), *others)
-
-
 def matmul(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
     """``(1, k) @ (k, n)``, the matrix or its transpose contiguous; declines everything else."""
     left, right = inputs
-    found = served(left, right)
-    if found is None:
+    if left.ndim != 2 or right.ndim != 2 or len(left) != 1 or not left.size or not right.size:
         return False
-    kernel, matrix = found
-    product(calls, kernel, left, matrix, outputs[0].reshape(-1))
+    by, matrix = (by_rows, right.T) if right.T.flags.c_contiguous else (by_columns, right)
+    if not matrix.flags.c_contiguous:
+        return False
+    row, product = calls.contiguous(left).reshape(-1), outputs[0].reshape(-1)
+    calls.over_rows(by, product.size, matrix.size // _PER_NS, matrix, row, product)
     return True

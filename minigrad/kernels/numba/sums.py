@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -72,7 +71,9 @@ def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims
         return False
     x = calls.contiguous(x)
     if len(dims) == x.ndim:
-        of_parts(calls, _all, x.size, 0.1 * x.size, [x.reshape(-1)], outputs[0])
+        total = np.empty(PARTS, np.float64)
+        calls.over_rows(_all, PARTS, 0.1 * x.size, parts(x.size), x.reshape(-1), total)
+        calls.over_rows(_total, 1, 1, total, outputs[0].reshape(1))
         return True
     columns = int(np.prod(x.shape[len(dims) :]))
     rows = x.reshape(-1, columns)
@@ -82,13 +83,3 @@ def sum(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], *, dims
         calls.over_rows(_columns, PARTS, 0.3 * x.size, parts(len(rows)), rows, some, partial)
     calls.over_rows(_add_up, columns, 0.06 * partial.size, partial, outputs[0].reshape(-1))
     return True
-
-
-def of_parts(
-    calls: Calls, kernel: Callable[..., Any], size: int, work: float, arrays: Sequence[Array], output: Array
-) -> None:
-    """One number from `size` elements: `kernel(start, stop, bounds, *arrays, partial)` sums its ranges, then they are
-    added in order."""
-    partial = np.empty(PARTS, np.float64)
-    calls.over_rows(kernel, PARTS, work, parts(size), *arrays, partial)
-    calls.over_rows(_total, 1, 1, partial, output.reshape(1))
