@@ -72,6 +72,12 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
 
+    def theme(self, name):
+        """Pages are told that their reader likes "light" or "dark" ones."""
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        wanted = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
+        self._call("POST", "/goog/cdp/execute", wanted)
+
     def wait(self, script, seconds=10):
         """Whether what the script returns becomes true in time: pages draw in frames of their own."""
         end = time.monotonic() + seconds
