@@ -13,13 +13,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench import gpu, page, plot
+from tools.bench import gpu, llama, page, plot
 from tools.bench.timing import Result, machine, use_threads
 
+LLAMA = "llama.cpp"  # decodes the LLaMA, as torch does the others
+AGAINST = ("torch", "torch.compile", LLAMA)
 JOBS = ("train", "decode", "attention", "memory", "ops", "startup", "all")
 NAMES = {
     "train": ("tiny", "small", "nano", "mid", "documents"),
-    "decode": ("tiny", "nano", "gpt2"),
+    "decode": ("tiny", "nano", "gpt2", "llama"),
     "gpu": tuple(gpu.ROWS),
 }
 
@@ -29,7 +31,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m tools.bench",
         description="Time minigrad side by side with torch, in one run and in turns; compare medians.",
         epilog="examples:\n  python -m tools.bench train tiny small\n  python -m tools.bench attention --json\n"
-        "  python -m tools.bench train nano --breakdown",
+        "  python -m tools.bench train nano --breakdown\n"
+        "  python -m tools.bench decode llama --against llama.cpp",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -38,7 +41,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "names", nargs="*", help="; ".join(f"of {job}: {', '.join(names)}" for job, names in NAMES.items())
     )
-    parser.add_argument("--against", default="torch", help="torch, torch.compile, or both with a comma (torch)")
+    parser.add_argument(
+        "--against", default="torch", help=f"some of {', '.join(AGAINST)}, with commas (torch); llama.cpp: decode llama"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="time for each comparison (10)")
     parser.add_argument("--threads", type=int, default=2, help="threads for both sides (2)")
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
@@ -54,11 +59,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"{options.job} has no {', '.join(sorted(unknown))}: choose from {', '.join(known) or 'nothing'}")
     if options.breakdown and options.job not in ("train", "decode"):
         parser.error("--breakdown needs the job train or decode")
-    options.names = options.names or list(known)
     options.against = options.against.split(",")
-    unknown = set(options.against) - {"torch", "torch.compile"}
+    unknown = set(options.against) - set(AGAINST)
     if unknown:
-        parser.error(f"--against {', '.join(sorted(unknown))}: choose torch, torch.compile, or both")
+        parser.error(f"--against {', '.join(sorted(unknown))}: choose from {', '.join(AGAINST)}")
+    if LLAMA in options.against and options.job != "decode":
+        parser.error(f"--against {LLAMA}: it only decodes, so choose the job decode")
+    if options.breakdown or LLAMA not in options.against:
+        if "llama" in options.names:
+            parser.error(f"decode llama is timed beside {LLAMA}: give --against {LLAMA}, without --breakdown")
+        known = tuple(name for name in known if name != "llama")
+    options.names = options.names or list(known)
     return options
 
 
@@ -73,7 +84,10 @@ def measure(options: argparse.Namespace) -> list[Result]:
         if job == "train":
             results += train.run(names, options.against, options.seconds)
         elif job == "decode":
-            results += decode.run(names, options.against, options.seconds)
+            if set(options.against) != {LLAMA}:
+                results += decode.run([n for n in names if n != "llama"], options.against, options.seconds)
+            if LLAMA in options.against and "llama" in names:
+                results += llama.run(options.seconds)
         else:
             module = {"attention": attention, "memory": memory, "ops": ops, "startup": startup}[job]
             results += module.run(options.against, options.seconds)
@@ -119,6 +133,9 @@ def main(arguments: list[str] | None = None) -> int:
         import torch  # noqa: F401
     except ImportError:
         print("the benchmark compares with torch, which is not installed: pip install torch", file=sys.stderr)
+        return 2
+    if LLAMA in options.against and not llama.there():
+        print(llama.MISSING, file=sys.stderr)
         return 2
     if options.job == "gpu":
         return gpu.main(options.names, options.seconds, options.json, options.page)
