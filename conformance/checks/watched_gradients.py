@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +31,7 @@ def passes_before(run: Any, step: Any) -> list[Any]:
     """The backward passes since the optimizer's last step."""
     from conformance.watch.record import Backward
 
-    return list(run.between(run.before(step), step.order, Backward))
+    return list(run.between(step.previous, step.order, Backward))
 
 
 def passes_used(run: Any, step: Any) -> list[Any]:
@@ -38,7 +39,7 @@ def passes_used(run: Any, step: Any) -> list[Any]:
     from conformance.watch.record import Clear
 
     mine = {*run.optimizers[step.optimizer].parameters}
-    clears = [c.order for c in run.between(run.before(step), step.order, Clear) if c.parameters & mine]
+    clears = [c.order for c in run.between(step.previous, step.order, Clear) if c.parameters & mine]
     return [one for one in passes_before(run, step) if one.order > max(clears, default=-1)]
 
 
@@ -48,7 +49,7 @@ def cleared(impl: Any, draw: Draw) -> Evidence:
     from conformance.watch.record import Clear
 
     run = run_of(impl)
-    steps = [step for step in steps_of(run) if run.before(step) >= 0]
+    steps = [step for step in steps_of(run) if step.previous >= 0]
     if not steps:
         raise NotProvided("no second step was seen")
     for step in steps:
@@ -62,7 +63,9 @@ def cleared(impl: Any, draw: Draw) -> Evidence:
                     "gradients that an earlier step has used already",
                     "none",
                     f"those of {len(old)} parameters: {run.named(frozenset(old))}",
-                    at=lambda lines: lines.first([c.place for c in run.of(Clear)][:1], one.place, step.place),
+                    at=lambda lines: lines.first(
+                        [c.place for c in run.of(Clear)][:1], lines.clearing(run), one.place, step.place
+                    ),
                     diagnosis="Gradients are not cleared between steps: each step adds to those of all steps before.",
                     mend="call optimizer.zero_grad() once before the backward pass of each step",
                 )
@@ -212,28 +215,33 @@ def weighs_alike(impl: Any, draw: Draw) -> Evidence:
     run = run_of(impl)
     for step in steps_of(run):
         passes = passes_used(run, step)
-        losses = [_loss_of(run, one) for one in passes]
+        losses = [_loss_of(run, one, ("mean", "sum")) for one in passes]
         counted = [x.targets.counted for x in losses if x is not None and x.targets is not None and x.targets.counted]
         if len(passes) < 2 or len(counted) < len(passes) or len({one.place for one in passes}) > 1:
             continue
-        if len(set(counted)) > 1:
-            ratios = {round(_ratio(run, one) or 0.0, 6) for one in passes}
-            if len(ratios) == 1:
-                return unusual(
-                    "batches with different numbers of labels are averaged as equals",
-                    f"{min(counted)} to {max(counted)} labels ({passes[0].place}); divide by all labels of the step",
-                )
-        return kept("each label weighs alike", counted[0])
+        if len(set(counted)) == 1:
+            continue
+        of_labels = [
+            one.value / one.factor / loss.value / (counts if loss.reduction == "mean" else 1)
+            for one, loss, counts in zip(passes, losses, counted, strict=True)
+        ]
+        alike = [weight * counts for weight, counts in zip(of_labels, counted, strict=True)]
+        if max(of_labels) > 1.01 * min(of_labels) and max(alike) < 1.001 * min(alike):
+            return unusual(
+                "batches with different numbers of labels are averaged as equals",
+                f"{min(counted)} to {max(counted)} labels ({passes[0].place}); divide by all labels of the step",
+            )
+        return kept("each label weighs alike", f"{min(counted)} to {max(counted)} labels")
     raise NotProvided("no accumulation of losses with counted labels was seen")
 
 
-def _loss_of(run: Any, one: Any) -> Any:
-    """The loss of a backward pass: the last one recorded before it."""
+def _loss_of(run: Any, one: Any, reductions: Sequence[str] = ("mean",)) -> Any:
+    """The one loss that was recorded before a backward pass, where it is reduced in one of some ways."""
     from conformance.watch.record import Backward, Loss
 
-    earlier = max((e.order for e in run.events[: one.order] if isinstance(e, Backward)), default=-1)
+    earlier = next((at for at in range(one.order - 1, -1, -1) if isinstance(run.events[at], Backward)), -1)
     losses = [loss for loss in run.between(earlier, one.order, Loss) if loss.gradients]
-    return losses[0] if len(losses) == 1 and losses[0].reduction == "mean" and losses[0].value else None
+    return losses[0] if len(losses) == 1 and losses[0].reduction in reductions and losses[0].value else None
 
 
 def _ratio(run: Any, one: Any) -> float | None:

@@ -121,7 +121,7 @@ def answer_hidden(impl: Any, draw: Draw) -> Evidence:
                 "labels that stand at the same place of the input",
                 "few of those that count",
                 f"{kept_share:.0%}",
-                at=lambda lines: lines.filled(loss) if masked else lines.shift(run, loss, is_missing=True),
+                at=lambda lines: lines.filled(run, loss) if masked else lines.shift(run, loss, is_missing=True),
                 diagnosis="The model is asked for the very token that it is given: "
                 + (
                     "the loss counts tokens that are not masked."

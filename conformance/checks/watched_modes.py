@@ -19,14 +19,14 @@ def forwards(run: Any) -> list[tuple[Any, Any, list[Any]]]:
     there is none), and the losses in between."""
     from conformance.watch.record import Backward, Forward, Loss
 
-    calls = run.of(Forward)
-    found = []
-    for place, call in enumerate(calls):
-        end = next((c.order for c in calls[place + 1 :] if c.module == call.module), len(run.events))
+    found, ends = [], dict[int, int]()
+    for call in reversed(run.of(Forward)):
+        end = ends.get(call.module, len(run.events))
+        ends[call.module] = call.order
         back = next(run.between(call.order, end, Backward), None) if call.gradients else None
         losses = list(run.between(call.order, end, Loss))
         found.append((call, back, losses))
-    return found
+    return found[::-1]
 
 
 def training(run: Any) -> list[Any]:
@@ -67,7 +67,7 @@ def in_training_mode(impl: Any, draw: Draw) -> Evidence:
                 "the mode of the model in training",
                 "training",
                 f"evaluation{since}",
-                at=lambda lines: lines.switched(call, switches),
+                at=lambda lines: lines.switched(run, call, switches),
                 diagnosis="The model is trained in evaluation mode: its dropout does nothing"
                 + (", after an evaluation that did not set it back." if again and switches else "."),
                 mend="call model.train() before the training loop, and after each evaluation",
@@ -266,12 +266,18 @@ def other_data(impl: Any, draw: Draw) -> Evidence:
     seen = 0
     for axis in ("samples", "columns"):
         learned = {row for call in training(run) for row in getattr(call, axis)}
-        judged = {row for call in calls for row in getattr(call, axis)}
-        shared = judged & learned
-        if learned and len(judged) >= 4 and len(shared) > 0.5 * len(judged):
-            return unusual("rows of the evaluation that were learned from", f"{len(shared)} of {len(judged)}")
-        seen = max(seen, len(judged) if learned else 0)
-    if seen < 4:
+        for step in dict.fromkeys(call.step for call in calls) if learned else ():
+            judged = {row for call in calls if call.step == step for row in getattr(call, axis)}
+            shared = judged & learned
+            if len(judged) >= 4 and len(shared) > 0.5 * len(judged):
+                return unusual("rows of the evaluation that were learned from", f"{len(shared)} of {len(judged)}")
+            seen = max(seen, len(judged))
+    stretches = frozenset[int]().union(*(call.windows for call in calls))
+    known = frozenset[int]().union(*(call.windows for call in training(run)))
+    if len(stretches) >= 50 and known and len(stretches & known) > 0.9 * len(stretches):
+        share = len(stretches & known) / len(stretches)
+        return unusual("stretches of the evaluation's tokens that were learned from", f"{share:.0%}")
+    if seen < 4 and not (stretches and known):
         raise NotProvided("no evaluation of at least four rows was seen")
     return kept("evaluation sees other rows", f"{seen} rows")
 
@@ -341,7 +347,7 @@ def is_a_copy(impl: Any, draw: Draw) -> Evidence:
         "the state that the model gets back",
         "a copy from before",
         "its own memory",
-        at=lambda lines: lines.given(wrong, 0, "state_dict"),
+        at=lambda lines: lines.kept(wrong),
         diagnosis="The best state that is restored is the current one: state_dict() gives the memory itself, no copy.",
         mend="keep copy.deepcopy(model.state_dict())",
     )

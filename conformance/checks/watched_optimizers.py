@@ -138,7 +138,7 @@ def norm_holds(impl: Any, draw: Draw) -> Evidence:
     seen = 0
     for step in steps_of(run, closely=True):
         mine = {*run.optimizers[step.optimizer].parameters} - step.missing
-        start = run.before(step)
+        start = step.previous
         clips = [c for c in clips_of(run) if start < c.order < step.order and c.by == "norm" and c.parameters >= mine]
         if not clips or not math.isfinite(step.norm):
             continue
@@ -282,7 +282,7 @@ def drives(impl: Any, draw: Draw) -> Evidence:
                 "the optimizer of the schedule",
                 "one that steps",
                 "one that never steps",
-                at=lambda lines: lines.first(run.schedulers.get(one.scheduler, ""), one.place),
+                at=lambda lines: lines.first(lines.later(run, one), run.schedulers.get(one.scheduler, ""), one.place),
                 diagnosis="The schedule sets the rate of an optimizer that never steps: it was made for another one.",
                 mend="make the schedule from the optimizer that the loop steps",
             )
@@ -336,14 +336,22 @@ def is_stepped(impl: Any, draw: Draw) -> Evidence:
     if not run.schedulers:
         raise NotProvided("no scheduler was made")
     epochs = max((batch.epoch for batch in run.of(Batch)), default=0)
-    if not run.of(Schedule) and epochs >= 2:
-        place = next(iter(run.schedulers.values()))
-        return unusual("a schedule is made and was not stepped in an epoch", f"{place}")
-    if not run.of(Schedule):
-        raise NotProvided(
-            "no epoch ended, so a schedule that steps once an epoch cannot be told from one that never does"
+    if run.of(Schedule):
+        return kept("the schedule is stepped")
+    place = next(iter(run.schedulers.values()))
+    if run.whole and run.steps >= 20:
+        return broken(
+            steps_of(run)[-1],
+            "steps of the schedule that is made",
+            "some",
+            "none until the script ended",
+            at=lambda lines: lines.first(steps_of(run)[-1].place, place),
+            diagnosis="A schedule is made and never stepped: the rate stays what it was at the start.",
+            mend="call scheduler.step() after optimizer.step(), or once an epoch",
         )
-    return kept("the schedule is stepped")
+    if epochs >= 2:
+        return note("a schedule is made and was not stepped in an epoch", f"{place}")
+    raise NotProvided("no epoch ended, so a schedule that steps once an epoch cannot be told from one that never does")
 
 
 # --- gradient scalers -----------------------------------------------------------------------------

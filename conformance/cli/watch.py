@@ -1,8 +1,8 @@
 """Run a training script, watch its first steps, and say what is wrong with the training.
 
-The script runs unmodified, as `python train.py` would, in a process of its own, with your terminal as its own. After
---steps optimizer steps, or --seconds, it is ended, and the claims about training are tested on what happened. Its
-numbers are what they are without watching.
+The script runs unmodified, as `python train.py` would, in a process of its own, with your terminal as its own. It is
+ended after half a minute, when 20 optimizer steps were made by then, or else as --steps and --seconds say. Then the
+claims about training are tested on what happened. Its numbers are what they are without watching.
 """
 
 from __future__ import annotations
@@ -25,21 +25,26 @@ from conformance.summary import summary_lines
 from conformance.verdict import Result
 from conformance.watch.launching import LAUNCHERS
 from conformance.watch.libraries import LIBRARIES
+from conformance.watch.watcher import PATIENCE
 
 HELP = "run a training script and test the claims about training on it"
-EXAMPLES = """  conformance watch train.py                           its first 20 optimizer steps
+EXAMPLES = """  conformance watch train.py                           for half a minute, and 20 optimizer steps at least
   conformance watch --steps 100 train.py --lr 1e-3     more steps; what follows the script is its own
   conformance watch -m package.train                   as python -m runs it
   conformance watch torchrun --nproc-per-node 1 t.py   as torchrun runs it, in one process
   conformance watch --claims-report run.html train.py  also as a page (.json and .sarif: for programs)
 """
 
-STEPS, SECONDS = 20, 120.0
+LEAST, STEPS, SECONDS = 20, 500, 120.0
+"""Optimizer steps that are watched, at least and at most, where --steps says nothing; and when watching ends anyway."""
+
 LINES = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"optimizer steps (default {STEPS})")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help=f"optimizer steps (default: {PATIENCE:g} s, and {LEAST} steps at least)"
+    )
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help=f"at most (default {SECONDS:g})")
     parser.add_argument("--until", choices=("epoch", "eval"), default="", help="watch until the first one is over")
     parser.add_argument(
@@ -84,7 +89,7 @@ def _problem(arguments: argparse.Namespace) -> str:
     is_file = arguments.is_module or arguments.script in LAUNCHERS or Path(arguments.script).is_file()
     if not is_file:
         return f"there is no file {arguments.script}; give the script that you would run with python"
-    if arguments.steps < 1 or arguments.seconds <= 0:
+    if (arguments.steps is not None and arguments.steps < 1) or arguments.seconds <= 0:
         return "--steps and --seconds must be above zero"
     if arguments.claims_report and arguments.claims_report.suffix not in FORMS:
         return f"--claims-report takes a file that ends in {', '.join(FORMS)}, not {arguments.claims_report.name!r}"
@@ -127,7 +132,8 @@ def _watched(
         "script": arguments.script,
         "arguments": [*arguments.arguments, *more],
         "is_module": arguments.is_module,
-        "steps": len(expected) or (None if arguments.until else arguments.steps),
+        "steps": len(expected) or arguments.steps or (None if arguments.until else STEPS),
+        "least": None if expected or arguments.steps or arguments.until else LEAST,
         "until": arguments.until,
         "keeps_moments": arguments.resume_check is not None,
         "expected": list(expected),

@@ -19,10 +19,13 @@ from conformance.mutants.base import MUTANTS
 FOLDER = Path(__file__).with_name("scripts")
 LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "masked.py", "resumed.py"
 TRAINER, ANNOTATED, PRETRAINING, EPOCHS = "gpt_trainer.py", "annotated.py", "pretraining.py", "epochs.py"
-SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS)
-NOTED = {EPOCHS: {"run-accumulation-weighs-tokens-alike"}}
-"""The notes that are true of a script though it is right: its batches have unequal numbers of labels."""
-STEPS = 8
+CONTRAST, TAGGING = "contrast.py", "tagging.py"
+SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING)
+NOTED = {EPOCHS: {"run-accumulation-weighs-tokens-alike"}, CONTRAST: {"run-loss-starts-near-uniform"}}
+"""The notes that are true of a script though it is right: its batches have unequal numbers of labels; two views of one
+sentence are alike from the start."""
+STEPS, LONG = 8, {CONTRAST: 200, TAGGING: 200}
+"""Optimizer steps that are watched; of scripts whose mistakes show late."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class ScriptMutant:
 
     def implementation(self) -> Any:
         """The run of the changed script. Raises ValueError unless each `old` stands in it once."""
-        return run_of(self.source(), f"{self.name}.py", goes_on=self.script == RESUMED)
+        return run_of(self.source(), f"{self.name}.py", self.script == RESUMED, LONG.get(self.script, STEPS))
 
     def lines(self) -> set[int]:
         """The lines of the changed script that are wrong; where lines were left out, the two before and after."""
@@ -65,12 +68,12 @@ class ScriptMutant:
 
 def script_run(name: str) -> Any:
     """The run of a script as it is."""
-    return run_of((FOLDER / name).read_text(encoding="utf-8"), name, goes_on=name == RESUMED)
+    return run_of((FOLDER / name).read_text(encoding="utf-8"), name, name == RESUMED, LONG.get(name, STEPS))
 
 
-def run_of(source: str, name: str, goes_on: bool = False) -> Any:
+def run_of(source: str, name: str, goes_on: bool = False, steps: int = STEPS) -> Any:
     """The run of a script of this text, as an implementation; what it prints is swallowed. goes_on: it is run twice,
-    and the second run is given, which goes on from the checkpoint of the first."""
+    and the second run is given, which goes on from the checkpoint of the first. steps: that are watched."""
     from conformance.watch.launching import Script
     from conformance.watch.lines import source_of
     from conformance.watch.script import watched
@@ -82,10 +85,10 @@ def run_of(source: str, name: str, goes_on: bool = False) -> Any:
         source_of(str(path))  # read while it is there
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run = watched(Script(str(path)), STEPS, keeps_moments=goes_on)
+            run = watched(Script(str(path)), steps, keeps_moments=goes_on)
             if goes_on:
                 expected = run.moments[run.saved_at() :]
-                run = watched(Script(str(path)), STEPS, keeps_moments=True)
+                run = watched(Script(str(path)), steps, keeps_moments=True)
                 run.expected = expected
             return Watched(run, name)
 

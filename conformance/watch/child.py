@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
         script = launched(Script(order["script"], order["arguments"], order["is_module"]))
     except ValueError as error:
         sys.exit(f"conformance watch: {error}")
-    run = watched(script, order["steps"], order["seconds"], order["until"], order["keeps_moments"])
+    run = watched(script, order["steps"], order["seconds"], order["until"], order["keeps_moments"], order["least"])
     run.expected = order["expected"]
     sys.stdout.flush()
     from conformance.watch.course import course_of

@@ -32,7 +32,7 @@ def course_of(run: Run) -> dict[str, Any]:
 
 
 def _step(run: Run, step: Step) -> dict[str, float | None]:
-    start = run.before(step)
+    start = step.previous
     passes = list(run.between(start, step.order, Backward))
     clips = [clip.norm for clip in run.between(start, step.order, Clip) if clip.by == "norm"]
     asked = [one.targets for one in run.between(start, step.order, Loss) if one.targets and one.targets.counted]
@@ -62,7 +62,7 @@ def _layers(run: Run, step: Step | None) -> list[list[Any]]:
 def _timeline(run: Run, step: Step) -> list[list[Any]]:
     """What happened in one step, in order: the word, the line, and how often in a row. What follows the step up to the
     next forward pass belongs to it."""
-    events = [event for event in run.events[run.before(step) + 1 :] if type(event) in WORDS]
+    events = [event for event in run.events[step.previous + 1 :] if type(event) in WORDS]
     last = events.index(step)
     after = next((i for i, e in enumerate(events) if i > last and isinstance(e, (Forward, Step))), len(events))
     first = next((i for i, e in enumerate(events) if isinstance(e, Forward)), 0)

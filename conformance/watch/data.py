@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,13 +14,15 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from conformance.places import is_users
 from conformance.watch.record import Batch, Load, Restore, Save, Seed
 from conformance.watch.tensors import samples, tensors
-from conformance.watch.watcher import Watcher, classes_with, place
+from conformance.watch.watcher import Watcher, classes_with, place, stack
 
 
 def tap(watcher: Watcher) -> None:
     taps = _Data(watcher)
+    watcher.around(DataLoader, "__init__", taps.make)
     watcher.around(DataLoader, "__iter__", taps.begin)
     for owner in (torch, torch.random):
         watcher.around(owner, "manual_seed", taps.seed)
@@ -34,14 +37,28 @@ def tap(watcher: Watcher) -> None:
 
 class _Data:
     """epochs: how often each loader was begun. loaders: iterator -> its loader and epoch. numbers: of loaders; those of
-    one line over as many rows are one, though a script makes it anew in each epoch. written: what each file holds."""
+    one line over as many rows are one, though a script makes it anew in each epoch. made: where each was made;
+    lines: those places, and whether a loader of theirs gave a batch. written: what each file holds."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
-        self.written: dict[str, frozenset[str]] = {}
+        self.written: dict[object, frozenset[str]] = {}
+        self.made: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self.lines: dict[str, bool] = {}
+        watcher.endings.append(self.finish)
         self.numbers: dict[tuple[str, int], int] = {}
         self.epochs: dict[int, int] = {}
         self.loaders: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+
+    def finish(self) -> None:
+        self.watcher.run.unread += [line for line, was_read in self.lines.items() if not was_read]
+
+    def make(self, original: Any, loader: DataLoader[Any], *rest: Any, **keywords: Any) -> None:
+        original(loader, *rest, **keywords)
+        made = stack(loader)
+        if made and made[0].is_direct:
+            self.made[loader] = made[0].place
+            self.lines.setdefault(made[0].place, False)
 
     def seed(self, original: Any, *rest: Any, **keywords: Any) -> Any:
         self.watcher.add(Seed())
@@ -49,10 +66,16 @@ class _Data:
 
     def begin(self, original: Any, loader: DataLoader[Any]) -> Any:
         result = original(loader)
+        if loader in self.made:
+            self.lines[self.made[loader]] = True
         line, rows = place(), len(loader.dataset) if hasattr(loader.dataset, "__len__") else 0
         number = self.numbers.setdefault((line, rows), len(self.numbers))
         self.watcher.run.loaders.setdefault(number, line)
         self.epochs[number] = self.epochs.get(number, 0) + 1
+        if self.epochs[number] == 1:
+            makers = (loader.collate_fn, getattr(type(loader.dataset), "__getitem__", None))
+            codes = (getattr(one, "__code__", None) for one in makers)
+            self.watcher.run.givers += [code for code in codes if code is not None and is_users(code.co_filename)]
         if self.watcher.until == "epoch" and self.epochs[number] > 1 and number == self.watcher.learned_loader:
             self.watcher.end("an epoch was watched")
         self.loaders[result] = (number, self.epochs[number])
@@ -74,12 +97,12 @@ class _Data:
         original(obj, *rest, **keywords)
         found = frozenset(holds(obj, 4))
         self.watcher.add(Save(holds=found))
-        self.written[str(rest[0] if rest else keywords.get("f"))] = found
+        self.written[_identity(rest[0] if rest else keywords.get("f"))] = found
 
     def load(self, original: Any, f: Any, *rest: Any, **keywords: Any) -> Any:
         result = original(f, *rest, **keywords)
-        if str(f) in self.written:
-            self.watcher.add(Load(holds=self.written[str(f)]))
+        if _identity(f) in self.written:
+            self.watcher.add(Load(holds=self.written[_identity(f)]))
         return result
 
     def restore_module(
@@ -99,6 +122,15 @@ class _Data:
             return result
 
         return restored
+
+
+def _identity(file: Any) -> object:
+    """What stays the same when a file is renamed: where it lies, and when it was written."""
+    try:
+        known = Path(file).stat()
+    except (TypeError, OSError):
+        return id(file)
+    return known.st_dev, known.st_ino, known.st_mtime_ns
 
 
 def holds(value: Any, depth: int) -> Iterator[str]:

@@ -11,6 +11,8 @@ from conformance.watch.watcher import Watcher
 def finish(watcher: Watcher) -> None:
     """Complete the record. The taps are blind by then."""
     watcher.is_over = True
+    for action in watcher.endings:
+        action()
     for library in watcher.libraries:
         library.finish(watcher)
 

@@ -63,6 +63,12 @@ class _Losses:
             self.inside = False
         event = self._add(name, input, result, keywords.get("reduction", "mean"))
         event.smoothing = float(keywords.get("label_smoothing", 0.0))
+        weights = keywords.get("weight", rest[0] if rest else None)
+        if isinstance(weights, Tensor) and not target.is_floating_point():
+            with self.watcher.looking():
+                event.weights = tuple(weights.detach().double().tolist())
+                real = target[(target >= 0) & (target < len(event.weights))]
+                event.labels = tuple(torch.bincount(real.reshape(-1), minlength=len(event.weights)).tolist())
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()

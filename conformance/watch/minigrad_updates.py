@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,11 @@ import numpy as np
 import minigrad.autograd
 import minigrad.io
 from conformance.watch.ending import equal_values
-from conformance.watch.lines import At
-from conformance.watch.record import Backward, Clear, Clip, Group, Save, Schedule, Step
+from conformance.watch.record import Backward, Save, Schedule, Step
 from conformance.watch.rules import LARGEST, Change, History, rule_of
 from conformance.watch.targets import Array
-from conformance.watch.watcher import Seen, Watcher, classes_with, stack
+from conformance.watch.updates import Updates, rate_of, rates_of
+from conformance.watch.watcher import Seen, Watcher, classes_with
 from minigrad import Tensor, nn
 from minigrad.optim import LRScheduler, Optimizer
 from minigrad.random import default_generator
@@ -48,17 +48,12 @@ class Before(NamedTuple):
         return Change(id(self.parameter), after, before, gradient, self.group)
 
 
-class Optimization:
-    """Backward passes, clearing, clipping, optimizers and schedules. spent: the parameters whose gradients a step has
-    used and nobody has cleared, by optimizer."""
+class Optimization(Updates):
+    """Backward passes, clearing, clipping, optimizers and schedules. stepping: the optimizers that stepped."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.spent: dict[int, set[int]] = {}
-        self.histories: dict[int, History] = {}
-        self.made: dict[int, tuple[At, ...]] = {}
-        self.known: list[Optimizer] = []
-        self.began = False
+        super().__init__(watcher)
+        self.stepping: list[Optimizer] = []
         watcher.around(minigrad.autograd, "backward_from", self.backward)
         watcher.around(nn.Module, "zero_grad", self.clear_module)
         watcher.around(Optimizer, "zero_grad", self.clear_optimizer)
@@ -67,7 +62,7 @@ class Optimization:
         watcher.around(Optimizer, "__init__", self.make_optimizer)
         for cls in classes_with("step", Optimizer):
             watcher.around(cls, "step", self.step)
-        watcher.around(LRScheduler, "__init__", self.make_scheduler)
+        watcher.around(LRScheduler, "__init__", self.begin_scheduler)
         for cls in classes_with("step", LRScheduler):
             watcher.around(cls, "step", self.step_scheduler)
 
@@ -80,56 +75,23 @@ class Optimization:
         event.stale = tuple(sorted(number for number in added if held[number] is not None))
         watcher.seen = Seen()
 
-    def clear_module(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> None:
-        original(module, *rest, **keywords)
-        self._cleared(module.parameters())
-
-    def clear_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
-        original(optimizer, *rest, **keywords)
-        self._cleared(_parameters(optimizer))
-
-    def _cleared(self, parameters: Iterable[Tensor]) -> None:
-        numbers = frozenset(map(self.watcher.parameter, parameters))
-        for spent in self.spent.values():
-            spent -= numbers
-        self.watcher.add(Clear(parameters=numbers))
-
-    def clip_norm(self, original: Any, parameters: Any, max_norm: float, *rest: Any, **keywords: Any) -> Tensor:
-        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        result: Tensor = original(given, max_norm, *rest, **keywords)
-        self._clipped(given, float(max_norm), "norm", result.item())
-        return result
-
-    def clip_value(self, original: Any, parameters: Any, clip_value: float) -> None:
-        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        original(given, clip_value)
-        self._clipped(given, float(clip_value), "value", 0.0)
-
-    def _clipped(self, given: Sequence[Tensor], limit: float, by: str, norm: float) -> None:
-        numbers = frozenset(map(self.watcher.parameter, given))
-        held = sum(parameter.grad is not None for parameter in given)
-        self.watcher.add(Clip(limit=limit, by=by, parameters=numbers, norm=norm, gradients=held))
-
-    def make_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
-        original(optimizer, *rest, **keywords)
-        self.made[self.watcher.number("optimizer", optimizer)] = stack(optimizer)
-
     def step(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> Any:
-        watcher, number = self.watcher, self._known(optimizer)
+        watcher, number = self.watcher, self.known(optimizer)
+        if all(optimizer is not one for one in self.stepping):
+            self.stepping.append(optimizer)
         if not self.began:
             self.began = True
             equal_values(watcher, lambda first, second: np.array_equal(values(first), values(second)))
         began, is_close = len(watcher.run.events), watcher.is_close
         before = [
-            Before(p, values(p).copy(), values(p.grad).copy(), {**group, "lr": _rate(group)})
+            Before(p, values(p).copy(), values(p.grad).copy(), {**group, "lr": rate_of(group)})
             for group in optimizer.param_groups
             for p in group["params"]
             if is_close and p.grad is not None
         ]
         result = original(optimizer, *rest, **keywords)
-        event = Step(optimizer=number, rates=_rates(optimizer), began=began, closely=is_close)
-        parameters = {watcher.parameter(p): p for p in _parameters(optimizer)}
-        event.missing = frozenset(n for n, p in parameters.items() if p.grad is None and p.requires_grad)
+        event = Step(optimizer=number, rates=rates_of(optimizer), began=began, closely=is_close)
+        event.missing = self.missing(optimizer)
         history = self.histories.setdefault(number, History())
         if is_close:
             with watcher.looking():
@@ -137,7 +99,7 @@ class Optimization:
         else:
             history.is_whole = False
         watcher.add(event)
-        self.spent[number] = {n for n, p in parameters.items() if p.grad is not None}
+        self.spend(number, optimizer)
         watcher.stepped()
         return result
 
@@ -152,52 +114,21 @@ class Optimization:
         event.still = frozenset(n for n in still if norms[n] > 0)
         event.rule = rule_of([one.change() for one in before if 1 < one.value.size <= LARGEST], history)
 
-    def _known(self, optimizer: Optimizer) -> int:
-        watcher = self.watcher
-        number = watcher.number("optimizer", optimizer)
-        if number not in watcher.run.optimizers:
-            watcher.look_closely()
-            self.known.append(optimizer)
-            groups = tuple(tuple(map(watcher.parameter, group["params"])) for group in optimizer.param_groups)
-            settings = tuple(
-                {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str, tuple))}
-                for group in optimizer.param_groups
-            )
-            made = self.made.get(number) or stack()
-            line, cls = made[0].place if made else "", type(optimizer)
-            watcher.run.optimizers[number] = Group(cls.__name__, line, groups, settings, cls, made)
-        return number
-
-    def make_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> None:
+    def begin_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> None:
         original(scheduler, *rest, **keywords)
-        number, made = self.watcher.number("scheduler", scheduler), stack(scheduler)
-        self.watcher.run.schedulers.setdefault(number, made[0].place if made else "")
-        code = getattr(getattr(scheduler, "lr_lambda", None), "__code__", None)
-        self.watcher.run.rate_functions[number] = [] if code is None else [code]
+        self.make_scheduler(scheduler, [getattr(scheduler, "lr_lambda", None)])
 
     def step_scheduler(self, original: Any, scheduler: LRScheduler) -> None:
         original(scheduler)
         self.watcher.add(
             Schedule(
                 scheduler=self.watcher.number("scheduler", scheduler),
-                optimizer=self._known(scheduler.optimizer),
+                optimizer=self.known(scheduler.optimizer),
                 kind=type(scheduler).__name__,
-                rates=_rates(scheduler.optimizer),
+                rates=rates_of(scheduler.optimizer),
                 count=scheduler.last_epoch,
             )
         )
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _rate(group: Mapping[str, Any]) -> float:
-    return float(group.get("lr", 0.0))
-
-
-def _rates(optimizer: Optimizer) -> tuple[float, ...]:
-    return tuple(map(_rate, optimizer.param_groups))
 
 
 def _mark(gradient: Tensor | None) -> tuple[int, int] | None:
@@ -227,7 +158,7 @@ class Files:
             yield "model"
         if any(np.array_equal(one, values(default_generator.get_state())) for one in kept if one.dtype == np.int64):
             yield "random state"
-        states = [values(x) for o in self.optimization.known for one in o.state.values() for x in one.values()]
+        states = [values(x) for o in self.optimization.stepping for one in o.state.values() for x in one.values()]
         if _share(kept, states):
             yield "optimizer"
         schedules = run.of(Schedule)

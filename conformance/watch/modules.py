@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conformance.places import line_of
+from conformance.watch.calls import Calls
 from conformance.watch.losses import array
 from conformance.watch.probing import Call
 from conformance.watch.record import Forward, Mode
-from conformance.watch.tensors import samples, tensors
-from conformance.watch.watcher import Watcher, evaluating, place, users_frames
+from conformance.watch.tensors import samples, tensors, windows
+from conformance.watch.watcher import Watcher, place, users_frames
 
 _DROPS = (nn.modules.dropout._DropoutNd,)
 _NORMS = (nn.modules.batchnorm._BatchNorm,)
@@ -33,24 +33,31 @@ def tap(watcher: Watcher) -> None:
     watcher.around(F, "scaled_dot_product_attention", taps.attention)
 
 
-class _Modules:
-    """What the taps share. drops, norms: of each outermost module, the parts that are random in training."""
+class _Modules(Calls):
+    """The taps. setting: how deep in setting a mode we are."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.drops: dict[int, list[tuple[str, nn.Module]]] = {}
-        self.norms: dict[int, list[tuple[str, nn.Module]]] = {}
+        super().__init__(watcher)
         self.setting = 0
+
+    def probability(self, part: Any) -> float | None:
+        if isinstance(part, _DROPS):
+            return float(part.p)
+        if isinstance(part, nn.MultiheadAttention):
+            return float(part.dropout)
+        if isinstance(part, nn.RNNBase):
+            return float(part.dropout) if part.num_layers > 1 else 0.0  # it drops between layers
+        return None
+
+    def is_norm(self, part: Any) -> bool:
+        return isinstance(part, _NORMS)
 
     def begin(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         watcher = self.watcher
         if watcher.is_blind() or isinstance(module, _LOSSES):
             return
         watcher.depth += 1
-        if watcher.is_close:
-            for parameter in module._parameters.values():
-                if parameter is not None:
-                    watcher.run.parameters[watcher.parameter(parameter)].used = True
+        self.use(module)
         if watcher.depth == 1:
             frame = _forward_by_hand()
             if frame is not None and frame is watcher.direct:
@@ -76,26 +83,19 @@ class _Modules:
     def _outermost(self, module: nn.Module, inputs: tuple[Any, ...], gradients: bool, autocast: bool) -> None:
         watcher = self.watcher
         number = self.known(module)
-        random = [(path, part) for path, part in self.drops[number] if _probability(part)]
         given = list(tensors(inputs, 3))
         if watcher.until == "eval" and gradients and self._was_evaluated(number):
             watcher.end("an evaluation was watched")
         state = torch.get_rng_state().numpy().tobytes()
-        watcher.last_forward = watcher.add(
-            Forward(
-                module=number,
-                training=module.training,
-                random=tuple(path for path, part in random if part.training),
-                resting=tuple(path for path, part in random if not part.training),
-                normed=tuple(path for path, part in self.norms[number] if part.training),
-                gradients=gradients,
-                generator=hash(state),
-                state=hashlib.sha256(state).hexdigest() if watcher.keeps_moments else "",
-                evaluating=evaluating(),
-                samples=samples(given),
-                columns=samples(given, 1),
-                autocast=autocast,
-            )
+        self.begun(
+            module,
+            gradients,
+            generator=hash(state),
+            state=hashlib.sha256(state).hexdigest() if watcher.keeps_moments else "",
+            samples=samples(given),
+            columns=samples(given, 1),
+            windows=windows(given),
+            autocast=autocast,
         )
 
     def _was_evaluated(self, number: int) -> bool:
@@ -103,25 +103,6 @@ class _Modules:
         calls = (e for e in reversed(self.watcher.run.events) if isinstance(e, Forward) and e.module == number)
         last = next(calls, None)
         return last is not None and not last.gradients and last.step > 0
-
-    def known(self, module: nn.Module) -> int:
-        """The number of an outermost module. The first time its parameters get their names."""
-        watcher = self.watcher
-        number = watcher.number("module", module)
-        if number not in self.drops:
-            watcher.look_closely()
-            watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
-            parts = list(module.named_modules())
-            if next(module.parameters(), None) is not None:
-                watcher.run.parts[number] = {path: type(part) for path, part in parts}
-            self.drops[number] = [(path, part) for path, part in parts if _probability(part) is not None]
-            self.norms[number] = [(path, part) for path, part in parts if isinstance(part, _NORMS)]
-            for path, part in parts:
-                for name, parameter in part._parameters.items():
-                    if parameter is not None:
-                        one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
-                        watcher.run.parameters[one].in_model = True
-        return number
 
     def _keep(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         number = self.watcher.number("module", module)
@@ -171,7 +152,7 @@ class _Modules:
         last = self.watcher.last_forward
         if last is not None and not last.samples and isinstance(ids, Tensor) and ids.dim() == 2:
             with self.watcher.looking():
-                last.samples, last.columns = samples([ids]), samples([ids], 1)
+                last.samples, last.columns, last.windows = samples([ids]), samples([ids], 1), windows([ids])
 
 
 def _forward_by_hand() -> FrameType | None:
@@ -194,14 +175,3 @@ def _arguments(frame: FrameType) -> dict[str, Any]:
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return {name: frame.f_locals[name] for name in names if name != "self" and name in frame.f_locals}
-
-
-def _probability(part: nn.Module) -> float | None:
-    """How often a part drops; None when it is none that could."""
-    if isinstance(part, _DROPS):
-        return float(part.p)
-    if isinstance(part, nn.MultiheadAttention):
-        return float(part.dropout)
-    if isinstance(part, nn.RNNBase):
-        return float(part.dropout) if part.num_layers > 1 else 0.0  # it drops between layers
-    return None

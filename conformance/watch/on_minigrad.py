@@ -17,12 +17,12 @@ import minigrad.autograd
 import minigrad.functional
 import minigrad.io
 import minigrad.nn.layers
-from conformance.places import line_of
+from conformance.watch.calls import Calls
 from conformance.watch.minigrad_updates import Files, Optimization, tensors, values
-from conformance.watch.record import Forward, Loss, Mode, Seed
+from conformance.watch.record import Loss, Mode, Seed
 from conformance.watch.record import Targets as Asked
 from conformance.watch.targets import LARGEST, Array, Question, fingerprints, kind_of
-from conformance.watch.watcher import FOREIGN, Watcher, evaluating
+from conformance.watch.watcher import FOREIGN, Watcher
 from minigrad import Tensor, nn
 from minigrad.compiler import Compiled
 from minigrad.gradmode import no_grad
@@ -55,14 +55,11 @@ LIBRARY = OnMinigrad()
 # --- modules --------------------------------------------------------------------------------------
 
 
-class _Modules:
-    """Which outermost module is called in which mode and with what, and what its parts are fed. drops, norms: of each
-    outermost module, the parts that are random in training."""
+class _Modules(Calls):
+    """Which outermost module is called in which mode and with what, and what its parts are fed."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.drops: dict[int, list[tuple[str, nn.Dropout]]] = {}
-        self.norms: dict[int, list[tuple[str, nn.BatchNorm1d]]] = {}
+        super().__init__(watcher)
         watcher.around(nn.Module, "_run", self.run)
         watcher.around(nn.Module, "train", self.train)
         for owner in (minigrad.nn.layers, minigrad.functional):
@@ -74,9 +71,7 @@ class _Modules:
         watcher = self.watcher
         watcher.depth += 1
         try:
-            if watcher.is_close:
-                for parameter in module.parameters(recurse=False):
-                    watcher.run.parameters[watcher.parameter(parameter)].used = True
+            self.use(module)
             if watcher.depth == 1:
                 gradients = state.grad_enabled
                 with watcher.looking():
@@ -89,40 +84,20 @@ class _Modules:
         return result
 
     def _outermost(self, module: nn.Module, given: Sequence[Tensor], gradients: bool) -> None:
-        watcher, number = self.watcher, self.known(module)
-        random = [(path, part) for path, part in self.drops[number] if part.p > 0]
         rows = sorted((one for one in given if one.ndim >= 2), key=lambda one: one.is_floating_point())
-        watcher.last_forward = watcher.add(
-            Forward(
-                module=number,
-                training=module.training,
-                random=tuple(path for path, part in random if part.training),
-                resting=tuple(path for path, part in random if not part.training),
-                normed=tuple(path for path, part in self.norms[number] if part.training),
-                gradients=gradients,
-                generator=hash(values(default_generator.get_state()).tobytes()),
-                evaluating=evaluating(),
-                samples=fingerprints(values(rows[0])) if rows else (),
-                columns=fingerprints(values(rows[0]).T.copy()) if rows and rows[0].ndim == 2 else (),
-            )
+        self.begun(
+            module,
+            gradients,
+            generator=hash(values(default_generator.get_state()).tobytes()),
+            samples=fingerprints(values(rows[0])) if rows else (),
+            columns=fingerprints(values(rows[0]).T.copy()) if rows and rows[0].ndim == 2 else (),
         )
 
-    def known(self, module: nn.Module) -> int:
-        """The number of an outermost module. The first time its parameters get their names."""
-        watcher = self.watcher
-        number = watcher.number("module", module)
-        if number not in self.drops:
-            watcher.look_closely()
-            watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
-            parts = list(module.named_modules())
-            watcher.run.parts[number] = {path: type(part) for path, part in parts}
-            self.drops[number] = [(path, part) for path, part in parts if isinstance(part, nn.Dropout)]
-            self.norms[number] = [(path, part) for path, part in parts if isinstance(part, nn.BatchNorm1d)]
-            for path, part in parts:
-                for name, parameter in part.named_parameters(recurse=False):
-                    one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
-                    watcher.run.parameters[one].in_model = True
-        return number
+    def probability(self, part: Any) -> float | None:
+        return float(part.p) if isinstance(part, nn.Dropout) else None
+
+    def is_norm(self, part: Any) -> bool:
+        return isinstance(part, nn.BatchNorm1d)
 
     def train(self, original: Any, module: nn.Module, mode: bool = True) -> Any:
         result = original(module, mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from conformance.watch.copies import Copies
 from conformance.watch.ending import equal_values
-from conformance.watch.lines import At
 from conformance.watch.losses import array
-from conformance.watch.record import Backward, Clear, Clip, Group, Schedule, Step, Unscale
+from conformance.watch.record import Backward, Schedule, Step, Unscale
 from conformance.watch.resuming import moment
 from conformance.watch.rules import LARGEST, Change, History, rule_of
-from conformance.watch.watcher import Seen, Watcher, classes_with, stack
+from conformance.watch.updates import Updates, parameters_of, rates_of
+from conformance.watch.watcher import Seen, Watcher, classes_with
 
 
 def tap(watcher: Watcher) -> None:
@@ -34,7 +35,7 @@ def tap(watcher: Watcher) -> None:
         watcher.around(owner, "clip_grad_value_", taps.clip_value)
     watcher.around(Optimizer, "__init__", taps.make_optimizer)
     for cls in classes_with("__init__", LRScheduler):  # one of several (SequentialLR) does not call the base's
-        watcher.around(cls, "__init__", taps.make_scheduler)
+        watcher.around(cls, "__init__", taps.begin_scheduler)
     for cls in classes_with("step", LRScheduler):
         watcher.around(cls, "step", taps.step_scheduler)
     scaler = torch.amp.GradScaler
@@ -42,21 +43,19 @@ def tap(watcher: Watcher) -> None:
         watcher.around(scaler, name, getattr(taps, f"scaler_{name.rstrip('_')}"))
 
 
-class _Optimization:
-    """What the taps share. spent: the parameters whose gradients a step has used and nobody has cleared, by optimizer.
-    scaled: losses that a scaler made. nested: how deep in a scheduler we are; making: whether one is being made."""
+class _Optimization(Updates):
+    """The taps. before: an optimizer before its step. starts: the first event in it. unscaled: the optimizers whose
+    gradients have no factor of a scaler any more. scaled: losses that a scaler made. nested: how deep in a scheduler
+    we are."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.spent: dict[int, set[int]] = {}
+        super().__init__(watcher)
         self.scaled: WeakSet[Tensor] = WeakSet()
         self.before: dict[int, Before] = {}
-        self.histories: dict[int, History] = {}
         self.starts: dict[int, int] = {}
-        self.began = False
         self.nested, self.in_scaler, self.scaling = 0, False, False
         self.unscaled: set[int] = set()
-        self.made: dict[int, tuple[At, ...]] = {}
+        self.copies = Copies(watcher)
         self.in_backward = False
 
     # --- gradients --------------------------------------------------------------------------------
@@ -103,55 +102,23 @@ class _Optimization:
             stale |= numbers
         return stale
 
-    def clear_module(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> None:
-        original(module, *rest, **keywords)
-        self._cleared(module.parameters())
-
-    def clear_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
-        original(optimizer, *rest, **keywords)
-        self._cleared(_parameters(optimizer))
-
-    def _cleared(self, parameters: Iterable[Tensor]) -> None:
-        numbers = frozenset(map(self.watcher.parameter, parameters))
-        for spent in self.spent.values():
-            spent -= numbers
-        self.watcher.add(Clear(parameters=numbers))
-
-    def clip_norm(self, original: Any, parameters: Any, max_norm: float, *rest: Any, **keywords: Any) -> Any:
-        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        result = original(given, max_norm, *rest, **keywords)
-        self._clipped(given, float(max_norm), "norm", float(result))
-        return result
-
-    def clip_value(self, original: Any, parameters: Any, clip_value: float, *rest: Any, **keywords: Any) -> Any:
-        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        result = original(given, clip_value, *rest, **keywords)
-        self._clipped(given, float(clip_value), "value", 0.0)
-        return result
-
-    def _clipped(self, given: Sequence[Tensor], limit: float, by: str, norm: float) -> None:
-        numbers = frozenset(map(self.watcher.parameter, given))
-        held = sum(parameter.grad is not None for parameter in given)
-        self.watcher.add(Clip(limit=limit, by=by, parameters=numbers, norm=norm, gradients=held))
-
     # --- optimizers -------------------------------------------------------------------------------
-
-    def make_optimizer(self, original: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> None:
-        original(optimizer, *rest, **keywords)
-        self.made[self.watcher.number("optimizer", optimizer)] = stack(optimizer)
 
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self.watcher.is_blind() or wrapped(optimizer) is not optimizer:
             return
-        number = self._known(optimizer)
+        number = self.known(optimizer)
         if not self.began:
             self.began = True
-            with torch.no_grad():
+            with self.watcher.looking():
                 equal_values(self.watcher, _are_copies)
+                self.copies.begin(optimizer)
+        with self.watcher.looking():
+            self.copies.look()
         self.starts[number] = len(self.watcher.run.events)
         if self.watcher.keeps_moments:
             with self.watcher.looking():
-                self.watcher.run.moments.append(moment(self.watcher, optimizer, _rates(optimizer)))
+                self.watcher.run.moments.append(moment(self.watcher, optimizer, rates_of(optimizer)))
         if self.watcher.is_close:
             with self.watcher.looking():
                 self.before[number] = Before(optimizer)
@@ -160,22 +127,21 @@ class _Optimization:
         watcher = self.watcher
         if watcher.is_blind() or wrapped(optimizer) is not optimizer:
             return
-        number = self._known(optimizer)
+        number = self.known(wrapped(optimizer))
         began = self.starts.get(number, len(watcher.run.events))
-        step = Step(optimizer=number, rates=_rates(optimizer), began=began, scaler=self.in_scaler)
+        step = Step(optimizer=number, rates=rates_of(optimizer), began=began, scaler=self.in_scaler)
         with watcher.looking():
             self._look(optimizer, number, step)
         watcher.add(step)
         self.unscaled.discard(number)
-        held = {watcher.parameter(p) for p in _parameters(optimizer) if p.grad is not None}
-        self.spent[number] = held
+        self.spend(number, optimizer)
         watcher.stepped()
 
     def _look(self, optimizer: Optimizer, number: int, step: Step) -> None:
         watcher, before = self.watcher, self.before.pop(number, None)
-        parameters = {watcher.parameter(p): p for p in _parameters(optimizer)}
+        parameters = {watcher.parameter(p): p for p in parameters_of(optimizer)}
         gradients = {number: p.grad for number, p in parameters.items() if p.grad is not None}
-        step.missing = frozenset(n for n, p in parameters.items() if p.grad is None and p.requires_grad)
+        step.missing = self.missing(optimizer)
         history = self.histories.setdefault(number, History())
         if before is None:
             history.is_whole = False
@@ -195,35 +161,15 @@ class _Optimization:
         if not type(optimizer).__module__.startswith("torch."):
             step.rule = rule_of(before.changes(), history)
 
-    def _known(self, optimizer: Optimizer) -> int:
-        optimizer = wrapped(optimizer)
-        number = self.watcher.number("optimizer", optimizer)
-        if number not in self.watcher.run.optimizers:
-            self.watcher.look_closely()
-            groups = tuple(tuple(map(self.watcher.parameter, group["params"])) for group in optimizer.param_groups)
-            settings = tuple(
-                {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str))}
-                for group in optimizer.param_groups
-            )
-            made = self.made.get(number) or stack()
-            line = made[0].place if made else ""
-            cls = type(optimizer)
-            self.watcher.run.optimizers[number] = Group(cls.__name__, line, groups, settings, cls, made)
-        return number
-
     # --- schedulers -------------------------------------------------------------------------------
 
-    def make_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> None:
+    def begin_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> None:
         self.nested += 1
         try:
             original(scheduler, *rest, **keywords)
         finally:
             self.nested -= 1
-        number = self.watcher.number("scheduler", scheduler)
-        made = stack(scheduler)
-        self.watcher.run.schedulers.setdefault(number, made[0].place if made else "")
-        functions = [getattr(one, "__code__", None) for one in getattr(scheduler, "lr_lambdas", [])]
-        self.watcher.run.rate_functions[number] = [code for code in functions if code is not None]
+        self.make_scheduler(scheduler, getattr(scheduler, "lr_lambdas", []))
 
     def step_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> Any:
         self.nested += 1
@@ -236,10 +182,11 @@ class _Optimization:
             self.watcher.add(
                 Schedule(
                     scheduler=self.watcher.number("scheduler", scheduler),
-                    optimizer=self._known(optimizer),
+                    optimizer=self.known(wrapped(optimizer)),
                     kind=type(scheduler).__name__,
-                    rates=_rates(optimizer),
+                    rates=rates_of(optimizer),
                     count=int(getattr(scheduler, "last_epoch", 0)),
+                    mode=str(getattr(scheduler, "mode", "")),
                 )
             )
         return result
@@ -256,7 +203,7 @@ class _Optimization:
     def scaler_unscale(self, original: Any, scaler: Any, optimizer: Optimizer) -> None:
         original(scaler, optimizer)
         if scaler.is_enabled():
-            number = self._known(optimizer)
+            number = self.known(wrapped(optimizer))
             self.unscaled.add(number)
             if not self.in_scaler:
                 self.watcher.add(Unscale(optimizer=number))
@@ -305,11 +252,3 @@ def wrapped(optimizer: Optimizer) -> Optimizer:
     inner = getattr(optimizer, "optimizer", None)
     is_wrapper = isinstance(inner, Optimizer) and inner.param_groups is optimizer.param_groups
     return wrapped(inner) if is_wrapper else optimizer
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _rates(optimizer: Optimizer) -> tuple[float, ...]:
-    return tuple(float(group.get("lr", 0.0)) for group in optimizer.param_groups)

@@ -303,6 +303,11 @@ def _named(node: ast.Name, scope: Scope, path: Path, deep: int) -> Iterator[Line
     for statement, value, _ in reversed(earlier):
         if value is None and (last is None or statement.lineno > last[0].lineno):
             yield Line(source, statement)
+    for statement, value, _ in earlier:
+        is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+        if value is None and is_call and (last is None or statement.lineno > last[0].lineno):
+            for one in statement.value.args:  # what is scattered or filled
+                yield from behind(one, scope, (), deep - 2)
     if last is not None:
         statement, value, at = last
         yield Line(source, statement)

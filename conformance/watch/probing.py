@@ -46,7 +46,8 @@ def probe(run: Run, calls: list[Call]) -> None:
         with suppress(Exception), _quietly(call.module):  # what cannot be called again is not judged
             _future(run, call)
         with suppress(Exception), _quietly(call.module):
-            _padding(run, call)
+            if not _padding(run, call):
+                _own_padding(run, call)
 
 
 def _future(run: Run, call: Call) -> None:
@@ -71,8 +72,9 @@ def _future(run: Run, call: Call) -> None:
                     return
 
 
-def _padding(run: Run, call: Call) -> None:
-    """Change the words in the places that a mask of the call hides: no answer for the others may change."""
+def _padding(run: Run, call: Call) -> bool:
+    """Change the words in the places that a mask of the call hides: no answer for the others may change. Whether there
+    is such a mask."""
     given, looked_up = call.given(), _looked_up(call)
     masks = [mask for mask in given if not any(torch.equal(mask, ids) for ids in looked_up)]
     for ids in given:
@@ -83,7 +85,48 @@ def _padding(run: Run, call: Call) -> None:
                 if any(_is_mask(mask, tail) for mask in masks if mask is not ids):
                     other = back(torch.where(tail, _others(turned, turned[~tail]), turned))
                     _hidden(run, call, ids, other.contiguous(), back(tail))
-                    return
+                    return True
+    return False
+
+
+def _own_padding(run: Run, call: Call) -> None:
+    """Leave out or add a column of padding, where the model itself makes a mask of it for one of its parts: no answer
+    for the other places may change."""
+    for ids in call.given():
+        if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape[1] < 3:
+            continue
+        tail = next((tail for tail in _tails(ids) if bool(tail[:, -1].any())), None)
+        if tail is None or not any(_is_mask(mask, tail) for mask in _inner_masks(call)):
+            continue
+        value = ids[tail][0]
+        shorter = bool(tail[:, -1].all())
+        other = ids[:, :-1] if shorter else torch.cat([ids, value.expand(len(ids), 1)], 1)
+        real = ~(tail[:, :-1] if shorter else tail)
+        for before, after in zip(call.answers(), call.answers(ids, other.contiguous()), strict=True):
+            if before.shape[0] != ids.shape[0] or before.dim() > 3:
+                continue
+            if before.dim() == 3 and before.shape[1] == ids.shape[1]:
+                before, after = (one[:, : real.shape[1]][real] for one in (before, after))
+            if before.shape == after.shape:
+                error = _distance(before, after)
+                run.add(Probe(what="padding", error=error, place=run.modules[call.number][1]))
+            return
+
+
+def _inner_masks(call: Call) -> list[Tensor]:
+    """What the parts of a model are handed under a name that speaks of masks."""
+    found: list[Tensor] = []
+
+    def look(_: nn.Module, given: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        found.extend(x for name, x in keywords.items() if "mask" in name and isinstance(x, Tensor) and x.dim() == 2)
+
+    hooks = [part.register_forward_pre_hook(look, with_kwargs=True) for part in call.module.modules()]
+    try:
+        call.answers()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
 
 
 def _hidden(run: Run, call: Call, ids: Tensor, other: Tensor, tail: Tensor) -> None:

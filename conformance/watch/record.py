@@ -39,7 +39,7 @@ class Forward(Event):
     recorded. generator, state: fingerprints of the random state, the second one only where moments are kept.
     evaluating: the names of the user's functions on the way that speak of evaluation. samples: a fingerprint of each
     row of its first input with rows; columns: of each column of ids, where a script keeps its samples in them.
-    autocast: whether it was on.
+    autocast: whether it was on. windows: fingerprints of some stretches of its ids.
     """
 
     module: int
@@ -54,6 +54,7 @@ class Forward(Event):
     state: str = ""
     samples: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
+    windows: frozenset[int] = frozenset()
     autocast: bool = False
 
 
@@ -92,7 +93,8 @@ class Loss(Event):
     "logits", "log-probabilities" or "probabilities"; "" where it was not looked at. classes: how many. rows: of a
     divergence, the least and the largest sum of a row of its target that is not zero. smoothing: the share that label
     smoothing takes from the label. shapes: of input and target, where these are broadcast. softmax: the line that made
-    probabilities of the input.
+    probabilities of the input. weights: those of the classes that were given; labels: how often each class was asked
+    for, where there are weights.
     """
 
     name: str
@@ -105,6 +107,8 @@ class Loss(Event):
     smoothing: float = 0.0
     shapes: str = ""
     softmax: str = ""
+    weights: tuple[float, ...] = ()
+    labels: tuple[int, ...] = ()
     targets: Targets | None = None
 
 
@@ -148,16 +152,17 @@ class Unscale(Event):
 class Step(Event):
     """One optimizer step.
 
-    optimizer: its number. began: the order of the first event inside it, of a closure. rates: of its groups. missing:
-    parameters without a gradient. closely: whether it was looked at in detail; else the rest is empty. zero: parameters
-    with a gradient that is zero throughout; infinite: with one that is not finite; still: with a gradient that is not
-    zero, which did not change. norm: of all gradients; norms: of each, by parameter. scaler: whether a gradient scaler
-    made the step; scaled: whether the gradients still had its factor. rule: how the change follows from the gradient,
-    as `conformance.watch.rules` says.
+    optimizer: its number. previous: the order of its step before this one; -1 for its first. began: the order of the
+    first event inside it, of a closure. rates: of its groups. missing: parameters without a gradient. closely: whether
+    it was looked at in detail; else the rest is empty. zero: parameters with a gradient that is zero throughout;
+    infinite: with one that is not finite; still: with a gradient that is not zero, which did not change. norm: of all
+    gradients; norms: of each, by parameter. scaler: whether a gradient scaler made the step; scaled: whether the
+    gradients still had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules` says.
     """
 
     optimizer: int
     rates: tuple[float, ...]
+    previous: int = -1
     began: int = 0
     closely: bool = False
     missing: frozenset[int] = frozenset()
@@ -174,13 +179,14 @@ class Step(Event):
 @dataclass(kw_only=True)
 class Schedule(Event):
     """A scheduler stepped. scheduler: its number. optimizer: whose rates it sets. rates: those it set. count: how many
-    steps it has counted. kind: its class."""
+    steps it has counted. kind: its class. mode: "min" or "max" where it watches a measure."""
 
     scheduler: int
     optimizer: int
     kind: str
     rates: tuple[float, ...]
     count: int
+    mode: str = ""
 
 
 @dataclass(kw_only=True)
@@ -276,10 +282,22 @@ class Group:
         return tuple(number for group in self.groups for number in group)
 
 
+@dataclass
+class Copy:
+    """A matrix in no optimizer that began with the values of a stepped one. of: the number of that. kept: the share of
+    itself that it kept from step to step, where it moved towards the other one: 0.99 of a slow average."""
+
+    of: int
+    kept: list[float] = field(default_factory=list)
+
+
 Moment = Mapping[str, str]
 """What a step begins from: "model", "optimizer", ... -> a fingerprint."""
 
 Kind = TypeVar("Kind", bound=Event)
+
+
+WHOLE = "the script ended"
 
 
 @dataclass
@@ -288,7 +306,9 @@ class Run:
     parts: the classes of their parts by path, where they have parameters. parameters, optimizers, loaders, schedulers:
     by number, the last two as the place where they were made. rate_functions: the code of the functions that schedules
     were given. moments: what each step began from, where that is asked for; expected: of a run that was not stopped.
-    ended: why watching ended, in words."""
+    copies: matrices that follow a stepped one, by number. still: the buffers and frozen parameters that did not change
+    from the first step on, by name. unread: where loaders were made that gave no batch. givers: the code that makes
+    items and batches for loaders. ended: why watching ended, in words; whole: whether the script ended."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -300,12 +320,20 @@ class Run:
     loaders: dict[int, str] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     expected: list[Moment] = field(default_factory=list)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    still: set[str] = field(default_factory=set)
+    unread: list[str] = field(default_factory=list)
+    givers: list[CodeType] = field(default_factory=list)
     steps: int = 0
-    ended: str = "the script ended"
+    ended: str = WHOLE
     notes: list[str] = field(default_factory=list)
+    _last_steps: dict[int, int] = field(default_factory=dict, repr=False)
 
     def add(self, event: Kind) -> Kind:
         event.step, event.order = self.steps, len(self.events)
+        if isinstance(event, Step):
+            event.previous = self._last_steps.get(event.optimizer, -1)
+            self._last_steps[event.optimizer] = event.order
         self.events.append(event)
         return event
 
@@ -317,10 +345,9 @@ class Run:
         """The events of a kind after the one with the order `first` and before the one with `last`."""
         return (event for event in self.events[first + 1 : last] if isinstance(event, kind))
 
-    def before(self, step: Step) -> int:
-        """The order of the step before this one of the same optimizer; -1 for its first."""
-        earlier = (e.order for e in self.events[: step.order] if isinstance(e, Step) and e.optimizer == step.optimizer)
-        return max(earlier, default=-1)
+    @property
+    def whole(self) -> bool:
+        return self.ended == WHOLE
 
     def saved_at(self) -> int | None:
         """After how many steps the last checkpoint was written; None where none was."""

@@ -23,13 +23,14 @@ def watched(
     seconds: float | None = None,
     until: str = "",
     keeps_moments: bool = False,
+    least: int | None = None,
 ) -> Run:
     """Run a script until it ends, or was watched for so many optimizer steps or seconds, or until an epoch or an
     evaluation was, as `Watcher` says.
 
     What it raises becomes the run's `ended`, and its traceback goes to standard error.
     """
-    with _as_main(script), Watcher(steps, until, keeps_moments) as watcher:
+    with _as_main(script), Watcher(steps, until, keeps_moments, least) as watcher:
         try:
             with _deadline(watcher, seconds):
                 if script.is_module:

@@ -136,6 +136,10 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
     _, numbers = np.unique(flat[counts], return_counts=True)
     targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(np.unique(labels[counts])) > 1
     _padding(targets, inputs, index, labels, counts, pad)
+    if not targets.pads and max(targets.offsets.values(), default=0.0) < SURE:
+        _fill(targets, inputs, index, labels, counts, pad)
+    if not targets.pads and len(labels) == shape[0] * shape[1]:
+        _ends(targets, rows, labels, counts, index, shape, [one for one, _, _ in ids])
     return rows if _next(targets.offsets) > SURE else None
 
 
@@ -191,6 +195,44 @@ def _padding(targets: Targets, ids: Array, index: Array, labels: Array, counts: 
         found = (tail.T if is_turned else tail).reshape(-1)[index] & (labels == value)
         targets.pads, targets.padding, targets.pad = int(found.sum()), int((found & counts).sum()), value
         return
+
+
+def _fill(targets: Targets, ids: Array, index: Array, labels: Array, counts: Array, pad: int | None) -> None:
+    """The same where labels are no tokens of the input, as tags are: labels of padding are those at the places of
+    padding in the input, where they are all one."""
+    for turned, back in ((ids, lambda x: x), (ids.T, lambda x: x.T)):
+        value = pad if pad is not None else mode(turned[:, -1])
+        tail = tail_of(turned == value)
+        lengths = tail.sum(1)
+        is_stated = pad is not None and not ((turned == value) & ~tail).any()
+        if int(lengths.max()) == turned.shape[1] or not (is_stated or _is_only_padding(turned == value, tail)):
+            continue
+        found = back(tail).reshape(-1)[index]
+        if found.sum() >= 3 and len(np.unique(labels[found])) == 1:
+            targets.pads, targets.padding, targets.pad = int(found.sum()), int((found & counts).sum()), value
+            return
+
+
+def _ends(
+    targets: Targets,
+    rows: Array,
+    labels: Array,
+    counts: Array,
+    index: Array,
+    shape: tuple[int, int],
+    looked_up: Sequence[Array],
+) -> None:
+    """The same where only labels are padded twice: an input lacks the last token, and so one of the padding."""
+    given, counting = (np.zeros(shape, one.dtype) for one in (labels, counts))
+    given.reshape(-1)[index], counting.reshape(-1)[index] = labels, counts
+    if rows.shape != shape:
+        given, counting = given.T, counting.T
+    value = mode(given[:, -1])
+    tail = tail_of(given == value)
+    inside = [(one if one.shape[0] == len(rows) else one.T) == value for one in looked_up]
+    if _is_only_padding(given == value, tail) and not any((one & ~tail_of(one)).any() for one in inside):
+        found = tail & np.concatenate([np.zeros((len(tail), 1), bool), tail[:, :-1]], 1)
+        targets.pads, targets.padding, targets.pad = int(found.sum()), int((found & counting).sum()), value
 
 
 def tail_of(found: Array) -> Array:

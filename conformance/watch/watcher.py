@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -33,6 +34,10 @@ _START = str(Path(__file__).with_name("script.py"))
 _EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
 
 
+PATIENCE = 30.0
+"""So many seconds one waits for what shows late: evaluations, epochs, checkpoints."""
+
+
 class Ended(BaseException):
     """Ends a script that was watched long enough. It is no Exception, so that no script takes it for an error."""
 
@@ -51,13 +56,16 @@ class Seen:
 class Watcher:
     """Taps that write a `Run`. Use it as a context.
 
-    steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. until: it is raised
-    where the first "epoch" or evaluation ("eval") after a step is over. keeps_moments: whether each step's beginning is
-    kept, for a run that is gone on with.
+    steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. least: after so many it
+    is raised as soon as PATIENCE is over; None: never. until: it is raised where the first "epoch" or evaluation
+    ("eval") after a step is over. keeps_moments: whether each step's beginning is kept, for a run that is gone on with.
     """
 
-    def __init__(self, steps: int | None = None, until: str = "", keeps_moments: bool = False) -> None:
+    def __init__(
+        self, steps: int | None = None, until: str = "", keeps_moments: bool = False, least: int | None = None
+    ) -> None:
         self.run, self.until, self.keeps_moments = Run(), until, keeps_moments
+        self._least, self._began = least, time.monotonic()
         self.loader, self.learned_loader = -1, -1
         self._steps, self._process, self._busy = steps, os.getpid(), False
         self._stack = ExitStack()
@@ -66,6 +74,8 @@ class Watcher:
         self._numbers: dict[tuple[str, int], int] = {}
         self.libraries: list[Library] = []
         self.parameters: dict[int, Any] = {}
+        self.modules: dict[int, Any] = {}
+        self.endings: list[Callable[[], Any]] = []
         self.seen = Seen()
         self.last_forward: Forward | None = None
         self.calls: dict[int, Any] = {}
@@ -168,6 +178,8 @@ class Watcher:
         self.run.steps += 1
         if self._steps is not None and self.run.steps >= self._steps:
             self.end(f"{self._steps} steps were watched")
+        if self._least is not None and self.run.steps >= self._least and time.monotonic() - self._began > PATIENCE:
+            self.end(f"{PATIENCE:g} s were over")
 
     def end(self, why: str) -> None:
         """Raise Ended in the user's script."""

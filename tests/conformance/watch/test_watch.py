@@ -13,12 +13,14 @@ import conformance  # noqa: E402
 from conformance.cli import main  # noqa: E402
 from conformance.mutants.training_runs import (  # noqa: E402
     ANNOTATED,
+    CONTRAST,
     EPOCHS,
     FOLDER,
     LANGUAGE,
     MASKED,
     NOTED,
     PRETRAINING,
+    TAGGING,
     TRAINER,
     TRANSLATION,
     run_of,
@@ -55,7 +57,9 @@ def loop(steps=4, after="pass"):
     return LOOP.format(steps=steps, after=after)
 
 
-@pytest.mark.parametrize("name", [LANGUAGE, TRANSLATION, MASKED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS])
+@pytest.mark.parametrize(
+    "name", [LANGUAGE, TRANSLATION, MASKED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING]
+)
 def test_a_correct_script_breaks_nothing(name):
     results = results_of(script_run(name).run)
     told = {
@@ -105,6 +109,14 @@ def run(tmp_path):
 def test_watching_ends_the_script_after_so_many_steps(run):
     found = run(loop(10**9), steps=5)
     assert (found.steps, found.ended) == (5, "5 steps were watched")
+
+
+def test_watching_goes_on_until_patience_is_over_and_a_few_steps_were_made(run, monkeypatch):
+    monkeypatch.setattr("conformance.watch.watcher.PATIENCE", 0.0)
+    found = run(loop(10**9), steps=500, least=7)
+    assert (found.steps, found.ended) == (7, "0 s were over")
+    monkeypatch.setattr("conformance.watch.watcher.PATIENCE", 1000.0)
+    assert run(loop(10**9), steps=30, least=7).steps == 30
 
 
 def test_watching_ends_the_script_after_so_many_seconds(run):

@@ -1,0 +1,111 @@
+"""Checks of a training run: copies that follow a trained part, and state that a script keeps by its own methods."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.protocol import NotProvided
+
+_ASKED = re.compile(r"(^|[._])(key|k|teacher|target|momentum)([._]|$)")
+"""Names of copies that are there to be asked; an average of weights may be there to be saved."""
+
+
+def copies_of(run: Any) -> dict[int, Any]:
+    """The copies, by number. Raises NotProvided where there is none."""
+    if not run.copies:
+        raise NotProvided("no copy of a trained part was seen that no optimizer steps")
+    copies: dict[int, Any] = run.copies
+    return copies
+
+
+@check("run-copy-changes-slowly", roles=RUN)
+def changes_slowly(impl: Any, draw: Draw) -> Evidence:
+    """A copy that follows a trained part in each step keeps most of itself."""
+    run = run_of(impl)
+    followed = {number: copy.kept for number, copy in copies_of(run).items() if len(copy.kept) >= 3}
+    moving = {number: kept for number, kept in followed.items() if max(kept) < 0.999999}
+    if not moving:
+        raise NotProvided("no copy was seen that follows a trained part in each step")
+    number, shares = max(moving.items(), key=lambda item: max(item[1]))
+    if max(shares) >= 0.5 or min(shares) < 1e-3:  # one that keeps nothing is a plain copy of each step
+        return kept("the share of itself that a copy keeps", f"{max(shares):.4g}")
+    step = steps_of(run)[0]
+    return broken(
+        step,
+        "the share of itself that a copy keeps in each step",
+        "most, as 0.99",
+        f"{max(shares):.2g}",
+        at=lambda lines: lines.averaged(run, run.parameters[number].name) or [step.place],
+        diagnosis=f"{run.parameters[number].name} keeps {max(shares):.0%} of itself in each step: it is nearly the "
+        "trained part, not its slow average.",
+        mend="copy = m * copy + (1 - m) * trained, with m near one",
+    )
+
+
+@check("run-copy-is-asked", roles=RUN)
+def copy_is_asked(impl: Any, draw: Draw) -> Evidence:
+    """A copy of a trained part that belongs to the model runs."""
+    run = run_of(impl)
+    inside = {n: one for n, one in copies_of(run).items() if run.parameters[n].in_model}
+    idle = [n for n, one in inside.items() if not run.parameters[n].used and run.parameters[one.of].used]
+    if not inside or run.steps < 20:
+        raise NotProvided("no copy of a trained part was seen inside the model for twenty steps")
+    if not idle:
+        return kept("copies run", len(inside))
+    name, step = run.named(idle), steps_of(run)[0]
+    if not all(_ASKED.search(run.parameters[n].name) for n in idle):
+        return unusual("a copy of a trained part that never runs", name)
+    return broken(
+        step,
+        "copies of trained parts that never run",
+        "none",
+        name,
+        at=lambda lines: lines.first(lines.in_its_place(run, run.parameters[idle[0]].name), step.place),
+        diagnosis=f"{name} never run: the trained part is asked in place of its slow copy.",
+        mend="call the copy where the model needs its answers",
+    )
+
+
+@check("run-state-is-updated", roles=RUN)
+def state_is_updated(impl: Any, draw: Draw) -> Evidence:
+    """What a model's class has a method to update is updated."""
+    from conformance.watch import stated
+
+    run = run_of(impl)
+    steps = steps_of(run)
+    methods = stated.updates(run)
+    if not methods or run.steps < 5:
+        raise NotProvided("no method was seen that updates buffers or copies of the model")
+    for method in methods:
+        resting = sorted(name for name in run.still if method.names & {*name.split(".")})
+        if not method.is_called and resting:
+            return broken(
+                steps[0],
+                f"calls of {method.name}",
+                "one a step",
+                "none",
+                at=lambda lines: lines.first(steps[-1].place, method.place),
+                diagnosis=f"Nothing calls {method.name}: {resting[0]} stays as it was at the start.",
+                mend=f"call {method.name} in each step",
+            )
+    return kept("methods that update state are called", len(methods))
+
+
+@check("run-stepped-parts-run", roles=RUN)
+def stepped_parts_run(impl: Any, draw: Draw) -> Evidence:
+    """What an optimizer is to train has a part in the model's answers."""
+    run = run_of(impl)
+    steps = [step for step in steps_of(run) if step.optimizer == steps_of(run)[0].optimizer]
+    if len(steps) < 20:
+        raise NotProvided("no twenty steps of an optimizer were seen")
+    never = frozenset.intersection(*(step.missing for step in steps))
+    idle = frozenset(n for n in never if run.parameters[n].in_model and not run.parameters[n].used)
+    if idle:
+        return unusual("parameters of the optimizer whose part never runs", f"{len(idle)}: {run.named(idle)}")
+    return kept("parts of the optimizer's parameters run", len(run.optimizers[steps[0].optimizer].parameters))

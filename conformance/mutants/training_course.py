@@ -1,0 +1,161 @@
+"""Mutants of two scripts whose mistakes show over many steps: one that learns by contrast, and a tagger in epochs."""
+
+from conformance.mutants.training_runs import CONTRAST, TAGGING, script
+
+# --- learning by contrast -------------------------------------------------------------------------
+
+script(
+    "MomentumIsTurnedRound",
+    CONTRAST,
+    (
+        "slow.mul_(self.momentum).add_(mine, alpha=1 - self.momentum)",
+        "slow.mul_(1 - self.momentum).add_(mine, alpha=self.momentum)",
+    ),
+    breaks=("run-copy-changes-slowly",),
+    defect="The slow copy keeps a twentieth of itself in each step.",
+)
+script(
+    "KeysOfTheQueryEncoder",
+    CONTRAST,
+    ("keys = self.key(second)", "keys = self.query(second)"),
+    breaks=("run-copy-is-asked",),
+    defect="The slow copy follows and is never asked.",
+)
+script(
+    "KeyEncoderNeverMoves",
+    CONTRAST,
+    ("        model.update_key()\n", ""),
+    breaks=("run-state-is-updated",),
+    defect="The slow copy stays as it began.",
+)
+script(
+    "QueueIsNeverFilled",
+    CONTRAST,
+    ("        model.enqueue(keys)\n", ""),
+    breaks=("run-state-is-updated",),
+    defect="The negatives stay random vectors.",
+)
+script(
+    "WarmUpByWholeNumbers",
+    CONTRAST,
+    ("return (step + 1) / WARMUP", "return (step + 1) // WARMUP"),
+    breaks=("run-rate-stays-above-zero",),
+    defect="An integer division makes the rate zero during warm-up.",
+)
+script(
+    "WarmUpIsTurnedRound",
+    CONTRAST,
+    ("return (step + 1) / WARMUP", "return 1 / (step + 1)"),
+    ("return 0.5 * (1.0 + math.cos(math.pi * (step - WARMUP) / STEPS))", "return 0.1"),
+    breaks=("run-rate-peaks-after-its-warm-up",),
+    defect="The rate falls during the steps of warm-up.",
+)
+script(
+    "CosineRises",
+    CONTRAST,
+    ("0.5 * (1.0 + math.cos", "0.5 * (1.0 - math.cos"),
+    breaks=("run-rate-falls-after-its-peak",),
+    defect="The rate drops to zero after its warm-up and rises to the end.",
+)
+script(
+    "BetasAreExchanged",
+    CONTRAST,
+    ("betas=(0.9, 0.99)", "betas=(0.99, 0.9)"),
+    breaks=("run-betas-are-in-order",),
+    defect="Adam's betas are in the wrong order.",
+)
+script(
+    "EvaluationSeedsAgain",
+    CONTRAST,
+    ("    encoder.eval()\n", "    torch.manual_seed(8)\n    encoder.eval()\n"),
+    breaks=("run-random-numbers-go-on",),
+    defect="Each evaluation seeds the generator of the training.",
+)
+script(
+    "DataAreDrawnAnewAlike",
+    CONTRAST,
+    ("        rows = train", "        draw = torch.Generator().manual_seed(step % 8)\n        rows = train"),
+    breaks=("run-passes-over-the-data-differ",),
+    defect="The generator of the data begins anew every eight steps.",
+)
+script(
+    "ScheduleIsNeverStepped",
+    CONTRAST,
+    ("        schedule.step()\n", ""),
+    breaks=("run-schedule-is-stepped",),
+    defect="A schedule is made and never stepped.",
+)
+script(
+    "ALayerIsForgotten",
+    CONTRAST,
+    (
+        "self.inner, self.out = nn.Linear(WIDTH, 32), nn.Linear(32, 8)",
+        "self.inner, self.more, self.out = nn.Linear(WIDTH, 32), nn.Linear(32, 32), nn.Linear(32, 8)",
+    ),
+    breaks=("run-stepped-parts-run",),
+    defect="A layer is made and never called.",
+)
+script(
+    "LossCannotFall",
+    CONTRAST,
+    ("dim=1) / self.temperature", "dim=1) * self.temperature * 0.1"),
+    ("WARMUP, STEPS = 40, 16, 8, 24", "WARMUP, STEPS = 40, 16, 8, 110"),
+    breaks=("run-loss-leaves-uniform",),
+    defect="Similarities are multiplied by the temperature.",
+)
+
+# --- a tagger in epochs ---------------------------------------------------------------------------
+
+script(
+    "TagsOfPaddingCount",
+    TAGGING,
+    ("tags = torch.full((len(rows), width), IGNORE)", "tags = torch.zeros(len(rows), width, dtype=torch.long)"),
+    breaks=("run-padding-is-in-no-loss",),
+    defect="Places of padding have a valid tag, and count.",
+)
+script(
+    "PaddingIsPooled",
+    TAGGING,
+    ("pooled = (x * real).sum(1) / real.sum(1)", "pooled = x.sum(1) / real.sum(1)"),
+    breaks=("run-padding-is-hidden",),
+    defect="Padding is hidden in attention, and not where sentences are pooled.",
+)
+script(
+    "RareClassesCountLess",
+    TAGGING,
+    ("return counts.sum() / (TAGS * counts)", "return TAGS * counts / counts.sum()"),
+    breaks=("run-class-weights-favour-the-rare",),
+    defect="Class weights grow with how often a class occurs.",
+)
+script(
+    "OneBatchAccumulated",
+    TAGGING,
+    ("        waiting.append(batch)\n", "        waiting += [batch] * ACCUMULATE\n"),
+    breaks=("run-accumulated-batches-differ",),
+    defect="Each step accumulates one batch twice.",
+)
+script(
+    "PlateauOfTheLargestLoss",
+    TAGGING,
+    ('mode="min"', 'mode="max"'),
+    breaks=("run-plateau-looks-the-right-way",),
+    defect="The plateau looks for the largest loss.",
+)
+script(
+    "DecayIsTurnedRound",
+    TAGGING,
+    ("if p.ndim >= 2]", "if p.ndim < 2]"),
+    (
+        "    others = [p for p in model.parameters() if p.ndim < 2]\n",
+        "    others = [p for p in model.parameters() if p.ndim >= 2]\n",
+    ),
+    breaks=("run-decay-reaches-a-matrix",),
+    defect="Norms and biases have weight decay, matrices have none.",
+)
+script(
+    "TestDataChooseTheModel",
+    TAGGING,
+    ("valid_loss = evaluate(model, valid_loader, criterion)", "valid_loss = evaluate(model, test_loader, criterion)"),
+    breaks=("run-loaders-are-read",),
+    defect="The test data are looked at in each epoch, the validation data never.",
+)

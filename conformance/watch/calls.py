@@ -1,0 +1,72 @@
+"""What the taps on modules of every library share: who an outermost module is, and how its call is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+from conformance.places import line_of
+from conformance.watch.record import Forward
+from conformance.watch.watcher import Watcher, evaluating
+
+
+class Calls:
+    """The base of a library's taps. drops: of each outermost module, the parts that are random in training, by path;
+    norms: those that learn statistics then. ran: the modules that ran."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.drops: dict[int, list[tuple[str, Any]]] = {}
+        self.norms: dict[int, list[tuple[str, Any]]] = {}
+        self.ran: WeakSet[Any] = WeakSet()
+
+    def probability(self, part: Any) -> float | None:
+        """How often a part drops in training; None when it is none that could."""
+        raise NotImplementedError
+
+    def is_norm(self, part: Any) -> bool:
+        """Whether a part learns statistics in training."""
+        raise NotImplementedError
+
+    def known(self, module: Any) -> int:
+        """The number of an outermost module. The first time its parameters get their names."""
+        watcher = self.watcher
+        number = watcher.number("module", module)
+        if number not in self.drops:
+            watcher.look_closely()
+            watcher.modules[number] = module
+            watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
+            parts = list(module.named_modules())
+            if next(iter(module.parameters()), None) is not None:
+                watcher.run.parts[number] = {path: type(part) for path, part in parts}
+            self.drops[number] = [(path, part) for path, part in parts if self.probability(part) is not None]
+            self.norms[number] = [(path, part) for path, part in parts if self.is_norm(part)]
+            for path, part in parts:
+                for name, parameter in part.named_parameters(recurse=False):
+                    one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
+                    watcher.run.parameters[one].in_model = True
+        return number
+
+    def begun(self, module: Any, gradients: bool, **more: Any) -> None:
+        """Record a call of an outermost module. more: the fields of the record that the library knows."""
+        number = self.known(module)
+        random = [(path, part) for path, part in self.drops[number] if self.probability(part)]
+        self.watcher.last_forward = self.watcher.add(
+            Forward(
+                module=number,
+                training=module.training,
+                random=tuple(path for path, part in random if part.training),
+                resting=tuple(path for path, part in random if not part.training),
+                normed=tuple(path for path, part in self.norms[number] if part.training),
+                gradients=gradients,
+                evaluating=evaluating(),
+                **more,
+            )
+        )
+
+    def use(self, module: Any) -> None:
+        """A module runs, and with it its own parameters."""
+        if module not in self.ran:
+            self.ran.add(module)
+            for parameter in module.parameters(recurse=False):
+                self.watcher.run.parameters[self.watcher.parameter(parameter)].used = True

@@ -1,0 +1,80 @@
+"""What a run keeps beside the parameters that its optimizer steps: copies that follow them, and state that stays.
+
+A copy is a matrix that begins with the values of one that the optimizer steps: a momentum encoder, a teacher, a moving
+average. It is measured from step to step how much of itself it keeps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from conformance.watch.record import Copy
+from conformance.watch.updates import parameters_of
+from conformance.watch.watcher import Watcher
+
+MEASURED, LARGEST = 12, 2**24
+"""In so many steps copies are measured; so many numbers are kept for it at most."""
+
+
+class Copies:
+    """starts: what is no optimizer's, by name, with its values at the first step. last: the values of each copy at the
+    last step."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.starts: dict[str, tuple[Tensor, Tensor]] = {}
+        self.last: dict[int, Tensor] = {}
+        watcher.endings.append(self.finish)
+
+    def begin(self, optimizer: Optimizer) -> None:
+        """Find the copies, before the first step."""
+        watcher, room = self.watcher, LARGEST
+        stepped = {watcher.parameter(p): p for p in parameters_of(optimizer) if _tells(p)}
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number, parameter in stepped.items():
+            alike[_key(parameter)].append(number)
+        for number, parameter in watcher.parameters.items():
+            if number in stepped or not isinstance(parameter, Tensor) or not _tells(parameter):
+                continue
+            of = next((n for n in alike[_key(parameter)] if torch.equal(stepped[n], parameter)), None)
+            room -= parameter.numel()
+            if of is not None and parameter.data_ptr() != stepped[of].data_ptr() and room > 0:
+                watcher.run.copies[number] = Copy(of)
+                self.last[number] = parameter.detach().clone()
+        for module in watcher.modules.values():
+            frozen = ((name, p) for name, p in module.named_parameters() if not p.requires_grad)
+            for name, one in [*module.named_buffers(), *frozen]:
+                room -= one.numel()
+                if room > 0:
+                    self.starts.setdefault(name, (one, one.detach().clone()))
+
+    def look(self) -> None:
+        """Measure what share of itself each copy has kept since the last step."""
+        watcher = self.watcher
+        if watcher.run.steps > MEASURED:
+            return
+        for number, copy in watcher.run.copies.items():
+            now, of = watcher.parameters[number].detach(), watcher.parameters[copy.of].detach()
+            was, far = (self.last[number] - of).double(), (now - of).double()
+            size = float((was * was).sum())
+            share = float((was * far).sum()) / size if size > 0 else 1.0
+            if size > 0 and float((far - share * was).norm()) < 0.05 * size**0.5:
+                copy.kept.append(share)
+            self.last[number] = now.clone()
+
+    def finish(self) -> None:
+        """Which of it all has changed."""
+        self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
+
+
+def _tells(parameter: Tensor) -> bool:
+    """Whether the values of a matrix are its own: no constant."""
+    return parameter.dim() >= 2 and parameter.numel() > 1 and bool(parameter.min() < parameter.max())
+
+
+def _key(parameter: Tensor) -> tuple[object, ...]:
+    return tuple(parameter.shape), parameter.dtype, float(parameter.detach().double().sum())

@@ -1,0 +1,153 @@
+"""Where labels, masks and losses went wrong."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from conformance.watch.lines import FUNCTIONS, source_of
+from conformance.watch.origins import Line, argument, receiver
+from conformance.watch.pointing.common import (
+    first,
+    functions_of,
+    inputs_of,
+    learned,
+    node_of,
+    own_line,
+    that,
+)
+
+_CUT = re.compile(r"\[[^\]]*:|roll|shift|cat\(|flip|stack|pad\(|clone|where|scatter|-100|tensor\(")
+
+
+_SHIFTED = re.compile(r"\b\d+:|:\s*-\s*\d|\[[^\]]*[+-] \d\b|roll|shift|cat\(|flip")
+
+
+_AHEAD = re.compile(r"\b1:|\+ 1\b|roll\([^)]*-1")
+
+
+_BEHIND = re.compile(r":\s*-\s*1\b|cat\(|roll\([^)]*[^-]1|shift")
+
+
+_LABELS = ("labels", "target", "targets", "label", "y")
+
+
+def labels_of(loss: Any) -> list[Line]:
+    return argument(loss.stack, 1, *_LABELS)
+
+
+def shift(run: Any, loss: Any, is_missing: bool) -> list[str]:
+    """Where labels and inputs were cut apart: where a shift is missing, on the side that has none first."""
+    labels, inputs = [*own_line(loss), *labels_of(loss)], inputs_of(run, loss)
+    cut = _best([line for line in labels if line not in inputs]) or _best(labels)
+    fed = _best(inputs) or next(iter(inputs), None)
+    is_one = cut is not None and cut in inputs and not isinstance(getattr(cut.node, "value", None), ast.Tuple)
+    if is_one:  # both are of one line that does not tell them apart: the mistake is where they are handed on
+        return first(loss.place, fed.place if fed else "")
+    if is_missing and cut is not None and fed is not None and _AHEAD.search(cut.text) and not _BEHIND.search(fed.text):
+        return first(fed.place, inputs[0].place, cut.place)
+    handed = that([*_items(run)], _CUT)[:1] if cut is None or cut in inputs else []
+    return first(handed, cut.place if cut else "", fed.place if fed else "", loss.place)
+
+
+def _items(run: Any) -> Iterator[Line]:
+    """The statements of the classes and functions that make the items and batches of the script's loaders."""
+    for code in run.givers:
+        source = source_of(code.co_filename)
+        node = source.defined(code) if source else None
+        owner = source.owner(node) if source and node is not None else None
+        for one in ast.walk(owner or node) if source and node is not None else ():
+            if source and isinstance(one, (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)):
+                yield Line(source, one)
+
+
+def _best(lines: Sequence[Line]) -> Line | None:
+    """The nearest line that shifts; else the nearest that cuts."""
+    found = (line for wanted in (_SHIFTED, _CUT) for line in lines if wanted.search(line.text))
+    return next(found, None)
+
+
+def counted(loss: Any) -> list[str]:
+    """Where a loss is told what does not count: what made it, what calls it, and where its labels were filled."""
+    made = [line for line in receiver(loss.stack) if re.search(r"EntropyLoss|NLLLoss|ignore|Smooth", line.text)]
+    filled = that(labels_of(loss), _FILLED)
+    if any("ignore_index" in line.text for line in made):  # the loss leaves out what it is told to
+        return first(filled[:1], [line.place for line in made][:1], loss.place)
+    return first([line.place for line in made][:1], loss.place, filled)
+
+
+def filled(run: Any, loss: Any) -> list[str]:
+    """Where labels that do not count were set, and the loss."""
+    lines = labels_of(loss)
+    return first(that(lines, _FILLED)[:2] or that([*_items(run)], _FILLED)[-1:], loss.place)
+
+
+_FILLED = re.compile(r"-100|masked_fill|where|\[.*\] = |pad|full|zeros|clone|scatter")
+
+
+def turned(loss: Any) -> list[str]:
+    """Where the labels and the answers of a loss got their layout."""
+    lines = [*own_line(loss), *argument(loss.stack, 0, "input", "logits"), *labels_of(loss)]
+    return first(that(lines, re.compile(r"transpose|permute|\.T\b|\.t\(|mT|rearrange|movedim"))[:2], loss.place)
+
+
+def answers(loss: Any) -> list[str]:
+    """Where a loss got its rows from: the last lines that computed them."""
+    lines = argument(loss.stack, 0, "input", "logits")
+    ends = [line for line in lines if isinstance(line.node, ast.Return)]
+    ends.sort(key=lambda line: getattr(line.source.function(line.node), "name", "") != "forward")
+    return first([line.place for line in ends][:1], loss.place, [line.place for line in lines])
+
+
+_DIVIDED = re.compile(r" / |/= |\bmean\b")
+
+
+_COUNTED = (re.compile(r"numel|sum\(\)|count|len\("), re.compile(r"shape|size\(|mean\("))
+
+
+def value(run: Any, back: Any) -> list[str]:
+    """Where the loss of a backward pass got its value: a division, else the last line that computes it."""
+    from conformance.watch.record import Loss
+
+    lines = learned(back)
+    losses = [loss.place for loss in run.events[: back.order] if isinstance(loss, Loss)]
+    plain = [] if _is_scaled(back) else [line.place for line in lines[:1]]
+    return first(that(lines[:4], _DIVIDED)[:1], plain, back.place, losses[-1:])
+
+
+def _is_scaled(back: Any) -> bool:
+    """Whether what a backward pass begins with is computed in its own statement."""
+    call = back.stack[0].call() if back.stack else None
+    return (
+        call is not None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, (ast.Call, ast.BinOp))
+    )
+
+
+def divisor(run: Any, loss: Any) -> list[str]:
+    """Where the number was made by which a loss is divided, and the division."""
+    from conformance.watch.record import Backward
+
+    back = next(run.between(loss.order, len(run.events), Backward), None)
+    lines = [*(learned(back) if back is not None else []), *own_line(loss)]
+    divided = that(lines, re.compile(r" / |/= |mean\("))
+    counts = [place for wanted in _COUNTED for place in that(lines, wanted) if place not in divided]
+    return first(counts[:1], divided[:1], loss.place)
+
+
+def distribution(loss: Any) -> list[str]:
+    """Where a target distribution is filled."""
+    here = [*functions_of(loss)][:1]
+    lines = [*reversed(labels_of(loss))]
+    lines.sort(key=lambda line: not here or line.source.function(line.node) is not here[0][1])
+    return first(that(lines, re.compile(r"full|fill_|scatter|smooth|one_hot|eps")), loss.place)
+
+
+def condition(event: Any) -> list[str]:
+    """The `if` that an event depends on, then the event."""
+    source, node = node_of(event)
+    if source is None or node is None:
+        return first(event.place)
+    around = next((n for n in source.outward(node) if isinstance(n, (ast.If, *FUNCTIONS))), None)
+    return first(source.place(around) if isinstance(around, ast.If) else "", event.place)

@@ -1,0 +1,244 @@
+"""What shows over many steps of a training run: mistakes are told, and what is right and looks like them is not."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conformance.mutants.training_runs import run_of  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch import stated  # noqa: E402
+from conformance.watch.record import Targets  # noqa: E402
+from conformance.watch.targets import compare  # noqa: E402
+from conformance.watch.tensors import windows  # noqa: E402
+from conformance.watch.verdicts import results_of  # noqa: E402
+
+LOOP = """
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+{before}
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+optimizer = torch.optim.{optimizer}
+{made}
+for step in range({steps}):
+    {first}
+    x, y = torch.randn(5, 4), torch.randint(3, (5,))
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {after}
+"""
+
+
+def results(steps=30, optimizer="SGD(model.parameters(), lr=0.1)", before="", made="", first="pass", after="pass"):
+    text = LOOP.format(**locals())
+    return results_of(run_of(text, "train.py", steps=200).run)
+
+
+def verdict(claim, **parts):
+    return results(**parts)[claim].verdict
+
+
+def by_rates(rates):
+    """A schedule whose factors are these, the last one for all later steps."""
+    rate = f"lambda step: factors[min(step, {len(rates) - 1})]"
+    made = f"factors = {list(rates)}\nschedule = torch.optim.lr_scheduler.LambdaLR(optimizer, {rate})"
+    return {"made": made, "after": "schedule.step()"}
+
+
+WARM_UP = [(number + 1) / 8 for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "claim", "expected"),
+    [
+        ([*WARM_UP, *(0.9**n for n in range(30))], "run-rate-stays-above-zero", Verdict.PASS),
+        ([0.0, *WARM_UP], "run-rate-stays-above-zero", Verdict.PASS),
+        ([1.0] * 29 + [0.0], "run-rate-stays-above-zero", Verdict.PASS),
+        ([0.0, 0.0, 0.0, *WARM_UP], "run-rate-stays-above-zero", Verdict.FAIL),
+        ([1.0] * 20 + [0.0], "run-rate-stays-above-zero", Verdict.FAIL),
+        ([*WARM_UP, *(0.9**n for n in range(30))], "run-rate-falls-after-its-peak", Verdict.PASS),
+        ([*WARM_UP, *(n / 30 for n in range(1, 30))], "run-rate-falls-after-its-peak", Verdict.NOTE),
+        ([abs(8 - n % 16) / 8 + 0.1 for n in range(8, 40)], "run-rate-falls-after-its-peak", Verdict.PASS),
+        ([1.0] * 30, "run-rate-falls-after-its-peak", Verdict.NOT_SEEN),
+    ],
+)
+def test_the_course_of_a_rate(rates, claim, expected):
+    assert verdict(claim, **by_rates(rates)) is expected
+
+
+@pytest.mark.parametrize(
+    ("stated_as", "rates", "expected"),
+    [
+        ("warmup_steps = 8", WARM_UP, Verdict.PASS),
+        ("warmup_steps = 16", [n / 16 for n in range(1, 17)], Verdict.PASS),
+        ("warmup_steps = 16", [0.8**n for n in range(30)], Verdict.FAIL),
+        ("settings = {'warmup': 16}", [0.8**n for n in range(30)], Verdict.FAIL),
+        ("a, warmup = 1, 16", [0.8**n for n in range(30)], Verdict.FAIL),
+        ("warmup = 16\nnum_warmup_steps = 4", [0.8**n for n in range(30)], Verdict.NOT_SEEN),
+        ("warmup_epochs = 16", [0.8**n for n in range(30)], Verdict.NOT_SEEN),
+        ("warmup = 0", [0.8**n for n in range(30)], Verdict.NOT_SEEN),
+        ("warmup = 16", [1.0], Verdict.NOT_SEEN),
+    ],
+)
+def test_a_warm_up_that_is_stated_is_made(stated_as, rates, expected):
+    assert verdict("run-rate-peaks-after-its-warm-up", before=stated_as, **by_rates(rates)) is expected
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("AdamW(model.parameters(), betas=(0.9, 0.95))", Verdict.PASS),
+        ("Adam(model.parameters(), betas=(0.9, 0.9))", Verdict.PASS),
+        ("Adam(model.parameters(), betas=(0.5, 0.999))", Verdict.PASS),
+        ("AdamW(model.parameters(), betas=(0.95, 0.9))", Verdict.FAIL),
+        ("SGD(model.parameters(), lr=0.1)", Verdict.NOT_SEEN),
+    ],
+)
+def test_the_order_of_adams_betas(optimizer, expected):
+    assert verdict("run-betas-are-in-order", steps=4, optimizer=optimizer) is expected
+
+
+@pytest.mark.parametrize(
+    ("measure", "mode", "expected"),
+    [
+        ("loss", "min", Verdict.PASS),
+        ("loss", "max", Verdict.FAIL),
+        ("accuracy", "max", Verdict.PASS),
+        ("accuracy", "min", Verdict.FAIL),
+        ("measure", "max", Verdict.NOT_SEEN),
+    ],
+)
+def test_which_way_a_plateau_looks(measure, mode, expected):
+    made = f"schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode={mode!r})"
+    after = f"{measure} = float(loss.detach()); schedule.step({measure})"
+    assert verdict("run-plateau-looks-the-right-way", steps=4, made=made, after=after) is expected
+
+
+def test_a_generator_that_is_set_back_is_told_and_one_that_is_restored_with_the_model_is_not():
+    claim = "run-random-numbers-go-on"
+    assert verdict(claim) is Verdict.PASS
+    assert verdict(claim, first="torch.manual_seed(step)") is Verdict.PASS
+    assert verdict(claim, first="torch.manual_seed(0) if step % 8 == 0 else None") is Verdict.FAIL
+    going_on = (
+        "(torch.manual_seed(0), model.load_state_dict(copy.deepcopy(model.state_dict()))) if step == 15 else None"
+    )
+    assert verdict(claim, first="torch.manual_seed(0) if step == 0 else " + going_on) is Verdict.PASS
+
+
+def test_a_schedule_that_waits_for_its_epoch_is_not_said_to_be_forgotten():
+    made = "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)"
+    assert verdict("run-schedule-is-stepped", made=made) is Verdict.FAIL
+    assert verdict("run-schedule-is-stepped", made=made, steps=10) is Verdict.NOT_SEEN
+    assert verdict("run-schedule-is-stepped", made=made, steps=300) is Verdict.NOT_SEEN
+    assert (
+        verdict("run-schedule-is-stepped", made=made, after="schedule.step() if step == 20 else None") is Verdict.PASS
+    )
+
+
+FOLLOWS = "[slow.mul_({m}).add_(p, alpha=1 - {m}) for slow, p in zip(teacher.parameters(), model.parameters())]"
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (FOLLOWS.format(m=0.99), Verdict.PASS),
+        (FOLLOWS.format(m=0.01), Verdict.FAIL),
+        ("teacher.load_state_dict(model.state_dict()) if step % 5 == 4 else None", Verdict.NOT_SEEN),
+        ("teacher.load_state_dict(model.state_dict())", Verdict.PASS),
+        ("pass", Verdict.NOT_SEEN),
+    ],
+)
+def test_how_a_copy_follows(after, expected):
+    made = "teacher = copy.deepcopy(model).requires_grad_(False)"
+    assert verdict("run-copy-changes-slowly", made=made, first="teacher(torch.randn(2, 4))", after=after) is expected
+
+
+OWN_UPDATES = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 3)
+        self.register_buffer("center", torch.zeros(3))
+        self.register_buffer("places", torch.arange(4.0))
+    def forward(self, x):
+        return self.body(x + 0 * self.places) - self.center
+    @torch.no_grad()
+    def update_center(self, y):
+        self.center.mul_(0.9).add_(y.mean(0), alpha=0.1)
+    def init_momentum(self):
+        self.places.zero_()
+"""
+
+
+def test_an_update_that_nobody_calls_is_told():
+    made = "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
+    own = {"before": OWN_UPDATES, "made": made}
+    found = results(**own)["run-state-is-updated"]
+    assert found.verdict is Verdict.FAIL
+    assert "update_center" in found.diagnosis
+    assert verdict("run-state-is-updated", after="model.update_center(torch.ones(2, 3))", **own) is Verdict.PASS
+
+
+# --- padding --------------------------------------------------------------------------------------
+
+
+def compared(ids, labels, counts, table=99, pad=None):
+    targets = Targets(total=labels.size)
+    place = np.concatenate([np.array(ids.shape), np.arange(ids.size)])
+    compare(targets, place, [(ids, table, pad)], labels.reshape(-1), counts.reshape(-1))
+    return targets.pads, targets.padding
+
+
+def padded(lengths, draw, width=9):
+    ids = draw.integers(3, 50, (len(lengths), width))
+    ids[np.arange(width) >= np.array(lengths)[:, None]] = 0
+    return ids
+
+
+def test_tags_of_padding_are_found():
+    ids = padded([9, 5, 3, 6, 7], np.random.default_rng(0))
+    tags, everything = ids % 4 * (ids > 0), np.ones(ids.shape, bool)
+    assert compared(ids, tags, everything, pad=0) == (15, 15)
+    assert compared(ids, tags, ids > 0, pad=0) == (15, 0)
+    assert compared(ids, tags, everything) == (15, 15)
+
+
+def test_padding_that_only_labels_show_twice_is_found():
+    whole = padded([10, 10, 9, 8, 8, 7], np.random.default_rng(2), 10)
+    whole[[0, 1, 2, 3, 4, 5], [9, 9, 8, 7, 7, 6]] = 2
+    ids, labels = whole[:, :-1], whole[:, 1:]
+    assert compared(ids, labels, np.ones(ids.shape, bool))[1] > 0
+    assert compared(ids, labels, labels != 0)[1] == 0
+
+
+def test_a_word_that_ends_rows_by_its_order_is_no_padding():
+    """Sorted digits end with the largest one, which stands elsewhere in the input."""
+    draw = np.random.default_rng(3)
+    digits = draw.integers(0, 4, (8, 6))
+    whole = np.concatenate([digits, np.sort(digits)], 1)
+    assert compared(whole[:, :-1], whole[:, 1:], np.ones((8, 11), bool))[1] == 0
+
+
+def test_stretches_are_the_same_ones_wherever_they_stand():
+    text = torch.randint(40, (400,), generator=torch.Generator().manual_seed(4))
+    first = torch.stack([text[at : at + 64] for at in range(0, 320, 16)])
+    second = torch.stack([text[at : at + 64] for at in range(5, 300, 7)])
+    other = torch.randint(40, (20, 64), generator=torch.Generator().manual_seed(5))
+    assert len(windows([second]) & windows([first])) > 0.9 * len(windows([second])) > 10
+    assert not windows([other]) & windows([first])
+    assert windows([text[:20][None]]) == frozenset()
+
+
+def test_numbers_that_a_script_states_are_read():
+    run = run_of(
+        "import argparse, torch\ndef f(warmup=3): pass\nf()\n"
+        + LOOP.format(
+            before="", optimizer="SGD(model.parameters(), lr=0.1)", made="", steps=2, first="pass", after="pass"
+        ),
+        "train.py",
+    ).run
+    assert stated.warm_up(run) == 3
