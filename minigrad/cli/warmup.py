@@ -17,6 +17,7 @@ from rich.progress import Progress
 import minigrad as mg
 from minigrad import functional, kernels, nn
 from minigrad.compiler import compile
+from minigrad.kernels.calls import Calls
 from minigrad.kernels.compiler import compile_all
 from minigrad.kernels.native import lower
 from minigrad.ops.registry import OPS
@@ -31,47 +32,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
-    together()
-    jobs = [*kernels_to_compile(), *programs_to_compile()]
+    bound = [*bound_kernels()]
+    together(bound)
+    jobs = [*((name, calls.run) for name, calls in bound), *programs_to_compile()]
     with Progress(transient=True) as progress:
         task = progress.add_task("compiling", total=len(jobs))
         for name, compile_one in jobs:
             progress.update(task, description=f"compiling {name}")
             compile_one()
             progress.advance(task)
-    print(f"the kernels of {len(jobs)} ops and steps are compiled and cached ({time.perf_counter() - start:.1f} s)")
+    count = len({name for name, _ in jobs})
+    print(f"the kernels of {count} ops and steps are compiled and cached ({time.perf_counter() - start:.1f} s)")
     return 0
 
 
-def together() -> None:
-    """Compile what all ops need at once, in several processes; afterwards every kernel is only tried."""
-    jobs = []
-    for name in _ops():
+def bound_kernels() -> Iterator[tuple[str, Calls]]:
+    """(op, calls of its kernel on one of the op's own samples) for every op that has one for float32 on the CPU."""
+    for name, op in OPS.items():
+        if ("cpu", "float32") not in op.kernels:
+            continue
         for arrays, attrs in _samples(name):
-            metas = OPS[name].output_metas([(array.shape, array.dtype) for array in arrays], attrs)
+            metas = op.output_metas([(array.shape, array.dtype) for array in arrays], attrs)
             outputs = [np.empty(shape, dtype) for shape, dtype in metas]
-            for function, arguments in kernels.bind(OPS[name], arrays, outputs, attrs) or ():
-                call = lower(function, arguments, 0)
-                if call is not None:
-                    jobs.append((call.kernel, call.types))
-    compile_all(jobs)
+            if calls := kernels.bind(op, arrays, outputs, attrs):
+                yield name, calls
 
 
-def kernels_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
-    """(op, a call that runs its kernel on the op's own samples in float32)."""
-    for name in _ops():
-
-        def compile_one(name: str = name) -> None:
-            for arrays, attrs in _samples(name):
-                with kernels.use("always"):
-                    kernels.run(OPS[name], arrays, attrs)
-
-        yield name, compile_one
-
-
-def _ops() -> list[str]:
-    """The ops that have a kernel for float32 on the CPU."""
-    return [name for name, op in OPS.items() if ("cpu", "float32") in op.kernels]
+def together(bound: Iterable[tuple[str, Calls]]) -> None:
+    """Compile what these calls need at once, in several processes; afterwards every kernel is only tried."""
+    lowered = [lower(function, arguments, 0) for _, calls in bound for function, arguments in calls]
+    compile_all([(call.kernel, call.types) for call in lowered if call])
 
 
 def _samples(name: str) -> Iterator[tuple[list[np.ndarray], Mapping[str, Any]]]:
@@ -99,11 +89,15 @@ def _accumulate() -> None:
         kernels.accumulate(np.zeros(4, np.float32), np.ones(4, np.float32))
 
 
+def _modules() -> list[nn.Module]:
+    """Of a block: embedding, norm, head; heads and what joins them, and the feed-forward network."""
+    linear = [nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)]
+    return [nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False), *linear]
+
+
 def _train() -> None:
     """One compiled step of a GPT block with AdamW."""
-    tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
-    qkv, out, up, down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
-    modules: list[nn.Module] = [tokens, norm, head, qkv, out, up, down]
+    tokens, norm, head, qkv, out, up, down = modules = _modules()
     optimizer = AdamW([parameter for module in modules for parameter in module.parameters()])
 
     def step(ids: mg.Tensor, targets: mg.Tensor) -> mg.Tensor:
@@ -124,8 +118,7 @@ def _train() -> None:
 
 def _decode() -> None:
     """One compiled step of decoding with a cache."""
-    tokens, norm, head = nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11, bias=False)
-    qkv, out, up, down = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
+    tokens, norm, head, qkv, out, up, down = _modules()
     key, value = mg.zeros(1, 2, 6, 4), mg.zeros(1, 2, 6, 4)
 
     def step(ids: mg.Tensor, position: mg.Tensor) -> mg.Tensor:

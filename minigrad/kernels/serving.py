@@ -53,6 +53,13 @@ _GIVE = "call i32 @sched_yield()" if os.name == "posix" else "add i32 0, 0"
 # Programs may not read ARM's cycles, and a function of the system's tells the time; without one shares stay equal.
 _NOW = "@llvm.readcyclecounter()" if _X86 else "@mach_absolute_time()" if sys.platform == "darwin" else ""
 
+
+def _read(name: str, base: str, word: int | str, kind: str = "i64") -> str:
+    """Text that reads a word behind `base`, or the field of a call that has this name."""
+    at = word if isinstance(word, int) else CALL.names.index(word)  # type: ignore[union-attr]
+    return f"%{name}_at = getelementptr i64, ptr %{base}, i64 {at}\n  %{name} = load {kind}, ptr %{name}_at"
+
+
 _RUNTIME = f"""
 declare void @llvm.x86.sse2.pause()
 declare void @llvm.aarch64.hint(i32)
@@ -270,12 +277,9 @@ end:
 define i64 @calls(i64 %thread, i64 %threads, ptr %state) {{
 entry:
   %flag = getelementptr i64, ptr %state, i64 {FAILED}
-  %table_at = getelementptr i64, ptr %state, i64 {TABLE}
-  %table = load ptr, ptr %table_at
-  %count_at = getelementptr i64, ptr %state, i64 {COUNT}
-  %count = load i64, ptr %count_at
-  %shares_at = getelementptr i64, ptr %state, i64 {SHARES}
-  %shares = load ptr, ptr %shares_at
+  {_read("table", "state", TABLE, "ptr")}
+  {_read("count", "state", COUNT)}
+  {_read("shares", "state", SHARES, "ptr")}
   %even = icmp eq ptr %shares, null
   %room = add i64 %threads, {LINE}
   %stride = and i64 %room, {-LINE}
@@ -298,8 +302,7 @@ look:
 one:
   %offset = mul i64 %i, {LINE}
   %call = getelementptr i64, ptr %table, i64 %offset
-  %barrier_at = getelementptr i64, ptr %call, i64 5
-  %barrier = load i64, ptr %barrier_at
+  {_read("barrier", "call", "barrier")}
   %meets = icmp ne i64 %barrier, 0
   br i1 %meets, label %meet, label %go
 meet:
@@ -313,12 +316,9 @@ adjust:
   br label %go
 go:
   %odd_now = phi i64 [ %odd, %one ], [ %odd_here, %look_ahead ], [ %odd_here, %adjust ]
-  %start_at = getelementptr i64, ptr %call, i64 2
-  %start = load i64, ptr %start_at
-  %stop_at = getelementptr i64, ptr %call, i64 3
-  %stop = load i64, ptr %stop_at
-  %cut_at = getelementptr i64, ptr %call, i64 4
-  %its_work = load i64, ptr %cut_at
+  {_read("start", "call", "start")}
+  {_read("stop", "call", "stop")}
+  {_read("its_work", "call", "cut")}
   %whole = icmp eq i64 %its_work, 0
   br i1 %whole, label %alone, label %part
 alone:
@@ -357,10 +357,8 @@ do:
   %from = phi i64 [ %start, %alone ], [ %mine, %cut ]
   %to = phi i64 [ %stop, %alone ], [ %last, %cut ]
   %function = load ptr, ptr %call
-  %words_at = getelementptr i64, ptr %call, i64 1
-  %words_first = load ptr, ptr %words_at
-  %apart_at = getelementptr i64, ptr %call, i64 7
-  %apart = load i64, ptr %apart_at
+  {_read("words_first", "call", "words", "ptr")}
+  {_read("apart", "call", "apart")}
   %behind = mul i64 %apart, %thread
   %words = getelementptr i8, ptr %words_first, i64 %behind
   %begun = call i64 @now()
@@ -387,8 +385,7 @@ note:
 done:
   br label %look
 failed:
-  %number_at = getelementptr i64, ptr %call, i64 6
-  %number = load i64, ptr %number_at
+  {_read("number", "call", "number")}
   %shown = add i64 %number, 1
   store atomic i64 %shown, ptr %flag release, align 8
   ret i64 %shown
@@ -419,10 +416,8 @@ sleep:
 work:
   %task = inttoptr i64 %value to ptr
   %function = load ptr, ptr %task
-  %threads_at = getelementptr i64, ptr %task, i64 1
-  %threads = load i64, ptr %threads_at
-  %state_at = getelementptr i64, ptr %task, i64 2
-  %state = load ptr, ptr %state_at
+  {_read("threads", "task", 1)}
+  {_read("state", "task", 2, "ptr")}
   store atomic i64 {_AWAKE}, ptr %mailbox release, align 8
   %result = call i64 %function(i64 %thread, i64 %threads, ptr %state)
   %finished = getelementptr i64, ptr %state, i64 {FINISHED}
@@ -443,8 +438,7 @@ in_use:
 prepare:
   %threads_at = getelementptr i64, ptr %task, i64 1
   store i64 %threads, ptr %threads_at
-  %state_at = getelementptr i64, ptr %task, i64 2
-  %state = load ptr, ptr %state_at
+  {_read("state", "task", 2, "ptr")}
   %shares_at = getelementptr i64, ptr %state, i64 {SHARES}
   store ptr %shares, ptr %shares_at
   %failed_at = getelementptr i64, ptr %state, i64 {FAILED}
@@ -471,8 +465,7 @@ post:
   br i1 %awake, label %posted, label %asleep
 asleep:
   store atomic i64 %word, ptr %mailbox release, align 8
-  %bell_at = getelementptr i64, ptr %mailbox, i64 {BELL}
-  %bell = load ptr, ptr %bell_at
+  {_read("bell", "mailbox", BELL, "ptr")}
   call void @minigrad_rings(ptr %bell)
   br label %posted
 posted:

@@ -41,7 +41,9 @@ def test_warmup_runs_the_kernel(name, monkeypatch):
         return original(calls, inputs, outputs, **attrs)
 
     monkeypatch.setitem(later._loaded, kernels.spec(OPS[name], "cpu", "float32"), counted)
-    dict(warmup.kernels_to_compile())[name]()
+    for op, calls in warmup.bound_kernels():
+        if op == name:
+            calls.run()
     assert ran
     assert all(ran)
 
@@ -49,14 +51,14 @@ def test_warmup_runs_the_kernel(name, monkeypatch):
 def test_warmup_leaves_no_kernel_of_an_op_to_be_compiled(monkeypatch):
     from minigrad.kernels import compiler
 
-    warmup.together()
-    monkeypatch.setattr(compiler, "_compile", lambda jobs, line: pytest.fail(f"{jobs[0][0].__name__} was left out"))
-    for _, run in warmup.kernels_to_compile():
-        run()
+    warmup.together(warmup.bound_kernels())
+    monkeypatch.setattr(compiler, "_compile", lambda jobs, tell: pytest.fail(f"{jobs[0][0].__name__} was left out"))
+    for _, calls in warmup.bound_kernels():
+        calls.run()
 
 
 def test_warmup_knows_every_cpu_kernel():
-    assert {name for name, _ in warmup.kernels_to_compile()} == {
+    assert {name for name, _ in warmup.bound_kernels()} == {
         name for name, op in OPS.items() if kernels.specs(op, "cpu")
     }
 
