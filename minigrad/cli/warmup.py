@@ -47,15 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def bound_kernels() -> Iterator[tuple[str, Calls]]:
-    """(op, calls of its kernel on one of the op's own samples) for every op that has one for float32 on the CPU."""
+    """(op, calls of its kernel on one of the op's own samples) for every op that has one on the CPU."""
     for name, op in OPS.items():
-        if ("cpu", "float32") not in op.kernels:
-            continue
-        for arrays, attrs in _samples(name):
+        for arrays, attrs in _samples(name) if op.fast_on_cpu else ():
             metas = op.output_metas([(array.shape, array.dtype) for array in arrays], attrs)
             outputs = [np.empty(shape, dtype) for shape, dtype in metas]
-            if calls := kernels.bind(op, arrays, outputs, attrs):
-                yield name, calls
+            yield name, kernels.bind(op, arrays, outputs, attrs) or Calls()  # none: a sample that it does not serve
 
 
 def together(bound: Iterable[tuple[str, Calls]]) -> None:

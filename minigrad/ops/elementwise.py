@@ -95,13 +95,29 @@ def _check_broadcast(name: str, a: Tensor, b: Tensor) -> None:
         ) from None
 
 
-def _unary(primitive: Op) -> Callable[[Any], Tensor]:
+def _unary(primitive: Op, take: Callable[[Any], Tensor] = floating) -> Callable[[Any], Tensor]:
+    """take: makes a tensor of what the function is given, of a dtype that it is defined for; its words say so."""
+
     def call(x: Any) -> Tensor:
-        return state.interpreter.apply(primitive, (floating(x),), _NONE)
+        return state.interpreter.apply(primitive, (take(x),), _NONE)
 
     call.__name__ = call.__qualname__ = primitive.name
-    call.__doc__ = f"{primitive.formula}, elementwise; integers become float32."
+    says = {floating: "integers become float32.", as_operand: "the dtype stays."}.get(take, take.__doc__)
+    call.__doc__ = f"{primitive.formula}, elementwise; {says}"
     return call
+
+
+def no_booleans(name: str, instead: str) -> Callable[[Any], Tensor]:
+    """For `_unary`: an operand that is no boolean."""
+
+    def take(x: Any) -> Tensor:
+        """the dtype stays. Raises TypeError for booleans."""
+        x = as_operand(x)
+        if x.array.dtype.kind == "b":
+            raise TypeError(f"{name} is not defined for bool: {instead}")
+        return x
+
+    return take
 
 
 # --- samples ----------------------------------------------------------------------------------------
@@ -217,11 +233,7 @@ def _test(name: str, function: Callable[[Array], Array], formula: str) -> Callab
         samples=one(lambda rng, shape: np.where(rng.random(shape) < 0.5, np.nan, rng.standard_normal(shape))),
         formula=formula, differentiable=False, elementwise=True, derivation=_TRUTH,
     )  # fmt: skip
-
-    def call(x: Any) -> Tensor:
-        return primitive(as_operand(x))
-
-    call.__name__ = call.__qualname__ = name
+    call = _unary(primitive, as_operand)
     call.__doc__ = f"Elementwise: {formula}? (bool)"
     return call
 
@@ -386,6 +398,7 @@ def elementwise(
     *,
     flops: int = 0,
     names: str = "mg method",
+    take: Callable[[Any], Tensor] = floating,
     **parts: Any,
 ) -> Callable[..., Tensor]:
     """Declare an op of single elements, and return the function that calls it, under the names that it has.
@@ -393,11 +406,11 @@ def elementwise(
     reference: of one input or two, written with operators and numpy's elementwise functions (or with an `expression`
     beside it); the kernels of both devices are made of it. vjp: a function for each input, or the only one. The formula
     is the reference's text unless it is given; flops counts its words; draw makes sample inputs. names: where the
-    function is found, of "mg", "method" and "functional"; the stand-in for torch has these names, too. parts: others of
-    `Op`. Inputs become floating.
+    function is found, of "mg", "method" and "functional"; the stand-in for torch has these names, too. take: what the
+    only input goes through; without it inputs become floating. parts: others of `Op`.
     """
     element = parts.get("expression", reference)
-    inputs, _, attributes = parameters(element)
+    inputs, _, attributes = parameters(reference)
     text = expression.written(name, element, inputs, attributes)
     primitive = op(
         name, reference, vjp if isinstance(vjp, dict) else {inputs[0]: vjp}, shape=rules.elementwise,
@@ -405,7 +418,7 @@ def elementwise(
         formula=formula or expression.shown(text, [*inputs, *attributes]),
         **{"elementwise": "expression" not in parts, **parts},
     )  # fmt: skip
-    call = _unary(primitive) if len(inputs) == 1 else _binary(primitive, force_float=True)
+    call = _unary(primitive, take) if len(inputs) == 1 else _binary(primitive, force_float=True)
     for room in names.split():
         if room == "method":
             setattr(Tensor, name, call)
@@ -414,47 +427,29 @@ def elementwise(
     return call
 
 
-neg_op = op(
-    "neg", lambda x: np.negative(x), {"x": lambda g: -g}, shape=rules.like_first, flops=rules.per_element(1),
-    samples=one(anywhere), formula="-x", elementwise=True, derivation=derive("y = -x, so dy = -dx"),
+neg = elementwise(
+    "neg", lambda x: np.negative(x), lambda g: -g, "-x", derivation=derive("y = -x, so dy = -dx"),
+    take=no_booleans("neg", "use ~ for the logical not, or convert it first"),
 )  # fmt: skip
-
-
-def neg(x: Any) -> Tensor:
-    """-x; the dtype stays. Raises TypeError for booleans."""
-    x = as_operand(x)
-    if x.array.dtype.kind == "b":
-        raise TypeError("neg is not defined for bool: use ~ for the logical not, or convert it first")
-    return neg_op(x)
-
-
-abs_op = op(
-    "abs", lambda x: np.abs(x), {"x": lambda g, x: g * x.sign()}, shape=rules.like_first, flops=rules.per_element(1),
-    samples=one(off_zero), formula="|x|", elementwise=True,
+abs = elementwise(
+    "abs", lambda x: np.abs(x), lambda g, x: g * x.sign(), "|x|", off_zero, take=as_operand,
     derivation=derive("y = x where x > 0, -x where x < 0", "at 0 the slope is taken as 0"),
 )  # fmt: skip
 
 
-def abs(x: Any) -> Tensor:
-    """|x|; the dtype stays."""
-    return abs_op(as_operand(x))
-
-
 def _step(
-    name: str, reference: Callable[[Array], Array], formula: str, expression: Callable[[Any], Any]
+    name: str,
+    reference: Callable[[Array], Array],
+    formula: str,
+    expression: Callable[[Any], Any],
+    names: str = "mg method",
 ) -> Callable[[Any], Tensor]:
     """A piecewise constant function; the dtype stays, integers are their own value."""
-    primitive = op(
-        name, reference, {"x": lambda g: g * 0.0}, shape=rules.like_first, flops=rules.per_element(1),
-        samples=one(lambda rng, shape: rng.integers(-3, 3, shape) + rng.uniform(0.2, 0.4, shape)), formula=formula,
-        expression=expression,
+    call = elementwise(
+        name, reference, lambda g: g * 0.0, formula, lambda rng, s: rng.integers(-3, 3, s) + rng.uniform(0.2, 0.4, s),
+        names=names, expression=expression, take=as_operand,
         derivation=derive("constant between its jumps, so dy = 0", "the jumps go unseen: no way to train"),
     )  # fmt: skip
-
-    def call(x: Any) -> Tensor:
-        return primitive(as_operand(x))
-
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{formula}; the dtype stays, the derivative is 0."
     return call
 
@@ -464,11 +459,14 @@ def _rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 sign = _step(
-    "sign", lambda x: np.subtract(x > 0, x < 0, dtype=np.int8).astype(x.dtype), "-1, 0 (also for NaN) or 1", np.sign
+    "sign",
+    lambda x: np.subtract(x > 0, x < 0, dtype=np.int8).astype(x.dtype),
+    "-1, 0 (also for NaN) or 1",
+    np.sign,
 )
 floor = _step("floor", _rounded(np.floor), "the largest integer <= x", np.floor)
 ceil = _step("ceil", _rounded(np.ceil), "the smallest integer >= x", np.ceil)
-_nearest = _step("round", _rounded(np.round), "the nearest integer, ties to even", np.rint)
+_nearest = _step("round", _rounded(np.round), "the nearest integer, ties to even", np.rint, "")
 
 
 def round(x: Any, *, decimals: int = 0) -> Tensor:
@@ -522,34 +520,31 @@ reciprocal = elementwise(
     "reciprocal", lambda x: 1 / x, lambda g, out: -g * out * out, "1 / x", off_zero,
     derivation=derive("x y = 1, so x dy + y dx = 0", "dy = -y / x dx = -y^2 dx"),
 )  # fmt: skip
-square_op = op(
-    "square", lambda x: np.square(x), {"x": lambda g, x: g * (2 * x)}, shape=rules.like_first,
-    flops=rules.per_element(1), samples=one(anywhere), formula="x^2", elementwise=True,
+
+
+def _counted(x: Any) -> Tensor:
+    """the dtype stays, booleans become int64."""
+    x = as_operand(x)
+    return x if x.array.dtype.kind != "b" else cast(x, dtype=dtypes.int64)
+
+
+square = elementwise(
+    "square", lambda x: np.square(x), lambda g, x: g * (2 * x), "x^2", take=_counted,
     derivation=derive("y = x x, so dy = 2 x dx"),
 )  # fmt: skip
-
-
-def square(x: Any) -> Tensor:
-    """x^2; the dtype stays, booleans become int64."""
-    x = as_operand(x)
-    return square_op(x if x.array.dtype.kind != "b" else cast(x, dtype=dtypes.int64))
-
-
 sin = elementwise(
     "sin", lambda x: np.sin(x), lambda g, x: g * x.cos(), "sin x", flops=10, derivation=derive("dy = cos x dx")
 )
 cos = elementwise(
     "cos", lambda x: np.cos(x), lambda g, x: -g * sin(x), "cos x", flops=10, derivation=derive("dy = -sin x dx")
 )
-atan2_op = op(
+atan2 = elementwise(
     "atan2", lambda a, b: np.arctan2(a, b),
     {"a": lambda g, a, b: g * (b / (a * a + b * b)), "b": lambda g, a, b: -g * (a / (a * a + b * b))},
-    shape=rules.elementwise, flops=rules.per_element(20), samples=two(off_zero),
-    formula="the angle of the point (b, a), in (-pi, pi]", elementwise=True,
+    "the angle of the point (b, a), in (-pi, pi]", off_zero, flops=20,
     on_host="an angle is asked for rarely, on small arrays",
     derivation=derive("tan y = a / b, so (1 + (a / b)^2) dy = da / b - a / b^2 db"),
 )  # fmt: skip
-atan2 = _binary(atan2_op, force_float=True)
 tanh = elementwise(
     "tanh", lambda x: np.tanh(x), lambda g, out: g * (1 - out * out), "tanh x", flops=10,
     derivation=derive("y = sinh x / cosh x", "dy = (cosh^2 x - sinh^2 x) / cosh^2 x dx = (1 - y^2) dx"),
@@ -588,20 +583,11 @@ erf = elementwise(
     ),
 )  # fmt: skip
 
-relu_op = op(
-    "relu", lambda x: np.maximum(x, 0),
-    {"x": lambda g, out: where(out <= 0, 0.0, g)},  # NaN lets the gradient pass, as torch's does
-    shape=rules.like_first, flops=rules.per_element(1), samples=one(off_zero), formula="max(x, 0)", elementwise=True,
+relu = elementwise(
+    "relu", lambda x: np.maximum(x, 0), lambda g, out: where(out <= 0, 0.0, g),  # NaN lets g pass, as in torch
+    "max(x, 0)", off_zero, take=no_booleans("relu", "convert it first"),
     derivation=derive("y = x where x > 0, else 0: dy = dx or 0", "at 0 the slope is taken as 0"),
 )  # fmt: skip
-
-
-def relu(x: Any) -> Tensor:
-    """max(x, 0); the derivative at 0 is 0. Raises TypeError for booleans."""
-    x = as_operand(x)
-    if x.array.dtype.kind == "b":
-        raise TypeError("relu is not defined for bool: convert it first")
-    return relu_op(x)
 
 
 # --- casts, choice, limits --------------------------------------------------------------------------
