@@ -9,6 +9,8 @@ from tools.browser import Browser, missing
 
 HEAD = "<!doctype html><meta name=viewport content='width=device-width'><style>body { margin: 8px } </style><article>"
 
+pytestmark = pytest.mark.browser
+
 WRONG = {
     "wider than its window": "<p style='width: 2000px'>a long line</p>",
     "text over text": "<p>first words of a page</p><p style='margin-top: -34px'>second words of a page</p>",
