@@ -31,6 +31,7 @@ from conformance.subject import Subject
 from conformance.summary import broken_lines, several_lines, summary_lines
 from conformance.supervisor import Supervisor, subjects_of
 from conformance.verdict import HELD, Result, Verdict
+from conformance.versions import misfit
 
 PACKAGE = Path(__file__).parent
 DEFAULT_IMPLEMENTATION = "minigrad"
@@ -236,6 +237,8 @@ class ClaimsSession:
         reports = self.reports()
         if not reports:
             return
+        if not self.impl.startswith(("minigrad", "reference")) and (sentence := misfit()):
+            terminal.write_line(sentence, yellow=True)
         if self.config.option.tbstyle == "no" and self.config.option.reportchars == "fE":
             terminal.reportchars = terminal.reportchars.replace("f", "").replace("E", "")
         terminal.write_sep("=", f"claims: {self.impl}")
