@@ -14,25 +14,16 @@ from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import inline, kernel
 
 Array = np.ndarray
-_LT, _LE, _EQ, _NE, _GT, _GE = range(6)
-COMPARISONS = {"lt": _LT, "le": _LE, "eq": _EQ, "ne": _NE, "gt": _GT, "ge": _GE}
+_BELOW, _SAME, _ABOVE = 1, 2, 4  # how one number lies to another; a comparison holds for some of these
+COMPARISONS = {
+    "lt": _BELOW, "le": _BELOW | _SAME, "eq": _SAME, "ne": _BELOW | _ABOVE, "gt": _ABOVE, "ge": _SAME | _ABOVE
+}  # fmt: skip
 _NS = 0.5  # nanoseconds of one thread for an element, about
 
 
 @inline
 def _holds(how, x, y):
-    below, same = x < y, x == y
-    if how == _LT:
-        return below
-    if how == _LE:
-        return below or same
-    if how == _EQ:
-        return same
-    if how == _NE:
-        return not same
-    if how == _GT:
-        return not (below or same)
-    return not below
+    return how & (_BELOW if x < y else _SAME if x == y else _ABOVE) != 0
 
 
 @kernel

@@ -7,24 +7,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from minigrad.kernels.calls import Calls
-from minigrad.kernels.numba.jit import kernel
-from minigrad.kernels.numba.math import as_float, below, exp, log
+from minigrad.kernels.numba.jit import inline, kernel
+from minigrad.kernels.numba.math import below, exp, largest, log
 from minigrad.ops.loss import check_targets
 
 Array = np.ndarray
-_LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
 _ZERO, _ONE, _NAN = np.float32(0), np.float32(1), np.float32(np.nan)
+
+
+@inline
+def _kept(targets, ignored):
+    """How many targets count."""
+    count = 0
+    for row in range(len(targets)):
+        count += targets[row] != ignored
+    return count
 
 
 @kernel
 def _forward(start, stop, logits, bits, targets, ignored, smoothing, each, log_probs):
     classes = logits.shape[1]
     for row in range(start, stop):
-        highest = _LEAST
-        for j in range(classes):
-            word = bits[row, j]
-            highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
-        peak = as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
+        peak = largest(bits, row)
         total = _ZERO
         for j in range(classes):
             total += exp(logits[row, j] - peak)
@@ -45,11 +49,9 @@ def _forward(start, stop, logits, bits, targets, ignored, smoothing, each, log_p
 @kernel
 def _reduce(start, stop, each, targets, ignored, mean, total):
     """Added in order, in one thread: a sum of a few thousand numbers."""
-    value = np.float64(0)
-    count = 0
+    value, count = np.float64(0), _kept(targets, ignored)
     for row in range(len(each)):
         value += each[row]
-        count += targets[row] != ignored
     total[0] = np.float32(value / count) if mean and count else np.float32(value) if not mean else _NAN
 
 
@@ -57,11 +59,7 @@ def _reduce(start, stop, each, targets, ignored, mean, total):
 def _backward(start, stop, g, log_probs, targets, ignored, smoothing, mean, single, result):
     classes = log_probs.shape[1]
     share = smoothing / np.float32(classes)
-    count = 0
-    if mean:
-        for row in range(len(targets)):
-            count += targets[row] != ignored
-    scale = _ONE / np.float32(count) if mean else _ONE
+    scale = _ONE / np.float32(_kept(targets, ignored)) if mean else _ONE
     for row in range(start, stop):
         target = targets[row]
         if target == ignored:
@@ -138,11 +136,7 @@ def _measure(start, stop, logits, bits, targets, ignored, smoothing, each):
     """The loss of every row, from its logits."""
     classes = logits.shape[1]
     for row in range(start, stop):
-        highest = _LEAST
-        for j in range(classes):
-            word = bits[row, j]
-            highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
-        peak = as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
+        peak = largest(bits, row)
         total = _ZERO
         spread = _ZERO
         for j in range(classes):
@@ -184,10 +178,7 @@ def _turn(start, stop, g, count, logits, bits, targets, ignored, smoothing, mean
 
 @kernel
 def _count(start, stop, targets, ignored, count):
-    kept = 0
-    for row in range(len(targets)):
-        kept += targets[row] != ignored
-    count[0] = kept
+    count[0] = _kept(targets, ignored)
 
 
 def linear_cross_entropy(

@@ -14,6 +14,7 @@ _LN2_HIGH, _LN2_LOW = np.float32(0.693145752), np.float32(1.42860677e-06)
 _LOWEST, _HIGHEST = np.float32(-86.6), np.float32(89)
 _C2, _C3, _C4 = np.float32(1), np.float32(3.3333330918e-1), np.float32(8.3331591788e-2)  # twice those of e^r
 _C5, _C6, _C7 = np.float32(1.66669038146e-2), np.float32(2.7963999014e-3), np.float32(3.9751383000e-4)
+_LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
 _ONE, _TWO, _ZERO, _HALF, _INF = np.float32(1), np.float32(2), np.float32(0), np.float32(0.5), np.float32(np.inf)
 # added to a number, rounds it to a whole one, which then stands in the last bits of the sum
 _ROUND, _MANTISSA = np.float32(1.5 * 2**23), np.int32(23)
@@ -43,6 +44,17 @@ def as_int(typing: Any, value: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
 
     return types.int32(types.float32), build
+
+
+@inline
+def largest(bits, row):
+    """The largest float32 of a row of a matrix, by their bits, which are in the order of integers: a maximum that
+    vectorises and keeps NaN."""
+    highest = _LEAST
+    for j in range(bits.shape[1]):
+        word = bits[row, j]
+        highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
+    return as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
 
 
 @inline

@@ -8,21 +8,16 @@ import numpy as np
 
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba.jit import kernel
-from minigrad.kernels.numba.math import as_float, exp
+from minigrad.kernels.numba.math import exp, largest
 
 Array = np.ndarray
-_LEAST, _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(31), np.int32(0x7FFFFFFF)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 @kernel
 def _forward(start, stop, x, bits, y):
     for row in range(start, stop):
-        highest = _LEAST
-        for j in range(x.shape[1]):  # floats in the order of integers: a maximum that vectorises and keeps NaN
-            word = bits[row, j]
-            highest = max(highest, word ^ ((word >> _SIGN) & _MAGNITUDE))
-        peak = as_float(highest ^ ((highest >> _SIGN) & _MAGNITUDE))
+        peak = largest(bits, row)
         total = _ZERO
         for j in range(x.shape[1]):
             e = exp(x[row, j] - peak)
