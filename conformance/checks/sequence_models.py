@@ -230,6 +230,8 @@ def every_part_counts(impl: Any, draw: Draw) -> Evidence:
     if inputs[name].ndim == 2:
         found = changes(subject, inputs, name)[:, 0]
         idle = np.flatnonzero(found == 0)
+        cut = len(found) - subject.stretch + 1 if not subject.calling.main.vocab else len(found)
+        idle = idle if (idle < cut).any() else idle[:0]  # what is left over behind the last whole stretch
         what = f"word {idle[0]}" if len(idle) else ""
     else:
         before, idle, what = subject(**inputs)["out"], np.zeros(0, int), ""

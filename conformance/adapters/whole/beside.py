@@ -6,11 +6,13 @@ which the model comes furthest (counted in operations) is kept, until it runs to
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.stated import Shape
-from conformance.adapters.whole.shapes import number_shapes, said_sizes, table_lengths
+from conformance.adapters.whole.shapes import number_shapes, said_sizes, shapes_told, table_lengths
+from conformance.adapters.whole.told import Told
+from conformance.places import innermost_line
 
 MAX_SECONDS = 12.0
 """Processor time after which a search is given up."""
+MAX_NUMBERS = 2_000_000
+"""No input with more numbers is tried: what a model makes of it could fill the memory."""
+_NUMBER = re.compile(r"(?<![\w.])\d{1,4}(?![\w.])")
+_MOST_NUMBERS = 12
 _LENGTHS = (6, 7, 9, 11, 13)
 _MOST_WIDTHS, _MOST_LENGTHS = 10, 4
 _AHEAD = re.compile(r"horizon|(pred|prediction|future|forecast|output|out|label|target|tgt)_?(len(gth)?|steps|window)")
@@ -37,6 +45,15 @@ class Form:
 
     def shape(self, name: str, batch: int) -> Shape:
         return Shape(name, (batch, *self.sizes), self.dtype)
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.sizes)
+
+    def with_one_of(self, sizes: Sequence[int]) -> Iterator[Form]:
+        """The forms with one of these sizes in the place of one of its own."""
+        for at, size in product(range(len(self.sizes)), sizes):
+            yield Form((*self.sizes[:at], size, *self.sizes[at + 1 :]), self.dtype)
 
 
 def beside(shape: Shape) -> Tensor:
@@ -67,34 +84,80 @@ class Climbed:
         return ",".join(f"{name}={shape.text}" for name, shape in self.shapes.items())
 
 
+@dataclass(frozen=True)
+class Ran:
+    """One attempt: how many operations ran, whether to the end; what was raised, in words and where. No exception is
+    kept: its traceback would hold the tensors of every attempt."""
+
+    operations: int
+    done: bool = False
+    words: str = ""
+    place: str = ""
+
+    @classmethod
+    def raised(cls, operations: int, error: Exception) -> Ran:
+        """An attempt that failed."""
+        return cls(
+            operations, False, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", innermost_line(error)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.words}{f' at {self.place}' if self.place else ''}"
+
+    @property
+    def numbers(self) -> list[int]:
+        """The sizes that its error speaks of."""
+        said = _NUMBER.findall(self.words)[:_MOST_NUMBERS]
+        return [size for size in dict.fromkeys(map(int, said)) if size]
+
+
 def climb(
     module: nn.Module,
     parameters: Sequence[str],
-    run: Callable[[Mapping[str, Tensor]], tuple[int, bool]],
+    run: Callable[[Mapping[str, Tensor]], Ran],
     options: Mapping[str, Any],
     batch: int,
+    told: Mapping[str, Told],
 ) -> Climbed:
-    """The forms of these inputs. run: how many operations ran with these values, and whether to the end."""
+    """The forms of these inputs. told: what the code says of them, which is tried first; then what forms the model
+    suggests, then those with a size that the last error spoke of."""
     best: tuple[int, dict[str, Form]] = (-1, {})
     until = time.thread_time() + MAX_SECONDS
     for length in _lengths(module, options):
-        forms = list(dict.fromkeys(_forms(module, length, options)))
-        chosen = dict.fromkeys(parameters, forms[0])
-        reached, done = -1, False
+        general = list(dict.fromkeys(_forms(module, length, options)))
+        forms = {name: _told_first(told.get(name, Told()), general, module, length, options) for name in parameters}
+        chosen = {name: own[0] for name, own in forms.items()}
+        reached, done, hints = -1, False, list[int]()
         while not done and time.thread_time() < until:
             before = reached
             for name in parameters:
-                for form in forms:
+                for form in [*forms[name], *chosen[name].with_one_of(hints)]:
                     trial = {**chosen, name: form}
-                    count, done = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
-                    if count > reached or done:
-                        reached, chosen = count, trial
-                    if done:
+                    if form.numel * batch > MAX_NUMBERS or time.thread_time() > until:
+                        continue
+                    ran = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
+                    if ran.operations > reached or ran.done:
+                        reached, chosen, hints = ran.operations, trial, ran.numbers
+                    if ran.done:
                         return Climbed(_shapes(chosen, batch), _main(chosen, length))
             if reached == before:
                 break
         best = max(best, (reached, chosen), key=lambda pair: pair[0])
     return Climbed(_shapes(best[1], batch), "")
+
+
+def _told_first(
+    told: Told, general: Sequence[Form], module: nn.Module, length: int, options: Mapping[str, Any]
+) -> list[Form]:
+    """The forms of one input: those that the code says, those with as many axes, the rest."""
+    dtypes = (told.dtype,) if told.dtype else ("float", "int", "bool")
+    shapes = shapes_told(told.axes[1:], module, options) if told.axes else []
+    said = [Form(tuple(length if n is None else n for n in shape), d) for d in dtypes for shape in shapes]
+
+    def unlike(form: Form) -> int:
+        return (bool(told.axes) and len(form.sizes) != len(told.axes) - 1) + (form.dtype not in dtypes)
+
+    return list(dict.fromkeys([*said, *sorted(general, key=unlike)]))
 
 
 def _shapes(chosen: Mapping[str, Form], batch: int) -> dict[str, Shape]:
@@ -104,7 +167,8 @@ def _shapes(chosen: Mapping[str, Form], batch: int) -> dict[str, Shape]:
 def _main(chosen: Mapping[str, Form], length: int) -> str:
     """The input to be judged by: a sequence of vectors, else of numbers, else of ids, else the first."""
     of_length = {name: form for name, form in chosen.items() if form.sizes[:1] == (length,)}
-    vectors = [name for name, form in of_length.items() if len(form.sizes) == 2]
+    of_length = {name: form for name, form in of_length.items() if form.sizes != (length, length)}  # not of pairs
+    vectors = [name for name, form in of_length.items() if len(form.sizes) == 2 and form.dtype == "float"]
     numbered = [name for name, form in of_length.items() if form.dtype == "float"]
     images = [name for name, form in chosen.items() if len(form.sizes) == 3]
     return next(iter([*vectors, *images, *numbered, *of_length, *chosen]))
@@ -130,6 +194,7 @@ def _forms(module: nn.Module, length: int, options: Mapping[str, Any]) -> Iterat
     yield from (Form((length, width)) for width in widths)
     yield from (Form((length,)), Form((length,), "int"), Form((), "int"), Form(()), Form((length,), "bool"))
     yield from (Form((width,)) for width in widths)
+    yield from (Form((length, length), dtype) for dtype in ("float", "int", "bool"))  # of pairs
     ahead = [size for name, size in said_sizes(module, options).items() if _AHEAD.fullmatch(name)]
     for steps in [size for size in dict.fromkeys(ahead) if size != length][:2]:
         yield from (Form((steps, width)) for width in widths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -9,9 +10,13 @@ from torch import nn
 
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling, T, first_data, hides, other_words, quiet_evaluation
+from conformance.adapters.whole.hiding import hides_padding
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.names import PADDING_MASK
+from conformance.adapters.whole.record import record
 
+_HIDES = 0.5
+"""A token that a mask hides changes the answers by less of what a shown one does."""
 _NO_EFFECT = 0.95
 """A token that a mask hides and that changes the answers by so much of what a shown one does, is not hidden at all."""
 
@@ -37,40 +42,50 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
 
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
-    else in that which comes closest to it. A mask that changes nothing in any is taken for one only where its name
-    says that it is about padding."""
+    else in that which comes closest to it; and with the optional numbers of real tokens. A mask that changes nothing in
+    any is taken for one only where its name says that it is about padding."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
     with quiet_evaluation(module):
+        for parameter, keys in calling.optional_lengths.items():
+            counted = replace(calling, lengths={**calling.lengths, parameter: keys})
+            if (leak := _leak(module, counted, keys, -1)) is not None and leak < _NO_EFFECT:
+                fact = Fact("padding", f"{parameter} = the number of real ones", "it hides the others")
+                calling = replace(counted, facts=(*counted.facts, fact))
         for parameter in calling.optional_masks:
             if parameter in filled:
                 continue
-            offered = [m for m in by_convention(parameter, [i.meaning for i in calling.inputs], False) if not m.square]
-            leaks = [
-                (leak, at) for at, m in enumerate(offered) if (leak := _padding_leak(module, calling, m)) is not None
-            ]
+            meanings = [one.meaning for one in calling.inputs]
+            offered = [mask for mask in by_convention(parameter, meanings, False) if not mask.square]
+            leaks = []
+            for at, mask in enumerate(offered):
+                leak = _leak(module, replace(calling, masks=(*calling.masks, mask)), mask.keys, 1)
+                leaks += [(leak, at)] if leak is not None else []
             if not leaks:
                 continue
             least, at = min(leaks)
             named = PADDING_MASK.search(parameter.lower()) is not None
-            if least < 0.5 or named:
+            rest = [offered[other] for _, other in sorted(leaks)] if least >= _HIDES else []
+            attended = next((mask for mask in rest if _hides_from_attention(module, calling, mask)), None)
+            if attended is not None:  # what is hidden there still counts elsewhere, as in a mean over all tokens
+                added.append(replace(attended, when_padded=True))
+            elif least < _HIDES or named:
                 added.append(replace(offered[at if least < _NO_EFFECT else leaks[0][1]], when_padded=True))
     how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in added)
     facts = (*calling.facts, Fact("padding", how, "it hides so, or comes closest")) if added else calling.facts
     return replace(calling, masks=(*calling.masks, *added), facts=facts)
 
 
-def _padding_leak(module: nn.Module, calling: Calling, mask: Mask) -> float | None:
-    """How much a token that the mask hides changes the other answers, beside a token that it shows: 0 where it hides,
-    near 1 where the mask changes nothing. None where the model does not run with it, or hides too much."""
-    data = first_data(calling, calling.main.length or T)
-    keys, main = mask.keys, calling.main.meaning
-    if data[keys].ndim != 2:
+def _leak(module: nn.Module, candidate: Calling, keys: str, hidden_at: int) -> float | None:
+    """How much a token that is hidden changes the other answers, beside a token that is shown: 0 where it is hidden,
+    near 1 where that changes nothing. None where the model does not run so, or hides too much."""
+    data = first_data(candidate, candidate.main.length or T)
+    main = candidate.main.meaning
+    if data[keys].ndim != 2 and candidate.input(keys).shape[0] is not None:
         return None
-    real = torch.ones(data[keys].shape, dtype=torch.bool)
-    real[:, 1] = False
+    real = torch.ones(data[keys].shape[:2], dtype=torch.bool)
+    real[:, hidden_at] = False
     padded = {**data, "padding" if keys in ("ids", "x") else f"{keys}_padding": real}
-    candidate = replace(calling, masks=(*calling.masks, mask))
 
     def moved(at: int) -> dict[str, torch.Tensor]:
         changed = {**padded, keys: data[keys].clone()}
@@ -78,18 +93,30 @@ def _padding_leak(module: nn.Module, calling: Calling, mask: Mask) -> float | No
         return changed
 
     try:
-        before, hidden, shown = (candidate(module, x)["out"] for x in (padded, moved(1), moved(0)))
+        before, hidden, shown = (candidate(module, x)["out"] for x in (padded, moved(hidden_at), moved(0)))
     except Exception:
         return None
     if not bool(before.isfinite().all()):
         return None
     if keys == main and before.ndim == 3 and before.shape[1] == real.shape[1]:
-        before, hidden, shown = (torch.cat([x[:, :1], x[:, 2:]], 1) for x in (before, hidden, shown))
+        before, hidden, shown = (x[:, real[0]] for x in (before, hidden, shown))
     scale = float(before.abs().max() + 1e-9)
     leak, seen = float((hidden - before).abs().max()), float((shown - before).abs().max())
     if seen <= 1e-5 * scale:
         return None
     return 0.0 if leak <= 1e-5 * scale else leak / seen
+
+
+def _hides_from_attention(module: nn.Module, calling: Calling, mask: Mask) -> bool:
+    """Whether a mask keeps every attention of the model from the tokens that it hides."""
+    data = first_data(calling, calling.main.length or T)
+    real = torch.ones(data[mask.keys].shape[:2], dtype=torch.bool)
+    real[:, 1] = False
+    padded = {**data, "padding" if mask.keys in ("ids", "x") else f"{mask.keys}_padding": real}
+    candidate = replace(calling, masks=(*calling.masks, mask))
+    with suppress(Exception):
+        return hides_padding(record(module, lambda: candidate(module, padded)), real)
+    return False
 
 
 def _is_causal(module: nn.Module, calling: Calling) -> bool:

@@ -18,6 +18,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
+from conformance.adapters.whole.layouts import laid_out
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.watching import Watching
 
@@ -52,11 +53,12 @@ class Calling:
 
     inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
     masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings;
-    lengths: of the numbers of real tokens, each with the input that it counts.
+    lengths: of the numbers of real tokens, each with the input that it counts; optional_lengths: those left out so far.
 
     packed: the one parameter of forward that holds all of these under their names; in_order: the names, where it is a
     tuple of them. beside: the shapes of all inputs, where these were found one by one.
-    batch_first: False for (T, B). layout: of the answer, one of LAYOUTS; outputs: how many numbers its last axis has.
+    batch_first: False for (T, B). layout: of the answer, one of layouts.LAYOUTS; outputs: how many numbers its last
+    axis has.
     """
 
     inputs: tuple[Input, ...]
@@ -64,6 +66,7 @@ class Calling:
     masks: tuple[Mask, ...] = ()
     optional_masks: tuple[str, ...] = ()
     lengths: Mapping[str, str] = field(default_factory=dict)
+    optional_lengths: Mapping[str, str] = field(default_factory=dict)
     labels: str = ""
     cache: str = ""
     types: str = ""
@@ -139,42 +142,6 @@ class Calling:
             if laid is not None:
                 return laid
         return None
-
-
-ONE_ANSWER = ("(B, 1, V)", "(B, V)", "(V)", "(B, ...)", "(B)")
-"""Layouts of one answer a sample: of "(B, ...)", such as an image, all numbers stand in one row; "(B)" is a score."""
-
-FEWER = "(B, S, V)"
-"""The layout of an answer with a row for each of S stretches of the time, as behind convolutions with strides."""
-
-LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", FEWER, *ONE_ANSWER)
-
-
-def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int) -> Tensor | None:
-    """The tensor as (B, T, V), (B, 1, V) or (B, V); None when it does not have that layout."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "(B, T, V)": (batch, length, outputs),
-        "(T, B, V)": (length, batch, outputs),
-        "(B, V, T)": (batch, outputs, length),
-        "(B * T, V)": (batch * length, outputs),
-        "(B, 1, V)": (batch, 1, outputs),
-        "(B, V)": (batch, outputs),
-        "(V)": (outputs,) if batch == 1 else (-1,),
-        "(B)": (batch,),
-        FEWER: (batch, tensor.shape[1] if tensor.ndim == 3 else -1, outputs),
-    }
-    if layout == "(B, ...)":
-        fits = tensor.ndim > 2 and len(tensor) == batch and tensor.numel() == batch * outputs
-        return tensor.reshape(batch, outputs) if fits else None
-    if tuple(tensor.shape) != shapes[layout]:
-        return None
-    if layout == "(T, B, V)":
-        return tensor.transpose(0, 1)
-    if layout == "(B, V, T)":
-        return tensor.transpose(1, 2)
-    if layout == "(B)":
-        return tensor.unsqueeze(1)
-    return tensor.reshape(batch, length, outputs) if layout == "(B * T, V)" else tensor
 
 
 def loss_in(result: Any) -> Tensor | None:

@@ -93,7 +93,7 @@ def resized(config: Any, sizing: Sizing, depth: int = 6) -> Any:
     if not is_config(config) or depth == 0:
         return config
     by_item = isinstance(config, Mapping) or _has_items(config)
-    held = dict(config.items()) if by_item else _fields(config)
+    held = fields_of(config)
     changed = {
         key: resized(value, sizing, depth - 1) if is_config(value) else plain(sizing.of(key, value))
         for key, value in held.items()
@@ -116,8 +116,10 @@ def _has_items(config: Any) -> bool:
     return not isinstance(config, type) and all(callable(getattr(type(config), name, None)) for name in methods)
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    """The fields of a config object, with those of its class."""
+def fields_of(config: Any) -> dict[Any, Any]:
+    """The fields (or items) of a config object, with those of its class."""
+    if isinstance(config, Mapping) or _has_items(config):
+        return dict(config.items())
     if isinstance(config, tuple):
         return dict(config._asdict())  # type: ignore[attr-defined]
     classes = config.__mro__ if isinstance(config, type) else type(config).__mro__

@@ -28,12 +28,17 @@ def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor
         "offset": lambda inputs: 0,
         "cache": lambda inputs: None,
         "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
-        "marks": lambda inputs: torch.zeros(*shape_of(inputs).shape[:2], 4, dtype=torch.get_default_dtype()),
+        "marks": lambda inputs: _parts_of_time(name, shape_of(inputs).shape[:2]),
         "flag": lambda inputs: False,
     }
     if name == labels:
         return lambda inputs: inputs.get("labels", shape_of(inputs))
     return makers.get(meaning)
+
+
+def _parts_of_time(name: str, sizes: Sequence[int]) -> Tensor:
+    """Four numbers between 0 and 1 for each step, as an hour or a day is handed in: as whole numbers they are 0."""
+    return numbers(name, (*sizes, 4)).sigmoid().to(torch.get_default_dtype())
 
 
 def counted(name: str, meanings: Sequence[str]) -> str:

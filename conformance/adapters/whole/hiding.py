@@ -51,15 +51,24 @@ def seen_future(record: Record, cores: Sequence[AttentionCore]) -> Culprit | Non
     return None
 
 
+def hides_padding(record: Record, real: Tensor) -> bool:
+    """Whether every attention over the tokens of a run leaves the padded ones out; False without such attention."""
+    found = [(core, padded) for core in attentions(record) if (padded := _padded_keys(core, real)) is not None]
+    return bool(found) and not any(_is_seen(core, padded) for core, padded in found)
+
+
+def _is_seen(core: AttentionCore, padded: Tensor) -> bool:
+    weights = core.by_product(core.softmax.gave.data)
+    return bool((weights.where(padded, 0.0).nan_to_num() > _SEEN).any())
+
+
 def seen_padding(record: Record, real: Tensor) -> Culprit | None:
     """What reads the padded tokens of row 0 of a run. real: (B, T) of bool."""
     for core in attentions(record):
         padded = _padded_keys(core, real)
         if padded is None:
             continue
-        weights = core.by_product(core.softmax.gave.data)
-        seen = bool((weights.where(padded, 0.0).nan_to_num() > _SEEN).any())
-        if seen:
+        if _is_seen(core, padded):
             name = core.path or "its attention"
             mask = mask_op(core)
             made = _makers(record, core, mask, _COMPARES | {"rsub", "sub", "mul", "bitwise_not", "logical_not"})

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.pads import compared_with
 from conformance.protocol import Array, NotProvided
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class LanguageProbes:
         if any(mask.own for mask in masks):
             return "token"
         says = any(_PAD_MASK.search(source) for _, source, _, _ in self.sources())
-        return "token" if says else None
+        return "token" if says or compared_with(self) == self.pad_id else None
 
     def learns(self: WholeModel, length: int) -> tuple[float, float]:  # type: ignore[misc]
         """The cross-entropy of the next token on one batch, before and after 5 steps at the first of three rates that

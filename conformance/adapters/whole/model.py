@@ -7,9 +7,8 @@ does. It computes in float64 where it can, so that a small leak is not taken for
 from __future__ import annotations
 
 import inspect
-import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
 from conformance.adapters.whole.calling import (
-    FEWER,
-    ONE_ANSWER,
     Calling,
     T,
     default_dtype,
@@ -40,7 +37,9 @@ from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
+from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
 from conformance.adapters.whole.losses import LossProbes
+from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.searching import NoAnswer, calling_of
@@ -126,6 +125,11 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
     def answers_stretches(self) -> bool:
         """Whether the answer has a row for each stretch of the time, and not for each position."""
         return self.calling.layout == FEWER
+
+    @property
+    def stretch(self) -> int:
+        """How many numbers in a row its convolutions read at most as one: fewer may be left over at the end."""
+        return math.prod(max(part.stride) for part in self.module.modules() if isinstance(part, nn.Conv1d))
 
     @property
     def is_whole(self) -> bool:
@@ -417,51 +421,3 @@ def _in_double(subject: WholeModel) -> WholeModel:
         if np.isfinite(out).all():
             return wide
     return subject
-
-
-def pad_of(subject: WholeModel) -> int | None:
-    """The token that the model says is padding: an attribute of it or its config, of its table of tokens, a constant of
-    its file, or the one number that a run compares its tokens with."""
-    module = subject.module
-    holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
-    for holder in holders:
-        items = holder.items() if isinstance(holder, dict) else getattr(holder, "__dict__", {}).items()
-        for name, value in items:
-            is_id = isinstance(value, int) and not isinstance(value, bool)
-            if "pad" in name.lower() and is_id and 0 <= value < subject.calling.inputs[0].vocab:
-                return int(value)
-    vocab = subject.calling.inputs[0].vocab
-    tables = (part for part in module.modules() if isinstance(part, nn.Embedding) and part.num_embeddings == vocab)
-    of_tables = next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)
-    scope = vars(sys.modules.get(type(module).__module__, object())) if of_tables is None else {}
-    constants = (v for n, v in scope.items() if re.fullmatch(r"(\w+_)?pad(ding)?(_\w+)?", n.lower()) and type(v) is int)
-    said = next((v for v in constants if 0 <= v < vocab), of_tables)
-    return _compared_with(subject) if said is None and vocab else said
-
-
-class _Compared(Watching):
-    """The numbers that these tokens are compared with: ``ids.eq(0)``, ``ids != 0``, ``ids > 0``."""
-
-    def __init__(self, ids: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        self.ids = [one.reshape(-1) for one in ids]
-        self.seen: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        aten = torch.ops.aten
-        compares = func in (aten.eq.Scalar, aten.ne.Scalar) or (func is aten.gt.Scalar and args[1] == 0)
-        if compares and any(torch.equal(args[0].reshape(-1), one) for one in self.ids):
-            self.seen.add(int(args[1]))
-        return func(*args, **(kwargs or {}))
-
-
-def _compared_with(subject: WholeModel) -> int | None:
-    """The one token that a run compares all its tokens with; None where there is none, or several."""
-    data = subject.example()
-    ids = [torch.tensor(data[one.meaning]) for one in subject.calling.inputs if one.vocab]
-    ids = [tokens if subject.calling.batch_first else tokens.T for tokens in ids]
-    with suppress(Exception), quiet_evaluation(subject.module), _Compared(ids) as compared:
-        subject.run(data)
-        if len(compared.seen) == 1:
-            return compared.seen.pop()
-    return None

@@ -19,7 +19,10 @@ MEANINGS: dict[str, str] = {
     ),
     "chosen": r"(masked?|pred(iction)?|predicted|mlm|masked_lm)_?(pos|positions?|ind(ex|ices)|idx|ids_pos)",
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
-    "lengths": r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|n_tokens)",
+    "lengths": (
+        r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|"
+        r"(n|num)_(tokens|frames|points|words|nodes|atoms|steps|real|valid))"
+    ),
     "labels": (
         r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)"
     ),

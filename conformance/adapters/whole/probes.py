@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups, default_dtype, quiet_evaluation
+from conformance.adapters.whole.entries import is_for_another_method
 from conformance.adapters.whole.language import (
     chosen_by_arguments,
     read_beside_forward,
@@ -370,7 +371,12 @@ class Probes:
             if buffer.layout is not torch.strided or not torch.equal(buffer, after[name]):
                 continue
             numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
-            if numbers and bool((buffer != 0).any()) and not _is_mask(buffer):
+            if (
+                numbers
+                and bool((buffer != 0).any())
+                and not _is_mask(buffer)
+                and not is_for_another_method(self.module, name)
+            ):
                 groups.setdefault(name.rpartition(".")[0], []).append(name)
         if not groups:
             return None

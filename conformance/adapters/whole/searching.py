@@ -6,11 +6,9 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,44 +16,23 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.stated import Shape, StatedError
-from conformance.adapters.whole import names
-from conformance.adapters.whole.batches import packed_in
-from conformance.adapters.whole.beside import Climbed, climb
+from conformance.adapters.stated import Shape
+from conformance.adapters.whole.beside import Ran, climb
 from conformance.adapters.whole.calling import (
-    FEWER,
-    LAYOUTS,
     LENGTHS,
-    ONE_ANSWER,
     B,
     Calling,
-    Input,
     Lookups,
     T,
     first_data,
     hides,
-    laid_out,
     other_words,
     quiet_evaluation,
 )
-from conformance.adapters.whole.fillers import (
-    Beside,
-    alike,
-    constants,
-    counted,
-    maker,
-    of_shape,
-    one_each,
-    shapes_stated,
-)
-from conformance.adapters.whole.masking import choices
-from conformance.adapters.whole.shapes import number_shapes, table_lengths
-from conformance.places import innermost_line
-
-FRAMES = 48
-"""Numbers in a row for a model that shortens them."""
-_CONDITIONS = 10
-"""So many shapes of numbers are tried beside token ids."""
+from conformance.adapters.whole.fillers import Beside, constants, of_shape
+from conformance.adapters.whole.layouts import ONE_ANSWER, SCORES, layout_of
+from conformance.adapters.whole.proposing import FRAMES, Proposals
+from conformance.adapters.whole.shapes import table_lengths
 
 
 def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
@@ -68,14 +45,6 @@ def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[
     finder = _Finder(module, given, options or {})
     with quiet_evaluation(module):
         return finder.find()
-
-
-@dataclass
-class _Parameter:
-    name: str
-    meaning: str
-    required: bool
-    default: Any
 
 
 class NotTwoSided(TypeError):
@@ -91,121 +60,85 @@ class NoAnswer(Unresolved):
 
 
 class _Finder:
-    """One search: the parameters of forward, the attempts, and why each failed."""
+    """One search: what is proposed, the attempts, and why each failed."""
 
     def __init__(self, module: nn.Module, given: Sequence[Shape], options: Mapping[str, Any]) -> None:
         self.module = module
         self.options = options
+        self.proposals = Proposals(module, given, options)
         self.operations = 0
-        self.errors: list[tuple[int, Exception]] = []
-        """(how many operations ran before, what was raised): the attempt that came furthest says most."""
-        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        self.parameters = [
-            _Parameter(p.name, names.meaning_of(p.name), p.default is p.empty, p.default)
-            for p in inspect.signature(module.forward).parameters.values()
-            if p.kind not in kinds
-        ]
-        self.packed, keys, in_order = packed_in(module)
-        self.packing: dict[str, Any] = {"packed": self.packed, "in_order": tuple(keys) if in_order else ()}
-        if self.packed:
-            self.parameters = [
-                _Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
-            ]
-        required = [p for p in self.parameters if p.required]
-        if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
-            required[0].meaning = ""
-        self.given = self._named(given)
-        self.only_loss = False
-        self.climbed: Climbed | None = None
-        """What was found out of several inputs, which is then taken as if the user had stated it."""
-
-    def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
-        """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
-        stated = {shape.name: shape for shape in given if shape.name}
-        free = [p.name for p in self.parameters if p.name not in stated]
-        nameless = [shape for shape in given if not shape.name]
-        unknown = [name for name in stated if all(p.name != name for p in self.parameters)]
-        if unknown or len(nameless) > len(free):
-            takes = f"it takes {', '.join(p.name for p in self.parameters) or 'nothing'}"
-            what = f"no parameter {unknown[0]}" if unknown else f"no place for {len(given)} inputs"
-            raise StatedError(f"--claims-input: forward of {type(self.module).__name__} has {what}; {takes}")
-        return {**dict(zip(free, nameless, strict=False)), **stated}
-
-    def of(self, meaning: str, required: bool | None = None) -> list[_Parameter]:
-        return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
+        self.failures: list[Ran] = []
+        """The attempt that came furthest says most."""
+        self.only_loss = self.compares = False
 
     def find(self) -> Calling:
-        optional = any(p.meaning == "mask" and not p.required for p in self.parameters)
+        optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
         for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
             found = self.first_that_runs(all_masks)
             if found is not None:
                 return _without_none(found)
-        if not self.given and (found := self.as_climbed()) is not None:
+        if not self.proposals.given and (found := self.as_climbed()) is not None:
             return _without_none(found)
         name = type(self.module).__name__
-        if not self.errors:
+        if not self.failures:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
-        if self.only_loss or any(isinstance(error, ComparesSamples) for _, error in self.errors):
+        if self.only_loss or self.compares:
             what = "a loss only" if self.only_loss else "a number for each pair of samples"
             raise NoAnswer(
                 f"{name}.forward gives {what}, and no sample an answer of its own; to test a method that does, point "
                 "at a class of yours around the model: def forward(self, ids): return self.model.encode(ids)"
             )
-        _, error = self.errors[-1] if self.given else max(self.errors, key=lambda failed: failed[0])
-        place = innermost_line(error)
-        if self.given:
-            raise Unresolved(
-                f"{name} cannot be called with the inputs that --claims-input states: {type(error).__name__}: "
-                f"{' '.join(str(error).split())[:200]}{f' at {place}' if place else ''}"
-            )
+        if self.proposals.given:
+            raise Unresolved(f"{name} cannot be called with the inputs that --claims-input states: {self.failures[-1]}")
+        furthest = max(self.failures, key=lambda ran: ran.operations)
         raise Unresolved(
-            f"{name} cannot be called: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            f"{f' at {place}' if place else ''}; say what forward takes, e.g. --claims-input '{self.line()}'"
+            f"{name} cannot be called: {furthest}; say what forward takes, e.g. --claims-input '{self.line()}'"
         )
 
     def line(self) -> str:
         """What the user may write after --claims-input, to be corrected."""
-        if self.climbed is not None:
-            return self.climbed.line()
-        return f"{self.parameters[0].name if self.parameters else 'x'}=2x16:int"
+        if self.proposals.climbed is not None:
+            return self.proposals.climbed.line()
+        return f"{self.proposals.parameters[0].name if self.proposals.parameters else 'x'}=2x16:int"
 
     def as_climbed(self) -> Calling | None:
-        """The calling of a model that takes several inputs, whose forms are found one by one; None where none are."""
-        several = [p for p in self.parameters if p.required and p.meaning not in ("mask", "cache")]
+        """The calling of a model whose inputs are of forms that are found one by one; None where none are."""
+        inputs = [p.name for p in self.proposals.parameters if p.required and p.meaning not in ("mask", "cache")]
         stacked = (nn.ModuleList, nn.Sequential, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
-        if len(several) < 2 or not any(isinstance(part, stacked) for part in self.module.modules()):
+        if not inputs or not any(isinstance(part, stacked) for part in self.module.modules()):
             return None  # nothing, or a component
-        furthest, failure = -1, None
+        furthest: Ran | None = None
 
-        def run(values: Mapping[str, Tensor]) -> tuple[int, bool]:
-            nonlocal furthest, failure
+        def run(values: Mapping[str, Tensor]) -> Ran:
+            nonlocal furthest
             try:
-                arguments = Calling((), fixed=constants(values), **self.packing).arguments({})
+                arguments = Calling((), fixed=constants(values), **self.proposals.packing).arguments({})
                 with self.watching():
                     result = self.module(**arguments)
             except Exception as error:
-                if self.operations > furthest:
-                    furthest, failure = self.operations, error
-                return self.operations, False
+                ran = Ran.raised(self.operations, error)
+                furthest = ran if furthest is None or ran.operations > furthest.operations else furthest
+                return ran
             axes = [t.ndim for t in tensors_in(result) if t.is_floating_point()]
             self.only_loss = self.only_loss or axes == [0]
-            return self.operations, any(axes)
+            return Ran(self.operations, done=any(axes))
 
-        self.climbed = climb(self.module, [p.name for p in several], run, self.options, B)
-        if not self.climbed.main:
-            if failure is not None:
-                self.errors.insert(0, (furthest, failure))
+        climbed = climb(self.module, inputs, run, self.options, B, self.proposals.told)
+        self.proposals.climbed = climbed
+        if not climbed.main:
+            at = 0 if len(inputs) > 1 else len(self.failures)  # of two that came as far, that with every input counts
+            self.failures[at:at] = [furthest] if furthest is not None else []
             return None
-        self.given = dict(self.climbed.shapes)
+        self.proposals.given = dict(climbed.shapes)
         found = self.first_that_runs(False) or self.first_that_runs(True)
-        return replace(found, beside=self.climbed.shapes) if found is not None else None
+        return replace(found, beside=climbed.shapes) if found is not None else None
 
     def first_that_runs(self, all_masks: bool) -> Calling | None:
         """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
         masks are given, too."""
         leaking: Calling | None = None
-        for sides in self.sides():
-            for calling in self.callings(sides, all_masks):
+        for sides in self.proposals.sides():
+            for calling in self.proposals.callings(sides, all_masks):
                 found = self.attempt(calling)
                 if found is not None and (not found.masks or hides(self.module, found)):
                     return found
@@ -214,101 +147,11 @@ class _Finder:
                 return leaking
         return None
 
-    def sides(self) -> Iterator[tuple[_Parameter, ...]]:
-        """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
-        if self.climbed is not None:
-            yield (next(p for p in self.parameters if p.name == self.climbed.main),)
-            return
-        if self.given:
-            stated = [p for p in self.parameters if p.name in self.given]
-            data = [p for p in stated if p.meaning in ("", "source", "target")] or stated
-            if len(data) > 1 and all(self.given[p.name].dtype == "int" for p in data[:2]):
-                yield tuple(data[:2])
-            yield (data[0],)
-            return
-        source, target = self.of("source"), self.of("target")
-        plain = [p for p in self.parameters if p.meaning == "" and p.required]
-        both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
-        required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
-        if (
-            len(both) == 2
-            and both[0] is not both[1]
-            and all(p.required or p.meaning in ("source", "target") for p in both)
-        ):
-            yield tuple(both)
-        if len(required) >= 2:
-            yield tuple(required[:2])
-        candidates = [*required, *(p for p in self.parameters if p.meaning in ("", "source", "target", "types"))]
-        for one in dict.fromkeys(p.name for p in candidates[:3]):
-            yield (next(p for p in self.parameters if p.name == one),)
-
-    def callings(self, sides: tuple[_Parameter, ...], all_masks: bool = False) -> Iterator[Calling]:
-        """Ways to call with these data: token ids first, numbers where the model reads no table."""
-        names_ = [p.name for p in sides]
-        rest = [p for p in self.parameters if p.name not in names_]
-        meanings = ("src", "tgt") if len(sides) == 2 else ("ids",)
-        roles = {
-            m: next((p.name for p in rest if p.meaning == m), "")
-            for m in ("labels", "cache", "types", "positions", "offset")
-        }
-        if self.packed:  # no cache is handed over so
-            roles["cache"] = ""
-        if not roles["labels"] and len(sides) == 1:
-            roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
-        fixed = {
-            p.name: made for p in rest if p.required and (made := maker(p.name, p.meaning, roles["labels"])) is not None
-        }
-        main = self.given.get(names_[-1])
-        if main is not None:
-            known = set() if self.climbed else set(fixed)
-            others = [p for p in rest if p.name in self.given and p.name not in known and p.meaning != "mask"]
-            fixed |= {p.name: of_shape(self.given[p.name], main) for p in others}
-        masks_of = [p for p in rest if p.meaning == "mask"]
-        required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
-        optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
-        counts = {p.name: counted(p.name, meanings) for p in rest if p.meaning == "lengths" and p.name in fixed}
-        fixed = {name: maker for name, maker in fixed.items() if name not in counts}
-        common: dict[str, Any] = {
-            **self.packing,
-            "fixed": fixed,
-            "optional_masks": optional,
-            "lengths": counts,
-            **roles,
-        }
-        tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
-        for masks in choices(self.module, required_masks, meanings) if main is None or main.dtype == "int" else ():
-            yield Calling(tokens, masks=masks, **common)
-        unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
-        if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
-            for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
-                given = {**common, "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape)}}
-                yield Calling(tokens, **given)
-        if len(sides) == 1 and (main is None or main.dtype == "float"):
-            filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
-            also = [p.name for p in rest if p.required and p.name not in filled]
-            given_numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
-            given_numbers["lengths"] = dict.fromkeys(counts, "x")
-            fillers = (alike, one_each) if also else (alike,)
-            shapes = number_shapes(self.module, self.options) if main is None else shapes_stated(main)
-            for shape, filler in product(shapes, fillers):
-                given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
-                for masks in choices(self.module, required_masks, ("x",)):
-                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **given_numbers)
-
-    def conditions(self) -> Iterator[tuple[int, ...]]:
-        """Shapes, without the batch, of numbers that stand beside token ids: as many frames as its tables of positions
-        have, or twice as many, where a convolution halves them."""
-        lengths = table_lengths(self.module)
-        frames = list(dict.fromkeys([*(2 * n for n in lengths), *lengths, FRAMES]))
-        for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
-            for length in frames if None in shape else (0,):
-                yield tuple(length if size is None else size for size in shape)
-
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
         numbers = calling.main.meaning == "x"
         lengths: tuple[int, ...] = (*LENGTHS, *table_lengths(self.module))
-        if stated := self.given.get(calling.main.parameter):
+        if stated := self.proposals.given.get(calling.main.parameter):
             lengths = (T, *stated.sizes[1:2])
         if numbers and None not in calling.main.shape:
             lengths = (0,)
@@ -318,7 +161,8 @@ class _Finder:
             try:
                 found = self.run(calling, length)
             except Exception as error:
-                self.errors.append((self.operations, error))
+                self.failures.append(Ran.raised(self.operations, error))
+                self.compares = self.compares or isinstance(error, ComparesSamples)
                 if not _about_sizes(error):
                     return None
                 continue
@@ -342,36 +186,64 @@ class _Finder:
         mixed: Calling | None = None
         failure: Exception | None = None
         can_turn = calling.main.meaning != "x" or calling.main.shape[:1] == (None,)
-        for batch_first in (True, False) if can_turn else (True,):
-            candidate = replace(calling, batch_first=batch_first)
-            data = first_data(calling, length)
-            try:
-                arguments = candidate.arguments(data)
-                with self.watching() as lookups:
-                    result = self.module(**arguments)
-                read = self.with_vocabularies(candidate, data, lookups, length)
-                laid = _layout(read, data, result)
-                if laid is None:
-                    floating = [t for t in tensors_in(result) if t.is_floating_point()]
-                    self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
+        try:
+            for batch_first in (True, False) if can_turn else (True,):
+                try:
+                    laid, apart = self.in_order(replace(calling, batch_first=batch_first), length)
+                except ComparesSamples:
+                    raise
+                except Exception as error:
+                    failure = failure or error
                     continue
-                laid, data = self.of_one_side(laid, data)
-                if laid.outputs == B and self.compares_samples(laid, length):
-                    raise ComparesSamples(
-                        f"{type(self.module).__name__} answers with a number for each pair of samples"
-                    )
-                laid = self.answering_everywhere(laid, data)
-                if self.rows_apart(laid, data):
-                    return self.said(laid)
-            except ComparesSamples:
-                raise
-            except Exception as error:
-                failure = failure or error
-                continue
-            mixed = mixed or laid
-        if mixed is None and failure is not None:
-            raise failure
-        return self.said(mixed) if mixed is not None else None
+                if apart:
+                    return self.said(laid) if laid is not None else None
+                mixed = mixed or laid
+            if mixed is None and failure is not None:
+                raise failure
+            return self.said(mixed) if mixed is not None else None
+        finally:
+            failure = None  # its traceback holds this frame, and with it the tensors of the attempt
+
+    def in_order(self, candidate: Calling, length: int) -> tuple[Calling | None, bool]:
+        """The candidate with what its run shows, None where it gives no answer; and whether its rows stay apart."""
+        data = first_data(candidate, length)
+        arguments = candidate.arguments(data)
+        with self.watching() as lookups:
+            result = self.module(**arguments)
+        read = self.with_vocabularies(candidate, data, lookups, length)
+        laid = layout_of(read, data, result, self.without_parameters(arguments, result))
+        if laid is None:
+            floating = [t for t in tensors_in(result) if t.is_floating_point()]
+            self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
+            return None, False
+        laid, data = self.of_one_side(self.of_each_position(laid, length), data)
+        if laid.outputs == B and self.compares_samples(laid, length):
+            raise ComparesSamples(f"{type(self.module).__name__} answers with a number for each pair of samples")
+        laid = self.answering_everywhere(laid, data)
+        return laid, self.rows_apart(laid, data)
+
+    def of_each_position(self, calling: Calling, length: int) -> Calling:
+        """Of (B, T) numbers, which look like T classes, the calling with a score for each position: with more
+        positions they are more."""
+        one = calling.main
+        is_free = one.length is None and (not one.shape or None in one.shape)
+        if calling.layout != "(B, V)" or calling.outputs != length or not is_free:
+            return calling
+        scores = replace(calling, layout=SCORES, outputs=1)
+        with suppress(Exception):
+            data = first_data(calling, length + 1)
+            if scores.answer(self.module(**scores.arguments(data)), data) is not None:
+                return scores
+        return calling
+
+    def without_parameters(self, arguments: Mapping[str, Any], result: Any) -> list[int]:
+        """Which of several results no parameter reaches, where one reaches another: statistics of the data, masks."""
+        if sum(t.is_floating_point() for t in tensors_in(result)) < 2:
+            return []
+        with torch.enable_grad():
+            again = [t for t in tensors_in(self.module(**arguments)) if t.is_floating_point()]
+        learned = [t.requires_grad for t in again]
+        return [at for at, one in enumerate(learned) if not one] if any(learned) else []
 
     def of_one_side(self, calling: Calling, data: dict[str, Tensor]) -> tuple[Calling, dict[str, Tensor]]:
         """Of two sides that get an answer each, as a query and a document do, the calling with the main one and its
@@ -432,7 +304,7 @@ class _Finder:
         labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
         everywhere = replace(calling, fixed={**calling.fixed, **labels})
         try:
-            laid = _layout(everywhere, data, self.module(**everywhere.arguments(data)))
+            laid = layout_of(everywhere, data, self.module(**everywhere.arguments(data)))
         except Exception:
             return calling
         return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
@@ -458,11 +330,11 @@ class _Finder:
             shown.append(f"{one.parameter} = {what}")
         beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
         shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]
-        others = self.climbed.shapes.items() if self.climbed is not None else ()
+        others = self.proposals.climbed.shapes.items() if self.proposals.climbed is not None else ()
         shown += [
             f"{name} = {shape.text}, the same for every sample" for name, shape in others if name in calling.fixed
         ]
-        shown = [f"{self.packed} = {{{', '.join(shown)}}}"] if self.packed else shown
+        shown = [f"{self.proposals.packed} = {{{', '.join(shown)}}}"] if self.proposals.packed else shown
         order = "(B, T)" if calling.batch_first else "(T, B)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
         evidence = "it was run so"
@@ -489,34 +361,3 @@ def _without_none(calling: Calling) -> Calling:
 def _about_sizes(error: BaseException) -> bool:
     """Whether an attempt with another length may fare better: not when it cannot take such arguments at all."""
     return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError))
-
-
-def _layout(calling: Calling, data: dict[str, Tensor], result: Any) -> Calling | None:
-    """The calling with the layout of the answer that the result shows."""
-    main = data[calling.main.meaning]
-    batch, length = main.shape[0], main.shape[1]
-    floating = [t for t in tensors_in(result) if t.is_floating_point()]
-    vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
-    orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
-    named = _called_logits(result)
-    offered = list(enumerate(floating))
-    chosen = [pair for pair in offered if pair[1] is named]
-    for wanted, layout in product((True, False), orders):
-        for at, tensor in chosen or offered:
-            if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
-                continue
-            if layout == FEWER and not (calling.lengths and calling.main.meaning == "x" and tensor.ndim == 3):
-                continue
-            outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
-            outputs = tensor.numel() // batch if layout in ("(B, ...)", "(B)") else outputs
-            if (outputs in vocabs) != wanted or laid_out(tensor, layout, batch, length, outputs) is None:
-                continue
-            return replace(calling, layout=layout, outputs=outputs, answer_at=at)
-    return None
-
-
-def _called_logits(result: Any) -> Tensor | None:
-    """What a result with names calls its logits: it is the answer, whatever else is beside it."""
-    held = result if isinstance(result, Mapping) else getattr(result, "__dict__", {})
-    found = held.get("logits") if isinstance(held, Mapping) else None
-    return found if isinstance(found, Tensor) else None

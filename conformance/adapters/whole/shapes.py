@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from torch import nn
+
+from conformance.adapters.whole.configs import fields_of, is_config
 
 Shape = tuple[int | None, ...]
 """Without the batch; None in the place of a length that is free."""
@@ -27,6 +29,14 @@ _USUAL_SIDES = (32, 28, 16, 64, 224, 8)
 _USUAL_WIDTHS = (80, 40)
 """Of the features of a frame of speech."""
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_SIDE_AXES = re.compile(r"(img_?|image_?)?(h|w|height|width|size|side)")
+_FREE_AXES = re.compile(
+    r"t|l|s|n|tx|ty|len(gth)?|\w*seq(uence)?(_?len(gth)?)?|\w*_len(gth)?|time(_?steps)?|steps?|frames?|samples?|tokens?|words?|"
+    r"n_?(frames|tokens|points|nodes|steps|samples)|num_?(frames|tokens|points|nodes|steps|samples|patches)|points?|nodes?|"
+    r"atoms?|context(_len(gth)?)?|ctx|positions?|patches|events?|length|window|history|lookback|[tls]\d?"
+)
+_PLANES_AXES = re.compile(r"c|ch|channels?|planes|in_channels")
+_MOST_TOLD, _MOST_WIDTHS = 12, 6
 _MOST = 40
 """So many shapes are tried."""
 
@@ -34,6 +44,49 @@ _MOST = 40
 def number_shapes(module: nn.Module, options: Mapping[str, Any]) -> list[Shape]:
     """Shapes of numbers, the likeliest first. options: the arguments that the model's constructor got."""
     return list(dict.fromkeys(_shapes(module, said_sizes(module, options))))[:_MOST]
+
+
+def shapes_told(axes: Sequence[int | str], module: nn.Module, options: Mapping[str, Any]) -> list[Shape]:
+    """The shapes, without the batch, that the names of their axes allow, the likeliest first."""
+    if len(axes) > 2 and not any(axes):  # only their number is told
+        return [shape for shape in number_shapes(module, options) if len(shape) == len(axes)]
+    said = said_sizes(module, options)
+    offered = [_sizes_of(axis, at, len(axes), module, said) for at, axis in enumerate(axes)]
+    sides = [at for at, axis in enumerate(axes) if _SIDE_AXES.fullmatch(str(axis).lower())]
+    found = []
+    for shape in product(*offered):
+        is_square = len({shape[at] for at in sides}) < 2  # pictures have one side here
+        free = {str(axes[at]) for at, size in enumerate(shape) if size is None}
+        if is_square and len(free) < 2:  # (B, N, N): one length stands twice
+            found.append(shape)
+    return list(dict.fromkeys(found))[:_MOST_TOLD]
+
+
+def _sizes_of(axis: int | str, at: int, axes: int, module: nn.Module, said: Mapping[str, int]) -> list[int | None]:
+    """What an axis may be: its own number, the option of its name, else by what such names mean; None for a length."""
+    if isinstance(axis, int):
+        return [axis]
+    name = axis.lower()
+    plain = name.replace("_", "")
+    own: list[int | None] = [size for key, size in said.items() if plain and key.replace("_", "") == plain]
+    if _SIDE_AXES.fullmatch(name):
+        return [*own, *image_sizes(module, said)[:3]]
+    if _FREE_AXES.fullmatch(name):
+        longer = [size for key, size in said.items() if len(name) > 2 and key.startswith(name)]
+        return [*own, *longer[:1], None]
+    if own and len(name) > 1:
+        return own
+    if _PLANES_AXES.fullmatch(name) and axes == 3 and at == 0:
+        first = next((p for p in module.modules() if isinstance(p, _CONVOLUTIONS)), None)
+        return list(dict.fromkeys([*([first.in_channels] if first else []), 3, 1]))
+    counted = [size for key, size in said.items() if plain and re.fullmatch(rf"(n|num)_?{re.escape(plain)}s?", key)]
+    told = [size for key, size in said.items() if _WIDTHS.fullmatch(key) or _CHANNELS.fullmatch(key)]
+    maps = [part.in_features for part in module.modules() if isinstance(part, nn.Linear)]
+    maps += [part.in_channels for part in module.modules() if isinstance(part, _CONVOLUTIONS)]
+    free: list[int | None] = [None] if not axis or len(name) == 1 else []
+    last = at == axes - 1 and axes > 1
+    widths = list(dict.fromkeys([*own, *counted, *told, *maps]))[:_MOST_WIDTHS]
+    return [*widths, *free] if last or not free else [*free, *widths]
 
 
 def said_sizes(module: nn.Module, options: Mapping[str, Any]) -> dict[str, int]:
@@ -96,10 +149,8 @@ def table_lengths(module: nn.Module) -> list[int]:
 def _said(module: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """(name, size) of what the constructor got and what the model and its parts keep; the first of a name last, so that
     it wins in a dict."""
-    holders: list[Mapping[str, Any]] = [options, vars(module), *(vars(part) for part in module.modules())]
-    for name in ("config", "cfg", "args", "hparams"):
-        config = options.get(name, getattr(module, name, None))
-        holders.insert(1, config if isinstance(config, Mapping) else getattr(config, "__dict__", {}))
+    configs = [value for held in (options, vars(module)) for value in held.values() if is_config(value)]
+    holders: list[Mapping[str, Any]] = [options, *map(fields_of, configs), *(vars(part) for part in module.modules())]
     for holder in reversed(holders):
         for name, value in holder.items():
             value = value[0] if isinstance(value, (tuple, list)) and value else value

@@ -1,0 +1,194 @@
+"""Which inputs a forward may take: proposals by the names of its parameters and by what the code says of them.
+
+Nothing is decided here: `searching` runs them in this order.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from torch import nn
+
+from conformance.adapters.stated import Shape, StatedError
+from conformance.adapters.whole import names
+from conformance.adapters.whole.batches import packed_in
+from conformance.adapters.whole.beside import Climbed
+from conformance.adapters.whole.calling import Calling, Input
+from conformance.adapters.whole.fillers import Beside, alike, counted, maker, of_shape, one_each, shapes_stated
+from conformance.adapters.whole.masking import choices
+from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
+from conformance.adapters.whole.told import Told, told_by_forward
+from conformance.adapters.whole.told_by_calls import told_by_calls
+from conformance.adapters.whole.usage import surroundings
+
+FRAMES = 48
+"""Numbers in a row for a model that shortens them."""
+_CONDITIONS = 10
+"""So many shapes of numbers are tried beside token ids."""
+
+
+@dataclass
+class Parameter:
+    """A parameter of forward. meaning: what its name proposes, as `names` has it."""
+
+    name: str
+    meaning: str
+    required: bool
+    default: Any
+
+
+class Proposals:
+    """The parameters of a forward, and the callings that they propose. given: the inputs that the user states, by name;
+    climbed: what was found out of several inputs, which is then taken as if the user had stated it.
+
+    Raises StatedError when forward takes none of a name that is stated.
+    """
+
+    def __init__(self, module: nn.Module, given: Sequence[Shape], options: Mapping[str, Any]) -> None:
+        self.module = module
+        self.options = options
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        self.parameters = [
+            Parameter(p.name, names.meaning_of(p.name), p.default is p.empty, p.default)
+            for p in inspect.signature(module.forward).parameters.values()
+            if p.kind not in kinds
+        ]
+        self.packed, keys, in_order = packed_in(module)
+        self.packing: dict[str, Any] = {"packed": self.packed, "in_order": tuple(keys) if in_order else ()}
+        if self.packed:
+            self.parameters = [
+                Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
+            ]
+        required = [p for p in self.parameters if p.required]
+        if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
+            required[0].meaning = ""
+        self.given = self._named(given)
+        self.climbed: Climbed | None = None
+        self.told = _told(module, [p.name for p in self.parameters])
+
+    def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
+        """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
+        stated = {shape.name: shape for shape in given if shape.name}
+        free = [p.name for p in self.parameters if p.name not in stated]
+        nameless = [shape for shape in given if not shape.name]
+        unknown = [name for name in stated if all(p.name != name for p in self.parameters)]
+        if unknown or len(nameless) > len(free):
+            takes = f"it takes {', '.join(p.name for p in self.parameters) or 'nothing'}"
+            what = f"no parameter {unknown[0]}" if unknown else f"no place for {len(given)} inputs"
+            raise StatedError(f"--claims-input: forward of {type(self.module).__name__} has {what}; {takes}")
+        return {**dict(zip(free, nameless, strict=False)), **stated}
+
+    def of(self, meaning: str, required: bool | None = None) -> list[Parameter]:
+        return [p for p in self.parameters if p.meaning == meaning and required in (None, p.required)]
+
+    def sides(self) -> Iterator[tuple[Parameter, ...]]:
+        """Which parameters may be the data: two sides, or one; those that the user states, where there are any."""
+        if self.climbed is not None:
+            yield (next(p for p in self.parameters if p.name == self.climbed.main),)
+            return
+        if self.given:
+            stated = [p for p in self.parameters if p.name in self.given]
+            data = [p for p in stated if p.meaning in ("", "source", "target")] or stated
+            if len(data) > 1 and all(self.given[p.name].dtype == "int" for p in data[:2]):
+                yield tuple(data[:2])
+            yield (data[0],)
+            return
+        source, target = self.of("source"), self.of("target")
+        plain = [p for p in self.parameters if p.meaning == "" and p.required]
+        both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
+        required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
+        if (
+            len(both) == 2
+            and both[0] is not both[1]
+            and all(p.required or p.meaning in ("source", "target") for p in both)
+        ):
+            yield tuple(both)
+        if len(required) >= 2:
+            yield tuple(required[:2])
+        candidates = [*required, *(p for p in self.parameters if p.meaning in ("", "source", "target", "types"))]
+        for one in dict.fromkeys(p.name for p in candidates[:3]):
+            yield (next(p for p in self.parameters if p.name == one),)
+
+    def callings(self, sides: tuple[Parameter, ...], all_masks: bool = False) -> Iterator[Calling]:
+        """Ways to call with these data: token ids first, numbers where the model reads no table."""
+        names_ = [p.name for p in sides]
+        rest = [p for p in self.parameters if p.name not in names_]
+        meanings = ("src", "tgt") if len(sides) == 2 else ("ids",)
+        roles = {
+            m: next((p.name for p in rest if p.meaning == m), "")
+            for m in ("labels", "cache", "types", "positions", "offset")
+        }
+        if self.packed:  # no cache is handed over so
+            roles["cache"] = ""
+        if not roles["labels"] and len(sides) == 1:
+            roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
+        fixed = {
+            p.name: made for p in rest if p.required and (made := maker(p.name, p.meaning, roles["labels"])) is not None
+        }
+        main = self.given.get(names_[-1])
+        if main is not None:
+            known = set() if self.climbed else set(fixed)
+            others = [p for p in rest if p.name in self.given and p.name not in known and p.meaning != "mask"]
+            fixed |= {p.name: of_shape(self.given[p.name], main) for p in others}
+        masks_of = [p for p in rest if p.meaning == "mask"]
+        required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
+        optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
+        lengths = [p for p in rest if p.meaning == "lengths"]
+        counts = {p.name: counted(p.name, meanings) for p in lengths if p.name in fixed}
+        fixed = {name: maker for name, maker in fixed.items() if name not in counts}
+        common: dict[str, Any] = {
+            **self.packing,
+            "fixed": fixed,
+            "optional_masks": optional,
+            "lengths": counts,
+            "optional_lengths": {p.name: counted(p.name, meanings) for p in lengths if p.name not in counts},
+            **roles,
+        }
+        tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
+        told = self.told.get(names_[-1], Told())
+        are_words = main.dtype == "int" if main is not None else told.dtype in ("", "int") and len(told.axes) < 3
+        for masks in choices(self.module, required_masks, meanings) if are_words else ():
+            yield Calling(tokens, masks=masks, **common)
+        unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
+        if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
+            for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
+                given = {**common, "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape)}}
+                yield Calling(tokens, **given)
+        if len(sides) == 1 and (main is None or main.dtype == "float"):
+            filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
+            also = [p.name for p in rest if p.required and p.name not in filled]
+            given_numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
+            given_numbers["lengths"] = dict.fromkeys(counts, "x")
+            given_numbers["optional_lengths"] = dict.fromkeys(common["optional_lengths"], "x")
+            fillers = (alike, one_each) if also else (alike,)
+            said = shapes_told(told.axes[1:], self.module, self.options) if told.axes else []
+            offered = [*said, *number_shapes(self.module, self.options)]
+            shapes = list(dict.fromkeys(offered)) if main is None else list(shapes_stated(main))
+            for shape, filler in product(shapes, fillers):
+                given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
+                for masks in choices(self.module, required_masks, ("x",)):
+                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **given_numbers)
+
+    def conditions(self) -> Iterator[tuple[int, ...]]:
+        """Shapes, without the batch, of numbers that stand beside token ids: as many frames as its tables of positions
+        have, or twice as many, where a convolution halves them."""
+        lengths = table_lengths(self.module)
+        frames = list(dict.fromkeys([*(2 * n for n in lengths), *lengths, FRAMES]))
+        for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
+            for length in frames if None in shape else (0,):
+                yield tuple(length if size is None else size for size in shape)
+
+
+def _told(module: nn.Module, parameters: Sequence[str]) -> dict[str, Told]:
+    """What the code says of the inputs: the forward itself, else the user's calls."""
+    said = told_by_forward(module, parameters)
+    home = sys.modules.get(type(module).__module__)
+    if home is None or type(module).__module__.startswith("torch."):
+        return said
+    shown = told_by_calls(module, surroundings(home), parameters)
+    return {name: said.get(name, Told()).over(shown.get(name, Told())) for name in {**said, **shown}}

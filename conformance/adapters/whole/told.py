@@ -1,0 +1,315 @@
+"""What the code of a forward says of the shapes of its inputs, read as text and as syntax.
+
+Documentation ("x: (B, T, n_mels)"), annotations that state axes, unpacked shapes (``b, t, c = x.shape``), comparisons
+that raise (``assert t == self.context``) and patterns of rearrange. `searching` tries these shapes before others.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from textwrap import dedent
+from typing import Any
+
+from torch import nn
+
+Axis = int | str
+"""A size, or what the code calls it; "" where it says nothing."""
+
+_DIMS = r"[(\[]\s*(?P<dims>[\w.*/+ -]+(?:,\s*[\w.*/+ -]+)+|[Bb](?:atch(?:_size)?)?)\s*,?\s*[)\]]"
+_AXES_IN_QUOTES = re.compile(r"\[[^\"']*,\s*[\"']([^\"']+)[\"']\]")
+_AXIS = re.compile(r"[\w.*/+ -]*\w[\w.*/+ -]*")
+_BATCH = re.compile(r"b|bs|bsz|bz|n|batch(_?size)?|batches|num_?samples|samples?")
+_WORDS_OF_DTYPES = (
+    ("int", re.compile(r"\b(long|int(eger)?s?(32|64)?|ids|indices|codes|LongTensor|IntTensor)\b")),
+    ("bool", re.compile(r"\b(bool(ean)?s?|BoolTensor|True)\b")),
+    ("float", re.compile(r"\b(floats?(32|64)?|FloatTensor)\b")),
+)
+_BEHIND = 60
+"""So many letters behind a shape may say the dtype."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """axes: of one input, the batch first; empty where not even their number is told. dtype: as in a Shape, or ""."""
+
+    axes: tuple[Axis, ...] = ()
+    dtype: str = ""
+
+    def over(self, other: Told) -> Told:
+        """Both together; where they differ, this one."""
+        if not self.axes or not other.axes or len(self.axes) != len(other.axes):
+            return Told(self.axes or other.axes, self.dtype or other.dtype)
+        axes = tuple(a if a != "" else b for a, b in zip(self.axes, other.axes, strict=True))
+        return Told(axes, self.dtype or other.dtype)
+
+
+def told_by_forward(module: nn.Module, parameters: Sequence[str]) -> dict[str, Told]:
+    """What the forward of a module and its class say of these parameters; only of those of which they say something."""
+    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
+    try:
+        text = dedent(inspect.getsource(function))
+        tree = ast.parse(text)
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    code = _Code(module, parameters)
+    code.read(tree)
+    written = _documented(_prose(text, tree), inspect.getdoc(type(module)) or "", parameters)
+    found: dict[str, Told] = {}
+    for name in parameters:
+        told = code.told(name).over(_annotated(function, name)).over(written.get(name, Told()))
+        found |= {name: told} if told != Told() else {}
+    return found
+
+
+# --- prose ----------------------------------------------------------------------------------------
+
+
+def _prose(text: str, tree: ast.Module) -> str:
+    """The docstring and the comments of a function."""
+    definition = tree.body[0]
+    parts = [ast.get_docstring(definition) or "" if isinstance(definition, ast.FunctionDef) else ""]
+    with suppress(tokenize.TokenError, IndentationError):
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        parts += [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
+    return "\n".join(parts)
+
+
+def _documented(prose: str, of_class: str, parameters: Sequence[str]) -> dict[str, Told]:
+    """What documentation says of each parameter: the shape behind its name; of one alone, the first shape."""
+    found: dict[str, Told] = {}
+    others = "|".join(map(re.escape, parameters))
+    for text in (prose, of_class):
+        for name in parameters:
+            flags = re.IGNORECASE if len(name) > 2 else 0
+            between = rf"(?:(?!\b(?:{others})\b\s*[:(\[])[^()\[\];]){{0,80}}?"
+            match = re.search(rf"(?<![\w.]){re.escape(name)}\b{between}{_DIMS}", text, flags)
+            if match is not None and name not in found:
+                found[name] = _shape(match, text)
+        if not found and len(parameters) == 1 and (match := re.search(_DIMS, text)):
+            told = _shape(match, text)
+            if told.axes and _BATCH.fullmatch(str(told.axes[0]).lower()):
+                found[parameters[0]] = told
+    return {name: told for name, told in found.items() if told.axes}
+
+
+def _shape(match: re.Match[str], text: str) -> Told:
+    axes = [_axis(part) for part in match["dims"].split(",") if part.strip()]
+    if not all(_AXIS.fullmatch(part.strip()) for part in match["dims"].split(",")):
+        return Told()
+    behind = re.split(r"[(\[;]|\n\s*\n", text[match.end() : match.end() + _BEHIND])[0]
+    dtype = next((name for name, words in _WORDS_OF_DTYPES if words.search(behind)), "")
+    return _batch_first(axes, dtype)
+
+
+def _axis(text: str) -> Axis:
+    text = text.strip()
+    if text.isdigit():
+        return int(text)
+    return text.rpartition(".")[2] if re.fullmatch(r"[\w.]+", text) else ""
+
+
+def _batch_first(axes: Sequence[Axis], dtype: str = "") -> Told:
+    """Axes of which the first is the batch; of a sequence before its batch, only how many they are."""
+    names = [str(axis).lower() for axis in axes]
+    if len(names) > 1 and not _BATCH.fullmatch(names[0]) and _BATCH.fullmatch(names[1]) and names[1] != "n":
+        return Told(("",) * len(axes), dtype)
+    return Told(tuple(axes), dtype)
+
+
+def _annotated(function: Any, name: str) -> Told:
+    """The axes that an annotation states: ``Float[Tensor, "batch time mels"]``."""
+    annotation = getattr(inspect.signature(function).parameters.get(name), "annotation", None)
+    text = str(getattr(annotation, "dim_str", "") or "")
+    if isinstance(annotation, str) and (match := _AXES_IN_QUOTES.search(annotation)):
+        text = match[1]
+    shown = getattr(annotation, "__name__", "") or str(annotation)
+    dtype = next((kind for kind in ("float", "int", "bool") if shown.lower().startswith((kind, f"torch.{kind}"))), "")
+    if "LongTensor" in shown or "IntTensor" in shown:
+        dtype = "int"
+    axes = [_axis(part.partition("=")[2] or part) for part in text.split()]
+    return _batch_first(axes, dtype) if "..." not in text else Told((), dtype)
+
+
+# --- code -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Code:
+    """What the statements of a forward say of its parameters before they are given other values."""
+
+    module: nn.Module
+    parameters: Sequence[str]
+    axes: dict[str, list[Axis]] = field(default_factory=dict)
+    named: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Names of sizes -> (parameter, axis)."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """Parameters that get another value -> the line where they do."""
+
+    def told(self, name: str) -> Told:
+        return Told(tuple(self.axes.get(name, ())))
+
+    def read(self, tree: ast.Module) -> None:
+        nodes = sorted((node for node in ast.walk(tree) if hasattr(node, "lineno")), key=lambda node: node.lineno)
+        for node in nodes:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name) and target.id in self.parameters:
+                        self.changed.setdefault(target.id, node.lineno)
+        for node in nodes:
+            if isinstance(node, ast.Assign):
+                self._unpacked(node)
+            elif isinstance(node, ast.Call):
+                self._called(node)
+        for node in nodes:
+            if isinstance(node, ast.Assert):
+                self._holds(node.test, ast.Eq)
+            elif isinstance(node, ast.If) and any(isinstance(inner, ast.Raise) for inner in node.body):
+                self._holds(node.test, ast.NotEq)
+
+    def _is_input(self, node: ast.expr) -> str:
+        """The parameter that an expression is, still as it was given; "" for anything else."""
+        if not isinstance(node, ast.Name) or node.id not in self.parameters:
+            return ""
+        return node.id if node.lineno <= self.changed.get(node.id, node.lineno) else ""
+
+    def _shape_of(self, node: ast.expr) -> str:
+        """The parameter whose whole shape an expression is: ``x.shape``, ``x.size()``."""
+        if isinstance(node, ast.Call) and not node.args and (held := method_of(node, "size")) is not None:
+            return self._is_input(held)
+        return self._is_input(node.value) if isinstance(node, ast.Attribute) and node.attr == "shape" else ""
+
+    def _size_of(self, node: ast.expr) -> tuple[str, int] | None:
+        """(parameter, axis) of an expression that is one size of it."""
+        if isinstance(node, ast.Name):
+            return self.named.get(node.id)
+        if isinstance(node, ast.Subscript) and (name := self._shape_of(node.value)):
+            at = _whole_number(node.slice)
+            return None if at is None else (name, at)
+        if isinstance(node, ast.Call) and node.args and (held := method_of(node, "size")) is not None:
+            name, at = self._is_input(held), _whole_number(node.args[0])
+            return (name, at) if name and at is not None else None
+        return None
+
+    def _unpacked(self, node: ast.Assign) -> None:
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple) and (name := self._shape_of(value)):
+            if not any(isinstance(part, ast.Starred) for part in target.elts):
+                names = [part.id if isinstance(part, ast.Name) and part.id.strip("_") else "" for part in target.elts]
+                self._told(name, names)
+                self.named |= {said: (name, at) for at, said in enumerate(names) if said}
+        elif isinstance(target, ast.Name) and (size := self._size_of(value)) is not None:
+            self.named.setdefault(target.id, size)
+
+    def _called(self, node: ast.Call) -> None:
+        """``rearrange(x, "b (h p) c -> ...")`` and ``x.permute(0, 2, 1)`` tell the number of axes."""
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        rearranges = called in ("rearrange", "reduce", "repeat") and len(node.args) > 1
+        if rearranges and (name := self._is_input(node.args[0])):
+            pattern = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+            if isinstance(pattern, str) and "->" in pattern and "..." not in pattern:
+                self._told(name, _pattern_axes(pattern))
+        elif called == "permute" and isinstance(node.func, ast.Attribute) and (name := self._is_input(node.func.value)):
+            axes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
+            if len(axes) > 2:
+                self._told(name, [""] * len(axes))
+
+    def _told(self, name: str, axes: Iterable[Axis]) -> None:
+        self.axes.setdefault(name, list(axes))
+
+    def _holds(self, test: ast.expr, kind: type[ast.cmpop]) -> None:
+        """What holds of sizes wherever a forward goes on."""
+        parts = test.values if isinstance(test, ast.BoolOp) else [test]
+        for part in parts:
+            if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], kind):
+                left, right = part.left, part.comparators[0]
+                self._equal(left, right)
+                self._equal(right, left)
+
+    def _equal(self, left: ast.expr, right: ast.expr) -> None:
+        counted = left.value if isinstance(left, ast.Attribute) and left.attr == "ndim" else method_of(left, "dim")
+        value = value_of(self.module, right)
+        if counted is not None and (name := self._is_input(counted)) and isinstance(value, int):
+            self._told(name, [""] * value)
+        size = self._size_of(left)
+        if size is None or not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            return
+        name, at = size
+        axes = self.axes.get(name)
+        if axes is not None and -len(axes) <= at < len(axes):
+            axes[at] = value
+
+
+def _pattern_axes(pattern: str) -> list[Axis]:
+    """The axes on the left of a pattern of einops; "" for those made of several."""
+    parts = re.findall(r"\([^)]*\)|\S+", pattern.partition("->")[0])
+    return ["" if part.startswith("(") else int(part) if part.isdigit() else part for part in parts]
+
+
+def method_of(node: ast.expr, name: str) -> ast.expr | None:
+    """What a method of this name is called on; None for anything else."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.value if isinstance(function, ast.Attribute) and function.attr == name else None
+
+
+def _whole_number(node: ast.expr) -> int | None:
+    with suppress(ValueError, TypeError, SyntaxError):
+        value = ast.literal_eval(node)
+        return value if type(value) is int else None
+    return None
+
+
+def value_of(module: nn.Module, node: ast.expr) -> Any:
+    """What ``self.context``, ``self.cfg.patch * 2`` or a number is, by what the module holds; None where that is not
+    told. Only attributes that are stored are read, none that is computed."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return module if node.id == "self" else None
+    if isinstance(node, ast.Attribute):
+        return _held(value_of(module, node.value), node.attr)
+    if isinstance(node, ast.Subscript):
+        held, key = value_of(module, node.value), value_of(module, node.slice)
+        with suppress(LookupError, TypeError):
+            return held[key] if isinstance(held, (Mapping, tuple, list)) else None
+    if isinstance(node, ast.BinOp):
+        left, right = value_of(module, node.left), value_of(module, node.right)
+        if isinstance(left, int) and isinstance(right, int):
+            with suppress(ZeroDivisionError):
+                return _ARITHMETIC.get(type(node.op), lambda a, b: None)(left, right)
+    return None
+
+
+_ARITHMETIC: dict[type[ast.operator], Any] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+}
+
+
+def _held(holder: Any, name: str) -> Any:
+    if isinstance(holder, Mapping):
+        return holder.get(name)
+    if isinstance(holder, tuple) and name in getattr(holder, "_fields", ()):
+        return getattr(holder, name)
+    found = getattr(holder, "__dict__", {}).get(name)
+    if found is None and isinstance(holder, nn.Module):
+        found = holder._modules.get(name)
+    if found is None and holder is not None and not inspect.isdatadescriptor(getattr(type(holder), name, None)):
+        found = getattr(type(holder), name, None)
+    return found
+
+
+def axes_of_modules(module: nn.Module) -> Iterator[list[Axis]]:
+    """The axes that layers of rearrangement take, in the order of the modules."""
+    for part in module.modules():
+        pattern = vars(part).get("pattern")
+        if type(part).__name__ in ("Rearrange", "Reduce") and isinstance(pattern, str) and "..." not in pattern:
+            yield _pattern_axes(pattern)
