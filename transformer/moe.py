@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from typing import Any
 
 import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor, nn
 from minigrad.functional import one_hot
+from minigrad.ops.chosen import chosen_linear
+
+FEW = 4  # tokens that are read through their own experts' matrices one by one
 
 
 class MixtureOfExperts(nn.Module):
@@ -25,7 +30,8 @@ class MixtureOfExperts(nn.Module):
     x ``(..., d_model)`` to the same. expert: makes one network ``(n, d_model)`` to ``(n, d_model)``; each sees only the
     tokens that were sent to it. In a trace, whose shapes must not depend on values, each sees all tokens, and those
     that were not sent to it count 0 times: the same numbers for n_experts / top_k times the work (less room for each
-    would drop tokens when many choose one). Raises ValueError unless 1 <= top_k <= n_experts.
+    would drop tokens when many choose one). A trace of up to FEW tokens without gradients, as decoding has them, reads
+    the linear layers of the chosen experts only. Raises ValueError unless 1 <= top_k <= n_experts.
     """
 
     def __init__(
@@ -51,7 +57,12 @@ class MixtureOfExperts(nn.Module):
         tokens = x.reshape(-1, x.shape[-1])
         probabilities, chosen = self._allowed(self.router(tokens).softmax(-1)).topk(self.top_k, -1)
         gates = probabilities / probabilities.sum(-1, keepdim=True) if self.normalised else probabilities * self.factor
-        mixed = self._all(tokens, chosen, gates) if chosen.storage.abstract else self._sent(tokens, chosen, gates)
+        if not chosen.storage.abstract:
+            mixed = self._sent(tokens, chosen, gates)
+        elif len(tokens) <= FEW and not mg.is_grad_enabled() and can_choose(self):
+            mixed = self._read(tokens, chosen, gates)
+        else:
+            mixed = self._all(tokens, chosen, gates)
         return mixed.reshape(x.shape)
 
     def _allowed(self, probabilities: Tensor) -> Tensor:
@@ -86,8 +97,50 @@ class MixtureOfExperts(nn.Module):
             mixed = mixed + every[:, e : e + 1] * expert(tokens)
         return mixed
 
+    def _read(self, tokens: Tensor, chosen: Tensor, gates: Tensor) -> Tensor:
+        """Each token as often as it chose, every time through another expert's layers."""
+        rows = tokens.repeat_interleave(self.top_k, 0)
+        each = _by_row([*self.experts], chosen.reshape(-1))(rows)
+        return (each.reshape(*chosen.shape, tokens.shape[-1]) * gates.unsqueeze(-1)).sum(1)
+
     def extra_repr(self) -> str:
         return f"top_k={self.top_k}"
+
+
+class _ChosenLinear(nn.Module):
+    """Linear layers that are alike, of which each row takes its own."""
+
+    def __init__(self, layers: Sequence[Any], chosen: Tensor) -> None:
+        super().__init__()
+        self.layers, self.chosen = layers, chosen
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.layers[0], nn.StoredLinear):
+            stored = [layer.matrix for layer in self.layers]
+            scales = None if stored[0].scales is None else [each.scales for each in stored]
+            product = chosen_linear(x, self.chosen, [each.stored for each in stored], scales)
+        else:
+            product = chosen_linear(x, self.chosen, [layer.weight for layer in self.layers])
+        if self.layers[0].bias is None:
+            return product
+        return product + mg.stack([layer.bias for layer in self.layers]).index_select(0, self.chosen)
+
+
+def _by_row(modules: Sequence[nn.Module], chosen: Tensor) -> nn.Module:
+    """A module like each of `modules`, which are alike, through whose number chosen[i] row i goes."""
+    if isinstance(modules[0], nn.Linear | nn.StoredLinear):
+        return _ChosenLinear(modules, chosen)
+    made = copy(modules[0])
+    for name, child in modules[0].named_children():
+        if any(True for _ in child.parameters()):
+            setattr(made, name, _by_row([getattr(module, name) for module in modules], chosen))
+    return made
+
+
+def can_choose(mixture: MixtureOfExperts) -> bool:
+    """Have the experts no parameters but those of linear layers?"""
+    linear = {id(p) for m in mixture.modules() if isinstance(m, nn.Linear | nn.StoredLinear) for p in m.parameters()}
+    return all(id(parameter) in linear for parameter in mixture.parameters())
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from small_families import DECODERS, SEQ2SEQ, small
 import minigrad as mg
 import transformer as tf
 from transformer.decoding import beam_search, greedy_decode, language_model, plans, sample_decode, translator
+from transformer.moe import MixtureOfExperts
 
-PLANNED = [family for family in DECODERS if family not in ("mixtral", "deepseek_v2")]
+PLANNED = DECODERS
 RNG = np.random.default_rng(0)
 PROMPTS = RNG.integers(2, 19, (3, 24))
 SOURCES = np.where(np.arange(9) < np.array([[9], [4], [6]]), RNG.integers(2, 19, (3, 9)), 1)  # 1 pads BART
@@ -187,9 +188,24 @@ def test_a_model_that_looks_at_values_is_not_compiled_and_decodes(monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["mixtral", "deepseek_v2"])
-def test_a_mixture_computes_only_the_experts_that_are_chosen(family, monkeypatch):
+def test_a_mixture_reads_only_the_experts_that_are_chosen(family, monkeypatch):
+    """Steps have plans, where only `chosen_linear` reads the experts; prompts and wide batches run eagerly."""
     made, model = tracing(monkeypatch), small(family)
     greedy_decode(*decoder(family, model, False), 3)
+    assert set(made) == {(3, 1)}
+    step = language_model(model, cache := model.new_cache(9))
+    greedy_decode(step, mg.tensor(PROMPTS[:, :4]), 2)
+    (_, room, _) = plans._ROOMS[cache]
+    mixtures = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
+    experts = {id(p.array) for mixture in mixtures for p in mixture.experts.parameters()}
+    readers = set()
+    for compiled in room.steps.values():
+        for graph in (plan.graph for plan, _ in compiled.plans.values()):
+            held = {node for node, array in graph.constants.items() if id(array) in experts}
+            readers |= {n.op for n in graph.nodes for edge in n.inputs if edge is not None and edge[0] in held}
+    assert readers == {"chosen_linear"}
+    made.clear()
+    greedy_decode(language_model(model, model.new_cache()), mg.tensor(np.repeat(PROMPTS[:, :4], 2, 0)), 3)
     assert not made
 
 

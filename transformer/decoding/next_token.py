@@ -32,6 +32,8 @@ class _Decoder:
         if self._plans is None or self.cache is None:
             return None
         check_ids(new)
+        if not self._plans.serves(new):
+            return None
         try:
             with mg.no_grad():
                 return self._plans.step(self.cache, new, real, memory)

@@ -3,12 +3,13 @@
 A plan is bound to memory. So a cache is given a `Room`, memory for its layers with the plans over it, and when the
 cache is gone the next one of the same batch and length takes that room over, plans and all. A model keeps the last
 KEPT rooms that nobody uses. What cannot be traced (values that a program looks at) runs eagerly on the same memory, so
-that either may follow the other. Eagerly run: models on a GPU, those with a mixture of experts (a plan would compute
-every expert), and those of which something listens to the parts (hooks, attention maps).
+that either may follow the other. Eagerly run: models on a GPU, those of which something listens to the parts (hooks,
+attention maps), and prompts of those with a mixture of experts, where a plan would compute every expert.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from minigrad import Tensor, nn
 from transformer.cache import KeyValue, KVCache, ToldCache, check_room
 from transformer.decoding.evaluation import evaluation
 from transformer.models.base import CausalLM, Seq2Seq
-from transformer.moe import MixtureOfExperts
+from transformer.moe import FEW, MixtureOfExperts, can_choose
 from transformer.places import Told
 
 KEPT = 2  # rooms without a user: a beam search takes one for its prompts and one for its beams
@@ -84,6 +85,10 @@ class Plans:
         self._model = model_of
         self._modules, self._tensors = _parts(model)
         self._spare: list[Room] = []
+        mixtures = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
+        self._most = FEW if mixtures else math.inf
+        if not all(map(can_choose, mixtures)):
+            self._most = 0
 
         def encode(src: Tensor) -> Any:
             with evaluation(model_of()):
@@ -95,6 +100,10 @@ class Plans:
         """Has the model the same parts as when these plans were made?"""
         modules, tensors = _parts(model)
         return modules == self._modules and list(map(id, tensors)) == list(map(id, self._tensors))
+
+    def serves(self, ids: Tensor) -> bool:
+        """Is there a plan for so many tokens ``(B, T)``?"""
+        return ids.shape[0] * ids.shape[1] <= self._most
 
     def step(self, cache: KVCache, ids: Tensor, real: Tensor | None, memory: Sequence[Tensor]) -> Tensor:
         """Logits ``(B, vocab)`` of the token after ids ``(B, T)``, which follow those in the cache.
@@ -227,8 +236,7 @@ def plans_of(model: Any, cache: KVCache) -> Plans | None:
     if len(cache.layers) != (len(model.layers) if isinstance(model, CausalLM) else model.n_layers):
         return None
     for module in model.modules():
-        listened = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
-        if listened or isinstance(module, MixtureOfExperts):
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
             return None
     if any(parameter.device != "cpu" for parameter in model.parameters()):
         return None
