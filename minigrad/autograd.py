@@ -14,6 +14,7 @@ import numpy as np
 
 from minigrad import dtypes, kernels
 from minigrad.decomposition import decompose
+from minigrad.interpreter import Interpreter
 from minigrad.node import Edge, Node, ancestors
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.registry import OPS, Op
@@ -90,6 +91,7 @@ def propagate(
     between = _leading_to({edge[0] for edge in wanted}, seeds) if wanted else None
     arrived: dict[Node, list[Tensor | None]] = {}  # by node: the sum of what has come to each of its outputs
     waiting: list[tuple[int, Node]] = []  # a heap: the node that was made last is visited first
+    interpreter = state.interpreter  # asked for once: what belongs to a thread is slow to look up
 
     def receive(edge: Edge, gradient: Tensor) -> None:
         node, index = edge
@@ -110,7 +112,7 @@ def propagate(
         node = heappop(waiting)[1]
         sums = arrived.pop(node)
         if node.hooks is not None or node.grads is not None or wanted or not node.edges:
-            _complete(node, sums, wanted, accumulate)
+            _complete(node, sums, wanted, accumulate, interpreter)
         results: Sequence[Tensor | None] = ()
         if node.edges:
             state.backward_of = node
@@ -120,7 +122,7 @@ def propagate(
         for target, gradient in zip(node.edges, results, strict=True):
             if target is not None and gradient is not None:
                 receive(target, gradient)
-        if not retain_graph and node.saved and state.interpreter.may_free(node):
+        if not retain_graph and node.saved and interpreter.may_free(node):
             node.saved = FREED
 
 
@@ -155,7 +157,13 @@ def _leading_to(targets: set[Node], seeds: Sequence[tuple[Edge, Tensor]]) -> set
     return useful
 
 
-def _complete(node: Node, sums: list[Tensor | None], wanted: dict[Edge, Tensor | None], accumulate: bool) -> None:
+def _complete(
+    node: Node,
+    sums: list[Tensor | None],
+    wanted: dict[Edge, Tensor | None],
+    accumulate: bool,
+    interpreter: Interpreter,
+) -> None:
     """All contributions to this node's outputs are in: run hooks, then keep what is asked for."""
     for index, gradient in enumerate(sums):
         if gradient is None:
@@ -172,21 +180,20 @@ def _complete(node: Node, sums: list[Tensor | None], wanted: dict[Edge, Tensor |
         if wanted and (node, index) in wanted:
             wanted[node, index] = gradient
         if accumulate and (node.op == "leaf" or (node.grads is not None and index in node.grads)):
-            state.interpreter.adds_gradient(node)
+            interpreter.adds_gradient(node)
             node.grads = {} if node.grads is None else node.grads
             old = node.grads.get(index)
             if old is None:
-                node.grads[index] = clone(gradient) if gradient.needs_grad else state.interpreter.own(gradient)
-            elif not _added(old, gradient):
+                node.grads[index] = clone(gradient) if gradient.needs_grad else interpreter.own(gradient)
+            elif interpreter.tracing or not _added(old, gradient):
                 node.grads[index] = old + gradient
 
 
 def _added(old: Tensor, gradient: Tensor) -> bool:
-    """Add to an accumulated gradient in its own memory, where it is plain memory and nothing is recorded."""
+    """Add to an accumulated gradient in its own memory, where it is plain memory without a history."""
     total, more = old.array, gradient.array
     if (
-        state.interpreter.tracing
-        or old.needs_grad
+        old.needs_grad
         or gradient.needs_grad
         or total.__class__ is not np.ndarray
         or more.__class__ is not np.ndarray
