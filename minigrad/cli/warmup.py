@@ -78,12 +78,6 @@ def programs_to_compile() -> Iterable[tuple[str, Callable[[], None]]]:
     """(name, a call that compiles a step and runs it)."""
     yield "a training step", _train
     yield "a decoding step", _decode
-    yield "a sum of gradients", _accumulate
-
-
-def _accumulate() -> None:
-    with kernels.use("always"):
-        kernels.accumulate(np.zeros(4, np.float32), np.ones(4, np.float32))
 
 
 def _modules() -> list[nn.Module]:

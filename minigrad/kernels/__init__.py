@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from minigrad.ops.registry import Op
 
 MIN_SIZE = 4096
-ACCUMULATE = 65_536  # elements of a gradient from which several threads add it up
 EPILOGUE_INPUTS = 3  # arrays that the kernel of a product reads at most for the steps behind the product
 MODES = ("auto", "always", "reference")
 _mode = "auto"  # of threads that have set none for a block
@@ -134,19 +133,3 @@ def run(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> tuple
             calls.run()
             return outputs
     return op.evaluate(arrays, attrs)
-
-
-def accumulate(total: np.ndarray, more: np.ndarray) -> None:
-    """total += more: a gradient that arrives. Arrays of the same shape and dtype."""
-    mode = get_mode()
-    plain = (
-        (total.size >= ACCUMULATE or mode == "always")
-        and mode != "reference"
-        and total.dtype == dtypes.float32
-        and total.flags.c_contiguous
-        and more.flags.c_contiguous
-    )
-    if plain:
-        later.load("minigrad.kernels.numba.accumulate:accumulate")(total, more)
-    else:
-        np.add(total, more, total)

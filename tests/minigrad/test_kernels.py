@@ -273,24 +273,6 @@ def test_rows_are_done_where_another_thread_has_the_team(monkeypatch):
     np.testing.assert_array_equal(x, 1)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (7,), (300, 301), (3, 1, 5)])
-def test_gradients_are_added_up_in_place(shape, monkeypatch):
-    monkeypatch.setattr(threads, "GRAIN", 1)
-    monkeypatch.setattr(threads, "available", lambda: 3)
-    monkeypatch.setattr(threads, "_threads", 3)
-    rng = np.random.default_rng(0)
-    a, b = (np.asarray(rng.standard_normal(shape), np.float32) for _ in range(2))
-    for mode in kernels.MODES:
-        total = a.copy()
-        with kernels.use(mode):
-            kernels.accumulate(total, b)
-        np.testing.assert_array_equal(total, a + b)
-    wide, narrow = np.zeros((4, 6), np.float32), np.ones((6, 4), np.float32).T
-    with kernels.use("always"):
-        kernels.accumulate(wide[:, ::2], narrow[:, ::2])
-    np.testing.assert_array_equal(wide, np.tile([1, 0], (4, 3)))
-
-
 def test_the_number_of_threads_must_be_positive():
     with pytest.raises(ValueError, match="at least 1"):
         threads.set_num_threads(0)
