@@ -34,6 +34,9 @@ from conformance.adapters.whole.layouts import ONE_ANSWER, SCORES, layout_of
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
 
+_MOST_HINTS = 3
+"""So many lengths that the first error speaks of are tried."""
+
 
 def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
     """How to call the model. given: the inputs that the user states. options: the arguments that its constructor got,
@@ -88,7 +91,7 @@ class _Finder:
                 f"{name}.forward gives {what}, and no sample an answer of its own; to test a method that does, point "
                 "at a class of yours around the model: def forward(self, ids): return self.model.encode(ids)"
             )
-        if self.proposals.given:
+        if self.proposals.given and self.proposals.climbed is None:
             raise Unresolved(f"{name} cannot be called with the inputs that --claims-input states: {self.failures[-1]}")
         furthest = max(self.failures, key=lambda ran: ran.operations)
         raise Unresolved(
@@ -150,12 +153,13 @@ class _Finder:
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
         numbers = calling.main.meaning == "x"
-        lengths: tuple[int, ...] = (*LENGTHS, *table_lengths(self.module))
+        lengths = [*LENGTHS, *table_lengths(self.module)]
         if stated := self.proposals.given.get(calling.main.parameter):
-            lengths = (T, *stated.sizes[1:2])
+            lengths = [T, *stated.sizes[1:2]]
         if numbers and None not in calling.main.shape:
-            lengths = (0,)
-        for length in dict.fromkeys(lengths):
+            lengths = [0]
+        hinted = 0 in lengths or bool(stated)
+        for length in _each_once(lengths):
             if numbers and length in calling.main.shape:  # the two axes could not be told apart
                 continue
             try:
@@ -163,6 +167,9 @@ class _Finder:
             except Exception as error:
                 self.failures.append(Ran.raised(self.operations, error))
                 self.compares = self.compares or isinstance(error, ComparesSamples)
+                if not hinted and self.failures[-1].operations:  # "must match the size of tensor b (5)"
+                    lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
+                    hinted = True
                 if not _about_sizes(error):
                     return None
                 continue
@@ -356,6 +363,15 @@ def _without_none(calling: Calling) -> Calling:
         optional_masks=(*calling.optional_masks, *open_),
         fixed={**calling.fixed, **dict.fromkeys(open_, lambda inputs: None)},
     )
+
+
+def _each_once(growing: list[int]) -> Iterator[int]:
+    """The numbers of a list, none twice, with those that are added meanwhile."""
+    seen: set[int] = set()
+    for number in growing:
+        if number not in seen:
+            seen.add(number)
+            yield number
 
 
 def _about_sizes(error: BaseException) -> bool:

@@ -292,3 +292,19 @@ def test_a_mask_that_hides_from_attention_alone_is_one_of_padding():
     [mask] = with_padding_mask(module, calling_of(module)).masks
     assert mask.parameter == "mask"
     assert "may attend" in mask.how
+
+
+class FiveWords(nn.Module):
+    """Its positions are written out: no other length than five runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.out = nn.Embedding(30, 8), nn.Embedding(9, 8), nn.Linear(8, 30)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.out(self.words(ids) + self.places(torch.tensor([[1, 2, 3, 4, 0]])))
+
+
+def test_a_length_that_an_error_speaks_of_is_tried():
+    calling = calling_of(FiveWords())
+    assert (calling.main.length, calling.main.vocab) == (5, 30)
