@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -30,26 +30,31 @@ from conformance.adapters.whole.calling import (
     T,
     quiet_evaluation,
 )
-from conformance.adapters.whole.masking import Mask
 from conformance.adapters.whole.names import families_of
+from conformance.adapters.whole.part_fillers import (
+    COS,
+    COUNT,
+    SIN,
+    UNIT,
+    Maker,
+    Turning,
+    filler_of,
+    heads_in,
+    masks_hiding_nothing,
+    opened,
+    widths_in,
+)
 from conformance.adapters.whole.shapes import image_sizes, table_lengths
-from conformance.adapters.whole.sizes import meaning
 from conformance.places import innermost_line
 
 ATTEMPTS, SECONDS = 600, 6.0
 """So many ways to call are tried, for so long."""
-
-Maker = Callable[[Mapping[str, Tensor]], Any]
-"""From the inputs by meaning to the value of a parameter."""
 
 _CONTEXT = re.compile(
     r"mem(ory)?|context|enc(oder)?(_.*)?|.*_?enc(oded)?(_.*)?|src|source|cross.*|kv|kv_input|media|e_out(puts?)?"
 )
 _KEYS = re.compile(r"k(eys?)?|v(al(ues?)?)?|(proj_|input_)?(key|value)s?(_layer|_states?)?|x[kv]|[kv]_?(in|x|input)")
 _QUERIES = re.compile(r"q(uer(y|ies))?|(input_)?quer(y|ies)(_layer|_states?)?|xq|q_?(in|x|input)")
-_COS, _SIN = re.compile(r"(.*_)?cos(ine)?s?(_.*)?"), re.compile(r"(.*_)?sin(e)?s?(_.*)?")
-_UNIT = re.compile(r"freqs?_?(cis|complex)|rope(_cache)?")
-_COUNT = re.compile(r"(seq|max_?seq|src|tgt|q|k)?_?(len(gth)?|size|n|t)|[nthw]|height|width")
 _HEAD_AXES = re.compile(r"attn|attention|attend|dot|rope|rotary|sdpa", re.IGNORECASE)
 
 
@@ -87,7 +92,7 @@ def part_calling(module: nn.Module) -> Calling:
 
 @dataclass(frozen=True)
 class _Parameter:
-    """A parameter of forward. kind: "x", "keys", "context", "ids", "mask", or "" for what `_given` fills."""
+    """A parameter of forward. kind: "x", "keys", "context", "ids", "mask", or "" for what `filler_of` fills."""
 
     name: str
     kind: str
@@ -141,14 +146,14 @@ class _PartFinder:
         if not data:
             data = [p for p in self.parameters if p.kind in ("x", "keys", "context")][:1]
         for form in self.forms():
-            given = {p.name: _given(p.name, form) for p in self.parameters if p.required and p.kind == ""}
+            given = {p.name: filler_of(p.name, form) for p in self.parameters if p.required and p.kind == ""}
             yield from self.with_data(data, {name: make for name, make in given.items() if make is not None})
 
     def forms(self) -> Iterator[Turning]:
         """Forms of what turns queries and keys, where it takes that."""
         lower = [p.name.lower().strip("_") for p in self.parameters if p.required]
         yield Turning()
-        if any(_UNIT.fullmatch(n) or _COS.fullmatch(n) for n in lower):
+        if any(UNIT.fullmatch(n) or COS.fullmatch(n) for n in lower):
             yield from (
                 Turning(1 / self.heads),
                 Turning(1 / self.heads, pairs=True),
@@ -158,7 +163,7 @@ class _PartFinder:
 
     def with_data(self, data: list[_Parameter], fixed: Mapping[str, Maker]) -> Iterator[Calling]:
         required_masks = [p.name for p in self.parameters if p.kind == "mask" and p.required]
-        masks = list(_masks(required_masks))
+        masks = list(masks_hiding_nothing(required_masks))
         if any(isinstance(part, nn.Embedding) for part in self.module.modules()) and data:
             inputs = tuple(Input(_meaning(i, p), p.name, vocab=1) for i, p in enumerate(data[:1]))
             others = tuple(
@@ -240,7 +245,7 @@ class _PartFinder:
         """The calling with its masks in the encoding that hides least: the one in which most parameters matter."""
         if not any(mask.encoding for mask in calling.masks):
             return calling
-        offered = [replace(calling, masks=_open(calling.masks, encoding)) for encoding in ENCODINGS]
+        offered = [replace(calling, masks=opened(calling.masks, encoding)) for encoding in ENCODINGS]
         return max(offered, key=lambda one: self.alive(one, data))
 
     def alive(self, calling: Calling, data: dict[str, Tensor]) -> int:
@@ -289,16 +294,16 @@ class _PartFinder:
 
 def _kind(name: str, required: bool) -> str:
     lower = name.lower().strip("_")
-    if _UNIT.fullmatch(lower) or _COS.fullmatch(lower) or _SIN.fullmatch(lower):
+    if UNIT.fullmatch(lower) or COS.fullmatch(lower) or SIN.fullmatch(lower):
         return ""
     said = names.meaning_of(lower)
     if said in ("mask", "types", "positions", "offset", "cache", "lengths", "labels", "flag"):
-        return "mask" if said == "mask" else "" if _given(name, Turning()) is not None else "x"
+        return "mask" if said == "mask" else "" if filler_of(name, Turning()) is not None else "x"
     if _KEYS.fullmatch(lower):
         return "keys"
     if _CONTEXT.fullmatch(lower):
         return "context"
-    return "" if _COUNT.fullmatch(lower) else "x"
+    return "" if COUNT.fullmatch(lower) else "x"
 
 
 def _meaning(at: int, parameter: _Parameter) -> str:
@@ -333,108 +338,3 @@ def _laid(calling: Calling, data: Mapping[str, Tensor], result: Any) -> Calling 
     else:
         layout = "(B, ...)" if shape[0] == len(main) else "(...)"
     return replace(calling, layout=layout, outputs=shape[-1]) if layout else None
-
-
-def _main(inputs: Mapping[str, Tensor]) -> Tensor:
-    return next(value for value in inputs.values() if isinstance(value, Tensor))
-
-
-@dataclass(frozen=True)
-class Turning:
-    """How the numbers that turn queries and keys are handed in. share: their width by that of the input, which is less
-    where heads are turned apart; pairs: unit numbers as (cosine, sine)."""
-
-    share: float = 1.0
-    pairs: bool = False
-
-
-def _given(name: str, form: Turning) -> Maker | None:
-    """What a parameter that is no data gets; None where nothing is known."""
-    lower = name.lower().strip("_")
-
-    def steps(inputs: Mapping[str, Tensor]) -> int:
-        x = _main(inputs)
-        return x.shape[-2] if x.ndim > 2 else x.shape[1]
-
-    def turned(part: Callable[[Tensor], Tensor], share: float) -> Maker:
-        def make(inputs: Mapping[str, Tensor]) -> Tensor:
-            width = max(int(_main(inputs).shape[-1] * share * form.share), 1)
-            angles = torch.arange(steps(inputs))[:, None] / 100.0 ** torch.linspace(0, 1, width)
-            return part(angles)
-
-        return make
-
-    if _UNIT.fullmatch(lower):
-        if form.pairs:
-            return turned(lambda angles: torch.stack([angles.cos(), angles.sin()], -1), 0.5)
-        return turned(lambda angles: torch.polar(torch.ones_like(angles), angles), 0.5)
-    if _COS.fullmatch(lower):
-        return turned(torch.cos, 1.0)
-    if _SIN.fullmatch(lower):
-        return turned(torch.sin, 1.0)
-    makers: dict[str, Maker] = {
-        "types": lambda inputs: torch.zeros(_main(inputs).shape[:2], dtype=torch.int64),
-        "positions": lambda inputs: torch.arange(steps(inputs)),
-        "offset": lambda inputs: 0,
-        "cache": lambda inputs: None,
-        "lengths": lambda inputs: torch.full((len(_main(inputs)),), steps(inputs)),
-        "flag": lambda inputs: False,
-    }
-    found = makers.get(names.meaning_of(lower))
-    if found is not None:
-        return found
-    return steps if _COUNT.fullmatch(lower) else None
-
-
-def _masks(parameters: list[str]) -> Iterator[tuple[Mask, ...]]:
-    """Masks that hide nothing: none at all, then one in each shape."""
-    if not parameters:
-        yield ()
-        return
-    yield tuple(Mask(name, lambda inputs: None, "None", padding=False) for name in parameters)
-    for axes in ("bqk", "b11k", "qk", "b1qk", "bk"):
-        yield _open(tuple(Mask(name, lambda inputs: None, axes) for name in parameters), next(iter(ENCODINGS)), axes)
-
-
-def _open(masks: tuple[Mask, ...], encoding: str, axes: str = "") -> tuple[Mask, ...]:
-    """The masks in another encoding, and with other axes if these are given; they hide nothing."""
-
-    def made(mask: Mask) -> Mask:
-        axes_ = axes or mask.how.partition("(")[2].partition(")")[0].replace(", ", "")
-
-        def make(inputs: Mapping[str, Tensor]) -> Tensor:
-            x = _main(inputs)
-            steps = x.shape[-2] if x.ndim > 2 else x.shape[1]
-            sizes = {"b": len(x), "1": 1, "q": steps, "k": steps}
-            return ENCODINGS[encoding](torch.ones([sizes[axis] for axis in axes_], dtype=torch.bool))
-
-        how = f"{encoding}, hiding nothing ({', '.join(axes_)})"
-        return Mask(mask.parameter, make, how, own=True, encoding=encoding, padding=False)
-
-    return tuple(map(made, masks))
-
-
-def widths_in(module: nn.Module) -> list[int]:
-    """The widths of vectors that it may take: what it says of itself, then those of its first maps and tables."""
-    found: list[int] = []
-    said = [(n, v) for n, v in vars(module).items() if type(v) is int and v > 0]
-    for part in module.modules():
-        if isinstance(part, nn.LayerNorm):
-            found.append(part.normalized_shape[-1])
-        elif isinstance(part, nn.Linear):
-            found.append(part.in_features)
-    stored = [p.shape for p in (*module.parameters(), *module.buffers()) if p.ndim]
-    found += [v for n, v in said if meaning(n) in ("d_model", "d_k", "d_v")]
-    found += (
-        [shape[-1] for shape in stored] + [shape[0] for shape in stored] + [s for shape in stored for s in shape[1:-1]]
-    )
-    return [w for w in dict.fromkeys([*found, 32, 8]) if 1 < w <= 4096][:14]
-
-
-def heads_in(module: nn.Module) -> int:
-    """How many heads the module says that it has; 4 when it does not say."""
-    for part in module.modules():
-        for name, value in vars(part).items():
-            if type(value) is int and value > 0 and meaning(name) == "n_heads":
-                return value
-    return 4

@@ -17,10 +17,8 @@ import ast
 import inspect
 import itertools
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -40,14 +38,13 @@ from conformance.adapters.whole.configs import Guessed, Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.filling import empty_is_nan, fill
+from conformance.adapters.whole.scaling import TooLarge, limited, parameters_in, scaled_down
 from conformance.adapters.whole.script_names import set_script_names
-from conformance.adapters.whole.sizes import HEAD_WIDTHS, MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
+from conformance.adapters.whole.sizes import MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
 from conformance.protocol import NotProvided, Refused
 
-MAX_SECONDS = 2.0
-"""A constructor that computes for longer is called with smaller sizes."""
 _TRIALS = 24
 """So many combinations of small numbers are tried for parameters whose names say nothing."""
 ONE_SIDE = "run is"
@@ -301,7 +298,7 @@ def _as_part(cls: Any, evaluator: Evaluator) -> Any:
         for way in _ways(cls, around):
             try:
                 return way.make(Evaluator(around, evaluator.sizing, _as_part))
-            except _TooLarge:
+            except TooLarge:
                 raise
             except Exception:
                 continue
@@ -309,10 +306,6 @@ def _as_part(cls: Any, evaluator: Evaluator) -> Any:
 
 
 # --- small enough ---------------------------------------------------------------------------------
-
-
-class _TooLarge(BaseException):
-    """The module under construction has too many parameters, or takes too long: no `except Exception` may hide it."""
 
 
 def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: Surroundings) -> Made:
@@ -333,15 +326,15 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
 
     sizing = Sizing()
     try:
-        module, sizes = _limited(make, sizing), []
-    except _TooLarge as error:
-        module, sizing = _scaled(make, sizing, around.smallest_variants)
+        module, sizes = limited(make, sizing), []
+    except TooLarge as error:
+        module, sizing = scaled_down(make, sizing, around.smallest_variants)
         if sizing.scaled:
             scaled = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in sizing.scaled.items())
             sizes = [Fact("sizes", scaled, str(error))]
         else:
-            sizes = [Fact("sizes", f"as they are, {_count(module):,} parameters", "no option makes it smaller")]
-    large = _count(module) > MAX_PARAMETERS
+            sizes = [Fact("sizes", f"as they are, {parameters_in(module):,} parameters", "no option makes it smaller")]
+    large = parameters_in(module) > MAX_PARAMETERS
     facts = [Fact("constructor", shown, way.evidence), *sizes]
     return Made(name, type(module), facts, make, sizing, even, given, large, way.maker)
 
@@ -353,32 +346,6 @@ def _divides(given: Mapping[str, Any]) -> bool:
     return width is None or heads is None or width % heads == 0
 
 
-def _scaled(
-    make: Callable[[Sizing], nn.Module], sizing: Sizing, variants: Mapping[str, str]
-) -> tuple[nn.Module, Sizing]:
-    """The module at sizes at which it is small enough, and these; where there are none, as small as it gets.
-
-    variants: the name of the smallest variant for the name of each.
-    """
-    seen = sizing.seen
-    ways = list(itertools.product(HEAD_WIDTHS, (True, False)))  # some parts take images of their own size only
-    for head_width, small_images in ways:
-        for _ in range(3):  # sizes that come after the limit are seen only once what came before is small
-            sizing = Sizing(None, head_width, seen, variants, small_images)
-            try:
-                return _limited(make, sizing), sizing
-            except (Exception, _TooLarge):
-                more = {what: seen.get(what, set()) | sizing.seen.get(what, set()) for what in seen | sizing.seen}
-            if more == seen:
-                break
-            seen = more
-    for head_width, small_images in ways[-2:]:  # still large, but smaller than its own
-        sizing = Sizing(None, head_width, seen, variants, small_images)
-        with suppress(Exception):
-            return make(sizing), sizing
-    return make(Sizing()), Sizing()
-
-
 def _module(name: str, made: Any) -> nn.Module:
     """The module that a constructor gave, alone or first in a tuple."""
     if isinstance(made, tuple) and made and isinstance(made[0], nn.Module):
@@ -386,38 +353,6 @@ def _module(name: str, made: Any) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise TypeError(f"{name} returns {_kind(made)}, which is no nn.Module")
     return with_forward(made)
-
-
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters() if not nn.parameter.is_lazy(p))
-
-
-def _limited(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> nn.Module:
-    """What `make` gives. Raises _TooLarge as soon as it has too many parameters or takes too long."""
-    counted: dict[int, nn.Parameter] = {}
-    total = 0
-    start = time.thread_time()
-
-    def check(parameters: int) -> None:
-        if parameters > MAX_PARAMETERS:
-            raise _TooLarge(f"it would have more than {MAX_PARAMETERS:,} parameters")
-        if time.thread_time() - start > MAX_SECONDS:
-            raise _TooLarge(f"its constructor would take more than {MAX_SECONDS:g} s")
-
-    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal total
-        if parameter is not None and id(parameter) not in counted and not nn.parameter.is_lazy(parameter):
-            counted[id(parameter)] = parameter  # kept, so that no other gets its id
-            total += parameter.numel()
-            check(total)
-
-    hook = nn.modules.module.register_module_parameter_registration_hook(count)
-    try:
-        made = make(sizing)
-    finally:
-        hook.remove()
-    check(_count(made))  # copies of a layer register nothing
-    return made
 
 
 # --- sentences ------------------------------------------------------------------------------------

@@ -34,12 +34,15 @@ from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.ctc import CtcCall, Reading, ctc_calls, readings
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
+from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
+from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.losses import LossProbes
 from conformance.adapters.whole.pads import pad_of
+from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.searching import NoAnswer, calling_of
@@ -52,10 +55,6 @@ if TYPE_CHECKING:
 
 LARGE = 50_000_000
 """Above so many parameters a model gets only the claims that need forward passes."""
-
-
-LONGEST = 256
-"""Lengths above this are not tried."""
 
 
 def moved(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -73,7 +72,17 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 @dataclass
-class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes, InsideProbes):
+class WholeModel(
+    Probes,
+    LanguageProbes,
+    LossProbes,
+    DecayProbes,
+    DecodingProbes,
+    InsideProbes,
+    GradientProbes,
+    LengthProbes,
+    PlaceProbes,
+):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 
     Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",
@@ -176,12 +185,6 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
             np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
         )
 
-    @property
-    def free_length(self) -> bool:
-        return all(one.length is None for one in self.calling.inputs) and (
-            not self.calling.main.shape or None in self.calling.main.shape
-        )
-
     # --- speech
 
     def ctc_calls(self) -> list[CtcCall]:
@@ -233,46 +236,6 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
             for part, was in modes:
                 part.training = was
 
-    def gradients(
-        self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
-    ) -> dict[str, Array | None]:
-        """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without. Of
-        what goes backward in training only, as a stack that runs its layers again, it is that without dropout."""
-        try:
-            return self._gradients(inputs, cotangent, of, training=False)
-        except (NotProvided, AssertionError):
-            raise
-        except Exception:
-            with suppress(Exception):
-                return self._gradients(inputs, cotangent, of, training=True)
-            raise
-
-    def _gradients(
-        self, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool
-    ) -> dict[str, Array | None]:
-        self.module.zero_grad(set_to_none=True)
-        with self.mode(training), torch.enable_grad():
-            for part in self.module.modules() if training else ():
-                if isinstance(part, nn.Dropout):
-                    part.eval()
-            found = self.run(inputs)
-            if of not in found:
-                raise NotProvided(f"{self.made.name} returns no {of}")
-            value = found[of]
-            weight = torch.randn(value.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-            if cotangent is not None:
-                weight = torch.tensor(cotangent)
-            if not value.requires_grad:
-                return {name: None for name, p in self.module.named_parameters() if p.requires_grad}
-            (value * weight.to(value.dtype)).sum().backward()
-        result = {
-            name: None if p.grad is None else to_array(p.grad.double())
-            for name, p in self.module.named_parameters()
-            if p.requires_grad
-        }
-        self.module.zero_grad(set_to_none=True)
-        return result
-
     def parameters(self) -> Arrays:
         """The parameters by name; a tied one has one name."""
         return {name: to_array(p.detach().double()) for name, p in self.module.named_parameters()}
@@ -293,64 +256,6 @@ class WholeModel(Probes, LanguageProbes, LossProbes, DecayProbes, DecodingProbes
         except Exception as error:
             raise NotProvided(f"it cannot be made with {changes}: {type(error).__name__}: {error}") from error
         return replace(self, module=module)
-
-    @property
-    def longest(self) -> int | None:
-        """The longest input that it takes, up to LONGEST tokens; None when it takes those, or one length only."""
-        if "longest" not in self.known:
-            self.known["longest"] = self._longest() if self.free_length else None
-        return self.known["longest"]
-
-    def _longest(self) -> int | None:
-        low, high = T, 2 * T
-        while high <= LONGEST and self.takes(high):
-            low, high = high, high * 2
-        if high > LONGEST:
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.takes(middle) else (low, middle)
-        return low
-
-    def takes(self, length: int) -> bool:
-        """Whether it answers inputs of this length."""
-        try:
-            out = self(**self.example(1, length))["out"]
-        except Exception:
-            return False
-        return not self.positions or out.shape[1] == length
-
-    # --- where things are
-
-    def place(self, path: str = "") -> str:
-        """file:line of the forward of the part at `path`; empty for torch's own."""
-        part = self.module.get_submodule(path) if path else self.module
-        with suppress(OSError, TypeError):
-            function = inspect.unwrap(type(part).forward if has_forward(part) else part.decode)
-            return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
-        return ""
-
-    def made_at(self, path: str) -> str:
-        """file:line of the user's where the part, parameter or buffer at `path` is assigned; else of the class that
-        holds it."""
-        holders = [""]
-        for name in path.split("."):
-            holders.append(f"{holders[-1]}.{name}".lstrip("."))
-        for holder_path in reversed(holders[:-1]):
-            try:
-                holder = self.module.get_submodule(holder_path)
-            except AttributeError:
-                continue  # a list that is no nn.ModuleList
-            name = path.removeprefix(holder_path).lstrip(".").partition(".")[0]
-            if type(holder).__module__.startswith("torch.") or name.isdigit():
-                continue
-            with suppress(OSError, TypeError):
-                lines, start = inspect.getsourcelines(type(holder))
-                for number, line in enumerate(lines):
-                    if f"self.{name}" in line or f'"{name}"' in line or f"'{name}'" in line:
-                        return f"{inspect.getsourcefile(type(holder))}:{start + number}"
-                return f"{inspect.getsourcefile(type(holder))}:{start}"
-        return self.place()
 
 
 class _Narrow(Watching):

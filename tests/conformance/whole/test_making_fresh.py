@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from made_subjects import CONFIG, GPT, NET, evidence  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
-from conformance.adapters.whole import making  # noqa: E402
+from conformance.adapters.whole import scaling  # noqa: E402
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
 from conformance.protocol import NotProvided, Refused  # noqa: E402
 
@@ -143,7 +143,7 @@ def test_a_model_that_stays_large_is_made_as_small_as_it_gets(made):
 
 
 def test_a_model_whose_constructor_takes_long_is_made_smaller(made, monkeypatch):
-    monkeypatch.setattr(making, "MAX_SECONDS", 0)
+    monkeypatch.setattr(scaling, "MAX_SECONDS", 0)
     large = made("GPT", GPT + CONFIG)
     assert len(large.fresh().blocks) == 2
     assert "its constructor would take more than 0 s" in evidence(large)
