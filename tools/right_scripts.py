@@ -29,7 +29,7 @@ import numpy as np
 LIST = Path(__file__).with_suffix(".toml")
 ROOT = str(Path(__file__).parents[1])
 TEXT = (".py", ".yaml", ".yml", ".txt", ".json", ".cfg")
-STEPS, SECONDS = 20, 100
+SECONDS = 100
 WORDS = (
     "the",
     "small",
@@ -180,7 +180,7 @@ def watch(entry: Entry, sources: Path) -> Outcome:
         script = ["-m", entry.module] if entry.module else [str((folder / entry.path).relative_to(at))]
         path = os.pathsep.join([ROOT, *([str(folder / entry.python_path)] if entry.python_path else [])])
         environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
-        limits = ["--steps", str(STEPS), "--seconds", str(SECONDS), "--claims-report", str(report)]
+        limits = ["--seconds", str(SECONDS), "--claims-report", str(report)]
         order = [sys.executable, "-m", "conformance", "watch", *limits, *script, *shlex.split(entry.arguments)]
         done = subprocess.run(order, cwd=at, env=environment, capture_output=True, text=True)
         said = next((line for line in done.stdout.splitlines() if line.startswith("--- watched")), "")

@@ -90,7 +90,9 @@ def state_is_updated(impl: Any, draw: Draw) -> Evidence:
                 f"calls of {method.name}",
                 "one a step",
                 "none",
-                at=lambda lines: lines.first(steps[-1].place, method.place),
+                at=lambda lines: lines.first(
+                    lines.beside(run, [one.name for one in methods if one.is_called]), steps[-1].place, method.place
+                ),
                 diagnosis=f"Nothing calls {method.name}: {resting[0]} stays as it was at the start.",
                 mend=f"call {method.name} in each step",
             )

@@ -1,203 +1,18 @@
-"""Checks of a training run: what shows over many steps. Rates, random numbers, the order of data, and the loss."""
+"""Checks of a training run: what shows over many steps. Random numbers, the order of data, and the loss."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 from conformance.check import check
 from conformance.checks.watched_gradients import passes_used, steps_of
 from conformance.checks.watched_labels import RUN, broken, kept, run_of, trained, unusual
 from conformance.checks.watched_modes import training
-from conformance.checks.watched_optimizers import schedules_of
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
-
-ADAM = re.compile(r"^(N|R|Fused|CPU)?AdamW?(8bit)?$")
-_LOSS = re.compile(r"loss|ppl|perplexity|nll|error|\bwer\b|\bmse\b", re.IGNORECASE)
-_SCORE = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall", re.IGNORECASE)
-
-
-# --- rates ----------------------------------------------------------------------------------------
-
-
-def rates_of(run: Any) -> tuple[Any, list[float]]:
-    """The first optimizer's steps and the largest rate of each. Raises NotProvided where there are less than three."""
-    steps = steps_of(run)
-    mine = [step for step in steps if step.optimizer == steps[0].optimizer]
-    if len(mine) < 3:
-        raise NotProvided("no three steps were seen")
-    return mine, [max(step.rates, default=0.0) for step in mine]
-
-
-@check("run-rate-stays-above-zero", roles=RUN)
-def stays_above_zero(impl: Any, draw: Draw) -> Evidence:
-    """No stretch of steps has a rate of zero, at the beginning or later, while others have one above zero."""
-    run = run_of(impl)
-    steps, rates = rates_of(run)
-    if max(rates) == 0:
-        raise NotProvided("all rates are zero, which another claim says")
-    longest = max(_stretches(rates), key=len, default=[])
-    if len(longest) < 3:
-        return kept("steps in a row with a rate of zero", len(longest))
-    first = steps[longest[0]]
-    when = f"{longest[0] + 1} to {longest[-1] + 1}"
-    return broken(
-        first,
-        "steps in a row with a rate of zero",
-        "at most the first and the last",
-        f"{len(longest)}: steps {when} of {len(rates)}",
-        at=lambda lines: lines.scheduled(run, first),
-        diagnosis=f"The learning rate is zero in steps {when}: they learn nothing.",
-        mend="look at the schedule's formula: an integer division in its warm-up, or fewer steps than the run makes",
-    )
-
-
-def _stretches(rates: Sequence[float]) -> Iterator[list[int]]:
-    """The steps in a row with a rate of zero."""
-    found: list[int] = []
-    for number, rate in enumerate([*rates, 1.0]):
-        if rate == 0:
-            found.append(number)
-        elif found:
-            yield found
-            found = []
-
-
-@check("run-rate-peaks-after-its-warm-up", roles=RUN)
-def peaks_after_warm_up(impl: Any, draw: Draw) -> Evidence:
-    """A script that states a number of warm-up steps has its largest rate at their end, not long before."""
-    from conformance.watch import stated
-
-    run = run_of(impl)
-    steps, rates = rates_of(run)
-    number = stated.warm_up(run)
-    if number is None or number < 3 or len(rates) <= number + 1 or len(set(rates)) == 1:
-        raise NotProvided("no run past the end of a warm-up was seen whose number of steps the script states")
-    peak = max(range(number + 1), key=lambda at: rates[at])
-    if peak >= number / 2 or rates[number] >= 0.7 * rates[peak]:
-        return kept("the step with the largest rate of the warm-up", peak + 1)
-    return broken(
-        steps[peak],
-        f"the rate at the end of the {number} steps of warm-up that the script states",
-        "the largest until then",
-        f"{rates[number]:.3g}, and {rates[peak]:.3g} in step {peak + 1}",
-        at=lambda lines: lines.scheduled(run, steps[peak]),
-        diagnosis=f"The rate is largest in step {peak + 1} and falls then, though the warm-up has {number} steps.",
-        mend="compare the formula with min(step ** -0.5, step * warmup ** -1.5), or with step / warmup",
-    )
-
-
-@check("run-rate-falls-after-its-peak", roles=RUN)
-def falls_after_peak(impl: Any, draw: Draw) -> Evidence:
-    """After a warm-up the rate does not drop at once and then rise to the end."""
-    run = run_of(impl)
-    _, rates = rates_of(run)
-    rising = next((at for at, (one, two) in enumerate(pairwise(rates)) if two < one), len(rates) - 1)
-    if rising < 3 or rates[rising] <= rates[0]:
-        raise NotProvided("no warm-up was seen")
-    after = rates[rising + 1 :]
-    if len(after) >= 10 and after[0] < 0.5 * rates[rising] and all(one < two for one, two in pairwise(after)):
-        return unusual(
-            "the rate drops at once after its warm-up and rises to the end",
-            f"{rates[rising]:.3g}, {after[0]:.3g}, ..., {after[-1]:.3g}: look at the sign in its formula",
-        )
-    return kept("after its warm-up the rate does not rise to the end")
-
-
-@check("run-plateau-looks-the-right-way", roles=RUN)
-def right_way(impl: Any, draw: Draw) -> Evidence:
-    """A schedule that waits for a plateau looks for the least of a loss, and for the largest of a score."""
-    run = run_of(impl)
-    measured = [one for one in schedules_of(run) if one.mode in ("min", "max") and one.stack]
-    named = [(one, _measure(one)) for one in measured]
-    named = [(one, name) for one, name in named if bool(_LOSS.search(name)) != bool(_SCORE.search(name))]
-    if not named:
-        raise NotProvided("no schedule was seen that watches a measure whose name tells its direction")
-    for one, name in named:
-        wanted = "min" if _LOSS.search(name) else "max"
-        if one.mode != wanted:
-            return broken(
-                one,
-                f"what the schedule looks for in {name}",
-                wanted,
-                one.mode,
-                at=lambda lines: lines.first(run.schedulers.get(one.scheduler, ""), one.place),
-                diagnosis=f"The schedule waits until {name} stops {'rising' if one.mode == 'max' else 'falling'}: "
-                "it lowers the rate while the model improves.",
-                mend=f'make it with mode="{wanted}"',
-            )
-    return kept("schedules look the right way", named[0][0].mode)
-
-
-def _measure(event: Any) -> str:
-    """The words of what a schedule was given."""
-    import ast
-
-    call = event.stack[0].call()
-    given = [*call.args, *(one.value for one in call.keywords)] if call is not None else []
-    return ast.unparse(given[0]) if given else ""
-
-
-@check("run-betas-are-in-order", roles=RUN)
-def betas_in_order(impl: Any, draw: Draw) -> Evidence:
-    """Adam's average of squares is slower than its average of gradients."""
-    run = run_of(impl)
-    seen = None
-    for step in steps_of(run):
-        made = run.optimizers[step.optimizer]
-        for settings in made.settings:
-            betas = settings.get("betas")
-            if not ADAM.match(made.kind) or not isinstance(betas, tuple) or len(betas) != 2:
-                continue
-            seen = betas
-            if betas[0] > betas[1]:
-                return broken(
-                    step,
-                    f"the betas of {made.kind}",
-                    "the first below the second",
-                    betas,
-                    at=lambda lines: lines.settings(made, "beta"),
-                    diagnosis=f"{made.kind} has the betas {betas}: the one of the squares comes second, and is larger.",
-                    mend=f"give betas={betas[::-1]}",
-                )
-    if seen is None:
-        raise NotProvided("no Adam was seen")
-    return kept("the betas are in order", seen)
-
-
-@check("run-decay-reaches-a-matrix", roles=RUN)
-def reaches_a_matrix(impl: Any, draw: Draw) -> Evidence:
-    """Where weight decay is given to some parameters and not to others, a matrix is among the first."""
-    run = run_of(impl)
-    for step in steps_of(run)[:1]:
-        made = run.optimizers[step.optimizer]
-        shares = {0: [0, 0], 1: [0, 0]}
-        for group, settings in zip(made.groups, made.settings, strict=True):
-            for number in group:
-                shares[settings.get("weight_decay", 0.0) > 0][run.parameters[number].is_matrix] += 1
-        (_, rest), (vectors, matrices) = shares[0], shares[1]
-        if not vectors + matrices or not rest + matrices:
-            break
-        if vectors and not matrices:
-            return broken(
-                step,
-                "matrices with weight decay",
-                rest,
-                f"0, and {vectors} norms and biases have it",
-                at=lambda lines: lines.settings(made, r"ndim|dim\(\)|bias|norm|decay"),
-                diagnosis="Weight decay is turned round: norms and biases have it, and no matrix has.",
-                mend="decay what has two axes or more, and leave the rest out",
-            )
-        return kept("matrices have weight decay", matrices)
-    raise NotProvided("no weight decay was seen")
-
-
-# --- random numbers and data ----------------------------------------------------------------------
 
 
 @check("run-random-numbers-go-on", roles=RUN)
@@ -313,6 +128,15 @@ def leaves_uniform(impl: Any, draw: Draw) -> Evidence:
             f"{mine[0]:.4g} and {last:.4g} after {len(mine)} passes; ln {classes} is {math.log(classes):.4g} ({place})",
         )
     return kept("the loss falls", f"{mine[0]:.3g} to {last:.3g}")
+
+
+@check("run-divergence-is-over-the-batch", roles=RUN)
+def over_the_batch(impl: Any, draw: Draw) -> Evidence:
+    """The divergence of distributions is a mean over the batch, not over batch and classes."""
+    losses = trained(run_of(impl), "kl_div")
+    if losses[0].reduction == "mean":
+        return unusual("a divergence that is also divided by the number of classes", losses[0].place)
+    return kept("how the divergence is reduced", losses[0].reduction)
 
 
 @check("run-class-weights-favour-the-rare", roles=RUN)

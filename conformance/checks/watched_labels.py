@@ -150,7 +150,7 @@ def padding_left_out(impl: Any, draw: Draw) -> Evidence:
                 "labels of padding that count",
                 0,
                 f"{loss.targets.padding} of {loss.targets.pads}",
-                at=lambda lines: lines.counted(loss),
+                at=lambda lines: lines.counted(run, loss),
                 diagnosis=f"The loss counts padding: labels with the id {loss.targets.pad} behind the ends.",
                 mend=f"give the loss ignore_index={loss.targets.pad}, or set these labels to -100",
             )
@@ -214,7 +214,8 @@ def flattened_alike(impl: Any, draw: Draw) -> Evidence:
 @check("run-smoothing-keeps-the-label", roles=RUN)
 def keeps_the_label(impl: Any, draw: Draw) -> Evidence:
     """Label smoothing leaves most of the weight on the label."""
-    losses = [loss for loss in trained(run_of(impl), "cross_entropy") if loss.smoothing > 0]
+    run = run_of(impl)
+    losses = [loss for loss in trained(run, "cross_entropy") if loss.smoothing > 0]
     if not losses:
         raise NotProvided("no cross-entropy with label smoothing was seen")
     if losses[0].smoothing < 0.5:
@@ -224,7 +225,7 @@ def keeps_the_label(impl: Any, draw: Draw) -> Evidence:
         "the share that smoothing takes from the label",
         "less than half",
         losses[0].smoothing,
-        at=lambda lines: lines.counted(losses[0]),
+        at=lambda lines: lines.counted(run, losses[0]),
         diagnosis=f"Label smoothing takes {losses[0].smoothing:.0%} from the label: it is meant to keep that much.",
         mend=f"give label_smoothing={1 - losses[0].smoothing:.3g}",
     )
@@ -248,62 +249,6 @@ def like_shapes(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"{wrong.name} broadcasts {wrong.shapes}: it compares each answer with the targets of all others.",
         mend="give both the same shape: squeeze the answers, or unsqueeze the targets",
     )
-
-
-# --- what the model sees --------------------------------------------------------------------------
-
-
-def probed(run: Any, what: str) -> list[Any]:
-    from conformance.watch.record import Probe
-
-    return [one for one in run.of(Probe) if one.what == what]
-
-
-@check("run-future-is-hidden", roles=RUN)
-def future_hidden(impl: Any, draw: Draw) -> Evidence:
-    """Where labels are the next tokens, a token changes no answer before it."""
-    run = run_of(impl)
-    found = probed(run, "future")
-    if not found:
-        raise NotProvided("no model whose labels are its own next tokens could be called again")
-    worst = max(found, key=lambda one: one.error)
-    if worst.error <= MOVED:
-        return kept("how far earlier answers move with the last token", worst.error)
-    return broken(
-        worst,
-        "how far earlier answers move with the last token",
-        0,
-        f"{worst.error:.2g} of the largest answer",
-        at=lambda lines: lines.hides(run, worst),
-        diagnosis="The model sees the tokens that it is asked for: its training call does not hide the future.",
-        mend="give it the causal mask in training, too: torch.ones(T, T).triu(1).bool() hides",
-    )
-
-
-@check("run-padding-is-hidden", roles=RUN)
-def padding_hidden(impl: Any, draw: Draw) -> Evidence:
-    """Where a call tells which places are padding, the words there change no answer for the others."""
-    run = run_of(impl)
-    found = probed(run, "padding")
-    if not found:
-        raise NotProvided("no call with padded tokens and a mask that tells them could be made again")
-    worst = max(found, key=lambda one: one.error)
-    if worst.error <= MOVED:
-        return kept("how far answers move with the words in padded places", worst.error)
-    return broken(
-        worst,
-        "how far answers move with the words in padded places",
-        0,
-        f"{worst.error:.2g} of the largest answer",
-        at=lambda lines: lines.hides(run, worst, lines.PADS),
-        diagnosis="The words in padded places change the answers for the others: "
-        "the mask is not used everywhere, or is turned round.",
-        mend="pass the mask on to attention and to pooling, and look at which of its values hides",
-    )
-
-
-MOVED = 1e-3
-"""Answers are equal where they differ by at most this share of the largest: far above rounding in float32."""
 
 
 @check("run-cross-entropy-gets-logits", roles=RUN)
@@ -330,7 +275,8 @@ def gets_logits(impl: Any, draw: Draw) -> Evidence:
 @check("run-likelihood-gets-log-probabilities", roles=RUN)
 def gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
     """`nll_loss` and `kl_div` take log-probabilities."""
-    losses = [loss for loss in trained(run_of(impl), "nll_loss", "kl_div") if loss.input]
+    run = run_of(impl)
+    losses = [loss for loss in trained(run, "nll_loss", "kl_div") if loss.input]
     if not losses:
         raise NotProvided("no nll_loss or kl_div was seen closely")
     for loss in losses:
@@ -340,7 +286,7 @@ def gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
                 f"what {loss.name} gets",
                 "log-probabilities",
                 loss.input,
-                at=lambda lines: lines.answers(loss),
+                at=lambda lines: lines.answers(run, loss),
                 diagnosis=f"{loss.name} gets {loss.input}, and takes them for log-probabilities.",
                 mend="give it log_softmax(logits, dim=-1)",
             )

@@ -1,4 +1,4 @@
-"""Checks of a training run: modes of modules, data, and what is saved."""
+"""Checks of a training run: modes of modules, and data."""
 
 from __future__ import annotations
 
@@ -127,6 +127,35 @@ def leaves_statistics(impl: Any, draw: Draw) -> Evidence:
                 mend="call model.eval() before the evaluation",
             )
     return kept("batch norms are fixed in evaluation")
+
+
+@check("run-frozen-norms-rest", roles=RUN)
+def frozen_norms_rest(impl: Any, draw: Draw) -> Evidence:
+    """A batch norm whose parameters are frozen does not learn statistics either."""
+    run = run_of(impl)
+    calls = [call for call in training(run) if call.normed or call.learned]
+    if not calls:
+        raise NotProvided("no batch norm was seen in training")
+    copied = {run.parameters[number].name.split(".")[0] for number in run.copies}
+    learned = [path for path in calls[0].learned if path.split(".")[0] not in copied]
+    if learned:
+        return unusual("frozen batch norms that learn statistics", f"{len(learned)}: {learned[0]}, ...")
+    return kept("frozen batch norms rest", len(calls[0].normed))
+
+
+@check("run-teachers-rest", roles=RUN)
+def teachers_rest(impl: Any, draw: Draw) -> Evidence:
+    """A model that is frozen, and no copy of the trained one, answers without dropout."""
+    from conformance.watch.record import Forward
+
+    run = run_of(impl)
+    copied = {run.parameters[number].name for number in run.copies}
+    calls = [c for c in run.of(Forward) if c.frozen and (c.random or c.resting)]
+    if not calls or copied:
+        raise NotProvided("no frozen model with dropout was seen beside the trained one")
+    if calls[0].random:
+        return unusual("a frozen model that drops", f"{run.modules[calls[0].module][0]} ({calls[0].place})")
+    return kept("frozen models rest", len(calls))
 
 
 @check("run-evaluation-needs-no-gradients", roles=RUN)
@@ -280,108 +309,3 @@ def other_data(impl: Any, draw: Draw) -> Evidence:
     if seen < 4 and not (stretches and known):
         raise NotProvided("no evaluation of at least four rows was seen")
     return kept("evaluation sees other rows", f"{seen} rows")
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-@check("run-checkpoint-holds-the-run", roles=RUN)
-def checkpoint(impl: Any, draw: Draw) -> Evidence:
-    """A checkpoint beside the model holds the optimizer and the schedule, which resuming needs."""
-    from conformance.watch.record import Save, Schedule
-
-    run = run_of(impl)
-    saves = [save for save in run.of(Save) if "model" in save.holds or "optimizer" in save.holds]
-    if not saves:
-        raise NotProvided("no checkpoint was written by torch.save")
-    wanted = {"optimizer", *({"scheduler"} if run.of(Schedule) else ())}
-    best = max(saves, key=lambda save: len(save.holds))
-    missing = sorted(wanted - best.holds)
-    if missing:
-        return unusual("what no checkpoint holds, so that resuming forgets it", f"{', '.join(missing)} ({best.place})")
-    return kept("a checkpoint holds what resuming needs", ", ".join(sorted(best.holds)))
-
-
-@check("run-resuming-restores-all", roles=RUN)
-def restores_all(impl: Any, draw: Draw) -> Evidence:
-    """Who goes on from a checkpoint of this run restores all that it holds."""
-    from conformance.watch.record import Load, Restore, Step
-
-    run = run_of(impl)
-    for load in run.of(Load):
-        following = next((step.order for step in run.of(Step) if step.order > load.order), None)
-        if following is None:
-            continue
-        restored = {one.what for one in run.between(load.order, following, Restore)}
-        forgotten = (load.holds & {"optimizer", "scheduler"}) - restored
-        if "model" in restored and forgotten:
-            return broken(
-                load,
-                "what is restored of the checkpoint before the next step",
-                ", ".join(sorted(load.holds)),
-                ", ".join(sorted(restored)),
-                at=lambda lines: lines.first(
-                    load.place, [one.place for one in run.between(load.order, following, Restore)]
-                ),
-                diagnosis="Training goes on from a checkpoint and leaves out what it holds of the "
-                f"{' and the '.join(sorted(forgotten))}.",
-                mend="call load_state_dict on each of them",
-            )
-        return kept("what is restored of the checkpoint", ", ".join(sorted(restored)))
-    raise NotProvided("no training went on from a checkpoint that this run wrote")
-
-
-@check("run-restored-state-is-a-copy", roles=RUN)
-def is_a_copy(impl: Any, draw: Draw) -> Evidence:
-    """The state that a model gets back is not its own memory, which has changed since."""
-    from conformance.watch.record import Restore
-
-    restored = [one for one in run_of(impl).of(Restore) if one.what == "model"]
-    if not restored:
-        raise NotProvided("no model got its state back")
-    wrong = next((one for one in restored if one.is_itself), None)
-    if wrong is None:
-        return kept("state that is restored is a copy", len(restored))
-    return broken(
-        wrong,
-        "the state that the model gets back",
-        "a copy from before",
-        "its own memory",
-        at=lambda lines: lines.kept(wrong),
-        diagnosis="The best state that is restored is the current one: state_dict() gives the memory itself, no copy.",
-        mend="keep copy.deepcopy(model.state_dict())",
-    )
-
-
-@check("run-resumed-equals-not-stopped", roles=RUN)
-def resumed(impl: Any, draw: Draw) -> Evidence:
-    """A run that goes on from its checkpoint steps from what it would have stepped from without a stop."""
-    from conformance.watch.record import Restore
-
-    run = run_of(impl)
-    if not run.expected:
-        raise NotProvided("no run was gone on with; --resume-check takes the options with which the script does that")
-    if not run.moments:
-        raise NotProvided("the script made no step when it was started again")
-    pairs = list(zip(run.moments, run.expected, strict=False))
-    forgotten = [[what for what in was if now.get(what) != was[what]] for now, was in pairs]
-    if not any(forgotten):
-        return kept("what the first steps begin from after a stop", f"the same bits in {len(pairs)} steps")
-    step = steps_of(run)[0]
-    restored = [one for one in run.of(Restore) if one.order < step.order]
-    first = next(one for one in forgotten if one)
-    if any("schedule" in one for one in forgotten) and "schedule" not in first:
-        first = [*first, "schedule"]  # rates follow from nothing else that may differ
-    named = ", ".join(first)
-    return broken(
-        restored[0] if restored else step,
-        "what differs from the run that was not stopped",
-        "nothing",
-        named,
-        is_certain=bool({"model", "optimizer", "schedule", "scaler"} & {*first}),
-        diagnosis=f"Going on from the checkpoint forgets: {named}."
-        if restored
-        else "The script begins anew: with these options it restores no state.",
-        mend="save and restore the state of each of them: model, optimizer, schedule, scaler, torch.get_rng_state(), "
-        "and how many batches were seen",
-    )

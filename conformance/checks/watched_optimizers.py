@@ -1,9 +1,9 @@
-"""Checks of a training run: clipping, optimizers, schedules and gradient scalers."""
+"""Checks of a training run: clipping, optimizers and gradient scalers."""
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+import re
 from typing import Any
 
 from conformance.check import check
@@ -12,6 +12,9 @@ from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
+
+ADAM = re.compile(r"^(N|R|Fused|CPU)?AdamW?(8bit)?$")
+"""Optimizers with Adam's two betas."""
 
 
 def clips_of(run: Any) -> list[Any]:
@@ -214,149 +217,6 @@ def _groups(run: Any, step: Any) -> tuple[Any, Any]:
     return optimizer.groups, optimizer.settings
 
 
-# --- schedules ------------------------------------------------------------------------------------
-
-
-def schedules_of(run: Any) -> list[Any]:
-    from conformance.watch.record import Schedule
-
-    found = run.of(Schedule)
-    if not found:
-        raise NotProvided("no step of a scheduler was seen")
-    return list(found)
-
-
-@check("run-schedule-follows-the-step", roles=RUN)
-def schedule_follows(impl: Any, draw: Draw) -> Evidence:
-    """The schedule steps after the optimizer."""
-    run = run_of(impl)
-    schedules, steps = schedules_of(run), steps_of(run)
-    first = schedules[0]
-    mine = [step for step in steps if step.optimizer == first.optimizer]
-    if mine and first.order < mine[0].order:
-        return broken(
-            first,
-            "which steps first",
-            "the optimizer",
-            "the schedule",
-            diagnosis="The schedule steps before the optimizer: the first rate of the schedule is never used.",
-            mend="call scheduler.step() after optimizer.step()",
-        )
-    return kept("the schedule steps after the optimizer")
-
-
-@check("run-schedule-advances-once-a-step", roles=RUN)
-def advances_once(impl: Any, draw: Draw) -> Evidence:
-    """Between two steps of the optimizer the schedule advances at most once."""
-    run = run_of(impl)
-    schedules, steps = schedules_of(run), steps_of(run)
-    mine = [step for step in steps if step.optimizer == schedules[0].optimizer]
-    often = []
-    for before, after in pairwise(mine):
-        counts: dict[int, int] = {}
-        for one in run.between(before.order, after.order, type(schedules[0])):
-            counts[one.scheduler] = counts.get(one.scheduler, 0) + 1
-        often.append(max(counts.values(), default=0))
-    if len(often) >= 2 and min(often) >= 2:
-        return broken(
-            schedules[0],
-            "how often the schedule advances for each step of the optimizer",
-            "once",
-            f"{often[0]} times",
-            diagnosis=f"The schedule advances {often[0]} times for each step of the optimizer: it is over too early.",
-            mend="call scheduler.step() once, where the optimizer steps",
-        )
-    return kept("the schedule advances at most once a step")
-
-
-@check("run-schedule-drives-the-optimizer", roles=RUN)
-def drives(impl: Any, draw: Draw) -> Evidence:
-    """The optimizer whose rate a schedule sets is one that steps."""
-    run = run_of(impl)
-    schedules, steps = schedules_of(run), steps_of(run)
-    stepping = {step.optimizer for step in steps}
-    for one in schedules:
-        if one.optimizer not in stepping:
-            return broken(
-                one,
-                "the optimizer of the schedule",
-                "one that steps",
-                "one that never steps",
-                at=lambda lines: lines.first(lines.later(run, one), run.schedulers.get(one.scheduler, ""), one.place),
-                diagnosis="The schedule sets the rate of an optimizer that never steps: it was made for another one.",
-                mend="make the schedule from the optimizer that the loop steps",
-            )
-    return kept("schedules set the rates of optimizers that step")
-
-
-@check("run-rate-is-not-zero", roles=RUN)
-def rate_not_zero(impl: Any, draw: Draw) -> Evidence:
-    """Some step has a rate above zero; so does the first."""
-    run = run_of(impl)
-    steps = steps_of(run)
-    rates = [max(step.rates, default=0.0) for step in steps]
-    if max(rates) == 0 and len(rates) >= 3:
-        return broken(
-            steps[0],
-            "the largest rate of all steps",
-            "above 0",
-            0,
-            at=lambda lines: lines.rate(run, steps[0]),
-            diagnosis=f"The learning rate is zero in all {len(rates)} steps.",
-            mend="look at the schedule's formula: an integer division, or a step that is never counted",
-        )
-    if rates[0] == 0:
-        return note("the first step has the rate 0", f"it learns nothing ({steps[0].place})")
-    return kept("rates are above zero", f"{rates[0]:.3g} first")
-
-
-@check("run-rate-rises-in-steps", roles=RUN)
-def rate_rises(impl: Any, draw: Draw) -> Evidence:
-    """From the second step on the rate never grows tenfold at once: a warm-up does not."""
-    run = run_of(impl)
-    steps = steps_of(run)
-    for before, after in pairwise(steps[1:]):
-        if before.optimizer == after.optimizer and before.rates and after.rates and before.rates[0] > 0:
-            ratio = after.rates[0] / before.rates[0]
-            if ratio > 10:
-                return unusual(
-                    "the rate jumps", f"{before.rates[0]:.3g} to {after.rates[0]:.3g} in step {after.step + 1}"
-                )
-    if len(steps) < 3:
-        raise NotProvided("no three steps were seen")
-    return kept("the rate does not jump")
-
-
-@check("run-schedule-is-stepped", roles=RUN)
-def is_stepped(impl: Any, draw: Draw) -> Evidence:
-    """A schedule that is made is stepped, at the latest after an epoch."""
-    from conformance.watch.record import Batch, Schedule
-
-    run = run_of(impl)
-    if not run.schedulers:
-        raise NotProvided("no scheduler was made")
-    epochs = max((batch.epoch for batch in run.of(Batch)), default=0)
-    if run.of(Schedule):
-        return kept("the schedule is stepped")
-    place = next(iter(run.schedulers.values()))
-    if run.whole and run.steps >= 20:
-        return broken(
-            steps_of(run)[-1],
-            "steps of the schedule that is made",
-            "some",
-            "none until the script ended",
-            at=lambda lines: lines.first(steps_of(run)[-1].place, place),
-            diagnosis="A schedule is made and never stepped: the rate stays what it was at the start.",
-            mend="call scheduler.step() after optimizer.step(), or once an epoch",
-        )
-    if epochs >= 2:
-        return note("a schedule is made and was not stepped in an epoch", f"{place}")
-    raise NotProvided("no epoch ended, so a schedule that steps once an epoch cannot be told from one that never does")
-
-
-# --- gradient scalers -----------------------------------------------------------------------------
-
-
 @check("run-scaled-gradients-go-through-the-scaler", roles=RUN)
 def through_the_scaler(impl: Any, draw: Draw) -> Evidence:
     """Gradients of a scaled loss are stepped by the scaler, and the scaler steps gradients of a scaled loss."""
@@ -415,3 +275,57 @@ def full_precision(impl: Any, draw: Draw) -> Evidence:
     if half:
         return unusual("an optimizer steps parameters of half precision", f"{len(half)}: {run.named(half)}")
     return kept("the optimizer steps parameters in full precision")
+
+
+@check("run-betas-are-in-order", roles=RUN)
+def betas_in_order(impl: Any, draw: Draw) -> Evidence:
+    """Adam's average of squares is slower than its average of gradients."""
+    run = run_of(impl)
+    seen = None
+    for step in steps_of(run):
+        made = run.optimizers[step.optimizer]
+        for settings in made.settings:
+            betas = settings.get("betas")
+            if not ADAM.match(made.kind) or not isinstance(betas, tuple) or len(betas) != 2:
+                continue
+            seen = betas
+            if betas[0] > betas[1]:
+                return broken(
+                    step,
+                    f"the betas of {made.kind}",
+                    "the first below the second",
+                    betas,
+                    at=lambda lines: lines.settings(made, "beta"),
+                    diagnosis=f"{made.kind} has the betas {betas}: the one of the squares comes second, and is larger.",
+                    mend=f"give betas={betas[::-1]}",
+                )
+    if seen is None:
+        raise NotProvided("no Adam was seen")
+    return kept("the betas are in order", seen)
+
+
+@check("run-decay-reaches-a-matrix", roles=RUN)
+def reaches_a_matrix(impl: Any, draw: Draw) -> Evidence:
+    """Where weight decay is given to some parameters and not to others, a matrix is among the first."""
+    run = run_of(impl)
+    for step in steps_of(run)[:1]:
+        made = run.optimizers[step.optimizer]
+        shares = {0: [0, 0], 1: [0, 0]}
+        for group, settings in zip(made.groups, made.settings, strict=True):
+            for number in group:
+                shares[settings.get("weight_decay", 0.0) > 0][run.parameters[number].is_matrix] += 1
+        (_, rest), (vectors, matrices) = shares[0], shares[1]
+        if not vectors + matrices or not rest + matrices:
+            break
+        if vectors and not matrices:
+            return broken(
+                step,
+                "matrices with weight decay",
+                rest,
+                f"0, and {vectors} norms and biases have it",
+                at=lambda lines: lines.settings(made, r"ndim|dim\(\)|bias|norm|decay"),
+                diagnosis="Weight decay is turned round: norms and biases have it, and no matrix has.",
+                mend="decay what has two axes or more, and leave the rest out",
+            )
+        return kept("matrices have weight decay", matrices)
+    raise NotProvided("no weight decay was seen")

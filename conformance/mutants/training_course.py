@@ -1,6 +1,6 @@
-"""Mutants of two scripts whose mistakes show over many steps: one that learns by contrast, and a tagger in epochs."""
+"""Mutants whose mistakes show over many steps: of a script that learns by contrast, a tagger in epochs, and others."""
 
-from conformance.mutants.training_runs import CONTRAST, TAGGING, script
+from conformance.mutants.training_runs import CONTRAST, EPOCHS, MASKED, TAGGING, TRANSLATION, script
 
 # --- learning by contrast -------------------------------------------------------------------------
 
@@ -158,4 +158,54 @@ script(
     ("valid_loss = evaluate(model, valid_loader, criterion)", "valid_loss = evaluate(model, test_loader, criterion)"),
     breaks=("run-loaders-are-read",),
     defect="The test data are looked at in each epoch, the validation data never.",
+)
+
+# --- rates, teachers and frozen parts of other scripts ---------------------------------------------
+
+script(
+    "RateHalvesInEachStep",
+    CONTRAST,
+    ("0.5 * (1.0 + math.cos(math.pi * (step - WARMUP) / STEPS))", "0.1 ** (step - WARMUP)"),
+    breaks=("run-rate-does-not-vanish",),
+    defect="A decay that is meant for epochs is made in each step.",
+)
+script(
+    "RateTimesRate",
+    CONTRAST,
+    ("return (step + 1) / WARMUP", "return 1e-2 * (step + 1) / WARMUP"),
+    ("return 0.5 * (1.0", "return 1e-2 * 0.5 * (1.0"),
+    breaks=("run-schedule-gives-factors",),
+    defect="The function of a LambdaLR gives the rate itself.",
+)
+script(
+    "CosineIsOverTooEarly",
+    EPOCHS,
+    ("ExponentialLR(optimizer, gamma=0.9)", "CosineAnnealingLR(optimizer, T_max=2)"),
+    breaks=("run-cosine-does-not-rise-again",),
+    defect="The period of a cosine is shorter than the run.",
+)
+script(
+    "DivergenceOverClasses",
+    TRANSLATION,
+    ('nn.KLDivLoss(reduction="sum")', 'nn.KLDivLoss(reduction="mean")'),
+    breaks=("run-divergence-is-over-the-batch",),
+    defect="The divergence is divided by the number of classes, too.",
+)
+script(
+    "FrozenNormLearns",
+    MASKED,
+    ("    matrices = [p", "    model.norm.requires_grad_(False)\n    matrices = [p"),
+    ("if p.dim() < 2]", "if p.dim() < 2 and p.requires_grad]"),
+    breaks=("run-frozen-norms-rest",),
+    defect="A frozen batch norm learns statistics.",
+    known_as="open-mmlab/mmpretrain#702",
+)
+script(
+    "TeacherDrops",
+    CONTRAST,
+    ("    trained = [p", "    teacher = Encoder().requires_grad_(False)\n    trained = [p"),
+    ("        optimizer.zero_grad()\n", "        teacher(rows)\n        optimizer.zero_grad()\n"),
+    ("self.key.load_state_dict(self.query.state_dict())", "self.key.load_state_dict(Encoder().state_dict())"),
+    breaks=("run-teachers-rest",),
+    defect="A frozen teacher is asked in training mode.",
 )

@@ -58,6 +58,8 @@ class Calls:
                 random=tuple(path for path, part in random if part.training),
                 resting=tuple(path for path, part in random if not part.training),
                 normed=tuple(path for path, part in self.norms[number] if part.training),
+                learned=tuple(path for path, part in self.norms[number] if part.training and _is_frozen(part)),
+                frozen=_is_frozen(module),
                 gradients=gradients,
                 evaluating=evaluating(),
                 **more,
@@ -70,3 +72,13 @@ class Calls:
             self.ran.add(module)
             for parameter in module.parameters(recurse=False):
                 self.watcher.run.parameters[self.watcher.parameter(parameter)].used = True
+
+
+def _is_frozen(module: Any) -> bool:
+    """Whether a module has parameters, and none is trained."""
+    has_some = False
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            return False
+        has_some = True
+    return has_some

@@ -187,6 +187,7 @@ class _Optimization(Updates):
                     rates=rates_of(optimizer),
                     count=int(getattr(scheduler, "last_epoch", 0)),
                     mode=str(getattr(scheduler, "mode", "")),
+                    period=int(getattr(scheduler, "T_max", 0)),
                 )
             )
         return result

@@ -39,7 +39,8 @@ class Forward(Event):
     recorded. generator, state: fingerprints of the random state, the second one only where moments are kept.
     evaluating: the names of the user's functions on the way that speak of evaluation. samples: a fingerprint of each
     row of its first input with rows; columns: of each column of ids, where a script keeps its samples in them.
-    autocast: whether it was on. windows: fingerprints of some stretches of its ids.
+    learned: of the batch norms in training mode, those whose own parameters are frozen. frozen: whether all parameters
+    are. autocast: whether it was on. windows: fingerprints of some stretches of its ids.
     """
 
     module: int
@@ -48,6 +49,8 @@ class Forward(Event):
     resting: tuple[str, ...] = ()
     dropping: tuple[str, ...] = ()
     normed: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
+    frozen: bool = False
     gradients: bool = True
     generator: int = 0
     evaluating: tuple[str, ...] = ()
@@ -179,7 +182,8 @@ class Step(Event):
 @dataclass(kw_only=True)
 class Schedule(Event):
     """A scheduler stepped. scheduler: its number. optimizer: whose rates it sets. rates: those it set. count: how many
-    steps it has counted. kind: its class. mode: "min" or "max" where it watches a measure."""
+    steps it has counted. kind: its class. mode: "min" or "max" where it watches a measure. period: after how many
+    steps it turns round, where it has such a number."""
 
     scheduler: int
     optimizer: int
@@ -187,6 +191,7 @@ class Schedule(Event):
     rates: tuple[float, ...]
     count: int
     mode: str = ""
+    period: int = 0
 
 
 @dataclass(kw_only=True)

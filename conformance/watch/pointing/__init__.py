@@ -7,6 +7,7 @@ cut out, not where the loss reads them. Each function names at most a few places
 from conformance.watch.pointing.common import first
 from conformance.watch.pointing.course import (
     averaged,
+    beside,
     clearing,
     fed,
     in_its_place,
@@ -50,6 +51,7 @@ __all__ = [
     "apart",
     "averaged",
     "batched",
+    "beside",
     "classes",
     "clearing",
     "condition",

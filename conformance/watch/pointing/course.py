@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conformance.watch.lines import FUNCTIONS, Source, source_of
@@ -135,3 +135,14 @@ def kept(event: Any) -> list[str]:
     """Where the state was kept that a model gets back."""
     lines = argument(event.stack, 0, "state_dict")
     return first(that(lines, re.compile(r"state_dict\(\)"))[:1], event.place)
+
+
+def beside(run: Any, names: Sequence[str]) -> list[str]:
+    """The last line that calls one of some methods."""
+    sources = dict.fromkeys(source_of(at.code.co_filename) for event in run.events for at in event.stack)
+    return [
+        source.place(node)
+        for source in sources
+        for node in (source.nodes if source else ())
+        if source and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
+    ][-1:]

@@ -16,21 +16,16 @@ from conformance.watch.pointing.common import (
     learned,
     node_of,
     own_line,
+    statements,
     that,
 )
+from conformance.watch.pointing.modules import classes
 
 _CUT = re.compile(r"\[[^\]]*:|roll|shift|cat\(|flip|stack|pad\(|clone|where|scatter|-100|tensor\(")
-
-
 _SHIFTED = re.compile(r"\b\d+:|:\s*-\s*\d|\[[^\]]*[+-] \d\b|roll|shift|cat\(|flip")
-
-
+_SLICED = re.compile(r"\b\d+:|:\s*-\s*\d|\[[^\]]*[+-] \d\b")
 _AHEAD = re.compile(r"\b1:|\+ 1\b|roll\([^)]*-1")
-
-
 _BEHIND = re.compile(r":\s*-\s*1\b|cat\(|roll\([^)]*[^-]1|shift")
-
-
 _LABELS = ("labels", "target", "targets", "label", "y")
 
 
@@ -48,7 +43,8 @@ def shift(run: Any, loss: Any, is_missing: bool) -> list[str]:
         return first(loss.place, fed.place if fed else "")
     if is_missing and cut is not None and fed is not None and _AHEAD.search(cut.text) and not _BEHIND.search(fed.text):
         return first(fed.place, inputs[0].place, cut.place)
-    handed = that([*_items(run)], _CUT)[:1] if cut is None or cut in inputs else []
+    items = [*_items(run)] if cut is None or cut in inputs else []
+    handed = (that(items, _SLICED) or that(items, _CUT))[:1]
     return first(handed, cut.place if cut else "", fed.place if fed else "", loss.place)
 
 
@@ -69,10 +65,11 @@ def _best(lines: Sequence[Line]) -> Line | None:
     return next(found, None)
 
 
-def counted(loss: Any) -> list[str]:
+def counted(run: Any, loss: Any) -> list[str]:
     """Where a loss is told what does not count: what made it, what calls it, and where its labels were filled."""
     made = [line for line in receiver(loss.stack) if re.search(r"EntropyLoss|NLLLoss|ignore|Smooth", line.text)]
-    filled = that(labels_of(loss), _FILLED)
+    labels = labels_of(loss)
+    filled = that(labels, _SET) or that([*_items(run)], _NAMED) or that(labels, _FILLED)
     if any("ignore_index" in line.text for line in made):  # the loss leaves out what it is told to
         return first(filled[:1], [line.place for line in made][:1], loss.place)
     return first([line.place for line in made][:1], loss.place, filled)
@@ -84,6 +81,8 @@ def filled(run: Any, loss: Any) -> list[str]:
     return first(that(lines, _FILLED)[:2] or that([*_items(run)], _FILLED)[-1:], loss.place)
 
 
+_NAMED = re.compile(r"^(\w*(label|target|tag|wanted)\w*|ys?)(\[.*\])? = .*(full|zeros|-100|pad|\d$)")
+_SET = re.compile(r"-100|masked_fill|where|full\(|zeros|\[.*\] = ")
 _FILLED = re.compile(r"-100|masked_fill|where|\[.*\] = |pad|full|zeros|clone|scatter")
 
 
@@ -93,17 +92,20 @@ def turned(loss: Any) -> list[str]:
     return first(that(lines, re.compile(r"transpose|permute|\.T\b|\.t\(|mT|rearrange|movedim"))[:2], loss.place)
 
 
-def answers(loss: Any) -> list[str]:
-    """Where a loss got its rows from: the last lines that computed them."""
+def answers(run: Any, loss: Any) -> list[str]:
+    """Where a loss got its rows from: a softmax on the way or in a part of the model, or the last lines that computed
+    them."""
     lines = argument(loss.stack, 0, "input", "logits")
+    scaled = re.compile(r"(?<!log_)softmax")
+    inside = [place for source, owner in classes(run) for place in statements(source, owner, scaled)]
+    if loss.input == "probabilities" and (that(lines, scaled) or inside):
+        return first(that(lines, scaled)[:1] or inside[-1:], loss.place)
     ends = [line for line in lines if isinstance(line.node, ast.Return)]
     ends.sort(key=lambda line: getattr(line.source.function(line.node), "name", "") != "forward")
     return first([line.place for line in ends][:1], loss.place, [line.place for line in lines])
 
 
 _DIVIDED = re.compile(r" / |/= |\bmean\b")
-
-
 _COUNTED = (re.compile(r"numel|sum\(\)|count|len\("), re.compile(r"shape|size\(|mean\("))
 
 

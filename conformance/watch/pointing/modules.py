@@ -172,14 +172,8 @@ def together(run: Any, names: Sequence[str]) -> list[str]:
 
 
 _APPLIED = re.compile(r"masked_fill|scaled_dot_product_attention|is_causal|_mask\s*=|mask=|float\('-inf'\)|-inf")
-
-
 _MADE = re.compile(r"tril|triu|subsequent|causal")
-
-
 PADS = re.compile(r"pad|mask")
-
-
 _WEIGHED = re.compile(r"softmax")
 _POOLED = re.compile(r"\.(mean|sum|max|amax)\((dim=)?1\b")
 _ANSWERS = re.compile(r"(tgt|trg|target|dec\w*)_mask\w* =")

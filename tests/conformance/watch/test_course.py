@@ -64,10 +64,15 @@ WARM_UP = [(number + 1) / 8 for number in range(8)]
         ([*WARM_UP, *(n / 30 for n in range(1, 30))], "run-rate-falls-after-its-peak", Verdict.NOTE),
         ([abs(8 - n % 16) / 8 + 0.1 for n in range(8, 40)], "run-rate-falls-after-its-peak", Verdict.PASS),
         ([1.0] * 30, "run-rate-falls-after-its-peak", Verdict.NOT_SEEN),
+        ([1 - n / 30 for n in range(30)], "run-rate-does-not-vanish", Verdict.PASS),
+        ([0.8**n for n in range(30)], "run-rate-does-not-vanish", Verdict.PASS),
+        ([0.3**n for n in range(30)], "run-rate-does-not-vanish", Verdict.NOTE),
+        ([1 - n / 30 for n in range(30)], "run-schedule-gives-factors", Verdict.PASS),
+        ([0.05 - n / 600 for n in range(30)], "run-schedule-gives-factors", Verdict.FAIL),
     ],
 )
 def test_the_course_of_a_rate(rates, claim, expected):
-    assert verdict(claim, **by_rates(rates)) is expected
+    assert verdict(claim, optimizer="SGD(model.parameters(), lr=0.05)", **by_rates(rates)) is expected
 
 
 @pytest.mark.parametrize(
@@ -116,6 +121,26 @@ def test_which_way_a_plateau_looks(measure, mode, expected):
     made = f"schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode={mode!r})"
     after = f"{measure} = float(loss.detach()); schedule.step({measure})"
     assert verdict("run-plateau-looks-the-right-way", steps=4, made=made, after=after) is expected
+
+
+@pytest.mark.parametrize(("period", "expected"), [(30, Verdict.PASS), (10, Verdict.NOTE)])
+def test_a_cosine_that_is_stepped_beyond_its_end(period, expected):
+    made = f"schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, {period})"
+    assert verdict("run-cosine-does-not-rise-again", made=made, after="schedule.step()") is expected
+
+
+@pytest.mark.parametrize(
+    ("teacher", "mode", "expected"),
+    [
+        ("nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))", "train", Verdict.NOTE),
+        ("nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))", "eval", Verdict.PASS),
+        ("copy.deepcopy(model)", "train", Verdict.NOT_SEEN),
+        ("nn.Linear(4, 8)", "train", Verdict.NOT_SEEN),
+    ],
+)
+def test_a_frozen_teacher_rests_unless_it_is_a_copy(teacher, mode, expected):
+    made = f"teacher = {teacher}.{mode}().requires_grad_(False)"
+    assert verdict("run-teachers-rest", made=made, first="teacher(torch.randn(2, 4))") is expected
 
 
 def test_a_generator_that_is_set_back_is_told_and_one_that_is_restored_with_the_model_is_not():
