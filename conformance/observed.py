@@ -7,7 +7,7 @@ notes the conventions (`attributes`) and the code (`places`) of each subject for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,11 @@ class Observed:
         self.name = str(getattr(impl, "name", type(impl).__name__))
         self.attributes: dict[str, dict[str, Any]] = {}
         self.places: dict[str, str] = {}
+
+    def variants(self) -> Iterator[tuple[str, Observed]]:
+        """The same thing with its other options: each as it would be written, and what it gives."""
+        for option, other in getattr(self.impl, "variants", tuple)():
+            yield option, Observed(other)
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """A subject for `role`; `config` reaches the implementation complete. A whole model and a training

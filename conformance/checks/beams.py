@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.generation import KINDS, built, log_softmax, prompt, writers
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, true
+from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
 MOST = 128
@@ -74,7 +76,7 @@ def _best_pair(subject: Any, writer: Any, seed: int) -> Evidence | None:
     marks = [mark for mark in (end, subject.pad_id) if mark is not None and 0 <= mark < vocab]
     if len(got) != 2 or np.isin(got, marks).any():
         return None
-    scores = _pairs(subject, written.prefix, data)
+    scores = _pairs(subject.called_as_in(written), written.prefix, data)
     scores[marks] = -np.inf  # a sentence that has ended is compared by a rule of its own
     scores[:, marks] = -np.inf
     best = np.unravel_index(int(scores.argmax()), scores.shape)
@@ -99,3 +101,100 @@ def _pairs(subject: Any, prefix: Array, data: dict[str, Array]) -> Array:
     longer = np.concatenate([np.repeat(prefix[:1], vocab, 0), np.arange(vocab)[:, None]], 1)
     second = subject.next_logits(longer, None if src is None else np.repeat(src, vocab, 0))
     return np.asarray(first[:, None] + log_softmax(second))
+
+
+@check("beam-search-scores-are-those-of-its-tokens", roles=KINDS)
+def scores_of_tokens(impl: Any, draw: Draw) -> Evidence:
+    """What a sentence is worth is the sum of its words' log-probabilities, up to a factor of its length."""
+    subject = built(impl)
+    parts = [part for writer in _scoring(subject) for part in _worth(subject, writer)]
+    if not parts:
+        raise NotProvided("its beam search returns no scores")
+    return all_of(*parts)
+
+
+@check("beam-search-divides-by-the-length-of-each-sentence", roles=KINDS)
+def divides_by_length(impl: Any, draw: Draw) -> Evidence:
+    """With a length penalty, sentences of different lengths are divided by different numbers."""
+    subject = built(impl)
+    parts = []
+    for writer in _scoring(subject):
+        if not writer.has("length_penalty"):
+            continue
+        factors = _factors(subject, writer, length_penalty=1.0)
+        by_length = {length: factor for length, factor in factors if factor > 0}
+        if len(by_length) < 2:
+            continue
+        spread = max(by_length.values()) / min(by_length.values()) - 1
+        name = writer.options["length_penalty"]
+        parts.append(
+            true(f"{name} of {writer.name} depends on the length", spread > 1e-3, got=f"factors {by_length}").saying(
+                diagnosis=f"{writer.name} divides the scores of all sentences by one number, whatever their length: "
+                "its length penalty does nothing.",
+                place=writer.line_of(r"/\s*\w*(pen\w*|norm\w*|lp)\b", r"\*\*\s*\w*alpha|len_?pen"),
+                mend="divide each score by the penalty of its own length",
+            )
+        )
+    if not parts:
+        raise NotProvided("its beam search has no length penalty, or gives sentences of one length")
+    return all_of(*parts)
+
+
+def _scoring(subject: Any) -> list[Any]:
+    """Its beam searches that return scores."""
+    found = []
+    for writer in writers(subject, beam=True):
+        alone = _one(prompt(subject, writer.rows, 87))
+        if writer.has("beams") and writer.write(subject, alone, 3, beams=2).hypotheses:
+            found.append(writer)
+    return found
+
+
+BEAMS, WORDS = 4, 6
+
+
+def _factors(subject: Any, writer: Any, **options: Any) -> list[tuple[int, float]]:
+    """Length and, for each sentence that it returns, its score by the sum of the logarithms of its words; sentences end
+    at different lengths where an end can be set."""
+    data = _one(prompt(subject, writer.rows, 88))
+    found = [writer.write(subject, data, WORDS, beams=BEAMS, **options)]
+    said = found[0].hypotheses[-1].tokens
+    with suppress(NotProvided, ValueError):
+        twin = subject.twin()
+        with writer.ending(twin, said[min(len(said) - 1, 2)]) as end:
+            found.append(writer.write_with(twin, data, WORDS, beams=BEAMS, **options, **end))
+    return [pair for written in found for pair in _of_written(subject, written, data)]
+
+
+def _of_written(subject: Any, written: Any, data: dict[str, Array]) -> Iterator[tuple[int, float]]:
+    for one in written.hypotheses:
+        tokens = np.array([one.tokens])
+        start = written.prefix.shape[1] if (tokens[:, : written.prefix.shape[1]] == written.prefix).all() else 0
+        new = tokens[:, start:]
+        own = subject.called_as_in(written)
+        total = 0.0
+        for at in range(new.shape[1]):
+            logits = own.next_logits(np.concatenate([written.prefix, new[:, :at]], 1), data.get("src"))
+            total += float(log_softmax(logits)[0, new[0, at]])
+        if new.shape[1] and total:
+            yield new.shape[1], one.score / total
+
+
+def _worth(subject: Any, writer: Any) -> Iterator[Evidence]:
+    of_length: dict[int, list[float]] = {}
+    for length, factor in _factors(subject, writer):
+        of_length.setdefault(length, []).append(factor)
+    several = {length: factors for length, factors in of_length.items() if len(factors) > 1}
+    if not several:
+        yield note(f"{writer.name} returns one sentence of each length", len(of_length))
+    for length, factors in several.items():
+        apart = max(factors) - min(factors)
+        found = true(
+            f"scores of {length} words", apart < 1e-3 * abs(max(factors, key=abs)), got=factors, expected="one factor"
+        )
+        yield found.saying(
+            diagnosis=f"{writer.name} gives sentences of {length} words scores that are not those of their words: a "
+            "score and a history that belong to different beams are put together.",
+            place=writer.line_of(r"//|div\(|%|divmod|\[:?,?\s*\w*(beam|parent|origin|prev)\w*\]"),
+            mend="the beam of an index over all beams and words is index // vocabulary, its word index % vocabulary",
+        )

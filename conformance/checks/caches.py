@@ -92,14 +92,27 @@ def _steps_of(subject: Any, writer: Any, written: Any, data: dict[str, Array]) -
         if at and error > written.noise:
             return close(f"{what}, step {at}", log_softmax(scores)[rows], log_softmax(own)[rows], written.noise).saying(
                 diagnosis=_of_step(subject, writer, written, data, at, own, scores),
-                place=cache_line(subject) or writer.place,
+                place=subject.fed_otherwise_at(writer, written, data) or cache_line(subject) or writer.place,
             )
+    if not readable and _ranked(subject, written, data):
+        return true(what, True, got=f"{len(written.steps)} steps as in one pass, in the order of their ranks")
     if not readable:
         free = writer.write(subject, data, NEW)
         return best_tokens(subject, writer, free, data, f"{writer.name} takes the best token with its cache").saying(
-            place=cache_line(subject) or writer.place
+            place=subject.fed_otherwise_at(writer, free, data) or cache_line(subject) or writer.place
         )
     return true(what, True, got=f"{len(written.steps)} steps as in one pass")
+
+
+def _ranked(subject: Any, written: Any, data: dict[str, Array]) -> bool:
+    """Whether it chooses by the probabilities of one pass, in the order of their size: a wrong choice is then none of
+    the cache's."""
+    pairs = list(zip(written.steps, own_logits(subject, written, data), strict=False))
+    scores = [np.sort(step.scores, 1) for step, _ in pairs]
+    likely = [np.sort(np.exp(log_softmax(own)), 1) for _, own in pairs]
+    return bool(pairs) and all(
+        one.shape == other.shape and np.abs(one - other).max() < 1e-4 for one, other in zip(scores, likely, strict=True)
+    )
 
 
 def cache_line(subject: Any) -> str:
@@ -115,15 +128,15 @@ def _of_step(
 ) -> str:
     """What a wrong cached step looks like, in words."""
     prefix = np.concatenate([written.prefix, written.new[:, :at]], 1)
-    src = data.get("src")
+    src, own_calls = data.get("src"), subject.called_as_in(written)
     said = f"Step {at + 1} with the cache gives other logits than one pass over the same tokens"
     if len(own) > 1 and alike(scores, own[::-1]) < written.noise:
         return f"{said}: the rows of the batch are mixed."
     for size in range(1, prefix.shape[1]):
-        if alike(scores, subject.next_logits(prefix[:, -size:], src)) < written.noise:
+        if alike(scores, own_calls.next_logits(prefix[:, -size:], src)) < written.noise:
             return f"{said}: it sees the last {size} tokens only" + (", none of the cache." if size == 1 else ".")
     skipped = np.concatenate([written.prefix, prefix[:, -1:]], 1)
-    if at > 1 and alike(scores, subject.next_logits(skipped, src)) < written.noise:
+    if at > 1 and alike(scores, own_calls.next_logits(skipped, src)) < written.noise:
         return f"{said}: the cache was not extended by the steps before."
     unseen = _unseen(subject, writer, data, written, at)
     if unseen:

@@ -35,8 +35,8 @@ def drawing(impl: Any, option: str) -> Iterator[tuple[Any, Any, dict[str, Array]
         except NotProvided as error:
             why = str(error)
             continue
-        prefix = writer.write(subject, data, 1).prefix
-        own = subject.next_logits(prefix, data.get("src"))[: len(plain)]
+        first = writer.write(subject, data, 1)
+        own = subject.called_as_in(first).next_logits(first.prefix, data.get("src"))[: len(plain)]
         expected = likely(own, plain)
         ranks = (
             float(np.abs(np.sort(plain, 1) - np.sort(expected, 1)).max()) <= BOUND
@@ -87,7 +87,7 @@ def temperature_divides(impl: Any, draw: Draw) -> Evidence:
             parts.append(
                 evidence.saying(
                     diagnosis=f"The temperature of {writer.name} is wrong: {words}.",
-                    place=writer.line_of(rf"\b{writer.options['temperature']}\b(?!\s*[:=])"),
+                    place=writer.line_of(rf"\b{writer.options['temperature']}\b(?!\s*[:=,)])", "softmax|multinomial"),
                     mend="logits / temperature, before the softmax",
                 )
             )
@@ -131,7 +131,8 @@ def _kept(writer: Any, option: str, value: float, got: Array, best: Array, own: 
     best, own = best[: len(got)], own[: len(got)]
     drawn = got > 1e-12
     name, shown = writer.options[option], f"{value:.4g}"
-    place = writer.line_of(rf"cumsum|sorted|\b{name}\b.*[<>]|topk\(" if option == "top_p" else rf"topk\(|\b{name}\b")
+    named = rf"\b{name}\b(?!\s*[:=])"
+    place = writer.line_of(*(("cumsum|sorted", rf"\b{name}\b.*[<>]") if option == "top_p" else (r"topk\(",)), named)
     if (drawn != best).any():
         row = int((drawn != best).any(1).argmax())
         counts = int(drawn[row].sum()), int(best[row].sum())

@@ -44,7 +44,7 @@ def script(subject: Any, rows: int, new: int = NEW, seed: int = 60) -> Array:
 
 
 def writers(subject: Any, beam: bool = False) -> list[Any]:
-    found = [writer for writer in subject.writers() if writer.beam == beam and not writer.breaks]
+    found = [w for w in subject.writers() if (w.beam == beam or (beam and w.has("beams"))) and not w.breaks]
     if not found:
         raise NotProvided("it has no function that writes" + (" by beams" if beam else ""))
     return found
@@ -80,6 +80,7 @@ def ended(subject: Any, writer: Any, new: Array) -> Array:
 
 def own_logits(subject: Any, written: Any, data: dict[str, Array]) -> Iterator[Array]:
     """The model's own logits before each new token."""
+    subject = subject.called_as_in(written)
     for at in range(written.new.shape[1]):
         yield subject.next_logits(np.concatenate([written.prefix, written.new[:, :at]], 1), data.get("src"))
 
@@ -106,7 +107,10 @@ def best_tokens(subject: Any, writer: Any, written: Any, data: dict[str, Array],
             row = int(missing.argmax())
             return true(
                 f"{what}: new token {at} of row {row}", False, int(chosen[row]), int(allowed[row].argmax())
-            ).saying(diagnosis=_of_choice(subject, written, data, at, row), place=place_of_choice(writer))
+            ).saying(
+                diagnosis=_of_choice(subject, written, data, at, row),
+                place=written.chosen_at or place_of_choice(writer),
+            )
     return true(what, True, got=f"{written.new.shape[1]} tokens in each of {len(written.new)} rows")
 
 
@@ -119,6 +123,7 @@ def _of_choice(subject: Any, written: Any, data: dict[str, Array], at: int, row:
     prefix = np.concatenate([written.prefix, written.new[:, :at]], 1)
     chosen = int(written.new[row, at])
     said = f"New token {at + 1} is not the best by the model's own logits"
+    subject = subject.called_as_in(written)
     own = subject.next_logits(prefix, data.get("src"))
     if int(own[row].argmin()) == chosen:
         return f"{said}: it is the worst."
@@ -158,13 +163,13 @@ def takes_the_best(impl: Any, draw: Draw) -> Evidence:
 def livelier(subject: Any, writer: Any, data: dict[str, Array]) -> Any:
     """A copy whose best tokens differ from step to step, where this one says one token again and again: a mistake in
     which place is read would not show. None where this one does well, or none was found."""
-    prefix = writer.write(subject, data, 1).prefix
+    first = writer.write(subject, data, 1)
     for times in (1, 2, 4, 8):
         other = subject.with_larger_matrices(times) if times > 1 else subject
-        said = [prefix]
+        said = [first.prefix]
         for _ in range(NEW):
             whole = np.concatenate(said, 1)
-            said.append(other.next_logits(whole, data.get("src")).argmax(1)[:, None])
+            said.append(other.called_as_in(first).next_logits(whole, data.get("src")).argmax(1)[:, None])
         if min(len(np.unique(row)) for row in np.concatenate(said[1:], 1)) > 2:
             return other if times > 1 else None
     return None
@@ -266,15 +271,12 @@ def reads_the_last_tokens(impl: Any, draw: Draw) -> Evidence:
             written = writer.write(subject, data, 4, script=script(subject, writer.rows))
         except Exception as error:
             return note(f"{writer.name} stops beyond {longest} tokens", type(error).__name__)
+        own = subject.called_as_in(written)
         for at, step in enumerate(written.steps[: written.new.shape[1]]):
             text = np.concatenate([written.prefix, written.new[:, :at]], 1)
-            if (
-                text.shape[1] <= longest
-                or written.cached
-                or alike(step.scores, subject.next_logits(text)) < written.noise
-            ):
+            if text.shape[1] <= longest or written.cached or alike(step.scores, own.next_logits(text)) < written.noise:
                 continue
-            if alike(step.scores, subject.next_logits(text[:, :longest])) < written.noise:
+            if alike(step.scores, own.next_logits(text[:, :longest])) < written.noise:
                 return true(
                     "it goes on from the last tokens", False, f"the first {longest}", f"the last {longest}"
                 ).saying(

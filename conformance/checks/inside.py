@@ -10,6 +10,7 @@ from typing import Any
 
 from conformance.catalogue import load
 from conformance.check import check
+from conformance.checks.options import with_every_option
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note, true
 from conformance.protocol import NotProvided
@@ -57,4 +58,6 @@ def no_finding(slug: str, family: str, says: str) -> Callable[[Any, Draw], Evide
 for _claim in load().claims.values():
     if _claim.topic == "inside":
         _family = next(name for name in FAMILIES if _claim.slug.startswith(name))
-        check(_claim.slug, roles=("module",))(no_finding(_claim.slug, _family, _claim.says))
+        _check = no_finding(_claim.slug, _family, _claim.says)
+        _of_all = _claim.slug in ("modules-that-are-made-run", "results-that-are-computed-are-used")
+        check(_claim.slug, roles=("module",))(_check if _of_all else with_every_option(_check))

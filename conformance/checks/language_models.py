@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.options import with_every_option
 from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
@@ -69,6 +70,7 @@ def usable_length(subject: Any) -> int:
 
 
 @check("language-model-is-causal", roles=("language_model",))
+@with_every_option
 def is_causal(impl: Any, draw: Draw) -> Evidence:
     """No token changes the logits of an earlier position."""
     subject = impl.build("language_model", {})
@@ -93,6 +95,39 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
             "got": (10 * subject.noise < found.T).astype(float),
         },
     )
+
+
+@check("language-model-is-causal-behind-its-prefix", roles=("language_model",))
+def is_causal_behind_a_prefix(impl: Any, draw: Draw) -> Evidence:
+    """No token behind a prefix changes the logits of an earlier position, in the prefix or behind it."""
+    subject = impl.build("language_model", {})
+    length, prefix = usable_length(subject), 3
+    told = subject.with_prefix(prefix)
+    if subject.last_only or length < prefix + 3:
+        raise NotProvided("it answers for the last position only, or takes a few tokens only")
+    found = changes(told, told.example(2, length, seed=12), "ids")
+    if found[prefix - 1, 0] <= 10 * subject.noise:
+        raise NotProvided("the tokens of its prefix do not see each other")
+    ahead = np.tril(found, -1)
+    ahead[:prefix] = 0.0
+    worst = np.unravel_index(int(ahead.argmax()), ahead.shape)
+    evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
+    return judged(told, evidence).saying(
+        diagnosis=f"With a prefix of {prefix} tokens, token {worst[0]} behind it changes the logits of position "
+        f"{worst[1]}, before it: it is seen where it is to be predicted.",
+        place=told.future_place() or subject.place(),
+        mend="let every token see the keys of the prefix (key < prefix_len), and those up to itself",
+        pictures={
+            "expected: which token (column) may change which answer (row)": _behind_prefix(length, prefix),
+            "got": (10 * subject.noise < found.T).astype(float),
+        },
+    )
+
+
+def _behind_prefix(length: int, prefix: int) -> Array:
+    expected = np.tri(length)
+    expected[:prefix, :prefix] = 1.0
+    return expected
 
 
 @check("language-model-is-causal-in-training", roles=("language_model",))
@@ -414,6 +449,12 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
             equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding")
         )
         parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
+    if subject.free_length and how in ("mask", "token", "lengths"):  # what stands beside the answer, and is one a row
+        padded, alone_beside = subject.beside(padded), subject.beside(alone)
+        names = [
+            n for n, v in alone_beside.items() if v.ndim == 2 and n in padded and v.shape[1:] == padded[n].shape[1:]
+        ]
+        parts += [equal(f"{n} of a padded sentence", subject, padded[n][:1], alone_beside[n]) for n in names]
     draw.bites(True, "padding")
     evidence = judged(subject, all_of(*parts))
     if evidence.ok:

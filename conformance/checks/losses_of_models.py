@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from conformance.check import check
@@ -116,6 +117,30 @@ def balance_is_added(impl: Any, draw: Draw) -> Evidence:
     return together(parts, "it gives no loss for balance beside its loss")
 
 
+@check("losses-for-balance-teach-the-router", roles=("model",))
+def balance_teaches(impl: Any, draw: Draw) -> Evidence:
+    """A loss for balance that forward hands out has a gradient."""
+    found = impl.build("model", {}).balance_without_gradient()
+    name, place = found or ("", "")
+    return true("every loss for balance has a gradient", found is None, got=f"{name} has none").saying(
+        diagnosis=f"{name} has no gradient: it is computed of detached numbers or of counts, and balances nothing.",
+        place=place,
+        mend="multiply the shares of the choices by the router's mean probabilities, which keep their gradient",
+    )
+
+
+@check("losses-for-balance-leave-padding-out-altogether", roles=("model",))
+def balance_leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
+    """A loss for balance that leaves padding out of its probabilities leaves it out of its counts, too."""
+    found = impl.build("model", {}).balance_counts_padding()
+    name, place = found or ("", "")
+    return true("what stands in the padding changes no loss for balance", found is None, got=f"{name} changes").saying(
+        diagnosis=f"{name} leaves padding out of the router's probabilities and counts its choices.",
+        place=place,
+        mend="take the choices of real tokens only, as the probabilities",
+    )
+
+
 def _same_labels(one: Any, other: Any) -> bool:
     return (
         other.reaches is not None
@@ -168,7 +193,7 @@ def _of_lessons(run: Any, behind: int) -> Iterator[Evidence]:
         yield true(what, ok, expected=f"the word {behind:+d} from the one that was read", got=said).saying(
             diagnosis=f"{run.name} teaches each position {said}"
             + (": it learns to copy." if shift == 0 else ": its labels are shifted wrongly."),
-            place=run.place,
+            place=run.label_place,
             mend="compare the scores of text[:, :-1] with text[:, 1:]" if behind else "shift nothing",
         )
 
@@ -186,15 +211,27 @@ def teaches_every_word(impl: Any, draw: Draw) -> Evidence:
             fed = {one.read[2] for one in run.lessons if one.read and one.read[0] == name}
             alone = len(run.texts) == 1 or (subject.calling.two_sided and bool(fed))
             if alone and seen and seen == list(range(seen[0], seen[-1] + 1)) and len(seen) >= length - 3:
+                if run.prefix:
+                    parts.append(_first_behind(run, name, seen[0]))
                 parts.append(
                     true(f"the last word of {name} is taught by {run.name}", seen[-1] == length - 1, got=seen).saying(
                         diagnosis=f"{run.name} never teaches the last word of a sentence: where a text ends is not "
                         "learnt.",
-                        place=run.place,
+                        place=run.label_place,
                         mend="count all positions whose next word is real",
                     )
                 )
     return together(parts, "no loss beside forward teaches one text")
+
+
+def _first_behind(run: Any, name: str, first: int) -> Evidence:
+    """Whether the first word behind a prefix that is given is taught."""
+    what = f"the first word of {name} behind its prefix is taught by {run.name}"
+    return true(what, first <= run.prefix, expected=f"words from {run.prefix} on", got=f"words from {first} on").saying(
+        diagnosis=f"{run.name} leaves out the first word behind a prefix of {run.prefix}: it is never learnt.",
+        place=run.place,
+        mend="count the targets at and behind the length of the prefix",
+    )
 
 
 @check("losses-teach-no-padding", roles=CAUSAL)
@@ -209,7 +246,7 @@ def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
             parts.append(
                 true(f"{run.name} teaches no padding", not bool((weights[pads] > TINY).any()), got="padding").saying(
                     diagnosis=f"{run.name} teaches padding: it counts as if it were words.",
-                    place=run.place,
+                    place=run.ignored_place,
                     mend=f"ignore_index={subject.pad_id}",
                 )
             )
@@ -220,6 +257,28 @@ def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
 def leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
     """A loss that is a mean is one over the real words."""
     subject = _causal(impl)
+    parts = [part for run in _beside(subject) if run.prefix and (part := _mean_of_the_taught(run)) is not None]
+    with suppress(NotProvided) if parts else nullcontext():
+        parts += _means_without_padding(subject)
+    return together(parts, "no loss beside forward is a mean that meets padding")
+
+
+def _mean_of_the_taught(run: Any) -> Evidence | None:
+    """Whether a mean over the words behind a prefix is divided by their number; None where it is no mean."""
+    criterion = next((c for c in run.criteria if c.of_classes and c.weights is not None), None)
+    share = _share(run)
+    if criterion is None or share is None:
+        return None
+    number, real = len(criterion.weights), int((criterion.weights > TINY).sum())
+    diluted = real < number and abs(share * number - 1) < 1e-3
+    return true(f"{run.name} is a mean over the words that it teaches", not diluted, f"1 / {real}", share).saying(
+        diagnosis=f"{run.name} leaves the prefix out of the sum and counts it in the mean.",
+        place=run.place,
+        mend="divide by the number of words that are taught",
+    )
+
+
+def _means_without_padding(subject: Any) -> list[Evidence]:
     parts = []
     for run, full in zip(_padded(subject), _beside(subject), strict=True):
         counted = _padding(subject, run)
@@ -237,7 +296,7 @@ def leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
                     mend="divide by the number of real words",
                 )
             )
-    return together(parts, "no loss beside forward is a mean that meets padding")
+    return parts
 
 
 def _share(run: Any) -> float | None:

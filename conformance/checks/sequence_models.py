@@ -9,6 +9,7 @@ import numpy as np
 
 from conformance.check import check
 from conformance.checks.language_models import changes, padded_equal, window
+from conformance.checks.options import with_every_option
 from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
@@ -27,6 +28,7 @@ def pair(subject: Any, seed: int, source: int = SOURCE, target: int = TARGET, ba
 
 
 @check("sequence-model-target-is-causal", roles=("sequence_to_sequence",))
+@with_every_option
 def target_is_causal(impl: Any, draw: Draw) -> Evidence:
     """No target token changes the logits of an earlier target position."""
     subject = impl.build("sequence_to_sequence", {})
@@ -112,6 +114,7 @@ def target_prefix(impl: Any, draw: Draw) -> Evidence:
 
 
 @check("sequence-model-source-padding-changes-nothing", roles=("sequence_to_sequence",))
+@with_every_option
 def source_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding of the source changes no answer, where the model hides padding."""
     subject = impl.build("sequence_to_sequence", {})
@@ -119,6 +122,7 @@ def source_padding(impl: Any, draw: Draw) -> Evidence:
 
 
 @check("sequence-model-target-padding-changes-nothing", roles=("sequence_to_sequence",))
+@with_every_option
 def target_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding behind the target changes no answer to its real tokens."""
     subject = impl.build("sequence_to_sequence", {})
@@ -203,6 +207,7 @@ def _length(subject: Any) -> int:
 
 
 @check("encoder-padding-changes-nothing", roles=("masked_language_model", "encoder_model"))
+@with_every_option
 def encoder_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding changes no answer to real words, where the model hides padding."""
     subject = _encoder(impl)
@@ -211,6 +216,7 @@ def encoder_padding(impl: Any, draw: Draw) -> Evidence:
 
 
 @check("classifier-padding-changes-nothing", roles=("classifier",))
+@with_every_option
 def classifier_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding changes no scores, with the pooling: it is hidden from attention and left out of means."""
     subject = impl.build("classifier", {})
@@ -219,6 +225,40 @@ def classifier_padding(impl: Any, draw: Draw) -> Evidence:
     if inputs[name].ndim not in (2, 3):
         raise NotProvided("its input is no sequence")
     return padded_equal(subject, inputs, name, draw)
+
+
+LEFT = r"(?i)left[- ]?(pad|side)|pad\w*\b[^.\n]{0,40}\bleft\b"
+NOT_LEFT = (
+    r"(?i)\b(no|not|never|without|instead of)\b[^.\n]{0,30}\bleft\b|\bleft\b[^.\n]{0,40}\b(un|not )supported|"
+    r"right[^.\n]{0,12}\bonly"
+)
+"""Words by which a model says, or denies, that padding may stand in front of a sentence."""
+
+
+@check("model-left-padding-changes-nothing-where-said", roles=("model",))
+def left_padding(impl: Any, draw: Draw) -> Evidence:
+    """Padding in front of a sentence changes no answer to its words, where the code says that it may stand there."""
+    subject = impl.build("model", {})
+    name = subject.calling.main.meaning
+    how = subject.padding_of(name)
+    if not subject.line_of(LEFT) or subject.line_of(NOT_LEFT) or subject.calling.two_sided or not subject.free_length:
+        raise NotProvided("its code does not say that padding may stand on the left")
+    if how not in ("mask", "token") or not subject.calling.main.vocab or subject.answers_stretches:
+        raise NotProvided("it takes no mask of padding and says of no token that it is padding")
+    alone = subject.example(1, 5, seed=56)
+    filler = np.full((1, 2), subject.pad_id) if how == "token" else subject.example(1, 2, seed=57)[name]
+    padded = {name: np.concatenate([filler, alone[name]], 1), "padding": np.array([[False] * 2 + [True] * 5])}
+    expected, got = subject(**alone)["out"], subject(**padded)["out"]
+    one, other = subject.beside(alone), subject.beside(padded)
+    parts = [equal("the answer to a sentence behind padding", subject, got[:, -5:] if got.ndim == 3 else got, expected)]
+    for key, value in one.items():
+        if value.ndim == 2 and key in other and value.shape == other[key].shape:
+            parts.append(equal(f"{key} of a sentence behind padding", subject, other[key], value))
+    return judged(subject, all_of(*parts)).saying(
+        diagnosis="Padding on the left changes the answer to the words behind it: positions count it, or it is seen.",
+        place=subject.line_of(r"(pos|place)\w*\s*=.*(arange|cumsum)|cumsum") or subject.place(),
+        mend="count positions from the mask: (mask.cumsum(1) - 1).clamp(min=0)",
+    )
 
 
 @check("classifier-every-part-of-the-input-counts", roles=("classifier",))

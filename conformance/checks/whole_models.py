@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.options import with_every_option
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, refused, true
 from conformance.protocol import Array, Arrays, NotProvided
@@ -43,6 +44,7 @@ def first_rows(inputs: Arrays, row: int) -> Arrays:
 
 
 @check("model-evaluation-repeats-itself", roles=("module",))
+@with_every_option
 def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
     """The same input gives the same answer in evaluation mode."""
     subject = impl.build("module", {})
@@ -52,7 +54,7 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
         again = subject(**inputs)["out"]
         evidence = equal("the answer to the same input again", subject, again, once)
         if not evidence.ok:
-            drops = subject.active_dropouts(False)
+            drops = subject.active_dropouts(False) or subject.drawn_masks()
             if not drops:
                 return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
             if option := subject.asks_for_dropout():
@@ -85,6 +87,7 @@ def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
 
 
 @check("model-rows-of-a-batch-are-apart", roles=("module",))
+@with_every_option
 def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
     """A sentence's answer does not depend on the other sentences of its batch."""
     subject = impl.build("module", {})
@@ -99,14 +102,18 @@ def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
         other[name][1:] = value[1:]
     changed = subject(**other)["out"]
     draw.bites(not np.array_equal(together[1:], changed[1:]), "the other sentences have other answers")
-    evidence = equal("the first sentence's answer among other sentences", subject, changed[0], together[0])
-    return judged(subject, evidence).saying(
+    parts = [equal("the first sentence's answer among other sentences", subject, changed[0], together[0])]
+    one, two = subject.beside(inputs), subject.beside(other)
+    names = [name for name in one if name in two and one[name].shape == two[name].shape]
+    parts += [equal(f"{name} of the first sentence", subject, two[name][0], one[name][0]) for name in names]
+    return judged(subject, all_of(*parts)).saying(
         diagnosis="Sentences of one batch see each other: other neighbours change a sentence's answer.",
-        place=subject.place(),
+        place=subject.mixing_place(inputs, other) or subject.place(),
     )
 
 
 @check("model-answers-one-sentence-as-in-a-batch", roles=("module",))
+@with_every_option
 def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     """A sentence alone gets the answer that it gets in a batch."""
     subject = impl.build("module", {})
@@ -120,8 +127,12 @@ def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     for row in range(3):
         alone = subject(**first_rows(inputs, row))["out"]
         parts.append(equal(f"sentence {row} alone", subject, alone[0], together[row]))
+    one, three = subject.beside(first_rows(inputs, 0)), subject.beside(inputs)
+    names = [name for name in one if name in three and one[name].shape[1:] == three[name].shape[1:]]
+    parts += [equal(f"{name} of sentence 0 alone", subject, one[name][0], three[name][0]) for name in names]
     return judged(subject, all_of(*parts)).saying(
-        diagnosis="A sentence alone gets another answer than in a batch.", place=subject.place()
+        diagnosis="A sentence alone gets another answer than in a batch.",
+        place=subject.mixing_place(inputs, first_rows(inputs, 0)) or subject.place(),
     )
 
 
@@ -217,11 +228,11 @@ def dropping_keeps_the_mean(impl: Any, draw: Draw) -> Evidence:
     found = subject.unscaled_drops()
     if found is None:
         raise NotProvided("no part of its drops by itself")
-    path, ratio = found[0] if found else ("", 1.0)
+    path, ratio, place = found[0] if found else ("", 1.0, "")
     return true("the mean in training is the answer in evaluation", not found, got=f"{ratio:.3g} of it").saying(
         diagnosis=f"{path} gives on average {ratio:.3g} of what it gives in evaluation: what is kept is not divided by "
         "the share that is kept.",
-        place=subject.place(path),
+        place=place or subject.place(path),
         mend="x * mask / keep",
     )
 
@@ -250,7 +261,7 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
     return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
         diagnosis=f"{shown}: no answer depends on {'it' if len(bad) == 1 else 'them'}: nothing is learnt there.",
-        place=subject.made_at(bad[0]),
+        place=subject.detached_at() or subject.made_at(bad[0]),
         mend="use it in forward, or remove it",
     )
 

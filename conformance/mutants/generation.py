@@ -204,3 +204,19 @@ changed(
     breaks=("beam-search-with-all-words-finds-the-best",),
     defect="A beam counts its last word only.",
 )
+changed(
+    "BeamsTakeOtherHistories",
+    TRANSLATOR,
+    "index // steps.shape[-1]",
+    "index % len(beams)",
+    breaks=("beam-search-scores-are-those-of-its-tokens",),
+    defect="A word is put behind the history of another beam.",
+)
+changed(
+    "PenaltyOfTheLongestLength",
+    TRANSLATOR,
+    "s.item() / length**alpha) for b, s in zip(beams[ended]",
+    "s.item() / max_len**alpha) for b, s in zip(beams[ended]",
+    breaks=("beam-search-divides-by-the-length-of-each-sentence",),
+    defect="All sentences are divided by the penalty of the longest length.",
+)

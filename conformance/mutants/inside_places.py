@@ -100,3 +100,11 @@ changed(
     breaks=(COUNT,),
     defect="The first expert is asked in the place of each.",
 )
+changed(
+    "SharesOfAllExperts",
+    MIXTURE,
+    "weights = best.softmax(-1)",
+    "weights = scores.softmax(-1).gather(-1, chosen)",
+    breaks=("experts-weights-sum-to-one-where-the-code-says",),
+    defect="The weights of the chosen experts are their shares of the softmax over all.",
+)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import GPT, LLAMA, changed
+from conformance.mutants.source import GPT, LLAMA, PREFIX, changed
 
 CAUSAL = "language-model-is-causal"
 CAUSAL_IN_TRAINING = "language-model-is-causal-in-training"
 EARLIER = "language-model-sees-every-earlier-token"
-PREFIX = "language-model-prefix-has-the-same-logits"
+PREFIXES = "language-model-prefix-has-the-same-logits"
 LOGITS = "language-model-gives-logits"
 NEXT = "language-model-loss-teaches-the-next-token"
 FROM_LOGITS = "language-model-loss-takes-logits"
@@ -21,7 +21,7 @@ changed(
     GPT,
     "scores.masked_fill(~visible, -1e30).softmax(-1)",
     "scores.softmax(-1)",
-    breaks=(CAUSAL, CAUSAL_IN_TRAINING, PREFIX),
+    breaks=(CAUSAL, CAUSAL_IN_TRAINING, PREFIXES),
     defect="The causal mask is made and not applied.",
 )
 changed(
@@ -29,7 +29,7 @@ changed(
     GPT,
     ".tril(keys - length)",
     ".tril(keys - length + 1)",
-    breaks=(CAUSAL, CAUSAL_IN_TRAINING, PREFIX),
+    breaks=(CAUSAL, CAUSAL_IN_TRAINING, PREFIXES),
     defect="The mask lets each token see the next one.",
 )
 changed(
@@ -53,7 +53,7 @@ changed(
     GPT,
     "torch.arange(start, start + ids.shape[1])",
     "torch.arange(start, start + ids.shape[1]).flip(0)",
-    breaks=(PREFIX,),
+    breaks=(PREFIXES,),
     defect="Positions are counted from the end of the sentence.",
 )
 changed(
@@ -148,4 +148,20 @@ changed(
     "shifted, wanted = logits, labels",
     breaks=("language-model-loss-teaches-the-next-token",),
     defect="The labels are the tokens themselves, and nobody shifts them.",
+)
+changed(
+    "PrefixOneTooLong",
+    PREFIX,
+    "< prefix_len[:, None, None])",
+    "<= prefix_len[:, None, None])",
+    breaks=("language-model-is-causal-behind-its-prefix",),
+    defect="The first word behind the prefix is seen where it is to be predicted.",
+)
+changed(
+    "PrefixSeesBehindItself",
+    PREFIX,
+    "places[None, None, :] < prefix_len",
+    "places[None, :, None] < prefix_len",
+    breaks=("language-model-is-causal-behind-its-prefix",),
+    defect="The queries of the prefix, and not its keys, are what the mask lets see.",
 )

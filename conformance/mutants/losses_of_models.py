@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, LLAMA, MIXTURE, TRANSLATOR, changed
+from conformance.mutants.source import BERT, LLAMA, MIXTURE, PREFIX, TRANSLATOR, changed
 
 FITS = "losses-get-what-they-are-made-for"
 RETURNED = "losses-that-are-computed-are-returned"
@@ -102,4 +102,36 @@ changed(
     "        return loss + F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100), scores",
     breaks=("losses-are-added-once",),
     defect="The loss is computed a second time and added.",
+)
+changed(
+    "FirstWordBehindThePrefixIsLeftOut",
+    PREFIX,
+    ">= prefix_len[:, None]",
+    "> prefix_len[:, None]",
+    breaks=(EVERY,),
+    defect="The first word behind the prefix is not taught.",
+)
+changed(
+    "MeanOverThePrefix",
+    PREFIX,
+    "/ counts.sum()",
+    "/ each.numel()",
+    breaks=(MEAN,),
+    defect="The prefix is left out of the sum and counted in the mean.",
+)
+changed(
+    "BalanceWithoutGradient",
+    MIXTURE,
+    "* scores.softmax(-1)",
+    "* scores.detach().softmax(-1)",
+    breaks=("losses-for-balance-teach-the-router",),
+    defect="The loss for balance is computed of detached scores.",
+)
+changed(
+    "BalanceCountsPadding",
+    MIXTURE,
+    "F.one_hot(chosen[kept], ",
+    "F.one_hot(chosen, ",
+    breaks=("losses-for-balance-leave-padding-out-altogether",),
+    defect="The choices of padded words are counted, and their probabilities are not.",
 )

@@ -130,3 +130,11 @@ changed(
     breaks=(MASKED_LOSS,),
     defect="The labels of masked words are shifted as in a language model.",
 )
+changed(
+    "PlacesCountPadding",
+    CLASSIFIER,
+    "(~hidden).cumsum(1)",
+    "torch.ones_like(ids).cumsum(1)",
+    breaks=("model-left-padding-changes-nothing-where-said",),
+    defect="Positions count padding, too, so that padding on the left moves a sentence.",
+)

@@ -42,6 +42,7 @@ class Specimen:
 GPT = Specimen("gpt.py", "GPT", "language_model")
 LLAMA = Specimen("llama.py", "Llama", "language_model")
 ALIBI = Specimen("alibi.py", "ALiBi", "language_model")
+PREFIX = Specimen("prefix.py", "PrefixLM", "language_model")
 MIXTURE = Specimen("mixture.py", "MixtureLM", "language_model")
 BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
 RELATIVE = Specimen("relative.py", "RelativeForMaskedLM", "masked_language_model")
@@ -51,7 +52,7 @@ VIT = Specimen("vit.py", "ViT", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers")
 """Functions that stand beside models; its name is what they are called together."""
-SPECIMENS = (GPT, LLAMA, ALIBI, MIXTURE, BERT, RELATIVE, TRANSLATOR, CLASSIFIER, VIT, SPEECH)
+SPECIMENS = (GPT, LLAMA, ALIBI, PREFIX, MIXTURE, BERT, RELATIVE, TRANSLATOR, CLASSIFIER, VIT, SPEECH)
 
 
 @dataclass(frozen=True)

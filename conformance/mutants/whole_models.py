@@ -139,8 +139,8 @@ changed(
 changed(
     "PositionsPerLength",
     CLASSIFIER,
-    "self.positions[: ids.shape[1]]",
-    "self.positions[: ids.shape[1]] / (ids.new_tensor(ids.shape[1]) - 1)",
+    "self.positions[places]",
+    "self.positions[places] / (ids.new_tensor(ids.shape[1]) - 1)",
     breaks=(ONE_TOKEN,),
     defect="Positions are divided by the length less one, which is 0 for one token.",
 )

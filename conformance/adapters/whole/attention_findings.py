@@ -232,15 +232,20 @@ def _readers(record: Record, value: Value) -> list[tuple[Op, Value]]:
 
 
 def _merge_place(core: AttentionCore, operand: Value) -> Place | None:
-    """The line between the product and its reader that takes an axis away; else the reader's."""
+    """The line between the product and its reader that takes an axis away, that of the product among them; else the
+    reader's."""
     op = core.record.producer(operand)
     found = op.place if op is not None else None
+    inside = None
     while op is not None and op is not core.product and op.inputs:
         fewer = op.outputs and len(op.outputs[0].shape) < len(op.inputs[0].shape)
-        if fewer and (moves(op) and op.place != core.product.place):
-            found = op.place
+        if fewer and moves(op):
+            if op.place == core.product.place:
+                inside = op.place
+            else:
+                found, inside = op.place, None
         op = core.record.producer(carriers(op)[0]) if carriers(op) else None
-    return found
+    return inside or found
 
 
 def groups(core: AttentionCore) -> Iterator[Finding]:

@@ -49,8 +49,11 @@ def rotated_values(core: AttentionCore) -> Iterator[Finding]:
     if not all(side.projections for side in sides) or len({p.base for side in sides for p in side.projections}) > 1:
         return
     turns = [[(op, factor) for op, factor in turning_factors(core, side) if _tells_apart(factor)] for side in sides]
-    same = [op for op, factor in turns[2] if any(torch.equal(factor, other) for _, other in (*turns[0], *turns[1]))]
-    if len(same) < 2 or not turns[0] or not turns[1] or _is_turned_back(core):
+    known = [factor for _, factor in (*turns[0], *turns[1])]
+    found = [(op, factor) for op, factor in turns[2] if any(torch.equal(factor, other) for other in known)]
+    same = [op for op, _ in found]
+    turned = len(found) > 1 or any(factor.is_complex() for _, factor in found)  # a cosine and a sine, or both in one
+    if not turned or not turns[0] or not turns[1] or _is_turned_back(core):
         return
     yield Finding(
         "attention-leaves-values-unrotated",

@@ -14,7 +14,8 @@ from conformance.adapters.whole.attention import AttentionCore
 from conformance.adapters.whole.attention_masks import between, drops
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.flow import base_name
-from conformance.adapters.whole.record import Op, Value
+from conformance.adapters.whole.record import Op, Place, Value
+from conformance.adapters.whole.statements import made_line
 
 OWN = "a constant of its own"
 """The name of a scale that is no known mistake: cosine scores, log n, and learned temperatures have such."""
@@ -51,13 +52,22 @@ def scale(core: AttentionCore) -> Iterator[Finding]:
     yield Finding(
         "attention-scale-is-one-over-sqrt-d-head",
         sentence,
-        ops[-1].place if ops else core.scores_place,
+        _scale_place(core, ops),
         expected,
         got,
         f"Divide the scores once by sqrt({width}), the square root of the length of one head's query.",
         certain,
         (core.path,),
     )
+
+
+def _scale_place(core: AttentionCore, ops: list[Op]) -> Place | None:
+    """The line that scales; where it reads a number that the module keeps, the line that makes this number."""
+    if not ops:
+        return core.scores_place
+    place, number = ops[-1].place, _constant(ops[-1])
+    module = core.call.module if core.call is not None else None
+    return made_line(place, module, number) if place and module is not None and number else place
 
 
 def _wrong_scale(core: AttentionCore, got: float) -> tuple[str, bool]:

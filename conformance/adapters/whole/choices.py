@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.probes import user_line
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array
 
@@ -48,6 +49,7 @@ class Choices(Watching):
         self.at, self.chosen = 0, False
         self.random = ""
         self.partly = False
+        self.chosen_at = ""
         self.dtypes: set[torch.dtype] = set()
 
     @property
@@ -65,12 +67,13 @@ class Choices(Watching):
         elif name == "index" and len(args[1]) == 1 and args[1][0] is not None and args[0].data_ptr() in self.tables:
             self._fed(args[1][0])
         elif name == "multinomial":
+            self.chosen_at = user_line()
             return self._drawn(func, args, kwargs)
         elif name in ("exponential_", "exponential") and self.draw is not None:
             return self._even(args[0], in_place=name == "exponential_")
         elif name in ("argmax", "max", "topk") and self._chooses(name, args, kwargs):
             self.events.append(("chosen", args[0].detach().clone()))
-            self.chosen = True
+            self.chosen, self.chosen_at = True, user_line()
             return self._scripted(name, args[0], func(*args, **kwargs))
         elif name in RANDOM:
             self.random = name

@@ -108,6 +108,8 @@ class Constructions(Names):
                 if parameter.default is parameter.empty:
                     needed = self._needed(made_by, name, parameter.annotation)
                     bound.arguments[name] = plain(_whole_patches(name, needed, signature))
+                elif parameter.default is None and self.sizing.named and name.lower() in CONFIGS:
+                    bound.arguments[name] = plain(self.part(name, parameter.annotation))  # else it makes its own
                 elif (sized := self.resized(name, parameter.default)) is not parameter.default:
                     bound.arguments[name] = plain(sized)
             if parameter.kind is parameter.VAR_KEYWORD:

@@ -11,6 +11,7 @@ import copy
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 
 
@@ -26,6 +27,17 @@ def copied(module: nn.Module) -> nn.Module:
             if isinstance(value, FunctionType) and _holds(value, memo):
                 vars(part)[name] = _around(value, memo)
     return result
+
+
+def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module itself with its floating tensors in a dtype, and complex ones, such as tables of rotations, as complex
+    as before: `module.to(dtype)` would drop their imaginary parts."""
+    wide = torch.complex128 if dtype is torch.float64 else torch.complex64
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(dtype if tensor.is_floating_point() else wide if tensor.is_complex() else tensor.dtype)
+
+    return module._apply(cast)
 
 
 def _copy_by_hand(value: Any, memo: dict[int, Any]) -> None:

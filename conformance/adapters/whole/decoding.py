@@ -19,8 +19,10 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups
+from conformance.adapters.whole.conditions import under, with_prefix
+from conformance.adapters.whole.feeding import fed_otherwise_at
 from conformance.adapters.whole.stepping import Steps, stepping
-from conformance.adapters.whole.writer import MEANINGS, Writer, parameters_of
+from conformance.adapters.whole.writer import MEANINGS, Writer, Written, parameters_of
 from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
 
@@ -97,6 +99,19 @@ class DecodingProbes:
     def stepping(self: WholeModel) -> Steps:  # type: ignore[misc]
         """How it is fed in pieces with a cache. Raises NotProvided."""
         return stepping(self)
+
+    def called_as_in(self: WholeModel, written: Written) -> WholeModel:  # type: ignore[misc]
+        """The subject whose forward is handed what the writer hands it at every step."""
+        return under(self, written.conditions)
+
+    def fed_otherwise_at(self: WholeModel, writer: Writer, written: Written, data: Arrays) -> str:  # type: ignore[misc]
+        """file:line that makes the first thing that a cached step hands a part and one pass does not; "" for none."""
+        return fed_otherwise_at(self, writer, written, data)
+
+    def with_prefix(self: WholeModel, length: int) -> WholeModel:  # type: ignore[misc]
+        """The subject told that so many tokens at the start of each row are a prefix. Raises NotProvided where forward
+        takes no such number."""
+        return with_prefix(self, length)
 
     def next_logits(self: WholeModel, prefix: Array, src: Array | None = None) -> Array:  # type: ignore[misc]
         """(B, V): the model's own logits of the token after a prefix, in one pass without a cache."""

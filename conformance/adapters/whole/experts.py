@@ -7,6 +7,8 @@ much an expert counts for a token is measured: its answers are taken away, and t
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,9 +17,12 @@ from torch import Tensor, nn
 
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import PRODUCTS, projection
+from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.record import Call, Op, Record, Value
 
 _CLOSE = 1e-6
+_SUMS = re.compile(r"(?i)[^.:;#]*\b(sums? (up )?to (one|1)\b|re-?normali[sz]|over the (chosen|selected|top)\b)[^.:;#]*")
+_NO_SUMS = re.compile(r"(?i)(not|without|no) (re-?)?normali[sz]|do(es)? not sum")
 _WRITES = {"index_put", "index_copy", "scatter", "masked_scatter"}
 """Operations by which one answer can be written over another."""
 
@@ -76,6 +81,19 @@ def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
     pairs = [_against_the_order(weights, scores) for _, scores in found]
     if pairs and all(pairs):
         yield _out_of_order(record, mixture, weights, found[0], pairs[0][0])
+    elif (said := _said_sum(record, mixture)) and _is_uneven(weights):
+        softmaxes = [op for op in _ops(record, mixture) if op.name == "_softmax"]
+        totals = weights.sum(-1)
+        yield Finding(
+            "experts-weights-sum-to-one-where-the-code-says",
+            f"The weights of a token's experts sum to {float(totals.min()):.3g} to {float(totals.max()):.3g}, and the "
+            f'code says: "{said}".',
+            softmaxes[-1].place if softmaxes else mixture.call.place,
+            "a sum of 1 for each token",
+            f"{float(totals.min()):.4g} to {float(totals.max()):.4g}",
+            "Take the softmax of the chosen scores, or divide the chosen probabilities by their sum.",
+            paths=(mixture.call.path,),
+        )
     elif found and _softmax_twice(weights, found[0][1]):
         softmaxes = [op for op in _ops(record, mixture) if op.name == "_softmax"]
         yield Finding(
@@ -88,6 +106,26 @@ def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
             "Divide the chosen probabilities by their sum, or take the softmax of the chosen scores.",
             paths=(mixture.call.path,),
         )
+
+
+def _said_sum(record: Record, mixture: Mixture) -> str:
+    """The words by which the user's code says that the weights of chosen experts sum to one: of the class around, of
+    the file's own docstring, or an option that is on; "" where it says nothing, or the opposite."""
+    cls: type = type(mixture.call.module)
+    module = sys.modules.get(cls.__module__)
+    source = (source_of(cls) or ("", "", 0))[0]
+    text = " ".join(f"{getattr(module, '__doc__', None) or ''} {source}".split())
+    for name, value in vars(mixture.call.module).items():
+        if re.fullmatch(r"(re)?norm(ali[sz]e)?(_\w*prob\w*|_topk\w*|_weights)?", name) and type(value) is bool:
+            return f"{name}={value}" if value else ""
+    found = _SUMS.search(text)
+    return found[0].strip() if found and not _NO_SUMS.search(text) else ""
+
+
+def _is_uneven(weights: Tensor) -> bool:
+    """Do the sums of the weights differ from token to token? One factor for all may be meant."""
+    totals = weights.sum(-1)
+    return bool((totals - totals[0]).abs().max() > 1e-3 * totals.abs().max())
 
 
 def _out_of_order(

@@ -190,6 +190,10 @@ FINDINGS: dict[str, str] = {
         "The weights of a token's experts are the softmax of their scores, taken once (Shazeer et al. 2017, "
         "Outrageously Large Neural Networks, section 2.1, equation 3)."
     ),
+    "experts-weights-sum-to-one-where-the-code-says": (
+        "Where the code says that the weights of a token's experts sum to one, they do (Shazeer et al. 2017, "
+        "Outrageously Large Neural Networks, section 2.1, equations 3 and 5)."
+    ),
     "experts-that-are-chosen-count": (
         "The answer for a token is the sum of what its experts give (Shazeer et al. 2017, Outrageously Large Neural "
         "Networks, section 2, equation 1)."

@@ -33,12 +33,11 @@ class Culprit:
 
 
 def seen_future(record: Record, cores: Sequence[AttentionCore]) -> Culprit | None:
-    """The self-attention whose visible keys lie ahead of the query: its mask, or that it has none."""
-    for core in cores:
-        hidden = core.hidden
-        rows, columns = hidden.shape[-2:]
-        if rows != columns or rows < 3 or not bool((~hidden).triu(1).any()):
-            continue
+    """The self-attention whose visible keys lie ahead of the query: its mask, or that it has none. One that hides some
+    keys ahead comes first: beside it an encoder, which sees all, is right."""
+    square = [core for core in cores if core.hidden.shape[-2] == core.hidden.shape[-1] >= 3]
+    leaking = [core for core in square if bool((~core.hidden).triu(1).any())]
+    for core in sorted(leaking, key=lambda core: not bool(core.hidden.triu(1).any())):
         mask = mask_op(core)
         name = core.path or "its attention"
         made = _makers(record, core, mask, _TRIANGLES) or _makers(record, core, mask, _COMPARES)
@@ -76,9 +75,20 @@ def seen_padding(record: Record, real: Tensor) -> Culprit | None:
             words = f"the scores of padded keys in {name} are not hidden"
             if hides_others and made:
                 return Culprit(f"the mask of {name} hides other keys than the padded ones", made[-1].place)
+            if mask is None and (handed := _left_out_at(record, core)):
+                return Culprit(words, handed)
+            if made and not bool((core.zero < -1e2).any()):
+                return Culprit(f"{words}: their mask hides nothing", made[-1].place)
             return Culprit(words, mask_place(core) if made or mask is None else core.place)
-    pooled = _pooled(record, real)
+    pooled = _weighed(record, real) or _pooled(record, real)
     return Culprit("tokens are put together with their padding", pooled.place) if pooled else None
+
+
+def _left_out_at(record: Record, core: AttentionCore) -> Place | None:
+    """The line that calls a block without the mask that another block of the same code has; None without one."""
+    others = [one for one in attentions(record) if one.place == core.place and mask_op(one) is not None]
+    around = {call.number for one in others[:1] for call in record.around(one.call)}
+    return next((call.caller for call in record.around(core.call) if call.parent in around), None)
 
 
 def _behind(record: Record, core: AttentionCore, mask: Op | None) -> set[Value]:
@@ -115,6 +125,15 @@ def _real_rows(tokens: Tensor, bases: list[Value], real: Tensor) -> Tensor | Non
     else:
         return None
     return flat[tokens[..., 0] & 0xFFFFFFFF]
+
+
+def _weighed(record: Record, real: Tensor) -> Op | None:
+    """The first softmax over the tokens of a row that gives padded tokens of row 0 a weight."""
+    for op in record.ops:
+        over_tokens = op.name == "_softmax" and op.inputs[0].shape in (tuple(real.shape), (*real.shape, 1))
+        if over_tokens and bool((op.outputs[0].data[0, ~real[0]] > _SEEN).any()):
+            return op
+    return None
 
 
 def _pooled(record: Record, real: Tensor) -> Op | None:

@@ -7,8 +7,9 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -27,6 +28,7 @@ from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.adapters.whole.remaking import otherwise_made, reads_words
+from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 
@@ -183,6 +185,11 @@ class PointedImplementation:
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
 
+    def variants(self) -> Iterator[tuple[str, _Variant]]:
+        """The whole model made with its other options, one option each."""
+        for option, model in variants(self.whole) if self.whole is not None else ():
+            yield option, _Variant(self.name, model)
+
     @property
     def graph(self) -> list[dict[str, Any]]:
         """The boxes of the model's graph, as values of JSON; none before a claim needed the recorded run."""
@@ -210,6 +217,19 @@ class PointedImplementation:
 
     def describe(self) -> str:
         return "\n".join(self.notes)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A whole model made with another option: what `build` gives for its roles."""
+
+    name: str
+    whole: WholeModel
+
+    def build(self, role: str, config: Mapping[str, Any]) -> WholeModel:
+        if role not in ("module", "model", self.whole.kind):
+            raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")
+        return self.whole.twin()
 
 
 def _other_gate(cls: type) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,15 +24,23 @@ from conformance.adapters.whole.language import (
     read_for_some_arguments,
     run_method,
 )
+from conformance.adapters.whole.mixing import mixing_place
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
 from conformance.adapters.whole.place_vectors import added_positions, place_findings
-from conformance.adapters.whole.record import Call, Value, record
+from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
+from conformance.protocol import Arrays
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
+
+
+def _is_cut(run: Record, op: Op) -> bool:
+    """Is it a detach that the user's line asks for, of something that was computed with parameters?"""
+    asked = op.place is not None and re.search(r"detach|\.data\b", op.place.text) is not None
+    return asked and any(value.kind == "parameter" for value in run.before(op.inputs))
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,22 @@ class InsideProbes:
             if found is not None and (found.place or found.held):
                 return str(found.place or "") or self.made_at(found.held)
         return self.attention_place()
+
+    def mixing_place(self: WholeModel, one: Arrays, other: Arrays) -> str:  # type: ignore[misc]
+        """file:line where rows of a batch first see each other; "" where that is not found."""
+        with suppress(Exception):
+            return mixing_place(self, one, other)
+        return ""
+
+    def detached_at(self: WholeModel) -> str:  # type: ignore[misc]
+        """file:line that cuts the answer off from its parameters: the last detach on its way; "" without one."""
+        with suppress(Exception):
+            with self.mode(False), torch.enable_grad():
+                run = record(self.module, lambda: self.run(self.example()))
+            on_the_way = run.before(run.results)
+            cuts = [op for op in run.ops if op.name == "detach" and set(op.outputs) & on_the_way and _is_cut(run, op)]
+            return str(cuts[-1].place) if cuts else ""
+        return ""
 
     def padding_seen(self: WholeModel, name: str) -> Culprit:  # type: ignore[misc]
         """What reads the padded tokens of an input, for an answer that depends on them."""

@@ -29,8 +29,9 @@ from torch.utils._pytree import tree_leaves
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS
-from conformance.adapters.whole.names import MAY_BE_LABELS, meaning_of
+from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
 from conformance.adapters.whole.probes import user_line
+from conformance.adapters.whole.statements import argument_line
 from conformance.protocol import NotProvided
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
 _SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
 _BALANCE = re.compile(r"aux|balanc|router|z_loss|load", re.I)
+_ASKS = re.compile(r"(return|with|compute|get|calc|calculate|output)_?loss(es)?")
 _NUMBER = re.compile(r"\w+_(idx|index|nb)|epoch|step|i")
-ROWS, SOURCE, TEXT = 2, 4, 5
-"""How many sentences there are, and how long sources and other texts are."""
+ROWS, SOURCE, TEXT, GIVEN = 2, 4, 5, 2
+"""How many sentences there are, how long sources and other texts are, and how many words of a text are a prefix."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class Lesson:
 @dataclass(frozen=True)
 class LossRun:
     """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T).
-    terms: losses for the router's balance that are returned beside the whole, and how the whole grows with each."""
+    terms: losses for the router's balance that are returned beside the whole, and how the whole grows with each.
+    prefix: how many words at the start of a text it was told are given."""
 
     name: str
     own: bool
@@ -109,6 +112,17 @@ class LossRun:
     criteria: list[Criterion]
     terms: Mapping[str, float]
     lessons: list[Lesson] = field(default_factory=list)
+    prefix: int = 0
+
+    @property
+    def label_place(self) -> str:
+        """file:line of the labels that its loss gets."""
+        return argument_line(self.place, "target", 1)
+
+    @property
+    def ignored_place(self) -> str:
+        """file:line where its loss is told which label to ignore, if it is."""
+        return argument_line(self.place, "ignore_index")
 
 
 class _Criteria(TorchFunctionMode):
@@ -176,7 +190,7 @@ def _runs(subject: WholeModel, padded: bool) -> Iterator[LossRun]:
 def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
     cls = type(subject.module)
-    if _labels_of(subject):
+    if _labels_of(subject) or _switch_of(subject):
         yield "forward", cls.forward, True
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         own = not function.__module__.startswith("torch")
@@ -194,6 +208,12 @@ def _labels_of(subject: WholeModel) -> str:
     data = {one.parameter for one in subject.calling.inputs}
     names = [name for name in inspect.signature(subject.module.forward).parameters if name not in data]
     return subject.calling.labels or next((n for n in names if MAY_BE_LABELS.fullmatch(n.lower())), "")
+
+
+def _switch_of(subject: WholeModel) -> str:
+    """The switch of forward that asks for the loss; "" without one."""
+    parameters = inspect.signature(subject.module.forward).parameters.values()
+    return next((p.name for p in parameters if p.default is False and _ASKS.fullmatch(p.name.lower())), "")
 
 
 def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) -> Callable[..., Any]:
@@ -225,7 +245,7 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
     lessons = [
         lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
     ]
-    return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons)
+    return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix)
 
 
 def _terms(value: Tensor | None, result: Any) -> dict[str, float]:
@@ -291,6 +311,7 @@ class _Texts:
         self.subject, self.padded, self.flat = subject, padded, flat
         self.texts: dict[str, Tensor] = {}
         self.where: dict[int, tuple[str, int, int]] = {}
+        self.prefix = 0
         rng = np.random.default_rng(90)
         read = [one.meaning for one in subject.calling.inputs if one.vocab]
         words = [np.unique(subject.tokens(rng, meaning, (2000,))) for meaning in read] or [np.zeros(0, np.int64)]
@@ -307,12 +328,16 @@ class _Texts:
         means nothing here."""
         parameters = list(inspect.signature(function).parameters.values())[1:]
         given: dict[str, Any] = {}
-        known = {_labels_of(self.subject)} if function.__name__ == "forward" else set()
+        of_forward = function.__name__ == "forward"
+        known = {_labels_of(self.subject), _switch_of(self.subject)} if of_forward else set()
         known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             if parameter.default is not parameter.empty and parameter.name not in known:
+                continue
+            if of_forward and parameter.name == _switch_of(self.subject):
+                given[parameter.name] = True
                 continue
             form = _taken_apart(function, parameter.name) if _BATCH.fullmatch(parameter.name.lower()) else None
             given[parameter.name] = self._batch(form) if form else self._value(parameter.name)
@@ -336,6 +361,9 @@ class _Texts:
         if numbers and (own == numbers or re.search(r"mel|audio|frames?|feat|img|image|pixel|^x$|^inputs?$", lower)):
             made = subject.example(ROWS, seed=91)[numbers]
             return torch.tensor(made, dtype=subject.torch_dtype)
+        if PREFIX.fullmatch(lower):
+            self.prefix = GIVEN
+            return torch.full((ROWS,), GIVEN)
         if said == "lengths":
             return torch.full((ROWS,), TEXT)
         if said in ("mask", "types"):
@@ -345,6 +373,10 @@ class _Texts:
         of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
         if of_rows or re.match(r"(nsp|cls|sent\w*|next_sent\w*|class)_?(labels?|targets?)", lower):
             return torch.arange(ROWS) % min(calling.outputs if of_rows else 2, 2)
+        if calling.packed and not calling.in_order and said != "labels":
+            text = self._text(name, TEXT)
+            packed = calling.arguments(subject.tensors({calling.main.meaning: text.numpy()}))
+            return dict(packed[calling.packed])
         source = own == "src" or (calling.two_sided and _SOURCE.search(lower) and own != "tgt")
         return self._text(name, SOURCE if source else TEXT)
 

@@ -79,7 +79,15 @@ class Made:
         changes: options by meaning (``dropout=0.0, max_len=16, n_layers=3``). Raises NotProvided where the constructor
         has no such option, Refused where it raises for these values.
         """
-        sizing = self._sizing.with_changes(changes)
+        return self._with(seed, changes, {})
+
+    def otherwise(self, name: str, value: str | bool) -> nn.Module:
+        """A new module with another text or switch for the option of this very name. Raises as `fresh` does."""
+        return self._with(0, {}, {name: value})
+
+    def _with(self, seed: int, changes: Mapping[str, Any], named: Mapping[str, str | bool]) -> nn.Module:
+        sizing = self._sizing.with_changes(changes, named)
+        changes = {**changes, **named}
         torch.manual_seed(seed)
         try:
             module = self._make(sizing)

@@ -21,6 +21,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.balance import BalanceProbes
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
 from conformance.adapters.whole.calling import (
     Calling,
@@ -30,7 +31,7 @@ from conformance.adapters.whole.calling import (
 )
 from conformance.adapters.whole.calling_parts import PartCalling, part_calling
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
-from conformance.adapters.whole.copying import copied
+from conformance.adapters.whole.copying import copied, in_dtype
 from conformance.adapters.whole.ctc import CtcCall, Reading, ctc_calls, readings
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
@@ -45,6 +46,7 @@ from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
@@ -76,6 +78,7 @@ class WholeModel(
     Probes,
     LanguageProbes,
     LossProbes,
+    BalanceProbes,
     DecayProbes,
     DecodingProbes,
     InsideProbes,
@@ -219,6 +222,22 @@ class WholeModel(
             raise NotProvided(f"{self.made.name} gave no answer of the layout {self.calling.layout} for these inputs")
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
 
+    def beside(self, inputs: Mapping[str, Any]) -> Arrays:
+        """What forward gives beside the answer with a row for each row of the batch, by name (or number); none where
+        the batch is not the first axis."""
+        with quiet_evaluation(self.module):
+            found = self.run(inputs)
+        rows, answer = len(next(iter(inputs.values()))), found.get("out")
+        given = [value for value in self.tensors(inputs).values() if isinstance(value, torch.Tensor)]
+        if not self.calling.batch_first or isinstance(found["result"], torch.Tensor):
+            return {}
+        return {
+            name: to_array(value.double())
+            for name, value in named_tensors(found["result"])
+            if value.is_floating_point() and value.ndim > 1 and len(value) == rows != value.shape[-1]
+            if value is not answer and not any(value is one for one in given)
+        }
+
     def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
         """The same in training mode, with torch's generator seeded."""
         with self.mode(True), torch.no_grad():
@@ -245,12 +264,12 @@ class WholeModel(
     def twin(self, dtype: torch.dtype | None = None) -> WholeModel:
         """A copy that shares nothing, in another dtype if one is given."""
         module = copied(self.module)
-        return replace(self, module=module.to(dtype) if dtype else module)
+        return replace(self, module=in_dtype(module, dtype) if dtype else module)
 
     def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
         """Another model made in the same way, from another seed. Raises NotProvided where none can be made."""
         try:
-            module = self.made.fresh(seed, **changes).to(self.torch_dtype).eval()
+            module = in_dtype(self.made.fresh(seed, **changes), self.torch_dtype).eval()
         except NotProvided:
             raise
         except Exception as error:

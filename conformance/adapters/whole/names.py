@@ -20,7 +20,7 @@ MEANINGS: dict[str, str] = {
     "chosen": r"(masked?|pred(iction)?|predicted|mlm|masked_lm)_?(pos|positions?|ind(ex|ices)|idx|ids_pos)",
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
     "lengths": (
-        r"(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|"
+        r"(?!prefix|prompt)(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|"
         r"(n|num)_(tokens|frames|points|words|nodes|atoms|steps|real|valid))"
     ),
     "labels": (
@@ -36,6 +36,9 @@ MEANINGS: dict[str, str] = {
     ),
 }
 """Meaning -> the names that it goes by; the whole name, in lower case, must match. The first meaning that fits wins."""
+
+PREFIX = re.compile(r"(prefix|prompt|context|instruction)_?(len(gth)?s?|size|lens|n_tokens)")
+"""Parameters that say how many tokens at the start are given, and not written by the model."""
 
 MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""

@@ -19,12 +19,15 @@ from torch.overrides import TorchFunctionMode
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups, default_dtype, quiet_evaluation
 from conformance.adapters.whole.entries import is_for_another_method
+from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.language import (
     chosen_by_arguments,
     read_beside_forward,
     read_for_some_arguments,
     run_method,
 )
+from conformance.adapters.whole.record import Record, record
+from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Arrays
 
@@ -68,7 +71,8 @@ class _Dropouts(TorchFunctionMode):
         else:
             return func(*args, **kwargs)
         if acts and (rate is None or rate > 0):
-            self.seen.append(Dropped(rate, f"{name} of {rate:g}" if rate is not None else name, user_line()))
+            place = argument_line(user_line(), "dropout_p" if name == "scaled_dot_product_attention" else "training")
+            self.seen.append(Dropped(rate, f"{name} of {rate:g}" if rate is not None else name, place))
         return func(*args, **kwargs)
 
 
@@ -138,6 +142,16 @@ class Probes:
                 self.run(self.example(batch, length))
             self.known["tokens_compete"] = choices.seen
         return bool(self.known["tokens_compete"])
+
+    def drawn_masks(self: WholeModel) -> list[Dropped]:  # type: ignore[misc]
+        """What is dropped in evaluation mode without a dropout of torch's: uniform numbers that are compared, and what
+        they let through is multiplied."""
+        if "drawn masks" not in self.known:
+            with self.mode(False), torch.no_grad():
+                run = record(self.module, lambda: self.run(self.example()))
+            self.known["drawn masks"] = list(_drawn_masks(run))
+        found: list[Dropped] = self.known["drawn masks"]
+        return found
 
     def asks_for_dropout(self: WholeModel) -> str:  # type: ignore[misc]
         """The option that is on and asks for dropout in evaluation (Monte Carlo dropout); "" when there is none."""
@@ -337,9 +351,10 @@ class Probes:
                 return name, error, expected, got
         return everything[0], abs(expected - got), expected, got
 
-    def unscaled_drops(self: WholeModel) -> list[tuple[str, float]] | None:  # type: ignore[misc]
+    def unscaled_drops(self: WholeModel) -> list[tuple[str, float, str]] | None:  # type: ignore[misc]
         """Parts of the user's that drop what they get, element by element or row by row: the path of each whose mean
-        over many draws in training is not its answer in evaluation, and their ratio. None where none drops."""
+        over many draws in training is not its answer in evaluation, their ratio, and the line that multiplies. None
+        where none drops."""
         found, any_drops = [], False
         for path, part in self.twin().module.named_modules():
             own = not type(part).__module__.startswith("torch.") and not any(True for _ in part.parameters())
@@ -357,7 +372,7 @@ class Probes:
                 any_drops = True
                 ratio = float(trained.mean() / plain.mean())
                 if abs(ratio - 1) > 0.1:  # the mean of 20,000 draws lies within 0.03 but once in 1e9
-                    found.append((path, ratio))
+                    found.append((path, ratio, _multiplied_at(part, x)))
         return found if any_drops else None
 
     def idle_buffers(self: WholeModel) -> list[str] | None:  # type: ignore[misc]
@@ -426,6 +441,33 @@ class Probes:
     def in_precision(self: WholeModel, name: str) -> WholeModel:  # type: ignore[misc]
         """A copy that computes in "float32", "bfloat16", ..."""
         return self.twin(getattr(torch, name))
+
+
+def _drawn_masks(run: Record) -> Iterator[Dropped]:
+    for op in run.ops:
+        if base_name(op) not in ("rand", "rand_like", "uniform", "bernoulli") or not op.outputs:
+            continue
+        stack, seen = [(op.outputs[0], base_name(op) == "bernoulli")], {op.outputs[0]}
+        while stack:
+            here, is_mask = stack.pop()
+            for reader in run.consumers(here):
+                name = base_name(reader)
+                others = [value for value in reader.inputs if value is not here and run.computed(value)]
+                if is_mask and name in ("mul", "div", "where", "masked_fill") and others:
+                    yield Dropped(None, "numbers at random", str(op.place or ""))
+                    return
+                compares = name in ("lt", "le", "gt", "ge", "floor")
+                onward = compares or moves(reader) or name in ("add", "mul", "div", "logical_not", "bitwise_not")
+                if onward and not others and reader.outputs and reader.outputs[0] not in seen:
+                    seen.add(reader.outputs[0])
+                    stack.append((reader.outputs[0], is_mask or compares))
+
+
+def _multiplied_at(part: nn.Module, x: Tensor) -> str:
+    """file:line of the last product in training mode; "" without one."""
+    run = record(part.train(), lambda: part(x))
+    places = [op.place for op in run.ops if base_name(op) in ("mul", "div", "where", "masked_fill") and op.place]
+    return str(places[-1]) if places else ""
 
 
 def _keeps_scale_option(part: nn.Module) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from conformance.adapters.whole.attention import AttentionCore
+from conformance.adapters.whole.experts import mixtures
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers, moves, operands, pointwise, projection
 from conformance.adapters.whole.norms import Network, norms
@@ -59,9 +60,18 @@ def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence
         several = first is not None and network.second.outputs[0].data.numel() > first.base.data.numel()
         if first is not None and not several:  # those of several experts are summed before anything is added
             found.setdefault(network.second.outputs[0], ("feed-forward network", first.base))
+    wholes: dict[Value, Call] = {}
+    for mixture in mixtures(record):
+        routed, gave = projection(record, mixture.scores[0]), mixture.call.gave[0]
+        inner = [out for out in found if out.op in mixture.call.ops]
+        is_part = gave.op in mixture.call.ops and all(found[out][0] != "attention" for out in inner)
+        if routed is not None and is_part and mixture.call.parent >= 0:
+            for out in inner:
+                del found[out]  # one expert is no sublayer
+            found[gave], wholes[gave] = ("mixture of experts", routed.base), record.calls[mixture.call.parent]
     used, result = record.before(record.outcomes), []
     for out, (name, base) in found.items():
-        around = record.around(record.call_of(record.ops[out.op]))
+        around = record.around(wholes.get(out) or record.call_of(record.ops[out.op]))
         blocks = [call for call in around if any(other.op in call.ops for other in found if other is not out)]
         if blocks and out in used and base.shape[-1:] == out.shape[-1:]:
             begins = out in crossing and not any(other in record.before([base]) for other in found)
@@ -71,7 +81,13 @@ def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence
     ends = {op for one in result for op in one.sums}
     for one in result:
         _measure(record, one, ends, of_norms)
-    return result
+    return [one for one in result if not (one.name == "mixture of experts" and _adds_inside(record, one, of_norms))]
+
+
+def _adds_inside(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> bool:
+    """Does what a mixture gives hold its input already?"""
+    behind, before = _inputs(record, one, set(), of_norms)
+    return any(_count(record, inputs, record.ops[one.out.op], of_norms)[0] for inputs in (behind, before) if inputs)
 
 
 def residual_findings(record: Record, found: Sequence[Sublayer]) -> list[Finding]:
@@ -90,7 +106,7 @@ def _judged(
     record: Record, one: Sublayer, siblings: Sequence[Sublayer], plain: Sequence[Sublayer]
 ) -> Iterator[Finding]:
     what = f"the {one.name} of {one.block.path}"
-    place = one.sums[0].place if one.sums else None
+    place = _sum_place(record, one)
     if one.times > 1:
         yield Finding(
             "sublayers-add-their-input-once",
@@ -135,6 +151,19 @@ def _judged(
             "Add the value from before the norm.",
             paths=(one.block.path,),
         )
+
+
+def _sum_place(record: Record, one: Sublayer) -> Place | None:
+    """The line of the first sum; where a part inside the block adds what it is handed, the line that hands it over."""
+    if not one.sums:
+        return None
+    op, place = one.sums[0], one.sums[0].place
+    for call in record.around(record.call_of(op)):
+        handed = [value for value in op.inputs if value in call.given]
+        if call is one.block or not handed or len(call.given) < 2:
+            break
+        place = call.caller
+    return place
 
 
 def _has_streams(one: Sublayer) -> bool:

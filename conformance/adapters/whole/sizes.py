@@ -113,7 +113,8 @@ class Sizing:
     """Values by their names, on the way into constructors: `changes` by meaning are put in, and with a `head_width`
     sizes are scaled down together, by what `seen` of an earlier attempt holds. What passes is noted in `seen`, what
     was put in, in `changed`, and what was scaled, in `scaled`. smallest: with a `head_width`, the name of the smallest
-    variant for the name of each ("gpt2-xl" -> "gpt2"). small_images: the sides of images are scaled, too.
+    variant for the name of each ("gpt2-xl" -> "gpt2"). small_images: the sides of images are scaled, too. named: texts
+    and switches by the exact name of an option, put in for others.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Sizing:
         seen: Mapping[str, set[int]] | None = None,
         smallest: Mapping[str, str] | None = None,
         small_images: bool = False,
+        named: Mapping[str, str | bool] | None = None,
     ) -> None:
         self.changes = dict(changes or {})
         self.head_width = head_width
@@ -132,15 +134,19 @@ class Sizing:
         self.scaled: dict[str, tuple[Any, Any]] = {}
         self.smallest = smallest or {}
         self.small_images = small_images
+        self.named = dict(named or {})
         self._ids: dict[int, int] = {}
         self._factor = _width_factor(self.known, head_width) if head_width else 1
 
-    def with_changes(self, changes: Mapping[str, Any]) -> Sizing:
+    def with_changes(self, changes: Mapping[str, Any], named: Mapping[str, str | bool] | None = None) -> Sizing:
         """The same sizes for another construction, with these options put in."""
-        return Sizing(changes, self.head_width, self.known, self.smallest, self.small_images)
+        return Sizing(changes, self.head_width, self.known, self.smallest, self.small_images, named)
 
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name."""
+        if name in self.named and type(value) is type(self.named[name]):
+            self.changed.add(name)
+            return self.named[name]
         if self.head_width and isinstance(value, str) and self.smallest.get(value, value) != value:
             self.scaled[name] = (value, self.smallest[value])
             return self.smallest[value]

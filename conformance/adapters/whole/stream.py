@@ -107,7 +107,7 @@ def _never_ran(records: Sequence[Record]) -> Iterator[Finding]:
         yield Finding(
             "modules-that-are-made-run",
             f"{path} ({type(module).__name__}) is made and never used.",
-            _called_instead(records, path, module) or _made_at(model, path),
+            _called_instead(records, path, module) or _called_behind(records, path) or _made_at(model, path),
             "a call of this module",
             "none",
             "Use it in forward, or do not make it.",
@@ -128,6 +128,23 @@ def _called_instead(records: Sequence[Record], path: str, module: nn.Module) -> 
         again = [group for group in calls.values() if len(group) > 1]
         if len(again) == 1:
             return again[0][-1].caller
+    return None
+
+
+def _called_behind(records: Sequence[Record], path: str) -> Place | None:
+    """The line that calls the first part behind it, in the order in which their owner made them: it is missing there,
+    or just before."""
+    outer, _, name = path.rpartition(".")
+    owner = records[0].module.get_submodule(outer)
+    if isinstance(owner, nn.ModuleList | nn.ModuleDict):
+        return None
+    names = [inner for inner, _ in owner.named_children()]
+    for sibling in names[names.index(name) + 1 :] if name in names else ():
+        own = {id(part) for part in owner.get_submodule(sibling).modules()}
+        for record in records:
+            for call in record.calls:
+                if id(call.module) in own and call.parent >= 0 and record.calls[call.parent].module is owner:
+                    return call.caller
     return None
 
 

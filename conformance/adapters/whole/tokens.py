@@ -182,8 +182,19 @@ def _first_product(record: Record, start: Value, labels: Tensor) -> tuple[Op | N
     return op, carried
 
 
+def _ordered_at(record: Record, op: Op) -> Place | None:
+    """The line that puts axes in another order just before a reshape; None where none does."""
+    here: Op | None = op
+    while here is not None and here.inputs and moves(here):
+        if here.name in ("permute", "transpose", "t"):
+            return here.place
+        here = record.producer(here.inputs[0])
+    return None
+
+
 def _cut(record: Record, reader: Op) -> Place | None:
-    """The last line before a product that changes the number of axes."""
+    """The last line before a product that changes the number of axes; where axes are put in another order in the line
+    before, that line."""
     value = next(v for v in operands(reader) if record.computed(v))
     op = record.producer(value)
     while op is not None and op.inputs and carriers(op):
@@ -193,6 +204,6 @@ def _cut(record: Record, reader: Op) -> Place | None:
             and len(op.outputs[0].shape) != len(op.inputs[0].shape)
             and op.place != reader.place
         ):
-            return op.place
+            return _ordered_at(record, op) or op.place
         op = record.producer(carriers(op)[0])
     return None

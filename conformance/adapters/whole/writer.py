@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.choices import Choices, Step
+from conformance.adapters.whole.conditions import calls_of, conditions_of
+from conformance.adapters.whole.hypotheses import Hypothesis, hypotheses, tokens_of
 from conformance.protocol import Array, NotProvided
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ MEANINGS: dict[str, str] = {
     "beams": r"(num_|n_)?beams?(_?(size|width|num|count))?",
     "cached": r"use_(kv_)?cache|kv_cache|cached",
     "window": r"(max_)?(context|block|ctx)_?(size|len(gth)?|window)?|max_context",
+    "length_penalty": r"alpha|len(gth)?_?(pen(alty)?|norm(ali[sz]ation)?|alpha|factor)(_\w+)?|lp",
     "device": r"device",
 }
 """Meaning -> the names that a writer's parameter has for it; the whole name, in lower case."""
@@ -48,7 +51,9 @@ MEANINGS: dict[str, str] = {
 class Written:
     """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, or the start of a
     target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what the rounding of the
-    numbers on the way may change, relative to the largest. partly: whether it chose for some rows alone.
+    numbers on the way may change, relative to the largest. partly: whether it chose for some rows alone. conditions:
+    what forward was given at every step beside the tokens. hypotheses: the sentences of a beam search, with scores.
+    chosen_at: the line that chose the last token.
     """
 
     new: Array
@@ -58,6 +63,9 @@ class Written:
     raw: Array
     noise: float
     partly: bool = False
+    conditions: Mapping[str, Tensor] = field(default_factory=dict)
+    hypotheses: Sequence[Hypothesis] = ()
+    chosen_at: str = ""
 
     @property
     def cached(self) -> bool:
@@ -111,12 +119,16 @@ class Writer:
             return inspect.getsource(inspect.unwrap(self.function))
         return ""
 
-    def line_of(self, pattern: str) -> str:
-        """file:line of the writer's first line that the pattern is found in; else of its first line."""
+    def line_of(self, *patterns: str) -> str:
+        """file:line of the writer's first line that the first pattern is found in, or the next; else of its first line.
+        Its docstring is left out."""
         file, _, start = self.place.rpartition(":")
-        for number, line in enumerate(self.source.splitlines()):
-            if re.search(pattern, line.partition("#")[0]):
-                return f"{file}:{int(start) + number}"
+        said = (inspect.unwrap(self.function).__doc__ or "").strip()
+        lines = self.source.replace(said, "\n" * said.count("\n"), 1).splitlines() if said else self.source.splitlines()
+        for pattern in patterns:
+            for number, line in enumerate(lines):
+                if re.search(pattern, line.partition("#")[0]):
+                    return f"{file}:{int(start) + number}"
         return self.place
 
     def has(self, option: str) -> bool:
@@ -266,19 +278,31 @@ class Writer:
             nullcontext() if mode is None else subject.mode(mode),
             torch.no_grad(),
             default_dtype(subject.torch_dtype),
+            calls_of(subject.module) as calls,
             watch,
         ):
             result = call(*first, **given)
             if isinstance(result, types.GeneratorType):
                 result = list(result)
-        raw = _tokens(result, rows, subject.calling.batch_first)
+        raw = tokens_of(result, rows, subject.calling.batch_first)
         if watch.random and draw is not None:
             raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
         steps = watch.steps(subject.calling.batch_first, two)
         prefix = self._start(raw, steps, given, watch.begun_with) if two else data[meaning]
         size = prefix.shape[1]
         kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
-        return Written(raw[:, size:] if kept else raw, prefix, kept, steps, raw, watch.noise, watch.partly)
+        return Written(
+            raw[:, size:] if kept else raw,
+            prefix,
+            kept,
+            steps,
+            raw,
+            watch.noise,
+            watch.partly,
+            conditions_of(subject, calls),
+            hypotheses(result) if rows == 1 else (),
+            watch.chosen_at,
+        )
 
     def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any], begun: Array | None) -> Array:
         """(B, 1): the token that a target begins with."""
@@ -346,6 +370,7 @@ def _neutral(meaning: str, parameter: inspect.Parameter, subject: WholeModel) ->
         "end": -1,
         "pad": subject.pad_id or 0,
         "beams": 1,
+        "length_penalty": 0.0,
         "device": "cpu",
         "window": subject.longest or 64,
         "sample": True,
@@ -357,7 +382,7 @@ def _neutral(meaning: str, parameter: inspect.Parameter, subject: WholeModel) ->
         return None
     if meaning == "end" and default is None:
         return None
-    if re.search(r"penalty", parameter.name.lower()) and default is not None:
+    if re.search(r"penalty", parameter.name.lower()) and default is not None and meaning != "length_penalty":
         return 1.0 if "repet" in parameter.name.lower() else 0.0
     return numbers.get(meaning)
 
@@ -366,26 +391,3 @@ def parameters_of(function: Callable[..., Any], method: bool) -> list[inspect.Pa
     """Its parameters without self, and without the model."""
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p for p in inspect.signature(function).parameters.values() if p.kind not in rest][1:]
-
-
-def _tokens(result: Any, rows: int, batch_first: bool) -> Array:
-    """(B, N) of int64 of what a writer returns. Raises NotProvided when it is no tokens."""
-    if isinstance(result, dict):
-        result = next((v for k, v in result.items() if re.search(r"id|seq|token|out", k)), None)
-    if isinstance(result, tuple):
-        result = next((v for v in result if isinstance(v, (Tensor, list))), None)
-    if isinstance(result, list) and result and all(isinstance(v, Tensor) for v in result):
-        result = torch.stack([v.reshape(-1) for v in result], 1) if result[0].numel() == rows else torch.cat(result, -1)
-        batch_first = True
-    if isinstance(result, list):
-        with suppress(Exception):
-            result = torch.tensor(result)
-    if not isinstance(result, Tensor) or result.is_floating_point() or result.dtype is torch.bool:
-        raise NotProvided("what it returns is no tokens")
-    if result.ndim == 2 and not batch_first:
-        result = result.T
-    if result.ndim < 2:
-        result = result.reshape(1, -1)
-    if result.ndim != 2 or len(result) != rows:
-        raise NotProvided("what it returns is not a row of tokens for each prompt")
-    return result.to(torch.int64).numpy()

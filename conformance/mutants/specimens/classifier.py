@@ -33,9 +33,10 @@ class TextClassifier(nn.Module):
         self.head = nn.Linear(d_model, n_classes)
 
     def forward(self, ids):
-        """Scores (B, classes) of sentences (B, T)."""
+        """Scores (B, classes) of sentences (B, T), with padding on the right or on the left."""
         hidden = ids == self.pad_id
-        x = self.embedding(ids) + self.positions[: ids.shape[1]]
+        places = ((~hidden).cumsum(1) - 1).clamp(min=0)
+        x = self.embedding(ids) + self.positions[places]
         for block in self.blocks:
             x = block(x, hidden)
         words = (~hidden).unsqueeze(-1).to(x.dtype)

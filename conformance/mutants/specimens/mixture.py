@@ -10,14 +10,14 @@ def network(d_model, d_ff):
 
 
 class Mixture(nn.Module):
-    """The two best of n_experts networks for each token, weighted by the softmax of their scores."""
+    """The two best of n_experts networks for each token, by weights that sum to one: the softmax of their scores."""
 
     def __init__(self, d_model, d_ff, n_experts):
         super().__init__()
         self.router = nn.Linear(d_model, n_experts, bias=False)
         self.experts = nn.ModuleList(network(d_model, d_ff) for _ in range(n_experts))
 
-    def forward(self, x):
+    def forward(self, x, real):
         flat = x.flatten(0, 1)
         scores = self.router(flat)
         best, chosen = scores.topk(2, -1)
@@ -26,8 +26,9 @@ class Mixture(nn.Module):
         for number, expert in enumerate(self.experts):
             token, rank = torch.where(chosen == number)
             out = out.index_add(0, token, weights[token, rank, None] * expert(flat[token]))
-        load = F.one_hot(chosen, len(self.experts)).to(x.dtype).sum(1).mean(0)
-        return out.view_as(x), len(self.experts) * (load * scores.softmax(-1).mean(0)).sum()
+        kept = real.flatten()
+        load = F.one_hot(chosen[kept], len(self.experts)).to(x.dtype).sum(1).mean(0)
+        return out.view_as(x), len(self.experts) * (load * scores.softmax(-1)[kept].mean(0)).sum()
 
 
 class DropPath(nn.Module):
@@ -51,11 +52,11 @@ class Block(nn.Module):
         self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
         self.mixture, self.drop_path = Mixture(d_model, d_ff, n_experts), DropPath()
 
-    def forward(self, x):
+    def forward(self, x, real):
         h, length = self.norm1(x), x.shape[1]
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        x = x + self.attention(h, h, h, attn_mask=future, need_weights=False)[0]
-        mixed, balance = self.mixture(self.norm2(x))
+        x = x + self.attention(h, h, h, attn_mask=future, key_padding_mask=~real, need_weights=False)[0]
+        mixed, balance = self.mixture(self.norm2(x), real)
         return x + self.drop_path(mixed), balance
 
 
@@ -66,12 +67,14 @@ class MixtureLM(nn.Module):
         self.blocks = nn.ModuleList(Block(d_model, n_heads, d_ff, n_experts) for _ in range(n_layers))
         self.norm, self.head = nn.LayerNorm(d_model), nn.Linear(d_model, vocab_size)
 
-    def forward(self, ids, labels=None):
-        """A dict of logits (B, T, V) and the balance loss; with labels (the tokens themselves), the whole loss, too."""
+    def forward(self, ids, labels=None, attention_mask=None):
+        """A dict of logits (B, T, V) and the balance loss; with labels (the tokens themselves), the whole loss, too.
+        attention_mask (B, T): 1 for words, 0 for padding behind them."""
+        real = torch.ones_like(ids).bool() if attention_mask is None else attention_mask.view_as(ids).bool()
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
         aux_loss = 0.0
         for block in self.blocks:
-            x, balance = block(x)
+            x, balance = block(x, real)
             aux_loss = aux_loss + balance
         logits = self.head(self.norm(x))
         if labels is None:

@@ -157,3 +157,26 @@ class Transformer(nn.Module):
                     grown.append((score + value.item(), torch.cat((tgt, word.view(1, 1)), 1)))
             beams = sorted(grown, key=lambda beam: beam[0], reverse=True)[:beam_size]
         return beams[0][1]
+
+    @torch.no_grad()
+    def search_beams(self, src, start_id=1, end_id=2, beam_size=3, max_len=10, alpha=0.6):
+        """Targets for a source (1, Ts), each with its score, the best first; scores are divided by a length penalty."""
+        src_mask = self.make_src_mask(src)
+        memory, done = self.encode(src, src_mask), []
+        beams, scores = torch.full((1, 1), start_id), torch.zeros(1)
+        for length in range(1, max_len + 1):
+            mask = self.make_tgt_mask(beams)
+            steps = self.decode(beams, memory.expand(len(beams), -1, -1), src_mask, mask)[:, -1].log_softmax(-1)
+            total = scores[:, None] + steps
+            scores, index = total.flatten().topk(beam_size)
+            beam, word = index // steps.shape[-1], index % steps.shape[-1]
+            beams = torch.cat((beams[beam], word[:, None]), 1)
+            ended = word == end_id
+            done += [
+                (b[1:].tolist(), s.item() / length**alpha) for b, s in zip(beams[ended], scores[ended], strict=True)
+            ]
+            beams, scores = beams[~ended], scores[~ended]
+            if len(done) >= beam_size:
+                break
+        done += [(b[1:].tolist(), s.item() / length**alpha) for b, s in zip(beams, scores, strict=True)]
+        return sorted(done, key=lambda found: found[1], reverse=True)[:beam_size]
