@@ -361,6 +361,8 @@ class _Texts:
         if numbers and (own == numbers or re.search(r"mel|audio|frames?|feat|img|image|pixel|^x$|^inputs?$", lower)):
             made = subject.example(ROWS, seed=91)[numbers]
             return torch.tensor(made, dtype=subject.torch_dtype)
+        if name in calling.fixed and said != "labels":  # numbers beside the words: a picture, sound
+            return calling.fixed[name]({calling.main.meaning: torch.zeros(ROWS, TEXT, dtype=torch.long)})
         if PREFIX.fullmatch(lower):
             self.prefix = GIVEN
             return torch.full((ROWS,), GIVEN)

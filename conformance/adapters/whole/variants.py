@@ -19,7 +19,8 @@ import numpy as np
 
 from conformance.adapters.whole.configs import fields_of, is_config
 from conformance.adapters.whole.copying import in_dtype
-from conformance.adapters.whole.usage import Surroundings, surroundings
+from conformance.adapters.whole.syntax import Source
+from conformance.adapters.whole.usage import surroundings
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -70,7 +71,9 @@ def _options(subject: WholeModel) -> Iterator[tuple[str, Any]]:
     module = sys.modules.get(type(subject.module).__module__)
     if module is None:
         return
-    own, offered = _settings(subject), _offered(surroundings(module))
+    files = {file for _, _, file, _ in subject.sources()}
+    own = _settings(subject)
+    offered = _offered([source for source in surroundings(module).sources if str(source.path) in files])
     for name, held in own.items():
         if isinstance(held, str) and not _NO_CHOICE.fullmatch(name):
             others = [text for text in offered.get(name, []) if text != held and not _NO_VALUE.fullmatch(text)]
@@ -91,12 +94,15 @@ def _settings(subject: WholeModel) -> dict[str, Any]:
     return found | {name: value for name, value in given.items() if isinstance(value, str | bool)}
 
 
-def _offered(around: Surroundings) -> dict[str, list[str]]:
-    """What the files compare a name with, and the choices of their parsers, in order."""
+def _offered(sources: list[Source]) -> dict[str, list[str]]:
+    """What the files of the model compare a name with, and the choices of their parsers, in order. A part may know an
+    option by another name: ``Pooler(pool)`` whose parameter is ``how``."""
     found: dict[str, dict[str, None]] = {}
-    for source in around.sources:
+    known_as = [pair for source in sources for pair in _handed_on(source)]
+    for source in sources:
         for name, texts, _ in source.compared:
-            found.setdefault(name, {}).update(dict.fromkeys(texts))
+            for own in (name, *(option for option, parameter in known_as if parameter == name)):
+                found.setdefault(own, {}).update(dict.fromkeys(texts))
         for call, _ in source.calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
                 choices = next((word.value for word in call.keywords if word.arg == "choices"), None)
@@ -105,3 +111,21 @@ def _offered(around: Surroundings) -> dict[str, list[str]]:
                     texts = [e.value for e in choices.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)]
                     found.setdefault(flags[-1].lstrip("-").replace("-", "_"), {}).update(dict.fromkeys(texts))
     return {name: list(texts) for name, texts in found.items()}
+
+
+def _handed_on(source: Source) -> Iterator[tuple[str, str]]:
+    """The option and the parameter of another name that it is handed to, for every call of a class of the file."""
+    parameters = {
+        node.name: [a.arg for a in init.args.args[1:]]
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+        for init in node.body
+        if isinstance(init, ast.FunctionDef) and init.name == "__init__"
+    }
+    for call, _ in source.calls:
+        names = parameters.get(call.func.id, []) if isinstance(call.func, ast.Name) else []
+        given = [*zip(names, call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
+        for parameter, value in given if names else ():
+            option = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else ""
+            if option and parameter and option != parameter:
+                yield option, parameter
