@@ -13,5 +13,9 @@ attention, norms, stream    what the record says about the parts that every Tran
 attention_findings, attention_scale, attention_masks    what is wrong with an attention, and at which line
 attention_relative, place_vectors, experts, ctc    relative biases, position vectors, mixtures, speech
 hiding      which line lets a model see padding or the future
+mixing, feeding, statements    where rows first see each other, what a cached step is handed, which line of a statement
+variants    the same model made with its other options
+conditions, hypotheses, results    what a writer hands forward, what it and forward give, taken apart
+balance     the losses for the balance of experts
 findings    the shape of a finding, and the claims that findings break
 """

@@ -51,7 +51,7 @@ class BalanceProbes:
             terms, _ = _terms(self, other | {"padding": real})
             for name, term in terms.items():
                 if term.requires_grad:
-                    values.setdefault(name, []).append(float(term))
+                    values.setdefault(name, []).append(float(term.detach()))
                     words = np.setdiff1d(other[main][0, 4:], other[main][real])
                     (slope,) = torch.autograd.grad(term, table, retain_graph=True, allow_unused=True)
                     if slope is None or not len(words) or float(slope[words].abs().max()) > 0:

@@ -35,7 +35,7 @@ class Culprit:
 def seen_future(record: Record, cores: Sequence[AttentionCore]) -> Culprit | None:
     """The self-attention whose visible keys lie ahead of the query: its mask, or that it has none. One that hides some
     keys ahead comes first: beside it an encoder, which sees all, is right."""
-    square = [core for core in cores if core.hidden.shape[-2] == core.hidden.shape[-1] >= 3]
+    square = [core for core in _of_target(record, cores) if core.hidden.shape[-2] == core.hidden.shape[-1] >= 3]
     leaking = [core for core in square if bool((~core.hidden).triu(1).any())]
     for core in sorted(leaking, key=lambda core: not bool(core.hidden.triu(1).any())):
         mask = mask_op(core)
@@ -59,6 +59,15 @@ def hides_padding(record: Record, real: Tensor) -> bool:
 def _is_seen(core: AttentionCore, padded: Tensor) -> bool:
     weights = core.by_product(core.softmax.gave.data)
     return bool((weights.where(padded, 0.0).nan_to_num() > _SEEN).any())
+
+
+def _of_target(record: Record, cores: Sequence[AttentionCore]) -> Sequence[AttentionCore]:
+    """Of a run with two texts the attentions of the second to itself; of others all."""
+    outer = next((call for call in record.calls if call.parent < 0), None)
+    texts = [v for v in outer.given if v.data.dtype is torch.int64 and v.data.dim() == 2] if outer is not None else []
+    if len(texts) < 2:
+        return cores
+    return [c for c in cores if all(texts[-1] in record.before([c.sides[side].value]) for side in ("query", "key"))]
 
 
 def seen_padding(record: Record, real: Tensor) -> Culprit | None:

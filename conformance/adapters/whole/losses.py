@@ -362,7 +362,9 @@ class _Texts:
             made = subject.example(ROWS, seed=91)[numbers]
             return torch.tensor(made, dtype=subject.torch_dtype)
         if name in calling.fixed and said != "labels":  # numbers beside the words: a picture, sound
-            return calling.fixed[name]({calling.main.meaning: torch.zeros(ROWS, TEXT, dtype=torch.long)})
+            beside = calling.fixed[name]({calling.main.meaning: torch.zeros(ROWS, TEXT, dtype=torch.long)})
+            numbers_beside = isinstance(beside, Tensor) and beside.is_floating_point()
+            return beside.to(subject.torch_dtype) if numbers_beside else beside
         if PREFIX.fullmatch(lower):
             self.prefix = GIVEN
             return torch.full((ROWS,), GIVEN)

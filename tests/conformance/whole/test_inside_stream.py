@@ -94,18 +94,18 @@ LOOP = "for block in self.h:"
 # claim, certain, file, lines and what stands instead, the line of the finding
 MUTANTS = [
     (UNUSED, True, "gpt", {"x = self.drop(self.wte(idx) + self.wpe(pos))": "x = self.drop(self.wte(idx))"},
-     "self.wpe = nn.Embedding(limit, width)"),
-    (UNUSED, True, "gpt", {"x = self.ln_f(x)": "pass"}, "self.ln_f = nn.LayerNorm(width)"),
+     "x = self.drop(self.wte(idx))"),
+    (UNUSED, True, "gpt", {"x = self.ln_f(x)": "pass"}, "return self.lm_head(x)"),
     (UNUSED, True, "gpt", {"return self.resid_dropout(self.c_proj(y))": "return self.resid_dropout(y)"},
-     "self.c_proj = nn.Linear(width, width)"),
+     "att = self.attn_dropout(att)"),
     (UNUSED, True, "gpt", {"x = x + self.attn(self.ln_1(x))": "x = x + self.attn(x)"},
-     "self.ln_1 = nn.LayerNorm(width)"),
+     "x = x + self.attn(x)"),
     (UNUSED, True, "translator", {"x = self.position(self.tgt_embed(tgt) * math.sqrt(self.d_model))":
                                   "x = self.src_embed(tgt.clamp(max=16)) * math.sqrt(self.d_model)"},
      "x = self.src_embed(tgt.clamp(max=16)) * math.sqrt(self.d_model)"),
     (UNUSED, True, "translator", {"return self.linears[-1](x)": "return x"},
      "self.linears = clones(nn.Linear(d_model, d_model), 4)"),
-    (UNUSED, False, "gpt", {"att = self.attn_dropout(att)": "pass"}, "self.attn_dropout = nn.Dropout(dropout)"),
+    (UNUSED, False, "gpt", {"att = self.attn_dropout(att)": "pass"}, "return self.resid_dropout(self.c_proj(y))"),
     (RESULT, True, "gpt", {"x = self.ln_f(x)": "self.ln_f(x)"}, "self.ln_f(x)"),
     (RESULT, True, "gpt", {"x = x + self.mlp(self.ln_2(x))": "self.mlp(self.ln_2(x))"}, "self.mlp(self.ln_2(x))"),
     (RESULT, True, "translator", {"memory = layer(memory, src_mask)": "layer(memory, src_mask)"},
