@@ -30,7 +30,7 @@ def test_every_op_has_a_route(name):
 
 def test_what_is_on_the_host_has_no_kernel():
     on_host = [op for op in OPS.values() if op.on_host]
-    assert len(on_host) >= 5
+    assert on_host
     for op in on_host:
         assert len(op.on_host) > 20
         assert not kernels.specs(op, "cuda")

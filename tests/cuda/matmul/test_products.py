@@ -55,7 +55,7 @@ def tiled(monkeypatch):
 # --- tensor cores ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("a_view", "b_view"), itertools.product((None, swapped), repeat=2))
+@pytest.mark.parametrize(("a_view", "b_view"), [*itertools.product((None, swapped), repeat=2)])
 def test_float32_tiles_of_every_layout(tiled, a_view, b_view):
     """Aligned pieces of 16 bytes, tiles that stick out, a depth that is no multiple of the tile's."""
     tiled(TINY)

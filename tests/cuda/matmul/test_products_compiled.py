@@ -76,7 +76,7 @@ def cases():
         yield pytest.param(factory, arguments, id="-".join((factory.__name__, *parts)), marks=marks)
 
 
-@pytest.mark.parametrize(("factory", "arguments"), cases())
+@pytest.mark.parametrize(("factory", "arguments"), [*cases()])
 def test_a_kernel_compiles_within_its_means(factory, arguments):
     from minigrad.kernels.cuda import compiler
 
