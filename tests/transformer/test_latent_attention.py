@@ -46,14 +46,13 @@ def test_the_cache_holds_one_short_vector_and_one_rotated_key_a_token():
     assert usual / cache.nbytes == 16
 
 
-def test_without_a_mixture_it_is_compiled():
-    model = small("deepseek_v2")
-    config = DeepseekV2Config.from_dict({**model.config.to_dict(), "first_k_dense_replace": 2})
-    dense = DeepseekV2(config).double().eval()
+@pytest.mark.parametrize("dense_layers", [0, 2], ids=["mixture", "no mixture"])
+def test_it_is_compiled_with_and_without_a_mixture(dense_layers):
+    config = {**small("deepseek_v2").config.to_dict(), "first_k_dense_replace": dense_layers}
+    model = DeepseekV2(DeepseekV2Config.from_dict(config)).double().eval()
     ids = mg.tensor(RNG.integers(0, 19, (2, 5)))
-    assert plans.plans_of(model, model.new_cache()) is None
-    assert plans.plans_of(dense, dense.new_cache()) is not None
-    found = [greedy_decode(language_model(dense, dense.new_cache(), eager=eager), ids, 12) for eager in (True, False)]
+    assert plans.plans_of(model, model.new_cache()) is not None
+    found = [greedy_decode(language_model(model, model.new_cache(), eager=eager), ids, 12) for eager in (True, False)]
     np.testing.assert_array_equal(*found)
 
 
