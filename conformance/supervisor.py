@@ -109,6 +109,7 @@ class Child:
     ) -> None:
         self.scratch = tempfile.mkdtemp(prefix="conformance-") if is_shut_in else ""
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        self._closing = threading.Lock()  # a worker buries it, and the run may end at the same moment
         self.process = start(self.log, self.scratch)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -171,14 +172,15 @@ class Child:
         self.process.wait()
 
     def close(self) -> None:
-        """End the process and whatever it started."""
-        self._kill()
-        for pipe in (self.process.stdin, self.process.stdout, self.log):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
-        if self.scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        """End the process and whatever it started. Any thread may, and a second time does nothing more."""
+        with self._closing:
+            self._kill()
+            for pipe in (self.process.stdin, self.process.stdout, self.log):
+                with contextlib.suppress(OSError):
+                    if pipe is not None:
+                        pipe.close()
+            if self.scratch:
+                shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def texts(*names: str) -> Callable[[dict[str, Any]], dict[str, str]]:

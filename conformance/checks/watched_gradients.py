@@ -35,12 +35,16 @@ def passes_before(run: Any, step: Any) -> list[Any]:
 
 
 def passes_used(run: Any, step: Any) -> list[Any]:
-    """The backward passes whose gradients a step uses: those since its optimizer's gradients were cleared last."""
-    from conformance.watch.record import Clear
+    """The backward passes whose gradients a step uses: those since its optimizer's gradients were cleared last.
+
+    Passes before a step of another optimizer were for that one."""
+    from conformance.watch.record import Clear, Step
 
     mine = {*run.optimizers[step.optimizer].parameters}
-    clears = [c.order for c in run.between(step.previous, step.order, Clear) if c.parameters & mine]
-    return [one for one in passes_before(run, step) if one.order > max(clears, default=-1)]
+    passes = passes_before(run, step)
+    ends = [c.order for c in run.between(step.previous, step.order, Clear) if c.parameters & mine]
+    ends += [s.order for s in run.between(step.previous, passes[-1].order, Step)] if passes else []
+    return [one for one in passes if one.order > max(ends, default=-1)]
 
 
 @check("run-gradients-are-cleared", roles=RUN)

@@ -164,8 +164,9 @@ def mean_over_counted(impl: Any, draw: Draw) -> Evidence:
     some = [one for one in trained(run) if one.targets and 0 < one.targets.counted < one.targets.total]
     if not some:
         raise NotProvided("no loss was seen that leaves labels out")
-    for loss in some:
-        if loss.targets.over_all or _divided_by_all(run, loss):
+    wrong = [loss for loss in some if loss.targets.over_all or _divided_by_all(run, loss)]
+    for loss in wrong:  # once in a while the labels that count in several batches are as many as all of one
+        if 2 * sum(one.place == loss.place for one in wrong) > sum(one.place == loss.place for one in some):
             return broken(
                 loss,
                 "by what the sum over the labels is divided",

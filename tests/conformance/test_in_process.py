@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -163,3 +164,27 @@ def test_importing_the_package_imports_nothing_heavy():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.splitlines() == ["[]", "True check function"]
+
+
+TYPED = """
+from torch import nn
+
+class Typed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(7, 8), nn.Linear(8, 7)
+
+    def forward(self, ids):
+        return self.head(self.embedding(ids).cumsum(1))
+"""
+
+
+def test_a_model_that_was_typed_in_is_tested_without_a_file(monkeypatch):
+    """As in a notebook, whose module has no file at all."""
+    pytest.importorskip("torch")
+    notebook = ModuleType("notebook")
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
+    exec(TYPED, vars(notebook))
+    report = conformance.check(notebook.Typed(), inputs="2x5:int", budget="quick", claims="model-*")
+    assert report.results
+    assert not report.failures

@@ -55,7 +55,7 @@ class Surroundings:
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
-        self.path = Path(module.__file__ or ".").resolve()
+        self.path = Path(getattr(module, "__file__", None) or "<typed in>").resolve()  # in a notebook there is no file
         self.root = repository_root(self.path) or self.path.parent
 
     @cached_property

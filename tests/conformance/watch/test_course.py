@@ -267,3 +267,53 @@ def test_numbers_that_a_script_states_are_read():
         "train.py",
     ).run
     assert stated.warm_up(run) == 3
+
+
+TWICE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+for part in range(2):  # as a script that is stopped and goes on with a trainer of its own
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for step in range(4):
+        loss = nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.randint(3, (5,)))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+BY_TOKENS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(4, 3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for step in range(12):
+    labels = [torch.randint(3, (8,)) for _ in range(2)]
+    for one in labels:
+        one[{counted}:] = -100
+    number = {number}
+    optimizer.zero_grad()
+    for one in labels:
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), one, ignore_index=-100, reduction="sum") / number
+        loss.backward()
+    optimizer.step()
+"""
+
+
+def test_passes_of_a_model_that_is_done_are_no_accumulation():
+    assert results_of(run_of(TWICE, "train.py").run)["run-accumulation-is-divided"].verdict is Verdict.NOT_SEEN
+
+
+@pytest.mark.parametrize(
+    ("counted", "number", "expected"),
+    [
+        ("4 if step == 5 else 3", "sum((one != -100).sum() for one in labels)", Verdict.PASS),  # 4 + 4 are all 8 once
+        ("4 if step % 2 else 3", "labels[0].numel()", Verdict.FAIL),
+    ],
+)
+def test_a_number_of_labels_that_is_that_of_all_by_chance_is_no_mistake(counted, number, expected):
+    found = results_of(run_of(BY_TOKENS.format(counted=counted, number=number), "train.py").run)
+    assert found["run-mean-is-over-the-labels-that-count"].verdict is expected
