@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -23,8 +25,9 @@ def test_two_hundred_programs_give_what_torch_gives(first: int) -> None:
 
 
 @pytest.mark.deep
-def test_fifty_thousand_programs_give_what_torch_gives() -> None:
-    for seed in range(50_000):
+@pytest.mark.parametrize("first", range(0, 50_000, 1000))
+def test_fifty_thousand_programs_give_what_torch_gives(first: int) -> None:
+    for seed in range(first, first + 1000):
         found = check(drawn(seed))
         assert not isinstance(found, Difference), f"seed {seed}: {found.way}: {found.what}\n{found.program}"
 
@@ -92,6 +95,27 @@ def test_the_command_counts_and_fails_where_something_differs(monkeypatch, capsy
     assert "2 programs from seed 0 on: 0 different, 0 refused" in capsys.readouterr().out
     monkeypatch.setattr(standin.nn.functional, "gelu", lambda x: x)
     assert main(["--programs", "6"]) == 1
+
+
+def test_the_command_goes_on_where_its_file_says(tmp_path, capsys) -> None:
+    progress = tmp_path / "progress.json"
+    assert main(["--programs", "1", "--progress", str(progress)]) == 0
+    progress.write_text(
+        progress.read_text().replace('"done": 1', '"done": 3').replace('"different": 0', '"different": 2')
+    )
+    assert main(["--programs", "4", "--progress", str(progress)]) == 1
+    assert "4 programs from seed 0 on: 2 different" in capsys.readouterr().out
+    assert json.loads(progress.read_text())["done"] == 4
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"seed": 0}', '{"seed": 9, "done": 1, "different": 0, "refused": {}}'])
+def test_a_file_of_something_else_is_no_progress(text: str, tmp_path, capsys) -> None:
+    progress = tmp_path / "progress.json"
+    progress.write_text(text)
+    with pytest.raises(SystemExit):
+        main(["--programs", "1", "--progress", str(progress)])
+    assert "--progress" in capsys.readouterr().err
+    assert progress.read_text() == text
 
 
 def test_a_branch_on_values_is_refused_in_a_trace() -> None:
