@@ -43,7 +43,6 @@ class DevicePlan:
         self.whole = not graph.mutations
         self.runtime = runtime()
         self.calls = DeviceCalls(self.runtime)
-        self.values: dict[Edge, Any] = {}
         self.uploads: list[tuple[DeviceArray, np.ndarray]] = []  # from captured tensors of the host
         self.replays = 0
         self.graphs: list[Any] | None = None
@@ -98,23 +97,10 @@ class DevicePlan:
         graph = self.graph
         offsets, total = place(layout.buffers)
         self.arena = self.runtime.empty((total,), np.uint8)
-        for edge, offset in zip(layout.owners, offsets, strict=True):
-            shape, dtype = edge[0].outputs[edge[1]]
-            order = layout.order(edge)
-            block = DeviceArray(
-                self.arena.memory, self.arena.pointer + offset, tuple(shape[d] for d in order), np.dtype(dtype)
-            )
-            dense = order == tuple(range(len(order)))
-            self.values[edge] = block if dense else block.transpose(tuple(int(d) for d in np.argsort(order)))
-        self.values.update({(node, 0): array for node, array in graph.constants.items()})
-        self.values.update({edge: tensor.array for edge, tensor in layout.in_place.items()})
-        for edge, owner in layout.reused.items():
-            self.values[edge] = self.values[owner].reshape(edge[0].outputs[edge[1]][0])
-        for node in reversed(graph.nodes):
-            if node.op == "join":
-                for part, index in zip(node.inputs, node.attrs["indices"], strict=True):
-                    if part is not None and layout.owner[part] == layout.owner[node, 0]:
-                        self.values[part] = self.values[node, 0][thaw(index)]
+        memory, start = self.arena.memory, self.arena.pointer
+        self.values = layout.placed(
+            offsets, lambda offset, shape, dtype: DeviceArray(memory, start + offset, shape, dtype)
+        )
         self.host = {n for n, there in zip(graph.inputs, on_device, strict=True) if not there and n.outputs[0][0]}
 
     # --- calls --------------------------------------------------------------------------------------

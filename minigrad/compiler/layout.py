@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from minigrad.compiler.memory import Buffer
 from minigrad.compiler.rewrite import results
 from minigrad.graph import Graph
 from minigrad.node import Edge, Node
+from minigrad.ops.index import thaw
 from minigrad.ops.registry import OPS
 
 if TYPE_CHECKING:
@@ -79,6 +80,26 @@ class Layout:
             if len(readers) == 1 and readers[0].op == "permute":
                 return tuple(readers[0].attrs["dims"])
         return tuple(range(len(edge[0].outputs[edge[1]][0])))
+
+    def placed(self, offsets: Sequence[int], block: Callable[..., Any]) -> dict[Edge, Any]:
+        """The array of every value that is not a view. `block(offset, shape, dtype)` makes one in the plan's memory."""
+        values: dict[Edge, Any] = {}
+        for edge, offset in zip(self.owners, offsets, strict=True):
+            shape, dtype = edge[0].outputs[edge[1]]
+            order = self.order(edge)
+            made = block(offset, tuple(shape[d] for d in order), np.dtype(dtype))
+            dense = order == tuple(range(len(order)))
+            values[edge] = made if dense else made.transpose(tuple(int(d) for d in np.argsort(order)))
+        values.update({(node, 0): array for node, array in self.graph.constants.items()})
+        values.update({edge: tensor.array for edge, tensor in self.in_place.items()})
+        for edge, owner in self.reused.items():
+            values[edge] = values[owner].reshape(edge[0].outputs[edge[1]][0])
+        for node in reversed(self.graph.nodes):
+            if node.op == "join":
+                for part, index in zip(node.inputs, node.attrs["indices"], strict=True):
+                    if part is not None and self.owner[part] == self.owner[node, 0]:
+                        values[part] = values[node, 0][thaw(index)]
+        return values
 
     def _owners(self) -> dict[Edge, Edge]:
         owner: dict[Edge, Edge] = {}

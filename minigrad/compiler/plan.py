@@ -18,8 +18,7 @@ from minigrad.graph import Graph
 from minigrad.kernels import blas, native, pages, team
 from minigrad.kernels.calls import Calls
 from minigrad.kernels.numba import gemm
-from minigrad.node import Edge, Node
-from minigrad.ops.index import thaw
+from minigrad.node import Node
 from minigrad.ops.registry import OPS
 from minigrad.state import silently
 
@@ -40,7 +39,6 @@ class Plan:
         self.calls = Calls()
         self.origins: list[str] = []  # of each call: the op that it computes
         self._writing: list[int] = []  # calls that change a tensor of the outside
-        self.values: dict[Edge, np.ndarray] = {}
         layout = Layout(graph)
         self._allocate(layout)
         self._bind(layout)
@@ -74,28 +72,14 @@ class Plan:
 
     def _allocate(self, layout: Layout) -> None:
         """One arena, and every value that is not a view in its place."""
-        graph = self.graph
         offsets, total = place(layout.buffers)
         self.arena = np.empty(total + ALIGN, np.uint8)
         start = -self.arena.ctypes.data % ALIGN
-        for edge, offset in zip(layout.owners, offsets, strict=True):
-            shape, dtype = edge[0].outputs[edge[1]]
-            order = layout.order(edge)
-            block = np.ndarray([shape[d] for d in order], dtype, self.arena.data, start + offset)
-            self.values[edge] = block.transpose(np.argsort(order)) if shape else block
-        for node, array in graph.constants.items():
-            self.values[node, 0] = array
-        for edge, tensor in layout.in_place.items():
-            self.values[edge] = tensor.array
-        changed = {id(tensor.array) for tensor, _ in graph.mutations}
-        pages.enlarge(array for array in graph.constants.values() if id(array) not in changed)
-        for edge, owner in layout.reused.items():
-            self.values[edge] = self.values[owner].reshape(edge[0].outputs[edge[1]][0])
-        for node in reversed(graph.nodes):
-            if node.op == "join":
-                for part, index in zip(node.inputs, node.attrs["indices"], strict=True):
-                    if part is not None and layout.owner[part] == layout.owner[node, 0]:
-                        self.values[part] = self.values[node, 0][thaw(index)]
+        self.values = layout.placed(
+            offsets, lambda offset, shape, dtype: np.ndarray(shape, dtype, self.arena.data, start + offset)
+        )
+        changed = {id(tensor.array) for tensor, _ in self.graph.mutations}
+        pages.enlarge(array for array in self.graph.constants.values() if id(array) not in changed)
 
     def _bind(self, layout: Layout) -> None:
         """Views get their arrays, every other node its calls."""
