@@ -103,12 +103,15 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 def _deviations(
-    x: Tensor, dim: Dims, unbiased: bool, correction: float | None
+    x: Tensor, dim: Dims | bool, unbiased: bool, correction: float | None
 ) -> tuple[Tensor, tuple[int, ...], float]:
     """x minus its mean over `dim`, the dimensions, and what the sum of squares is divided by.
 
     The mean is rounded; where it is far from zero the deviations all miss the same amount, which their mean is.
     """
+    if isinstance(dim, bool):  # x.var(False)
+        unbiased = dim
+        dim = None
     if not dtypes.is_floating(x.array.dtype):
         raise TypeError(f"var and std need a floating tensor, got {dtypes.name(x.array.dtype)}: use .float()")
     dims = normalise_dims(dim, x.array.ndim)
@@ -129,9 +132,6 @@ def var(
 
     `x.var(False)` is the one over all elements that is not unbiased. Raises TypeError for integers.
     """
-    if isinstance(dim, bool):
-        unbiased = dim
-        dim = None
     centred, dims, count = _deviations(x, dim, unbiased, correction)
     missed = sum(centred, dims, keepdim)
     squares = sum(centred * centred, dims, keepdim)
@@ -148,9 +148,6 @@ def std(
     correction: float | None = None,
 ) -> Tensor:
     """The square root of `var`, also where squares overflow; its gradient where all elements are equal is 0."""
-    if isinstance(dim, bool):
-        unbiased = dim
-        dim = None
     centred, dims, count = _deviations(x, dim, unbiased, correction)
     centred = centred - mean(centred, dims, keepdim=True)
     return norm(centred, dim=dims, keepdim=keepdim) / count**0.5
@@ -215,28 +212,24 @@ _EXTREME = derive(
     let={"hit": "x == spread(y, x, dims)"},
     x="spread(g, x, dims) * hit / sum(hit, dims)",
 )
-amax_op = op(
-    "amax",
-    lambda x, *, dims, keepdim: np.max(x, axis=dims, keepdims=keepdim),
-    {"x": _extreme_vjp},
-    shape=_shape,
-    flops=rules.per_input(1),
-    samples=_samples,
-    formula="the largest over dims of x",
-    kernels={"cuda.reductions": ANY_DTYPE},
-    derivation=_EXTREME,
-)
-amin_op = op(
-    "amin",
-    lambda x, *, dims, keepdim: np.min(x, axis=dims, keepdims=keepdim),
-    {"x": _extreme_vjp},
-    shape=_shape,
-    flops=rules.per_input(1),
-    samples=_samples,
-    formula="the smallest over dims of x",
-    kernels={"cuda.reductions": ANY_DTYPE},
-    derivation=_EXTREME,
-)
+
+
+def _extreme_op(name: str, function: Any, formula: str) -> Op:
+    return op(
+        name,
+        lambda x, *, dims, keepdim: function(x, axis=dims, keepdims=keepdim),
+        {"x": _extreme_vjp},
+        shape=_shape,
+        flops=rules.per_input(1),
+        samples=_samples,
+        formula=formula,
+        kernels={"cuda.reductions": ANY_DTYPE},
+        derivation=_EXTREME,
+    )
+
+
+amax_op = _extreme_op("amax", np.max, "the largest over dims of x")
+amin_op = _extreme_op("amin", np.min, "the smallest over dims of x")
 
 
 def _not_empty(name: str, x: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
