@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -75,44 +76,30 @@ def _backward(start, stop, g, log_probs, targets, ignored, smoothing, mean, sing
 _NOTHING = np.int64(-(2**62))  # an id that no target has
 
 
-def _ignored(ignore_index: int | None) -> np.int64:
-    return _NOTHING if ignore_index is None else np.int64(ignore_index)
+def _told(ignore_index: int | None, label_smoothing: float, reduction: str) -> tuple[np.int64, np.float32, bool]:
+    """What kernels are told: the id that does not count, how much is smoothed, and whether the loss is a mean."""
+    ignored = _NOTHING if ignore_index is None else np.int64(ignore_index)
+    return ignored, np.float32(label_smoothing), reduction == "mean"
 
 
-def cross_entropy(
-    calls: Calls,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    *,
-    ignore_index: int | None,
-    label_smoothing: float,
-    reduction: str,
-) -> bool:
+def cross_entropy(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **options: Any) -> bool:
     """(loss, log-probabilities) of logits ``(N, V)``; declines no rows and no classes."""
     if not inputs[0].size:
         return False
     logits, targets = calls.rows(inputs[0]), calls.contiguous(inputs[1])
-    ignored, smoothing = _ignored(ignore_index), np.float32(label_smoothing)
-    n = len(logits)
-    each = outputs[0] if reduction == "none" else np.empty(n, np.float32)
-    calls.add(check_targets, targets, logits.shape[1], ignore_index)
+    ignored, smoothing, mean = _told(**options)
+    n, single = len(logits), options["reduction"] != "none"
+    each = np.empty(n, np.float32) if single else outputs[0]
+    calls.add(check_targets, targets, logits.shape[1], options["ignore_index"])
     calls.over_rows(
         _forward, n, logits.size, logits, logits.view(np.int32), targets, ignored, smoothing, each, outputs[1]
     )
-    if reduction != "none":
-        calls.over_rows(_reduce, 1, 1, each, targets, ignored, reduction == "mean", outputs[0].reshape(1))
+    if single:
+        calls.over_rows(_reduce, 1, 1, each, targets, ignored, mean, outputs[0].reshape(1))
     return True
 
 
-def cross_entropy_grad(
-    calls: Calls,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    *,
-    ignore_index: int | None,
-    label_smoothing: float,
-    reduction: str,
-) -> bool:
+def cross_entropy_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **options: Any) -> bool:
     """weight (softmax - smoothed target); declines no rows and no classes."""
     g, logits, targets, log_probs = inputs
     if not logits.size:
@@ -120,8 +107,8 @@ def cross_entropy_grad(
     rows = calls.rows(log_probs)
     up = calls.contiguous(g).reshape(-1)
     ids = calls.contiguous(targets)
-    ignored, smoothing = _ignored(ignore_index), np.float32(label_smoothing)
-    mean, single = reduction == "mean", reduction != "none"
+    ignored, smoothing, mean = _told(**options)
+    single = options["reduction"] != "none"
     calls.over_rows(_backward, len(rows), rows.size, up, rows, ids, ignored, smoothing, mean, single, outputs[0])
     return True
 
@@ -181,22 +168,14 @@ def _count(start, stop, targets, ignored, count):
     count[0] = _kept(targets, ignored)
 
 
-def linear_cross_entropy(
-    calls: Calls,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    *,
-    ignore_index: int | None,
-    label_smoothing: float,
-    reduction: str,
-) -> bool:
+def linear_cross_entropy(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **options: Any) -> bool:
     """The loss of x ``(N, d)`` projected by weight ``(V, d)``; declines no rows and no classes."""
     x, weight, targets = inputs
     n, classes = len(x), len(weight)
     if not n * classes:
         return False
-    targets, ignored, smoothing = calls.contiguous(targets), _ignored(ignore_index), np.float32(label_smoothing)
-    calls.add(check_targets, targets, classes, ignore_index)
+    targets, (ignored, smoothing, mean) = calls.contiguous(targets), _told(**options)
+    calls.add(check_targets, targets, classes, options["ignore_index"])
     logits, each = np.empty((min(n, CHUNK), classes), np.float32), np.empty(n, np.float32)
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))
@@ -205,29 +184,21 @@ def linear_cross_entropy(
         calls.over_rows(
             _measure, len(part), part.size, part, part.view(np.int32), targets[rows], ignored, smoothing, each[rows]
         )
-    calls.add(_reduce, 0, 1, each, targets, ignored, reduction == "mean", outputs[0].reshape(1))
+    calls.add(_reduce, 0, 1, each, targets, ignored, mean, outputs[0].reshape(1))
     return True
 
 
-def linear_cross_entropy_grad(
-    calls: Calls,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    *,
-    ignore_index: int | None,
-    label_smoothing: float,
-    reduction: str,
-) -> bool:
+def linear_cross_entropy_grad(calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], **options: Any) -> bool:
     """(dx, dweight, loss); declines no rows and no classes."""
     g, x, weight, targets = inputs
     n, classes = len(x), len(weight)
     if not n * classes:
         return False
-    targets, ignored, smoothing = calls.contiguous(targets), _ignored(ignore_index), np.float32(label_smoothing)
-    mean, up = reduction == "mean", calls.contiguous(g).reshape(1)
+    targets, (ignored, smoothing, mean) = calls.contiguous(targets), _told(**options)
+    up = calls.contiguous(g).reshape(1)
     logits, each = np.empty((min(n, CHUNK), classes), np.float32), np.empty(n, np.float32)
     count, partial = np.zeros(1, np.int64), np.empty_like(weight) if n > CHUNK else weight
-    calls.add(check_targets, targets, classes, ignore_index)
+    calls.add(check_targets, targets, classes, options["ignore_index"])
     calls.add(_count, 0, 1, targets, ignored, count)
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))
