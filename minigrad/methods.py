@@ -52,6 +52,15 @@ def _in_place(function: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Co
     return call
 
 
+def _as(dtype: np.dtype) -> Callable[[Any], Tensor]:
+    def call(self: Any) -> Tensor:
+        return elementwise.cast(self, dtype=dtype)
+
+    call.__name__ = dtypes.name(dtype)
+    call.__doc__ = f"As {dtypes.name(dtype)}."
+    return call
+
+
 class Methods:
     """Operators, functions and in-place functions of a tensor."""
 
@@ -133,29 +142,12 @@ class Methods:
         """On the GPU. Raises CudaError where CUDA cannot be used."""
         return self.to("cuda")
 
-    def float(self: Any) -> Tensor:
-        """As float32."""
-        return elementwise.cast(self, dtype=dtypes.float32)
-
-    def double(self: Any) -> Tensor:
-        """As float64."""
-        return elementwise.cast(self, dtype=dtypes.float64)
-
-    def half(self: Any) -> Tensor:
-        """As float16."""
-        return elementwise.cast(self, dtype=dtypes.float16)
-
-    def bfloat16(self: Any) -> Tensor:
-        """As bfloat16."""
-        return elementwise.cast(self, dtype=dtypes.bfloat16)
-
-    def long(self: Any) -> Tensor:
-        """As int64."""
-        return elementwise.cast(self, dtype=dtypes.int64)
-
-    def int(self: Any) -> Tensor:
-        """As int32."""
-        return elementwise.cast(self, dtype=dtypes.int32)
+    float = _as(dtypes.float32)
+    double = _as(dtypes.float64)
+    half = _as(dtypes.float16)
+    bfloat16 = _as(dtypes.bfloat16)
+    long = _as(dtypes.int64)
+    int = _as(dtypes.int32)
 
     def bool(self: Any) -> Tensor:
         """True where an element is not zero."""
