@@ -152,7 +152,7 @@ LOOK = (
 
 def _unseen(subject: Any, writer: Any, data: dict[str, Array], written: Any, at: int) -> str:
     """Tokens of the prompt that change nothing in a cached step, and something in one pass."""
-    if subject.calling.two_sided:
+    if subject.calling.two_sided or writer.tells_of:
         return ""
     name, ids = next(iter(data.items()))
     other = subject.example(len(ids), ids.shape[1], 63)[name]

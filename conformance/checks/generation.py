@@ -50,6 +50,14 @@ def writers(subject: Any, beam: bool = False) -> list[Any]:
     return found
 
 
+def prompted(subject: Any) -> list[Any]:
+    """The writers that go on with a prompt, and do not begin by themselves."""
+    found = [writer for writer in writers(subject) if not writer.tells_of]
+    if not found:
+        raise NotProvided("what writes takes no prompt")
+    return found
+
+
 def log_softmax(logits: Array) -> Array:
     shifted = logits - logits.max(-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
@@ -239,7 +247,7 @@ def keeps_the_prompt(impl: Any, draw: Draw) -> Evidence:
     """What is given back begins with the prompt, or holds new tokens only; the caller's prompt is left as it was."""
     subject = built(impl)
     parts = []
-    for writer in writers(subject):
+    for writer in prompted(subject):
         data = prompt(subject, writer.rows, 73)
         given = next(iter(data.values()))
         words = script(subject, writer.rows)
@@ -265,7 +273,7 @@ def reads_the_last_tokens(impl: Any, draw: Draw) -> Evidence:
     longest = subject.longest
     if longest is None:
         raise NotProvided("no limit of its length was met")
-    for writer in writers(subject):
+    for writer in prompted(subject):
         data = prompt(subject, writer.rows, 74, longest - 1)
         try:
             written = writer.write(subject, data, 4, script=script(subject, writer.rows))

@@ -459,6 +459,10 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
     evidence = judged(subject, all_of(*parts))
     if evidence.ok:
         return evidence
+    kept = [answer[:1, cut] if follows else answer[:1] for answer in answers]
+    whatever = len(kept) > 1 and equal("the answer, whatever is padding", subject, *kept).ok
+    if whatever and (line := subject.spreads_places()):
+        return note("each place is told as a share of the padded length", line.rpartition("/")[2])
     seen = subject.padding_seen(name)
     return evidence.saying(
         diagnosis="Padding changes the answer for real tokens: "

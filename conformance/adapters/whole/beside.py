@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ MAX_NUMBERS = 2_000_000
 """No input with more numbers is tried: what a model makes of it could fill the memory."""
 _NUMBER = re.compile(r"(?<![\w.])\d{1,4}(?![\w.])")
 _MOST_NUMBERS = 12
+_MOST_APART = 4
 _LENGTHS = (6, 7, 9, 11, 13)
 _MOST_WIDTHS, _MOST_LENGTHS = 10, 4
 _AHEAD = re.compile(r"horizon|(pred|prediction|future|forecast|output|out|label|target|tgt)_?(len(gth)?|steps|window)")
@@ -51,9 +52,17 @@ class Form:
         return math.prod(self.sizes)
 
     def with_one_of(self, sizes: Sequence[int]) -> Iterator[Form]:
-        """The forms with one of these sizes in the place of one of its own."""
+        """The forms with one of these sizes in the place of one of its own; then those in which one of its own is
+        longer or shorter by what two of the sizes differ by: the model may have put a token of its own before it."""
+        apart = {one - other for one, other in permutations(sizes, 2)}
         for at, size in product(range(len(self.sizes)), sizes):
-            yield Form((*self.sizes[:at], size, *self.sizes[at + 1 :]), self.dtype)
+            yield self._with(at, size)
+        for at, more in product(range(len(self.sizes)), sorted(apart, key=abs)):
+            if self.sizes[at] + more > 0 and abs(more) <= _MOST_APART:
+                yield self._with(at, self.sizes[at] + more)
+
+    def _with(self, at: int, size: int) -> Form:
+        return Form((*self.sizes[:at], size, *self.sizes[at + 1 :]), self.dtype)
 
 
 def beside(shape: Shape) -> Tensor:
@@ -127,17 +136,19 @@ def climb(
         general = list(dict.fromkeys(_forms(module, length, options)))
         forms = {name: _told_first(told.get(name, Told()), general, module, length, options) for name in parameters}
         chosen = {name: own[0] for name, own in forms.items()}
-        reached, done, hints = -1, False, list[int]()
+        reached, done, hints, heard = -1, False, list[int](), list[int]()
         while not done and time.thread_time() < until:
             before = reached
             for name in parameters:
-                for form in [*forms[name], *chosen[name].with_one_of(hints)]:
+                rows = [Form((size,), dtype) for size in heard for dtype in ("float", "int")]
+                for form in dict.fromkeys([*forms[name], *rows, *chosen[name].with_one_of(hints)]):
                     trial = {**chosen, name: form}
                     if form.numel * batch > MAX_NUMBERS or time.thread_time() > until:
                         continue
                     ran = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
                     if ran.operations > reached or ran.done:
                         reached, chosen, hints = ran.operations, trial, ran.numbers
+                        heard = list(dict.fromkeys([*hints, *heard]))[:_MOST_NUMBERS]
                     if ran.done:
                         return Climbed(_shapes(chosen, batch), _main(chosen, length))
             if reached == before:

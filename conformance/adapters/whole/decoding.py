@@ -21,6 +21,7 @@ from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Lookups
 from conformance.adapters.whole.conditions import under, with_prefix
 from conformance.adapters.whole.feeding import fed_otherwise_at
+from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.stepping import Steps, stepping
 from conformance.adapters.whole.writer import MEANINGS, Writer, Written, parameters_of
 from conformance.places import innermost_line
@@ -29,7 +30,9 @@ from conformance.protocol import Array, Arrays, NotProvided
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
-WRITES = re.compile(r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari")
+WRITES = re.compile(
+    r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari|caption|transcri"
+)
 NO_WRITER = re.compile(
     r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^(_|get|set|can|load|is)|cross|layer"
 )
@@ -58,7 +61,7 @@ def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], boo
 def planned(name: str, function: Callable[..., Any], method: bool, subject: WholeModel) -> Writer:
     """How to call it, by the names of its parameters. Raises NotProvided with what it asks for and is not known."""
     options: dict[str, str] = {}
-    prompt = ""
+    prompt, tells_of = "", False
     beam = "beam" in name.lower()
     known = Writer(name, function, method, {}, "").masks(subject, subject.example())
     for at, parameter in enumerate(parameters_of(function, method)):
@@ -66,6 +69,7 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Whol
         meaning = next((m for m, words in MEANINGS.items() if re.fullmatch(words, lower)), "")
         if at == 0 and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
             prompt = parameter.name
+            tells_of = isinstance(subject.calling.fixed.get(prompt), Beside)
         elif meaning == "top_k" and lower == "k" and beam:
             options.setdefault("beams", parameter.name)
         elif meaning and meaning not in options and not isinstance(parameter.default, str):
@@ -74,7 +78,7 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Whol
             raise NotProvided(f"{name} asks for {parameter.name}, whose meaning is not known")
     if not prompt:
         raise NotProvided(f"{name} takes no prompt first")
-    return Writer(name, function, method, options, prompt, beam=beam)
+    return Writer(name, function, method, options, prompt, beam=beam, tells_of=tells_of)
 
 
 class DecodingProbes:

@@ -196,6 +196,10 @@ class LanguageProbes:
         """file:line where the code says that scores or rotations depend on the length of the input; "" when nowhere."""
         return self.line_of(r"(?i)\blog_?n\b|\blog\([^()]*(length|seq_len|len\()|ntk|long_?rope|yarn")
 
+    def spreads_places(self: WholeModel) -> str:  # type: ignore[misc]
+        """file:line where the code spreads places evenly over the whole length, padding and all; "" when nowhere."""
+        return self.line_of(r"\blinspace\(.*\b(n|t|l|s|\w*len\w*|length|\w*shape\[\S+\]|\w+\.size\(\S+\))\s*[,)]")
+
     def normalises_over_batches(self: WholeModel) -> bool:  # type: ignore[misc]
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 

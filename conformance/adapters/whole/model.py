@@ -267,9 +267,10 @@ class WholeModel(
         return replace(self, module=in_dtype(module, dtype) if dtype else module)
 
     def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
-        """Another model made in the same way, from another seed. Raises NotProvided where none can be made."""
+        """Another model made in the same way, from another seed, and moved, so that what starts at zero acts. Raises
+        NotProvided where none can be made."""
         try:
-            module = in_dtype(self.made.fresh(seed, **changes), self.torch_dtype).eval()
+            module = in_dtype(moved(self.made.fresh(seed, **changes), seed), self.torch_dtype).eval()
         except NotProvided:
             raise
         except Exception as error:

@@ -88,7 +88,8 @@ class Writer:
 
     name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form:
     of the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens. breaks: what it
-    raises behind its first token, and at which line.
+    raises behind its first token, and at which line. tells_of: whether its first argument is no prompt but what forward
+    is given beside the tokens, an image, so that it begins by itself.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Writer:
     beam: bool = False
     breaks: str = ""
     breaks_at: str = ""
+    tells_of: bool = False
 
     @property
     def rows(self) -> int:
@@ -143,7 +145,7 @@ class Writer:
 
     def offset(self, data: Mapping[str, Array]) -> int:
         """What is added to the number of new tokens to have its count."""
-        prefix = 1 if "src" in data else next(iter(data.values())).shape[1]
+        prefix = 1 if "src" in data or self.tells_of else next(iter(data.values())).shape[1]
         return prefix * self.total
 
     def end_of(self, subject: WholeModel) -> int | None:
@@ -265,11 +267,12 @@ class Writer:
         **options: Any,
     ) -> Written:
         """`write` on the subject itself. mode: whether it is in training mode; None leaves it."""
-        two = subject.calling.two_sided
-        meaning = "src" if two else subject.calling.main.meaning
+        meaning = "src" if subject.calling.two_sided else subject.calling.main.meaning
+        begins = subject.calling.two_sided or self.tells_of
         prompt = torch.tensor(data[meaning])
         rows = len(prompt)
-        given = self.arguments(subject, data, self.shaped(prompt, subject), new + self.offset(data), options)
+        shaped = self.masks(subject, data)[self.prompt] if self.tells_of else self.shaped(prompt, subject)
+        given = self.arguments(subject, data, shaped, new + self.offset(data), options)
         call = getattr(subject.module, self.name) if self.method else self.function
         first = () if self.method else (subject.module,)
         watch = Choices(subject.token_tables(), subject.calling.main.vocab, rows, draw, script)
@@ -287,8 +290,8 @@ class Writer:
         raw = tokens_of(result, rows, subject.calling.batch_first)
         if watch.random and draw is not None:
             raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
-        steps = watch.steps(subject.calling.batch_first, two)
-        prefix = self._start(raw, steps, given, watch.begun_with) if two else data[meaning]
+        steps = watch.steps(subject.calling.batch_first, begins)
+        prefix = self._start(raw, steps, given, watch.begun_with) if begins else data[meaning]
         size = prefix.shape[1]
         kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
         return Written(
@@ -347,7 +350,7 @@ class Writer:
         inputs = dict(data)
         if subject.calling.two_sided:
             inputs["tgt"] = inputs["src"][:, :1]
-        with suppress(Exception):
+        with suppress(Exception), default_dtype(subject.torch_dtype):
             return subject.calling.arguments(subject.tensors(inputs))
         return {}
 

@@ -62,6 +62,8 @@ SPECIMENS = {
     ("several.py", "classifier"): (
         "BatchForecaster Towers PairOfTowers SwitchedTowers EarlyTowers NamedTowers ComparedTowers RewardModel"
     ),
+    ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns",
+    ("beside.py", "language_model"): "Captioner",
     ("streams.py", "language_model"): "ReversibleLM ReversibleHalvesLM",
     ("streams.py", "encoder_model"): "PerceiverTagger",
     ("streams.py", "classifier"): "ConvolvedClassifier",
@@ -131,3 +133,10 @@ def test_every_specimen_says_which_rule_needs_it(file):
     tree = ast.parse(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     said = {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
     assert [name for where, name, _ in NAMES if where == file and ("." not in said[name] or "\n" in said[name])] == []
+
+
+def test_what_begins_by_itself_is_a_writer():
+    subject = resolve(f"{Path(__file__).with_name('beside.py')}:Captioner")
+    assert [writer.name for writer in subject.whole.writers()] == ["caption"]
+    for claim in ("generate-takes-the-best-token", "generate-stops-at-the-end-token"):
+        assert run_check(CHECKS[claim], subject, "quick").verdict is Verdict.PASS

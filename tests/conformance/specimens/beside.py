@@ -1,0 +1,119 @@
+"""Specimens that are given something beside what they are judged by: an image, a class, the columns of a table."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+WIDTH = 16
+
+
+class LabelDropout(nn.Module):
+    """Dropout rates: a rate that leaves out whole labels acts, also where the output starts at zero."""
+
+    def __init__(self, in_channels=2, image_size=8, class_dropout_prob=0.1, num_classes=5):
+        super().__init__()
+        self.class_dropout_prob, self.num_classes = class_dropout_prob, num_classes
+        self.patches = nn.Conv2d(in_channels, WIDTH, 4, stride=4)
+        self.places = nn.Parameter(torch.randn((image_size // 4) ** 2, WIDTH) * 0.1)
+        self.labels = nn.Embedding(num_classes + 1, WIDTH)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.0, batch_first=True) for _ in range(2))
+        self.out = nn.Linear(WIDTH, 16 * in_channels)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x, y):
+        """x: (B, C, H, W), y: (B,) labels of classes."""
+        if self.training and self.class_dropout_prob > 0:
+            dropped = torch.rand(len(y), device=y.device) < self.class_dropout_prob
+            y = torch.where(dropped, self.num_classes, y)
+        h = self.patches(x).flatten(2).transpose(1, 2) + self.places + self.labels(y)[:, None]
+        for block in self.blocks:
+            h = block(h)
+        rows = self.out(h).unflatten(1, (2, 2)).unflatten(-1, (4, 4, -1))
+        return rows.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
+
+
+class SharesOfTheLength(nn.Module):
+    """Padding: where places are shares of the padded length, more padding moves them, whatever stands in it."""
+
+    def __init__(self, input_channels=3, num_latents=4, num_classes=5):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(num_latents, WIDTH))
+        self.keys = nn.Linear(input_channels + 2, WIDTH)
+        self.cross = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.0, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(WIDTH, num_classes)
+
+    def forward(self, data, mask=None):
+        """data: (batch, positions, channels), mask: (batch, positions), True where there is data."""
+        b, n, _ = data.shape
+        place = torch.linspace(-1.0, 1.0, n, device=data.device, dtype=data.dtype)
+        waves = torch.stack([place.sin(), place.cos()], -1).expand(b, -1, -1)
+        memory = self.keys(torch.cat([data, waves], -1))
+        latents = self.latents.expand(b, -1, -1)
+        x = latents + self.cross(latents, memory, memory, key_padding_mask=None if mask is None else ~mask)[0]
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+
+class Captioner(nn.Module):
+    """Writing: what is told of an image begins by itself, and ends row by row."""
+
+    def __init__(self, vocab_size=40, max_len=16, bos_id=1, eos_id=2, pad_id=0):
+        super().__init__()
+        self.bos_id, self.eos_id, self.pad_id = bos_id, eos_id, pad_id
+        self.patches = nn.Conv2d(3, WIDTH, 4, stride=4)
+        self.words, self.places = nn.Embedding(vocab_size, WIDTH), nn.Embedding(max_len, WIDTH)
+        self.blocks = nn.ModuleList(nn.TransformerDecoderLayer(WIDTH, 2, 32, 0.0, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(WIDTH, vocab_size)
+
+    def encode(self, images):
+        return self.patches(images).flatten(2).transpose(1, 2)
+
+    def decode(self, captions, memory):
+        t = captions.shape[1]
+        x = self.words(captions) + self.places(torch.arange(t, device=captions.device))
+        causal = torch.ones(t, t, dtype=torch.bool, device=captions.device).triu(1)
+        for block in self.blocks:
+            x = block(x, memory, tgt_mask=causal)
+        return self.head(x)
+
+    def forward(self, images, captions):
+        """images: (B, 3, 16, 16), captions: (B, T) tokens."""
+        return self.decode(captions, self.encode(images))
+
+    @torch.no_grad()
+    def caption(self, images, max_new=8):
+        memory = self.encode(images)
+        said = torch.full((len(images), 1), self.bos_id, dtype=torch.long, device=images.device)
+        ended = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+        for _ in range(max_new):
+            word = self.decode(said, memory)[:, -1].argmax(-1)
+            word = torch.where(ended, self.pad_id, word)
+            said = torch.cat([said, word[:, None]], 1)
+            ended = ended | (word == self.eos_id)
+            if ended.all():
+                break
+        return said
+
+
+class Columns(nn.Module):
+    """Calling: numbers and categories of a table, as many as the parameters say, and a token of the model's own."""
+
+    def __init__(self, n_num_features=5, categories=(3, 4, 6), d_token=WIDTH, d_out=3):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_num_features + 1, d_token))
+        self.register_buffer("offsets", torch.tensor([0, *categories[:-1]]).cumsum(0))
+        self.categories = nn.Embedding(sum(categories), d_token)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(d_token, 2, 32, 0.0, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(d_token, d_out)
+
+    def forward(self, x_num, x_cat):
+        x_num = torch.cat([torch.ones(len(x_num), 1, dtype=x_num.dtype), x_num], 1)
+        x = torch.cat([self.weight * x_num[:, :, None], self.categories(x_cat + self.offsets)], 1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(F.relu(x[:, 0]))
