@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -22,12 +24,24 @@ name(GIVES, ctypes.pythonapi.PyMem_RawMalloc)
 name(TAKES, ctypes.pythonapi.PyMem_RawFree)
 
 
+@cache
+def has(feature: str) -> bool:
+    """Has the processor that code is made for this feature, such as "avx512f"?
+
+    It is this one, or what numba's own settings NUMBA_CPU_NAME and NUMBA_CPU_FEATURES ("+avx2,+fma") make of it: an
+    older one, so that its code can be tried here."""
+    stated = os.environ.get("NUMBA_CPU_FEATURES")
+    if stated is None:
+        return bool(llvm.get_host_cpu_features().get(feature))
+    return f"+{feature}" in stated.split(",")
+
+
 def _target() -> Any:
     """Code generation for this processor, with little optimisation: texts are lists of loads and calls."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), opt=1, jit=True, codemodel="jitdefault"
+        cpu=os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(), opt=1, jit=True, codemodel="jitdefault"
     )
 
 

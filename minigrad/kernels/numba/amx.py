@@ -18,10 +18,10 @@ import platform
 from functools import cache
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 
+from minigrad.kernels.machine import has
 from minigrad.kernels.numba.gemm_tile import LANES, VECTOR, add, copy, exchange, near, pack, tiles
 from minigrad.kernels.numba.jit import inline, intrinsic, kernel, types
 
@@ -45,8 +45,7 @@ _WIDE, _WORDS = ir.VectorType(ir.FloatType(), VECTOR), ir.VectorType(_BITS, VECT
 @cache
 def served() -> bool:
     """Has this processor the unit, and does the system let this process use it?"""
-    features = llvmlite.binding.get_host_cpu_features()
-    if platform.system() != "Linux" or not (features.get("amx-bf16") and features.get("amx-tile")):
+    if platform.system() != "Linux" or not (has("amx-bf16") and has("amx-tile")):
         return False
     arch_prctl, request, tile_data = 158, 0x1023, 18  # its registers are large: Linux wants a process to ask for them
     return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0

@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from minigrad import requirements
-from minigrad.kernels.machine import GIVES, TAKES, emit
+from minigrad.kernels.machine import GIVES, TAKES, emit, has
 from minigrad.kernels.numba import abi
 from minigrad.kernels.numba.jit import FLAGS, Code, Kernel
 from minigrad.kernels.store import Objects
@@ -103,7 +102,7 @@ def _whole_vectors() -> Iterator[None]:
     elementary functions take 0.7 to 0.9 of the time on whole vectors. Nobody else's functions are compiled so: numba
     has one generator of code for a process, which is changed for a moment, under numba's own lock.
     """
-    if not llvm.get_host_cpu_features().get("avx512f"):
+    if not has("avx512f"):
         yield
         return
     from numba.core.compiler_lock import global_compiler_lock

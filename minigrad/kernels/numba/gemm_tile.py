@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 
+from minigrad.kernels.machine import has
 from minigrad.kernels.numba.jit import inline, intrinsic, types
 
-SERVED = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+SERVED = has("avx512f")
 VECTOR = 16  # numbers in a register
 LANES = 2 * VECTOR  # columns of a tile and of a panel
 HEIGHT = 12  # rows of a tile

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 
+from minigrad.kernels.machine import has
 from minigrad.kernels.numba.jit import inline, intrinsic, types
 
 LANES = 16  # elements of a vector: columns are padded to a multiple of it
 TURN = 2  # outer products in a turn of the loop
 ROWS = 8  # of a narrow tile; rows are worth cutting into multiples of it
 # Tiles of 4 x 4, 8 x 2 and 8 x 1 vectors fill the 32 registers of 512 bits; with 16 of 256 bits 4 x 1 has to do.
-_MANY = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+_MANY = has("avx512f")
 
 FLOAT, INT, VECTOR = ir.FloatType(), ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
 _FIRST = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
