@@ -26,7 +26,7 @@ def known() -> dict[str, Any]:
 
 
 def test_so_many_entries_have_a_namesake() -> None:
-    assert len(known()) >= 288
+    assert len(known()) >= 291
 
 
 @pytest.mark.slow
@@ -45,10 +45,6 @@ def test_every_sample_gives_what_torch_gives() -> None:
         if verdict(outcomes) in (DIFFERENT, UNCLEAR):
             wrong.append(told(name, outcomes))
     assert not wrong, "\n".join(wrong)
-
-
-def test_enough_entries_have_a_namesake() -> None:
-    assert len(known()) >= 280
 
 
 def outcomes_of(mine, mode: str = "values", theirs=torch.sum, *args, **kwargs) -> list[tuple[str, str]]:

@@ -198,6 +198,37 @@ def cross_entropy(
     return (1 - label_smoothing) * loss + label_smoothing / classes * spread
 
 
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """`cross_entropy` of linear(input, linear_weight, linear_bias): weight ``(C, d)`` or ``(C, ..., d)``.
+
+    options: how much memory torch may take; the result is the same. Raises what the two functions raise, and ValueError
+    for such a weight with an input that is no ``(N, d)``.
+    """
+    classes, width = linear_weight.shape[:-1], linear_weight.shape[-1]
+    if len(classes) > 1 and input.ndim != 2:
+        raise ValueError(
+            f"linear_cross_entropy: a weight {list(linear_weight.shape)} needs an input (N, {width}), got "
+            f"{list(input.shape)}"
+        )
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = _functional.linear(input, linear_weight.reshape(-1, width), bias).reshape(*input.shape[:-1], *classes)
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(
+        logits, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
+    )
+
+
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:

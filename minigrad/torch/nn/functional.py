@@ -25,6 +25,7 @@ from minigrad.torch.nn._losses import (
     huber_loss,
     kl_div,
     l1_loss,
+    linear_cross_entropy,
     mse_loss,
     nll_loss,
     smooth_l1_loss,
