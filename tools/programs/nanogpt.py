@@ -9,7 +9,7 @@ ids = torch.randint(0, 17, (4, 13))
 inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 targets[0, :5] = -1  # ignored
 model(inputs, targets)
-optimizer = model.configure_optimizers(weight_decay=0.1, learning_rate=1e-2, betas=(0.9, 0.95), device_type="cpu")
+optimizer = model.configure_optimizers(weight_decay=0.1, learning_rate=1e-3, betas=(0.9, 0.95), device_type="cpu")
 for step in range(8):
     logits, loss = model(inputs, targets)
     optimizer.zero_grad(set_to_none=True)
