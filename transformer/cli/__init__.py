@@ -6,42 +6,26 @@ What a user can mend is one sentence and exit code 2.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from minigrad import Tensor
 from minigrad.cuda import CudaError
-from minigrad.files import write_atomically
 from minigrad.io import load_file, load_metadata
-from minigrad.kernels import usable
-from minigrad.locks import only_writer
 from minigrad.random import Generator
-from transformer import checkpoints, tasks
-from transformer.cli import attention, perplexity
-from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
-from transformer.cli.speaker import ANSWERS, CONTINUES, STORED, Speaker, open_speaker, settings_of
-from transformer.data import Tokenizer
+from transformer import checkpoints
+from transformer.cli import attention, perplexity, train
+from transformer.cli.speaker import ANSWERS, CONTINUES, STORED, Speaker, open_speaker
 from transformer.decoding import language_model, most_probable, sampler, stream_decode
-from transformer.training import Trainer, checkpoint
+from transformer.training import checkpoint, parallel
 
-TRAIN_EXAMPLES = """examples:
-  python -m transformer train reverse                       words backwards, in runs/reverse
-  python -m transformer train translate --target zh --out runs/zh
-  python -m transformer train text --steps 5000 --d-model 192 --vocab 512
-  python -m transformer train text --data book.txt --out runs/book --patience 5      one's own text, byte by byte
-  python -m transformer train long-copy --score none        without attention, to compare
-  python -m transformer train --config settings.toml        the same settings as a file: steps = 5000 ...
-  python -m transformer train --resume runs/reverse         go on after a crash, exactly
-  python -m transformer train --resume runs/text --steps 3000      go on for longer than was planned
-  python -m transformer train text --device cuda            on a GPU
-"""
 GENERATE_EXAMPLES = """examples:
   python -m transformer generate runs/text --prompt "ROMEO:"
   python -m transformer generate runs/text --prompt "KING" --temperature 0.8 --top-k 40 --seed 7
@@ -67,7 +51,9 @@ _ESCAPE = re.compile(r"\\(?:[\\nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code (0; 2 for what the user can mend; 130 when interrupted)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
+    options.arguments = arguments
     try:
         options.run(options)
     except BrokenPipeError:  # the reader has seen enough, as `inspect ... | head` has
@@ -77,15 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(error)
         if isinstance(error, OSError) and error.filename is not None:  # the system's words, not ours
             message = f"{error.filename}: {error.strerror}"
-        print(f"transformer {options.command}: {message}", file=sys.stderr)
-        return 2
+        return _ended(2, f"transformer {options.command}: {message}")
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
-        print(f"transformer {options.command}: there is not enough memory for these sizes{reason}", file=sys.stderr)
-        return 2
+        return _ended(2, f"transformer {options.command}: there is not enough memory for these sizes{reason}")
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return _ended(128 + signal.SIGINT, "")
+    except Exception:
+        if parallel.joined():  # the others would wait for this process for ever
+            parallel.end_all(1, traceback.format_exc())
+        raise
     return 0
+
+
+def _ended(code: int, words: str) -> int:
+    parallel.end_all(code, words)
+    return code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -111,12 +104,8 @@ def _parser() -> argparse.ArgumentParser:
         found.set_defaults(run=run)
         return found
 
-    train = command("train", "train a model on a task", TRAIN_EXAMPLES, _train)
-    train.add_argument("task", nargs="?", help=f"{', '.join(tasks.NAMES)}")
-    train.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; options override it")
-    train.add_argument("--out", type=Path, metavar="FOLDER", help="where the run is kept (runs/TASK)")
-    train.add_argument("--resume", type=Path, metavar="FOLDER", help="continue a run with its own settings")
-    add_options(train)
+    training = command("train", "train a model on a task", train.EXAMPLES, train.run)
+    train.configure(training)
 
     generate = command("generate", "continue a text with a language model", GENERATE_EXAMPLES, _generate)
     generate.add_argument("checkpoint", type=Path, help="the folder of a run or of a published model")
@@ -144,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     heat = command("attention", "show who looks at whom while a model reads", attention.EXAMPLES, _attention)
     attention.configure(heat)
 
-    for computing in (train, generate, translate, surprise, heat):
+    for computing in (training, generate, translate, surprise, heat):
         computing.add_argument("--device", default="cpu", metavar="NAME", help="where to compute: cpu or cuda (cpu)")
 
     for speaking in (generate, translate, surprise):
@@ -154,75 +143,6 @@ def _parser() -> argparse.ArgumentParser:
     inspect = command("inspect", "show what a checkpoint holds", INSPECT_EXAMPLES, _inspect)
     inspect.add_argument("checkpoint", type=Path, help="folder of a run or a published model, or a safetensors file")
     return parser
-
-
-# --- train ----------------------------------------------------------------------------------------
-
-_NOT_SETTINGS = {"run", "command", "task", "config", "out", "resume", "device"}
-
-
-def _train(options: argparse.Namespace) -> None:
-    device = usable(options.device)  # what is wrong with it is said before anything is written
-    given = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
-    if options.resume is not None:
-        if given.keys() - {"steps"} or options.task or options.config or options.out:
-            raise ValueError("--resume continues a run with its own settings: give nothing else but --steps")
-        file = checkpoint.locate(options.resume)
-        if file.name != checkpoint.FILE:
-            raise ValueError(f"--resume continues the run in a folder, by its {checkpoint.FILE}: name the folder")
-        folder = file.parent
-        with only_writer(folder):
-            notes = checkpoint.notes(file)
-            settings, tokenizer = settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
-            if given:
-                if given["steps"] < notes["step"]:
-                    raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
-                settings = dataclasses.replace(settings, **given)
-            task = tasks.make(settings.task, settings, settings.seed, tokenizer)
-            if notes.get("text", task.digest) != task.digest:
-                raise ValueError(f"{settings.data} is not the text that {folder} began to learn: put that one back")
-            _run(folder, settings, task, device, resume=True)
-        return
-    settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
-    if settings.data:  # so that the run is continued from any folder
-        settings = dataclasses.replace(settings, data=str(Path(settings.data).resolve()))
-    folder = options.out or Path("runs") / settings.task
-    _refuse_a_second_run(folder)
-    task = tasks.make(settings.task, settings, settings.seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    with only_writer(folder):
-        _refuse_a_second_run(folder)  # which may have come and gone meanwhile
-        _run(folder, settings, task, device, resume=False)
-
-
-def _refuse_a_second_run(folder: Path) -> None:
-    if (folder / checkpoint.FILE).exists():
-        raise ValueError(f"{folder} holds a run already: continue it with --resume {folder}, or choose another --out")
-
-
-def _run(folder: Path, settings: Settings, task: tasks.Task, device: str, resume: bool) -> None:
-    """Train in a folder that nobody else writes to."""
-    write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
-    notes = {
-        "title": settings.task,
-        "settings": dataclasses.asdict(settings),
-        "tokenizer": task.tokenizer.to_json(),
-        "text": task.digest,
-    }
-    model, loss = task.model.to(device), task.loss(settings.label_smoothing)
-    trainer = Trainer(model, task.batch, settings, folder, task.evaluate, loss, task.pad_id, notes)
-    if resume:
-        print(f"resuming after {trainer.resume()} of {settings.steps} steps", file=sys.stderr)
-    size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{settings.task}: {size:,} parameters, {settings.steps} steps, in {folder}", file=sys.stderr)
-    try:
-        trainer.run()
-    except KeyboardInterrupt:
-        print(f"interrupted: continue with --resume {folder}", file=sys.stderr)
-        raise
-    if trainer.step < settings.steps:
-        waited = f"{settings.patience} evaluations without a better held-out loss"
-        print(f"stopped after {trainer.step} of {settings.steps} steps: {waited}", file=sys.stderr)
 
 
 # --- generate and translate -----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from minigrad import Tensor, nn
 from minigrad import functional as F
 from minigrad.compiler import compile
 from minigrad.optim import Optimizer
+from transformer.training.parallel import Reduction, Team
 
 PRECISIONS = {"float32": mg.float32, "float16": mg.float16, "bfloat16": mg.bfloat16}
 
@@ -89,7 +90,9 @@ class Updater:
     that the gradient is that of the whole however unequal the pieces are. clip: the largest norm, None for no clipping.
     precision: "float16" and "bfloat16" store weights, activations and gradients so, and keep float32 master weights,
     which are what is optimised. compile_step: replay the step as a compiled plan (float32 only; half precision runs
-    eagerly). make_optimizer gets the groups of `parameter_groups`. Raises ValueError for an unknown precision.
+    eagerly). make_optimizer gets the groups of `parameter_groups`. team: the processes that share each batch (float32
+    only): each runs its rows eagerly, and what is compiled is the update. Raises ValueError for an unknown precision,
+    or one that a team does not have.
     """
 
     def __init__(
@@ -103,10 +106,13 @@ class Updater:
         clip: float | None = 1.0,
         precision: str = "float32",
         compile_step: bool = True,
+        team: Team | None = None,
     ) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-        self.model, self.loss, self.pad_id = model, loss, pad_id
+        if team is not None and precision != "float32":
+            raise ValueError(f"several processes train in float32 only, got the precision {precision!r}")
+        self.model, self.loss, self.pad_id, self.team = model, loss, pad_id, team
         self.accumulate, self.clip = accumulate, clip
         groups = parameter_groups(model, weight_decay)
         self.scale = LossScale() if precision == "float16" else LossScale(1.0, 0)
@@ -117,15 +123,28 @@ class Updater:
             groups = [{**group, "params": [self.masters[p] for p in group["params"]]} for group in groups]
         self.optimizer = make_optimizer(groups)
         self._float32_step = compile(self._step) if compile_step else self._step
+        self._apply = compile(self._clip_and_step) if compile_step else self._clip_and_step
+        if team is not None:
+            self.reduction = Reduction(team, [p for p in model.parameters() if p.requires_grad])
 
     def update(self, batch: Batch) -> tuple[float, float]:
-        """One step, where the model is. Raises ValueError for a batch in which nothing is to be predicted."""
+        """One step, where the model is.
+
+        Raises ValueError for a batch in which nothing is to be predicted, or which a team cannot share.
+        """
         count = int((batch.labels != self.pad_id).sum())
         if not count:
             raise ValueError("a batch needs at least one label that is not padding")
         device = self.optimizer.param_groups[0]["params"][0].device
-        pieces, tokens = split(batch.to(device), self.accumulate), mg.tensor(float(count), device=device)
-        loss, norm = self._half_step(pieces, tokens) if self.masters else self._float32_step(pieces, tokens)
+        tokens = mg.tensor(float(count), device=device)
+        if self.team is not None:
+            rows = self.team.rows(batch.labels.shape[0])
+            batch = Batch(tuple(tensor[rows] for tensor in batch.inputs), batch.labels[rows])
+        pieces = split(batch.to(device), self.accumulate)
+        if self.team is not None:
+            loss, norm = self._team_step(self.team, pieces, tokens)
+        else:
+            loss, norm = self._half_step(pieces, tokens) if self.masters else self._float32_step(pieces, tokens)
         return loss.item(), norm.item()
 
     def _backward(self, pieces: Sequence[Batch], factor: Tensor) -> Tensor:
@@ -144,9 +163,19 @@ class Updater:
     def _step(self, pieces: Sequence[Batch], tokens: Tensor) -> tuple[Tensor, Tensor]:
         self.optimizer.zero_grad()
         loss = self._backward(pieces, 1.0 / tokens)
+        return loss, self._clip_and_step()
+
+    def _clip_and_step(self) -> Tensor:
         norm = self._clipped()
         self.optimizer.step()
-        return loss, norm
+        return norm
+
+    def _team_step(self, team: Team, pieces: Sequence[Batch], tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """As `_step`, on this process's rows; `tokens` are those of the whole batch."""
+        self.optimizer.zero_grad()
+        with self.reduction.running(len(pieces)):
+            loss = self._backward(pieces, 1.0 / tokens)
+        return team.total(loss), self._apply()
 
     def _half_step(self, pieces: Sequence[Batch], tokens: Tensor) -> tuple[Tensor, Tensor]:
         """As `_step`, with a scaled loss; a step whose gradients overflow changes the scale only."""

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 import minigrad as mg
 from minigrad import nn
 from minigrad.locks import only_writer
 from minigrad.optim import AdamW, CosineWithWarmup, LambdaLR, LRScheduler
 from transformer.training import checkpoint
 from transformer.training.optimise import PRECISIONS, Batch, LossSum, Updater, token_loss
+from transformer.training.parallel import Team
 from transformer.training.report import Report, plot, read_log
 
 SCHEDULES = ("cosine", "inverse-sqrt", "constant")
@@ -79,7 +82,8 @@ class Trainer:
     continued run has, bit by bit, the weights of one that never stopped.
 
     evaluate: returns figures by name for the log. loss: `token_loss` unless given. folder: where checkpoints, log and
-    plot go, None for nowhere. notes: JSON values that checkpoints carry.
+    plot go, None for nowhere. notes: JSON values that checkpoints carry. team: the processes that share each batch; its
+    first one evaluates, writes and reports, and all have the same weights after each step.
     """
 
     def __init__(
@@ -93,10 +97,13 @@ class Trainer:
         pad_id: int = 0,
         notes: dict[str, Any] | None = None,
         report: Report | None = None,
+        team: Team | None = None,
     ) -> None:
         self.model, self.batch, self.settings, self.folder = model, batch, settings, folder
         self.evaluate, self.notes, self.pad_id = evaluate, notes or {}, pad_id
-        self.report = report or Report(settings.steps, folder)
+        self.team, self.silent = team, team is not None and not team.first
+        quiet = Console(quiet=True) if self.silent else None
+        self.report = report or Report(settings.steps, None if self.silent else folder, quiet)
         self.updater = Updater(
             model,
             lambda groups: AdamW(groups, lr=mg.tensor(settings.lr, dtype=mg.float64), betas=(0.9, settings.beta2)),
@@ -107,6 +114,7 @@ class Trainer:
             settings.clip,
             settings.precision,
             settings.compile,
+            team,
         )
         self.schedule = schedule(self.updater.optimizer, settings)
         self.step = 0
@@ -130,18 +138,20 @@ class Trainer:
         Raises FloatingPointError when the loss is not finite, which a smaller lr usually cures, and BlockingIOError
         while another process trains in the folder.
         """
-        if self.folder is None:
+        if self.team is not None:
+            self.team.draw_apart()
+        if self.folder is None or self.silent:
             return self._run()
         self.folder.mkdir(parents=True, exist_ok=True)
         with only_writer(self.folder):
             checkpoint.clean(self.folder)
-            if self.step == 0:
-                self._save()
             return self._run()
 
     def _run(self) -> dict[str, float]:
         settings, figures = self.settings, {}
         self.model.train()
+        if self.step == 0:
+            self._save()
         with self.report.running(self.step):
             since, tokens, losses = time.perf_counter(), 0, []
             while self.step < settings.steps and not self._waited_enough():
@@ -165,7 +175,7 @@ class Trainer:
                     since, tokens, losses, figures = time.perf_counter(), 0, [], {"loss": mean}
                 if self.evaluate is not None and (last or self.step % settings.evaluate_every == 0):
                     started = time.perf_counter()
-                    figures = self.evaluate()
+                    figures = self.evaluate() if self.team is None else self.team.told(self.evaluate)
                     self.held_out += [figures["held_out_loss"]] if "held_out_loss" in figures else []
                     self.report.record({"step": self.step, **figures})
                     since += time.perf_counter() - started
@@ -180,6 +190,8 @@ class Trainer:
         return len(self.held_out) - 1 - self.held_out.index(min(self.held_out)) >= self.settings.patience
 
     def _save(self) -> None:
-        if self.folder is not None:
+        if self.team is not None:
+            self.team.check_equal(self.updater.weights())
+        if self.folder is not None and not self.silent:
             checkpoint.save(self.folder, self.updater, self.step, self.notes)
             plot(self.folder, str(self.notes.get("title", "training")))
