@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, CLASSIFIER, GPT, LLAMA, MIXTURE, SPEECH, TRANSLATOR, VIT, changed
+from conformance.mutants.source import ALIBI, BERT, CLASSIFIER, GPT, LLAMA, MIXTURE, SPEECH, TRANSLATOR, VIT, changed
 
 REPEATS = "model-evaluation-repeats-itself"
 STATELESS = "model-keeps-no-state-between-calls"
@@ -12,6 +12,7 @@ DROPS = "model-drops-only-in-training"
 RATE = "model-dropout-is-what-its-option-says"
 GRADIENT = "model-every-parameter-gets-a-gradient"
 SLOPE = "model-gradients-agree-with-differences"
+PIECES = "model-every-piece-of-a-result-is-read"
 KEPT = "model-what-it-keeps-reaches-the-answer"
 ORDER = "model-order-of-words-matters"
 ONE_TOKEN = "model-takes-one-token-and-its-longest-input"
@@ -87,6 +88,14 @@ changed(
     "words.sum()\n",
     breaks=(ALONE,),
     defect="The mean is divided by the words of the whole batch.",
+)
+changed(
+    "OneHalfServesAsBoth",
+    ALIBI,
+    "value, gate = self.up(x).chunk(2, -1)",
+    "value = gate = self.up(x).chunk(2, -1)[0]",
+    breaks=(PIECES,),
+    defect="The first half of what one map gives is the value and the gate; the second half is never read.",
 )
 changed(
     "LastBlockSkipped",

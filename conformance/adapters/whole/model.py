@@ -49,6 +49,7 @@ from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import meaning
+from conformance.adapters.whole.unread import UnreadProbes
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 
@@ -85,6 +86,7 @@ class WholeModel(
     GradientProbes,
     LengthProbes,
     PlaceProbes,
+    UnreadProbes,
 ):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
 

@@ -117,3 +117,55 @@ class Columns(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(F.relu(x[:, 0]))
+
+
+class OneKey(nn.Module):
+    """Pieces that are read: where attention reads one token, its key counts nothing, and has no gradient."""
+
+    def __init__(self, in_channels=3, n_classes=5):
+        super().__init__()
+        self.enter, self.blocks = nn.Linear(in_channels, WIDTH), nn.ModuleList(Summary() for _ in range(2))
+        self.head = nn.Linear(WIDTH, n_classes)
+
+    def forward(self, x):
+        """x: (batch, positions, channels)"""
+        h = self.enter(x)
+        for block in self.blocks:
+            h = block(h)
+        return self.head(h.mean(1))
+
+
+class Summary(nn.Module):
+    """Every place reads the mean of all, as far as its own query lets it in."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.q, self.kv = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 32), nn.Linear(32, WIDTH)
+
+    def forward(self, x):
+        k, v = self.kv(self.norm(x).mean(1, keepdim=True)).chunk(2, -1)
+        q = self.q(self.norm(x))
+        weights = (q @ k.transpose(1, 2) * WIDTH**-0.5).softmax(-1)
+        x = x + weights @ v * q.sigmoid()
+        return x + self.down(F.gelu(self.up(x)))
+
+
+class LastNeedsLess(nn.Module):
+    """Pieces that are read: what the last block would hand to a block behind it reaches nothing."""
+
+    def __init__(self, in_channels=3, n_classes=5):
+        super().__init__()
+        self.enter, self.blocks = nn.Linear(in_channels, WIDTH), nn.ModuleList(nn.Linear(WIDTH, 32) for _ in range(3))
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
+        self.mix = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.head = nn.Linear(WIDTH, n_classes)
+
+    def forward(self, x):
+        """x: (batch, positions, channels)"""
+        h, aside = self.enter(x), 0.0
+        h = h + self.mix(h, h, h)[0]
+        for norm, block in zip(self.norms, self.blocks, strict=True):
+            more, handed = block(F.gelu(norm(h) + aside)).chunk(2, -1)
+            h, aside = h + more, handed
+        return self.head(h.mean(1))

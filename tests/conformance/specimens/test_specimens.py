@@ -62,7 +62,7 @@ SPECIMENS = {
     ("several.py", "classifier"): (
         "BatchForecaster Towers PairOfTowers SwitchedTowers EarlyTowers NamedTowers ComparedTowers RewardModel"
     ),
-    ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns",
+    ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns OneKey LastNeedsLess",
     ("beside.py", "language_model"): "Captioner",
     ("streams.py", "language_model"): "ReversibleLM ReversibleHalvesLM",
     ("streams.py", "encoder_model"): "PerceiverTagger",
