@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -123,6 +124,26 @@ def test_the_main_job_runs_without_what_other_systems_lack(tmp_path, elsewhere, 
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "report.json").read_text())["claims"]
     assert {claim["verdict"] for claim in found} == verdicts
+
+
+def _can_hide_proc() -> bool:
+    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /proc"]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not _can_hide_proc(), reason="a process may not hide /proc from itself here")
+def test_the_main_job_runs_without_proc_and_on_one_core(tmp_path):
+    hidden = 'mount -t tmpfs none /proc && test -z "$(ls /proc)" && exec "$@"'
+    one_core = (
+        "import os, sys; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", hidden, "sh", sys.executable, "-c", one_core,
+         sys.executable, "-m", "pytest", "--pyargs", "conformance", "--claims", "softmax-formula", "-q"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 claims kept" in done.stdout
 
 
 # --- the branches for Windows ---------------------------------------------------------------------
