@@ -30,22 +30,13 @@ from minigrad.tracing import trace
 from minigrad.tracing.nests import flatten
 from minigrad.viz.format import LONG
 
-EXAMPLES = {  # name -> "module:function" that returns a function and its arguments
-    "neuron": "transformer.examples:neuron",
-    "mlp": "transformer.examples:mlp",
-    "softmax": "transformer.examples:softmax",
-    "attention": "transformer.examples:attention",
-    "multi-head-attention": "transformer.examples:multi_head_attention",
-    "encoder-layer": "transformer.examples:encoder_layer",
-    "encoder-decoder": "transformer.examples:encoder_decoder",
-    "llama": "transformer.examples:llama",
-    "gpt": "transformer.examples:gpt",
-    "gpt-train-step": "transformer.examples:gpt_train_step",
-}
+EXAMPLES = (  # functions of transformer.examples that return a function and its arguments
+    "neuron", "mlp", "softmax", "attention", "multi-head-attention", "encoder-layer", "encoder-decoder", "llama", "gpt",
+    "gpt-train-step",
+)  # fmt: skip
 BLANK = ("llama", "gpt", "gpt-train-step")  # too big to initialise: nothing to run
 
-_MOST = 2**27
-"""How many numbers an input may have."""
+_MOST = 2**27  # numbers that an input may have
 
 
 @dataclass
@@ -88,8 +79,7 @@ def example(name: str) -> Subject:
     """Raises Refusal for an unknown name."""
     if name not in EXAMPLES:
         raise Refusal(f"there is no example {name!r}: the examples are {', '.join(EXAMPLES)}")
-    module, function = EXAMPLES[name].split(":")
-    return Subject(*getattr(importlib.import_module(module), function)())
+    return Subject(*getattr(importlib.import_module("transformer.examples"), name.replace("-", "_"))())
 
 
 def subject(spec: str, shapes: Sequence[str]) -> Subject:
