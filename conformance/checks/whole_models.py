@@ -48,6 +48,13 @@ def first_rows(inputs: Arrays, row: int) -> Arrays:
 def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
     """The same input gives the same answer in evaluation mode."""
     subject = impl.build("module", {})
+    if renewed := subject.renewed:
+        return true("no call makes a layer", False, got=f"{renewed[0].name} is made in each").saying(
+            diagnosis=f"Each call makes {renewed[0].name} anew: its weights are drawn at random each time, so that one "
+            "input gives many answers and nothing that it learns is kept.",
+            place=renewed[0].place,
+            mend="make the layer in __init__, and call it in forward",
+        )
     inputs = subject.example()
     once = subject(**inputs)["out"]
     for _ in range(2):
@@ -256,6 +263,8 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
+    drawn = subject.reached_as_drawn(bad, inputs) if bad else set()
+    bad = [name for name in bad if name not in drawn]
     if not bad:
         return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")

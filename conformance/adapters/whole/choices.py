@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.probes import user_line
-from conformance.adapters.whole.watching import Watching
+from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array
 
 RANDOM = ("rand", "rand_like", "uniform", "uniform_", "randn", "normal_", "bernoulli", "bernoulli_", "randint")

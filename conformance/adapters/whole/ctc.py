@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from conformance.adapters.whole.calling import default_dtype
-from conformance.adapters.whole.probes import user_line
+from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -32,6 +33,16 @@ class GradientProbes:
             with suppress(Exception):
                 return self._gradients(inputs, cotangent, of, training=True)
             raise
+
+    def reached_as_drawn(self: WholeModel, names: list[str], inputs: Mapping[str, Any]) -> set[str]:  # type: ignore[misc]
+        """Those of these parameters that get a gradient in a model as its constructor draws it. Other weights may leave
+        them none: a softmax that is one at a key, and 0 at all others to the last digit, has no slope."""
+        found: dict[str, Array | None] = {}
+        with suppress(Exception):
+            found = self.fresh().gradients(inputs)
+        sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
+        largest = max(sizes.values(), default=0.0)
+        return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
 
     def _gradients(  # type: ignore[misc]
         self: WholeModel, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool

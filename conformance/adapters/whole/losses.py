@@ -30,8 +30,8 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS
 from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
-from conformance.adapters.whole.probes import user_line
 from conformance.adapters.whole.statements import argument_line
+from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from conformance.adapters.whole.copying import copied, in_dtype
 from conformance.adapters.whole.ctc import CtcCall, Reading, ctc_calls, readings
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
+from conformance.adapters.whole.dropping import DropProbes
 from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
@@ -46,6 +47,7 @@ from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import meaning
@@ -77,6 +79,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 @dataclass
 class WholeModel(
     Probes,
+    DropProbes,
     LanguageProbes,
     LossProbes,
     BalanceProbes,
@@ -216,10 +219,25 @@ class WholeModel(
         with default_dtype(self.torch_dtype):
             return self.calling(self.module, self.tensors(inputs))
 
+    def _run_alike(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The same as `run`; layers that each call makes anew have the same weights in all of them."""
+        if self.renewed:
+            torch.manual_seed(0)
+        return self.run(inputs)
+
+    @property
+    def renewed(self) -> tuple[Renewed, ...]:
+        """The layers that each call makes anew."""
+        if "renewed" not in self.known:
+            with quiet_evaluation(self.module):
+                self.known["renewed"] = renewed_in(lambda: self.run(self.example()))
+        found: tuple[Renewed, ...] = self.known["renewed"]
+        return found
+
     def __call__(self, **inputs: Any) -> Arrays:
         """ "out", and "loss" where labels are given; in evaluation mode, without gradients."""
         with quiet_evaluation(self.module):
-            found = self.run(inputs)
+            found = self._run_alike(inputs)
         if "out" not in found:
             raise NotProvided(f"{self.made.name} gave no answer of the layout {self.calling.layout} for these inputs")
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
@@ -228,7 +246,7 @@ class WholeModel(
         """What forward gives beside the answer with a row for each row of the batch, by name (or number); none where
         the batch is not the first axis."""
         with quiet_evaluation(self.module):
-            found = self.run(inputs)
+            found = self._run_alike(inputs)
         rows, answer = len(next(iter(inputs.values()))), found.get("out")
         given = [value for value in self.tensors(inputs).values() if isinstance(value, torch.Tensor)]
         if not self.calling.batch_first or isinstance(found["result"], torch.Tensor):

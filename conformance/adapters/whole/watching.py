@@ -1,6 +1,10 @@
-"""The base of dispatch modes: what sees every operation of a run."""
+"""The base of dispatch modes, which see every operation of a run, with its arguments and the user's line."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -11,3 +15,19 @@ class Watching(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+
+def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], at: int, name: str, default: Any) -> Any:
+    """What a call got for a parameter, by its place or by its name."""
+    return kwargs.get(name, args[at] if len(args) > at else default)
+
+
+def user_line() -> str:
+    """file:line of the innermost frame that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not any(part in name for part in ("/torch/", "/conformance/adapters/", "/conformance/checks/", "<")):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

@@ -1,0 +1,160 @@
+"""Experiments on what a running model drops: which dropouts act, at which rate, by whose option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from conformance.adapters.whole.flow import base_name, moves
+from conformance.adapters.whole.record import Record, record
+from conformance.adapters.whole.statements import argument_line
+from conformance.adapters.whole.watching import argument, user_line
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+_MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """One dropout that acted. rate: its probability, None when unknown; what: in words; place: file:line."""
+
+    rate: float | None
+    what: str
+    place: str
+
+
+class _Dropouts(TorchFunctionMode):
+    """Records every call of a dropout function that drops something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Dropped] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        rate: float | None = None
+        if name in ("dropout", "alpha_dropout", "feature_dropout", "dropout_", "dropout1d", "dropout2d"):
+            rate = argument(args, kwargs, 1, "p", 0.5)
+            acts = bool(argument(args, kwargs, 2, "training", True))
+        elif name == "scaled_dot_product_attention":
+            rate = argument(args, kwargs, 4, "dropout_p", 0.0)
+            acts = True
+        elif name in ("bernoulli", "bernoulli_"):
+            rate, acts = None, not _is_one_a_sample(args[0])
+        else:
+            return func(*args, **kwargs)
+        if acts and (rate is None or rate > 0):
+            place = argument_line(user_line(), "dropout_p" if name == "scaled_dot_product_attention" else "training")
+            self.seen.append(Dropped(rate, f"{name} of {rate:g}" if rate is not None else name, place))
+        return func(*args, **kwargs)
+
+
+def _is_one_a_sample(mask: torch.Tensor) -> bool:
+    """Whether a random mask has one number for each sample: it drops a path, and no single numbers."""
+    return mask.dim() > 1 and mask.numel() == mask.shape[0]
+
+
+class DropProbes:
+    """The experiments, as methods of `WholeModel`."""
+
+    def drawn_masks(self: WholeModel) -> list[Dropped]:  # type: ignore[misc]
+        """What is dropped in evaluation mode without a dropout of torch's: uniform numbers that are compared, and what
+        they let through is multiplied."""
+        if "drawn masks" not in self.known:
+            with self.mode(False), torch.no_grad():
+                run = record(self.module, lambda: self.run(self.example()))
+            self.known["drawn masks"] = list(_drawn_masks(run))
+        found: list[Dropped] = self.known["drawn masks"]
+        return found
+
+    def asks_for_dropout(self: WholeModel) -> str:  # type: ignore[misc]
+        """The option that is on and asks for dropout in evaluation (Monte Carlo dropout); "" when there is none."""
+        for part in self.module.modules():
+            for name, value in vars(part).items():
+                if value is True and _MONTE_CARLO.search(name.lower()):
+                    return name
+        return ""
+
+    def active_dropouts(self: WholeModel, training: bool) -> list[Dropped]:  # type: ignore[misc]
+        """Which dropouts drop something in this mode."""
+        with self.mode(training), torch.no_grad(), _Dropouts() as seen:
+            self.run(self.example())
+        return seen.seen
+
+    def draws(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether training mode is random in some way: layers and paths are dropped by numbers of their own."""
+        inputs = self.example()
+        first, second = (self.in_training(seed, **inputs)["out"] for seed in (1, 2))
+        return not np.array_equal(first, second)
+
+    def dropout_rates(self: WholeModel) -> list[tuple[str, float]]:  # type: ignore[misc]
+        """The path and rate of every dropout module."""
+        kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+        return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, kinds)]
+
+    def unscaled_drops(self: WholeModel) -> list[tuple[str, float, str]] | None:  # type: ignore[misc]
+        """Parts of the user's that drop what they get, element by element or row by row: the path of each whose mean
+        over many draws in training is not its answer in evaluation, their ratio, and the line that multiplies. None
+        where none drops."""
+        found, any_drops = [], False
+        for path, part in self.twin().module.named_modules():
+            own = not type(part).__module__.startswith("torch.") and not any(True for _ in part.parameters())
+            rates = [n for n, v in vars(part).items() if re.search("drop|prob|^p$|rate", n) and type(v) in (int, float)]
+            if not own or any(True for _ in part.children()) or len(rates) != 1 or _keeps_scale_option(part):
+                continue
+            setattr(part, rates[0], 0.4)
+            x = torch.ones(20_000, 1, 1, dtype=self.torch_dtype)
+            with suppress(Exception), torch.no_grad():
+                torch.manual_seed(0)
+                trained, plain = part.train()(x), part.eval()(x)
+                values = trained.unique()
+                if trained.shape != x.shape or len(values) != 2 or float(values[0]) != 0 or len(plain.unique()) != 1:
+                    continue
+                any_drops = True
+                ratio = float(trained.mean() / plain.mean())
+                if abs(ratio - 1) > 0.1:  # the mean of 20,000 draws lies within 0.03 but once in 1e9
+                    found.append((path, ratio, _multiplied_at(part, x)))
+        return found if any_drops else None
+
+
+def _drawn_masks(run: Record) -> Iterator[Dropped]:
+    for op in run.ops:
+        if base_name(op) not in ("rand", "rand_like", "uniform", "bernoulli") or not op.outputs:
+            continue
+        stack, seen = [(op.outputs[0], base_name(op) == "bernoulli")], {op.outputs[0]}
+        while stack:
+            here, is_mask = stack.pop()
+            for reader in run.consumers(here):
+                name = base_name(reader)
+                others = [value for value in reader.inputs if value is not here and run.computed(value)]
+                if is_mask and name in ("mul", "div", "where", "masked_fill") and others:
+                    yield Dropped(None, "numbers at random", str(op.place or ""))
+                    return
+                compares = name in ("lt", "le", "gt", "ge", "floor")
+                onward = compares or moves(reader) or name in ("add", "mul", "div", "logical_not", "bitwise_not")
+                if onward and not others and reader.outputs and reader.outputs[0] not in seen:
+                    seen.add(reader.outputs[0])
+                    stack.append((reader.outputs[0], is_mask or compares))
+
+
+def _multiplied_at(part: nn.Module, x: Tensor) -> str:
+    """file:line of the last product in training mode; "" without one."""
+    run = record(part.train(), lambda: part(x))
+    places = [op.place for op in run.ops if base_name(op) in ("mul", "div", "where", "masked_fill") and op.place]
+    return str(places[-1]) if places else ""
+
+
+def _keeps_scale_option(part: nn.Module) -> bool:
+    """Whether an option says that what is kept shall not be scaled."""
+    return any(re.search("scale", name) and value is False for name, value in vars(part).items())
