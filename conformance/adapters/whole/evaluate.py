@@ -21,6 +21,7 @@ from torch import nn
 
 from conformance.adapters.whole.configs import class_named_like, is_config, may_construct, resized, with_value
 from conformance.adapters.whole.sizes import Sized, Sizing, Unknown, meaning, plain, small
+from conformance.adapters.whole.statements import argument_of, is_vocabulary
 from conformance.adapters.whole.syntax import Binding, Scope, Source
 from conformance.adapters.whole.usage import Surroundings
 
@@ -100,6 +101,8 @@ class Expressions:
         return found
 
     def _Dict(self, node: ast.Dict, scope: Scope) -> Any:
+        if is_vocabulary(node):
+            return ast.literal_eval(node)
         found: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
@@ -289,7 +292,7 @@ class Names(Expressions):
         if binding.node is None or is_method:
             for usage in self.around.usages_of_scope(scope):
                 try:
-                    argument = _argument(usage.call, node, name, is_method)
+                    argument = argument_of(usage.call, node, name, is_method)
                     if argument is not None:
                         return self.value(argument, usage.scope)
                 except Unknown:
@@ -391,13 +394,3 @@ class Written:
 def _constant(value: Any) -> Any:
     """A value of an imported module, as a copy where it could be changed."""
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, SimpleNamespace)) else value
-
-
-def _argument(call: ast.Call, node: ast.FunctionDef, name: str, is_method: bool) -> ast.expr | None:
-    """The expression that a call gives a parameter of a function."""
-    names = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]][is_method:]
-    words = {word.arg: word.value for word in call.keywords}
-    if name in words:
-        return words[name]
-    placed = dict(zip(names, call.args, strict=False))
-    return placed.get(name) if not any(isinstance(a, ast.Starred) for a in call.args) else None

@@ -1,5 +1,5 @@
-"""Which line of a statement it is: of a call that goes over several lines, the line of one argument; of a number that a
-module keeps, the line that makes it."""
+"""What statements say: of a call that goes over several lines, the line of one argument, and its expression; of a
+number that a module keeps, the line that makes it; whether a dict is a vocabulary."""
 
 from __future__ import annotations
 
@@ -54,3 +54,20 @@ def made_line(place: Place, module: nn.Module, number: float) -> Place:
                 if re.search(rf"self\.{name}\b[^=]*=[^=]", text) and source is not None:
                     return Place(source[1], source[2] + offset)
     return place
+
+
+def argument_of(call: ast.Call, node: ast.FunctionDef, name: str, is_method: bool) -> ast.expr | None:
+    """The expression that a call gives a parameter of a function."""
+    names = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]][is_method:]
+    words = {word.arg: word.value for word in call.keywords}
+    if name in words:
+        return words[name]
+    placed = dict(zip(names, call.args, strict=False))
+    return placed.get(name) if not any(isinstance(a, ast.Starred) for a in call.args) else None
+
+
+def is_vocabulary(node: ast.Dict) -> bool:
+    """Whether a dict counts its words, 0, 1, 2, ...: its words are none of the names that options go by."""
+    words = [key for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    numbers = [value.value for value in node.values if isinstance(value, ast.Constant)]
+    return len(words) == len(numbers) == len(node.keys) >= 3 and numbers == [*range(len(numbers))]

@@ -11,6 +11,7 @@ from made_subjects import NET, evidence  # noqa: E402
 from torch import nn  # noqa: E402
 
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
 
 
 def parameters(module: nn.Module) -> int:
@@ -363,3 +364,25 @@ def test_a_class_is_constructed_as_a_notebook_tells_which_is_never_run(made):
 def test_a_broken_notebook_tells_nothing_and_breaks_nothing(made, text):
     net = made("Net", NET, {"a.ipynb": text, "train.py": "Net(6, 12)"})
     assert net.fresh().fc.weight.shape == (12, 6)
+
+
+def test_the_words_of_a_vocabulary_are_no_options(made):
+    text = """
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(n_words, d_model), nn.Linear(d_model, n_words)
+
+        def forward(self, ids):
+            return self.head(self.table(ids))
+
+    if __name__ == "__main__":
+        words = {"p": 0, "depth": 1, "rate": 2, "heads": 3}
+        n_words = len(words)
+        d_model = 16
+        model = Tagger()
+    """
+    net = made("Tagger", text)
+    assert net.fresh().head.out_features == 4
+    with pytest.raises(NotProvided, match="no option for dropout"):
+        net.fresh(dropout=0.5)
