@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformer.lora import AdaptSettings
 from transformer.tasks import LONG_COPY, MASKED, MIXTURE, NAMES, TEXT, TRANSLATE, ModelSettings
 from transformer.training import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ModelSettings, TrainSettings):
+class Settings(ModelSettings, TrainSettings, AdaptSettings):
     """All that `train` can be told."""
 
     task: str
@@ -24,6 +25,9 @@ class Settings(ModelSettings, TrainSettings):
     def __post_init__(self) -> None:
         ModelSettings.__post_init__(self)
         TrainSettings.__post_init__(self)
+        AdaptSettings.__post_init__(self)
+        if self.precision != "float32" and (self.lora or self.frozen):
+            raise ValueError(f"what is frozen keeps its digits in float32 only, got the precision {self.precision!r}")
 
 
 # What serves each task, where it differs from the defaults of the classes above. Tried on two cores.
@@ -65,6 +69,11 @@ HELP = {
     "max_len": "longest sequence in tokens",
     "data": "one's own text to learn: a file, or a folder of .txt files (text, masked, mixture)",
     "patience": "evaluations without a better held-out loss after which training ends; 0 is never",
+    "base": "a run of the same task, from whose weights training begins",
+    "lora": "rank of adapters, which are all that is trained then; 0 is none",
+    "lora_alpha": "weight of the adapters, which is divided by their rank",
+    "lora_layers": "names of the linear layers that get adapters, a regular expression",
+    "frozen": "names of parameters that are not trained, a regular expression",
     "vocab": "tokens of the BPE vocabulary; 259 are bytes alone",
     "batch_size": "rows of a batch",
     "size": "letters of a word, digits of a number (synthetic tasks)",

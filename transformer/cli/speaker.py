@@ -16,6 +16,7 @@ from transformer.cli.settings import Settings, collect
 from transformer.data import BEGIN, END, PAD, Tokenizer
 from transformer.data.published import Words
 from transformer.decoding import beam_decode, greedy_decode, translator
+from transformer.lora import adapt, merge
 from transformer.models.base import CausalLM, Seq2Seq
 from transformer.quantization import quantize
 from transformer.training import checkpoint
@@ -103,7 +104,9 @@ def _trained(path: Path, device: str) -> Speaker:
     settings = settings_of(notes, path)
     settings = replace(settings, data="")  # a model is used without the text that it learned
     task = tasks.make(settings.task, settings, settings.seed, Tokenizer.from_json(notes["tokenizer"]))
+    adapt(task.model, settings)
     task.model.load_state_dict(checkpoint.model_weights(path))
+    merge(task.model)
     task.model.to(device)
     words = task.tokenizer
 

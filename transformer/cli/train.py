@@ -15,8 +15,10 @@ from minigrad.locks import only_writer
 from transformer import tasks
 from transformer.cli import processes
 from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
-from transformer.cli.speaker import settings_of
+from transformer.cli.speaker import open_speaker, settings_of
 from transformer.data import Tokenizer
+from transformer.lora import adapt
+from transformer.tasks import ModelSettings
 from transformer.training import Trainer, checkpoint
 from transformer.training.parallel import Team, join
 
@@ -31,6 +33,7 @@ EXAMPLES = """examples:
   python -m transformer train --resume runs/text --steps 3000      go on for longer than was planned
   python -m transformer train text --device cuda            on a GPU
   python -m transformer train text --processes 4            by four processes, which share each batch
+  python -m transformer train text --base runs/text --data mine.txt --lora 8 --out runs/mine      adapters only (LoRA)
 """
 
 _NOT_SETTINGS = {"run", "command", "arguments", "task", "config", "out", "resume", "device", "processes"}
@@ -77,19 +80,51 @@ def _start(mpiexec: str, options: argparse.Namespace) -> None:
 
 
 def _begin(options: argparse.Namespace, given: dict[str, Any], device: str, team: Team | None) -> None:
-    settings = collect(options.task, read_toml(options.config) if options.config else {}, given)
+    file = read_toml(options.config) if options.config else {}
+    base = _based(given.get("base", file.get("base", "")))
+    task_name = options.task or file.get("task") or base.get("task")
+    settings = collect(task_name, {**base, **file}, given)
+    if base and settings.task != base["task"]:
+        raise ValueError(
+            f"{settings.base} has learned {base['task']}: train {base['task']} from it, not {settings.task}"
+        )
     if settings.data:  # so that the run is continued from any folder
         settings = dataclasses.replace(settings, data=str(Path(settings.data).resolve()))
+    if settings.base:
+        settings = dataclasses.replace(settings, base=str(Path(settings.base).resolve()))
     folder = options.out or Path("runs") / settings.task
     if _writes(team):
         _refuse_a_second_run(folder)
-    task = tasks.make(settings.task, settings, settings.seed)
+    task = _fresh(settings)
     if _writes(team):
         folder.mkdir(parents=True, exist_ok=True)
     with _held(folder, team):
         if _writes(team):
             _refuse_a_second_run(folder)  # which may have come and gone meanwhile
         _train(folder, settings, task, device, team, resume=False)
+
+
+def _based(path: object) -> dict[str, Any]:
+    """The task and the sizes of the run that training begins with, of none for an empty path."""
+    if not path:
+        return {}
+    folder = Path(str(path))
+    found = dataclasses.asdict(settings_of(checkpoint.notes(folder), folder))
+    sizes = {field.name for field in dataclasses.fields(ModelSettings)} - {"data", "batch_size", "dropout"}
+    return {name: value for name, value in found.items() if name in sizes or name == "task"}
+
+
+def _fresh(settings: Settings) -> tasks.Task:
+    """The task with a new model, or with that of its base, of which what is not trained is frozen."""
+    if settings.base:
+        base = Path(settings.base)
+        tokenizer = Tokenizer.from_json(checkpoint.notes(base)["tokenizer"])
+        task = tasks.make(settings.task, settings, settings.seed, tokenizer)
+        task.model.load_state_dict(open_speaker(base, "cpu").model.state_dict())
+    else:
+        task = tasks.make(settings.task, settings, settings.seed)
+    adapt(task.model, settings)
+    return task
 
 
 def _continue(path: Path, given: dict[str, Any], device: str, team: Team | None) -> None:
@@ -105,6 +140,7 @@ def _continue(path: Path, given: dict[str, Any], device: str, team: Team | None)
                 raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
             settings = dataclasses.replace(settings, **given)
         task = tasks.make(settings.task, settings, settings.seed, tokenizer)
+        adapt(task.model, settings)
         if notes.get("text", task.digest) != task.digest:
             raise ValueError(f"{settings.data} is not the text that {folder} began to learn: put that one back")
         _train(folder, settings, task, device, team, resume=True)
@@ -142,8 +178,10 @@ def _train(folder: Path, settings: Settings, task: tasks.Task, device: str, team
     if resume:
         print(f"resuming after {done} of {settings.steps} steps", file=sys.stderr)
     size = sum(parameter.numel() for parameter in model.parameters())
+    learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    part = "" if learned == size else f" of which {learned:,} are trained,"
     together = "" if team is None else f", by {team.size} processes"
-    print(f"{settings.task}: {size:,} parameters, {settings.steps} steps, in {folder}{together}", file=sys.stderr)
+    print(f"{settings.task}: {size:,} parameters,{part} {settings.steps} steps, in {folder}{together}", file=sys.stderr)
     try:
         trainer.run()
     except KeyboardInterrupt:

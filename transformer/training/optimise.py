@@ -44,8 +44,8 @@ def token_loss(pad_id: int = 0, label_smoothing: float = 0.0) -> LossSum:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """AdamW's groups: matrices decay; biases and the weights of norms (all that have one dimension) do not."""
-    parameters = list(model.parameters())
+    """AdamW's groups of what is trained: matrices decay; biases and norms (all that have one dimension) do not."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
