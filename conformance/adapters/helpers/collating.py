@@ -38,6 +38,8 @@ def padded_batch(collate: Called) -> Iterator[Trouble]:
     rows = [(name, table) for name, table in tables if _words_of(table)]
     if not rows:
         raise OtherKind("no text is found in what it gives")
+    if all(row.count(text[0]) > 1 for text, row in zip(_TEXTS, rows[0][1].tolist(), strict=True)):
+        raise OtherKind("it puts the two texts of a pair into one row")
     for name, table in rows:
         if trouble := _misplaced(collate, name, table):
             yield trouble

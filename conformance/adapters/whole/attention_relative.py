@@ -28,6 +28,8 @@ def relative_bias(core: AttentionCore) -> Iterator[Finding]:
     size = core.zero.shape[-1]
     if lookup is None or core.zero.shape[-2] != size or size < _FEWEST or not _reads_rows(core):
         return
+    if _times_contents(core, lookup):
+        return
     visible = core.zero > HIDES
     found = {k: _diagonal(core.zero, visible, k) for k in range(1 - size, size)}
     lines = {k: line for k, line in found.items() if line is not None}
@@ -95,6 +97,17 @@ def _lookup(core: AttentionCore) -> Op | None:
         if tells and table.kind == "parameter" and _RELATIVE.search(table.name) and not record.computed(ids):
             found[op.number] = op
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _times_contents(core: AttentionCore, lookup: Op) -> bool:
+    """Whether what was looked up is multiplied with queries or keys on its way: it is no bias (Shaw et al. 2018)."""
+    record = core.record
+    products = (
+        op
+        for value in record.before([core.softmax.given]) - record.before([core.raw])
+        if (op := record.producer(value)) is not None and op.name in ("bmm", "mm", "matmul", "einsum", "baddbmm")
+    )
+    return any(record.producer(value) is lookup for op in products for value in record.before(list(op.inputs)))
 
 
 def _reads_rows(core: AttentionCore) -> bool:

@@ -188,7 +188,8 @@ def _is_norm(record: Record, call: Call) -> bool:
     if any(inner.parent == call.number for inner in record.calls) or not record.reaches(given[0], gave[0]):
         return False
     reduces = any(op.name in _REDUCES and given[0] in record.before(op.inputs, given[0].number) for op in ops)
-    named = bool(re.search("norm", type(call.module).__name__, re.I))
+    own = any(True for _ in call.module.parameters())  # without, it may normalise data: an utterance, a series
+    named = bool(re.search("norm" if own else "layer_?norm|rms_?norm", type(call.module).__name__, re.I))
     return (reduces or bool(names & _WHOLE)) and (bool(vectors) or named)
 
 

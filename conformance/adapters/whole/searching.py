@@ -31,6 +31,7 @@ from conformance.adapters.whole.calling import (
 )
 from conformance.adapters.whole.fillers import Beside, constants, of_shape
 from conformance.adapters.whole.layouts import ONE_ANSWER, SCORES, layout_of
+from conformance.adapters.whole.names import meaning_of
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
 
@@ -293,12 +294,16 @@ class _Finder:
             self.operations = lookups.operations
 
     def with_vocabularies(self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int) -> Calling:
-        """The calling with what its tables say. Raises NotTwoSided when the second input is read through none."""
+        """The calling with what its tables say. Raises NotTwoSided when the second input is read through none, or when
+        both must be as long and neither is called a source or a target: words and what is said of each."""
         inputs = []
         for one in calling.inputs:
             vocab = lookups.vocab_of(data[one.meaning]) if one.meaning != "x" else 0
             inputs.append(replace(one, vocab=vocab, length=length if length not in (0, T) else None))
         if calling.two_sided and not all(one.vocab for one in inputs):
+            raise NotTwoSided
+        named = {meaning_of(one.parameter) for one in inputs} & {"source", "target"}
+        if calling.two_sided and length != T and not named and calling.layout not in ONE_ANSWER:
             raise NotTwoSided
         return replace(calling, inputs=tuple(inputs))
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _PIECES = (2, 3, 4, 6, 9)
 """Into so many equal pieces results are cut: gates, keys and values, modulations."""
 _FEWEST_ROWS = 4
-_CUTS = ("chunk", "split", "unbind", "unflatten", "tensor_split")
 
 
 class UnreadProbes:
@@ -49,7 +48,7 @@ class UnreadProbes:
         return seen.seen
 
     def read_twice_at(self: WholeModel, path: str) -> str:  # type: ignore[misc]
-        """file:line that reads another piece of the map's result a second time; else where the result is cut, else
+        """file:line that reads another piece of the map's result a second time; else where the result is taken, else
         where the map is made."""
         holder, _, name = path.rpartition(".")
         while holder and type(self.module.get_submodule(holder)).__module__.startswith("torch."):
@@ -114,15 +113,14 @@ def _without_numbers(path: str) -> str:
 
 def _read_twice(tree: ast.AST, name: str) -> int:
     """The line of the class's source that reads a piece of the result of self.name more often than the other pieces,
-    where one of them is not read at all; else that which cuts it; 0 for none."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for function in functions:
+    where one of them is not read at all; else that which takes the result; 0 for none."""
+    first = 0
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for node in ast.walk(function):
-            if not isinstance(node, ast.Assign) or f"self.{name}" not in ast.unparse(node.value):
+            if not isinstance(node, ast.Assign) or f"self.{name}(" not in ast.unparse(node.value):
                 continue
+            first = first or node.lineno
             if not isinstance(node.targets[0], ast.Tuple):
-                if any(f".{cut}(" in ast.unparse(node.value) for cut in _CUTS):
-                    return node.lineno
                 continue
             pieces = [one.id for one in node.targets[0].elts if isinstance(one, ast.Name)]
             reads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
@@ -130,4 +128,4 @@ def _read_twice(tree: ast.AST, name: str) -> int:
             twice = [lines for lines in read.values() if len(lines) > 1]
             if any(not lines for lines in read.values()):
                 return max(max(lines) for lines in twice) if twice else node.lineno
-    return 0
+    return first

@@ -169,3 +169,47 @@ class LastNeedsLess(nn.Module):
             more, handed = block(F.gelu(norm(h) + aside)).chunk(2, -1)
             h, aside = h + more, handed
         return self.head(h.mean(1))
+
+
+class WordsAndShapes(nn.Module):
+    """Calling: two tables of ids that are as long as each other, and added, are no source and target."""
+
+    def __init__(self, n_words=40, n_shapes=6, n_tags=5):
+        super().__init__()
+        self.words, self.shapes = nn.Embedding(n_words, WIDTH, padding_idx=0), nn.Embedding(n_shapes, WIDTH)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.0, batch_first=True) for _ in range(2))
+        self.out = nn.Linear(WIDTH, n_tags)
+
+    def forward(self, words, shapes):
+        """words, shapes: (B, L) ids, 0 is padding."""
+        x = self.words(words) + self.shapes(shapes)
+        for block in self.blocks:
+            x = block(x, src_key_padding_mask=words == 0)
+        return self.out(x)
+
+
+class UtteranceNorm(nn.Module):
+    """Each feature of an utterance has mean 0 and variance 1 over its frames."""
+
+    def forward(self, frames):
+        centred = frames - frames.mean(1, keepdim=True)
+        return centred * torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5)
+
+
+class ShawFrames(nn.Module):
+    """Formulas: a norm of the data is none of a layer; distances that meet the queries are no biases."""
+
+    def __init__(self, num_mel_bins=6, n_classes=5):
+        super().__init__()
+        self.norm, self.enter = UtteranceNorm(), nn.Linear(num_mel_bins, WIDTH)
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.rel_distance, self.out = nn.Embedding(9, WIDTH), nn.Linear(WIDTH, n_classes)
+
+    def forward(self, features):
+        """features: (batch, frames, num_mel_bins)"""
+        x = self.enter(self.norm(features))
+        place = torch.arange(x.shape[1], device=x.device)
+        relative = self.rel_distance((place[None] - place[:, None]).clamp(-4, 4) + 4)
+        q = self.q(x) * WIDTH**-0.5
+        scores = q @ self.k(x).transpose(1, 2) + torch.einsum("bqd,qkd->bqk", q, relative)
+        return self.out(x + self.o(scores.softmax(-1) @ self.v(x)))

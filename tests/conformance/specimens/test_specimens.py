@@ -64,6 +64,7 @@ SPECIMENS = {
     ),
     ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns OneKey LastNeedsLess",
     ("beside.py", "language_model"): "Captioner",
+    ("beside.py", "encoder_model"): "WordsAndShapes ShawFrames",
     ("streams.py", "language_model"): "ReversibleLM ReversibleHalvesLM",
     ("streams.py", "encoder_model"): "PerceiverTagger",
     ("streams.py", "classifier"): "ConvolvedClassifier",
