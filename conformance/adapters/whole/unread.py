@@ -87,7 +87,8 @@ def _gradients(subject: WholeModel) -> dict[str, Tensor]:
             for one in tensors_in(subject.run(inputs)["result"])
             if one.is_floating_point() and one.requires_grad
         ]
-        torch.stack([one.double() for one in sums]).sum().backward()
+        if sums:  # what has no parameters gives nothing to go backward from
+            torch.stack([one.double() for one in sums]).sum().backward()
     maps = [(path, part) for path, part in module.named_modules() if isinstance(part, nn.Linear)]
     own = {path: part.weight for path, part in maps if part.weight.is_leaf and part.weight.grad is not None}
     found = {path: weight.grad.detach().clone() for path, weight in own.items() if weight.grad is not None}

@@ -283,6 +283,11 @@ class CyclicShiftThatForgets(CyclicShift):
         self.gain = nn.Parameter(torch.ones(width))
 
 
+def test_a_component_without_parameters_has_no_piece_that_nothing_reads() -> None:
+    result = run_check(CHECKS["model-every-piece-of-a-result-is-read"], pointed(CyclicShift), "quick")
+    assert result.verdict is Verdict.NOT_PROVIDED
+
+
 def test_of_a_component_without_a_known_formula_what_holds_of_any_module_is_the_core() -> None:
     assert pointed(CyclicShift).untested == []
     assert pointed(Wrapped).untested != []
