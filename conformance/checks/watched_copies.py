@@ -9,7 +9,7 @@ from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
-from conformance.evidence import Evidence
+from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
 
 _ASKED = re.compile(r"(^|[._])(key|k|teacher|target|momentum)([._]|$)")
@@ -56,11 +56,11 @@ def copy_is_asked(impl: Any, draw: Draw) -> Evidence:
     idle = [n for n, one in inside.items() if not run.parameters[n].used and run.parameters[one.of].used]
     if not inside or run.steps < 20:
         raise NotProvided("no copy of a trained part was seen inside the model for twenty steps")
-    if not idle:
-        return kept("copies run", len(inside))
+    if len(idle) < len(inside):  # torch runs a whole layer at once in evaluation, and not its parts
+        return kept("copies run", len(inside) - len(idle))
     name, step = run.named(idle), steps_of(run)[0]
     if not all(_ASKED.search(run.parameters[n].name) for n in idle):
-        return unusual("a copy of a trained part that never runs", name)
+        return note("a copy of a trained part that never runs", name)
     return broken(
         step,
         "copies of trained parts that never run",
@@ -111,3 +111,30 @@ def stepped_parts_run(impl: Any, draw: Draw) -> Evidence:
     if idle:
         return unusual("parameters of the optimizer whose part never runs", f"{len(idle)}: {run.named(idle)}")
     return kept("parts of the optimizer's parameters run", len(run.optimizers[steps[0].optimizer].parameters))
+
+
+@check("run-average-has-its-own-memory", roles=RUN)
+def own_memory(impl: Any, draw: Draw) -> Evidence:
+    """What follows the trained weights does not lie in their memory."""
+    run = run_of(impl)
+    aliases = {number: one for number, one in run.aliases.items() if len(one.kept) >= 3}
+    if not aliases:
+        raise NotProvided("nothing was seen that lies in the memory of trained weights")
+    shrinking = [one for one in aliases.values() if all(abs(share - 1) > 1e-7 for share in one.kept[1:])]
+    if not shrinking:
+        return kept("the share of themselves that weights keep between steps", 1)
+    step, share = steps_of(run)[1], shrinking[0].kept[-1]
+    return broken(
+        step,
+        "the share of themselves that trained weights keep between steps",
+        1,
+        f"{share:.6g}",
+        at=lambda lines: lines.first(
+            lines.written(run, r"\.(detach\(\)|data)(?!\w|\.clone|\.copy).* for ")[:1],
+            lines.written(run, r"\.data = |state_dict\(\)"),
+            step.place,
+        ),
+        diagnosis=f"An average of the weights lies in their own memory: to update it multiplies the trained weights by "
+        f"{share:.6g}.",
+        mend="copy them: parameter.detach().clone()",
+    )

@@ -267,8 +267,13 @@ def not_zero(impl: Any, draw: Draw) -> Evidence:
             continue
         seen += 1
         zero = frozenset.intersection(*(step.zero for step in steps))
+        if len(steps) < 3 or not all(any(step.rates) for step in steps):  # factors that begin at zero wait for others
+            zero = frozenset(n for n in zero if run.parameters[n].name.endswith("weight"))
         weights = frozenset(
-            n for n in zero if run.parameters[n].name.endswith("weight") and not ROUTED.search(run.parameters[n].name)
+            n
+            for n in zero
+            if (run.parameters[n].name.endswith("weight") or run.parameters[n].is_matrix)
+            and not ROUTED.search(run.parameters[n].name)
         )
         if weights:
             return broken(
@@ -276,7 +281,9 @@ def not_zero(impl: Any, draw: Draw) -> Evidence:
                 "weights with a gradient of zeros in every step",
                 "none",
                 run.named(weights),
-                at=lambda lines: lines.first(lines.dead(run, weights, zero), steps[0].place),
+                at=lambda lines: lines.first(
+                    lines.zeroed(run, weights), lines.dead(run, weights, zero), steps[0].place
+                ),
                 diagnosis=f"The gradient of {run.named(weights)} is zero in every step: they cannot learn.",
                 mend="look for a factor of zero, a dead activation, or a loss that counts no label",
             )

@@ -275,11 +275,11 @@ def gets_logits(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-likelihood-gets-log-probabilities", roles=RUN)
 def gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
-    """`nll_loss` and `kl_div` take log-probabilities."""
+    """`nll_loss`, `kl_div` and `ctc_loss` take log-probabilities."""
     run = run_of(impl)
-    losses = [loss for loss in trained(run, "nll_loss", "kl_div") if loss.input]
+    losses = [loss for loss in trained(run, "nll_loss", "kl_div", "ctc_loss") if loss.input]
     if not losses:
-        raise NotProvided("no nll_loss or kl_div was seen closely")
+        raise NotProvided("no nll_loss, kl_div or ctc_loss was seen closely")
     for loss in losses:
         if loss.input != "log-probabilities":
             return broken(
@@ -287,7 +287,7 @@ def gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
                 f"what {loss.name} gets",
                 "log-probabilities",
                 loss.input,
-                at=lambda lines: lines.answers(run, loss),
+                at=lambda lines: lines.first(loss.softmax, lines.answers(run, loss)),
                 diagnosis=f"{loss.name} gets {loss.input}, and takes them for log-probabilities.",
                 mend="give it log_softmax(logits, dim=-1)",
             )

@@ -56,7 +56,7 @@ def padding_hidden(impl: Any, draw: Draw) -> Evidence:
         "how far answers move with the words in padded places",
         0,
         f"{worst.error:.2g} of the largest answer",
-        at=lambda lines: lines.hides(run, worst, lines.PADS),
+        at=lambda lines: lines.first(worst.unmasked, lines.hides(run, worst, lines.PADS)),
         diagnosis="The words in padded places change the answers for the others: "
         "the mask is not used everywhere, or is turned round.",
         mend="pass the mask on to attention and to pooling, and look at which of its values hides",

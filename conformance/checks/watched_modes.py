@@ -149,7 +149,10 @@ def teachers_rest(impl: Any, draw: Draw) -> Evidence:
     from conformance.watch.record import Forward
 
     run = run_of(impl)
-    copied = {run.parameters[number].name for number in run.copies}
+    taught = next((c for c in run.of(Forward) if c.taught), None)
+    if taught is not None:
+        return unusual("a frozen teacher that drops", f"{taught.taught[0]}, ... ({taught.place})")
+    copied = [number for number in run.copies if run.parameters[number].in_model]
     calls = [c for c in run.of(Forward) if c.frozen and (c.random or c.resting)]
     if not calls or copied:
         raise NotProvided("no frozen model with dropout was seen beside the trained one")

@@ -160,21 +160,29 @@ _SCORE = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall", re.IGNORECA
 
 def rates_of(run: Any) -> tuple[Any, list[float]]:
     """The first optimizer's steps and the largest rate of each. Raises NotProvided where there are less than three."""
-    steps = steps_of(run)
-    mine = [step for step in steps if step.optimizer == steps[0].optimizer]
-    if len(mine) < 3:
-        raise NotProvided("no three steps were seen")
-    return mine, [max(step.rates, default=0.0) for step in mine]
+    return next(iter(all_rates_of(run)))
+
+
+def all_rates_of(run: Any) -> list[tuple[Any, list[float]]]:
+    """The same of each optimizer that steps three times."""
+    by_optimizer: dict[int, list[Any]] = {}
+    for step in steps_of(run):
+        by_optimizer.setdefault(step.optimizer, []).append(step)
+    found = [(mine, [max(s.rates, default=0.0) for s in mine]) for mine in by_optimizer.values() if len(mine) >= 3]
+    if not found:
+        raise NotProvided("no three steps of one optimizer were seen")
+    return found
 
 
 @check("run-rate-stays-above-zero", roles=RUN)
 def stays_above_zero(impl: Any, draw: Draw) -> Evidence:
     """No stretch of steps has a rate of zero, at the beginning or later, while others have one above zero."""
     run = run_of(impl)
-    steps, rates = rates_of(run)
-    if max(rates) == 0:
+    moving = [(steps, rates) for steps, rates in all_rates_of(run) if max(rates) > 0]
+    if not moving:
         raise NotProvided("all rates are zero, which another claim says")
-    longest = max(_stretches(rates), key=len, default=[])
+    found = [(max(_stretches(rates), key=len, default=[]), steps, rates) for steps, rates in moving]
+    longest, steps, rates = max(found, key=lambda one: len(one[0]))
     if len(longest) < 3:
         return kept("steps in a row with a rate of zero", len(longest))
     first = steps[longest[0]]
@@ -184,7 +192,7 @@ def stays_above_zero(impl: Any, draw: Draw) -> Evidence:
         "steps in a row with a rate of zero",
         "at most the first and the last",
         f"{len(longest)}: steps {when} of {len(rates)}",
-        at=lambda lines: lines.scheduled(run, first),
+        at=lambda lines: (lines.over if longest[-1] + 1 == len(rates) else lines.scheduled)(run, first),
         diagnosis=f"The learning rate is zero in steps {when}: they learn nothing.",
         mend="look at the schedule's formula: an integer division in its warm-up, or fewer steps than the run makes",
     )

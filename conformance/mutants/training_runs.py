@@ -19,12 +19,25 @@ from conformance.mutants.base import MUTANTS
 FOLDER = Path(__file__).with_name("scripts")
 LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "masked.py", "resumed.py"
 TRAINER, ANNOTATED, PRETRAINING, EPOCHS = "gpt_trainer.py", "annotated.py", "pretraining.py", "epochs.py"
-CONTRAST, TAGGING = "contrast.py", "tagging.py"
-SCRIPTS = (LANGUAGE, TRANSLATION, MASKED, RESUMED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING)
+CONTRAST, TAGGING, SPEECH, PAIRS = "contrast.py", "tagging.py", "speech.py", "pairs.py"
+SCRIPTS = (
+    LANGUAGE,
+    TRANSLATION,
+    MASKED,
+    RESUMED,
+    TRAINER,
+    ANNOTATED,
+    PRETRAINING,
+    EPOCHS,
+    CONTRAST,
+    TAGGING,
+    SPEECH,
+    PAIRS,
+)
 NOTED = {EPOCHS: {"run-accumulation-weighs-tokens-alike"}, CONTRAST: {"run-loss-starts-near-uniform"}}
 """The notes that are true of a script though it is right: its batches have unequal numbers of labels; two views of one
 sentence are alike from the start."""
-STEPS, LONG = 8, {CONTRAST: 200, TAGGING: 200}
+STEPS, LONG = 8, {CONTRAST: 200, TAGGING: 200, SPEECH: 200, PAIRS: 200}
 """Optimizer steps that are watched; of scripts whose mistakes show late."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from weakref import WeakSet
 
@@ -9,15 +10,18 @@ from conformance.places import line_of
 from conformance.watch.record import Forward
 from conformance.watch.watcher import Watcher, evaluating
 
+_TEACHER = re.compile(r"(\w+_)?(teacher|reference|ref_model)(_\w+)?", re.IGNORECASE)
+
 
 class Calls:
     """The base of a library's taps. drops: of each outermost module, the parts that are random in training, by path;
-    norms: those that learn statistics then. ran: the modules that ran."""
+    norms: those that learn statistics then; teachers: those that are named so. ran: the modules that ran."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.drops: dict[int, list[tuple[str, Any]]] = {}
         self.norms: dict[int, list[tuple[str, Any]]] = {}
+        self.teachers: dict[int, list[tuple[str, Any]]] = {}
         self.ran: WeakSet[Any] = WeakSet()
 
     def probability(self, part: Any) -> float | None:
@@ -40,6 +44,7 @@ class Calls:
             if next(iter(module.parameters()), None) is not None:
                 watcher.run.parts[number] = {path: type(part) for path, part in parts}
             self.drops[number] = [(path, part) for path, part in parts if self.probability(part) is not None]
+            self.teachers[number] = [(path, part) for path, part in parts if _TEACHER.fullmatch(path.split(".")[-1])]
             self.norms[number] = [(path, part) for path, part in parts if self.is_norm(part)]
             for path, part in parts:
                 for name, parameter in part.named_parameters(recurse=False):
@@ -56,15 +61,20 @@ class Calls:
                 module=number,
                 training=module.training,
                 random=tuple(path for path, part in random if part.training),
-                resting=tuple(path for path, part in random if not part.training),
+                resting=tuple(path for path, part in random if not part.training and not self._is_taught(number, path)),
                 normed=tuple(path for path, part in self.norms[number] if part.training),
                 learned=tuple(path for path, part in self.norms[number] if part.training and _is_frozen(part)),
                 frozen=_is_frozen(module),
+                taught=tuple(path for path, part in random if part.training and self._is_taught(number, path)),
                 gradients=gradients,
                 evaluating=evaluating(),
                 **more,
             )
         )
+
+    def _is_taught(self, number: int, path: str) -> bool:
+        """Whether a part of a module stands in a frozen part that is named a teacher."""
+        return any(path.startswith(f"{name}.") and _is_frozen(part) for name, part in self.teachers[number])
 
     def use(self, module: Any) -> None:
         """A module runs, and with it its own parameters."""

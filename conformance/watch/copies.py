@@ -6,10 +6,11 @@ average. It is measured from step to step how much of itself it keeps.
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from conformance.watch.record import Copy
@@ -43,14 +44,27 @@ class Copies:
             of = next((n for n in alike[_key(parameter)] if torch.equal(stepped[n], parameter)), None)
             room -= parameter.numel()
             if of is not None and parameter.data_ptr() != stepped[of].data_ptr() and room > 0:
-                watcher.run.copies[number] = Copy(of)
-                self.last[number] = parameter.detach().clone()
+                self._found(parameter, of)
+        shapes = {one.shape for one in stepped.values()}
+        known = {id(one) for one in watcher.parameters.values()}
+        for tensor in _elsewhere(shapes, known):
+            of = next((n for n in alike.get(_key(tensor), ()) if torch.equal(stepped[n], tensor)), None)
+            room -= tensor.numel()
+            if of is not None and room > 0:
+                watcher.parameter(tensor, f"a copy of {watcher.run.parameters[of].name}")
+                self._found(tensor, of, tensor.data_ptr() == stepped[of].data_ptr())
         for module in watcher.modules.values():
             frozen = ((name, p) for name, p in module.named_parameters() if not p.requires_grad)
             for name, one in [*module.named_buffers(), *frozen]:
                 room -= one.numel()
                 if room > 0:
                     self.starts.setdefault(name, (one, one.detach().clone()))
+
+    def _found(self, tensor: Tensor, of: int, is_alias: bool = False) -> None:
+        number = self.watcher.parameter(tensor)
+        copies = self.watcher.run.aliases if is_alias else self.watcher.run.copies
+        copies[number] = Copy(of)
+        self.last[number] = tensor.detach().clone()
 
     def look(self) -> None:
         """Measure what share of itself each copy has kept since the last step."""
@@ -65,10 +79,27 @@ class Copies:
             if size > 0 and float((far - share * was).norm()) < 0.05 * size**0.5:
                 copy.kept.append(share)
             self.last[number] = now.clone()
+        for number, alias in watcher.run.aliases.items():
+            now, was = watcher.parameters[alias.of].detach().double(), self.last[number].double()
+            share = float((was * now).sum() / (was * was).sum().clamp(min=1e-30))
+            alias.kept.append(share if torch.allclose(now, share * was, rtol=1e-5, atol=1e-9) else 1.0)
+
+    def stepped(self) -> None:
+        """Keep what a step made of matrices that something else shares, to see whether that stays."""
+        watcher = self.watcher
+        for number, alias in watcher.run.aliases.items() if watcher.run.steps <= MEASURED else ():
+            self.last[number] = watcher.parameters[alias.of].detach().clone()
 
     def finish(self) -> None:
         """Which of it all has changed."""
         self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
+
+
+def _elsewhere(shapes: set[torch.Size], known: set[int]) -> list[Tensor]:
+    """The matrices of some shapes that the script keeps anywhere else, as an average of weights does in a dictionary of
+    its own."""
+    found = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter) and id(one) not in known]
+    return [one for one in found if one.shape in shapes and one.grad_fn is None and not one.is_sparse and _tells(one)]
 
 
 def _tells(parameter: Tensor) -> bool:

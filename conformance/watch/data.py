@@ -73,8 +73,10 @@ class _Data:
         self.watcher.run.loaders.setdefault(number, line)
         self.epochs[number] = self.epochs.get(number, 0) + 1
         if self.epochs[number] == 1:
-            makers = (loader.collate_fn, getattr(type(loader.dataset), "__getitem__", None))
-            codes = (getattr(one, "__code__", None) for one in makers)
+            kind = type(loader.dataset)
+            makers = (loader.collate_fn, getattr(kind, "__getitem__", None), getattr(kind, "__iter__", None))
+            calls = (one if hasattr(one, "__code__") else vars(type(one)).get("__call__") for one in makers)
+            codes = (getattr(one, "__code__", None) for one in calls)
             self.watcher.run.givers += [code for code in codes if code is not None and is_users(code.co_filename)]
         if self.watcher.until == "epoch" and self.epochs[number] > 1 and number == self.watcher.learned_loader:
             self.watcher.end("an epoch was watched")
@@ -96,7 +98,9 @@ class _Data:
     def save(self, original: Any, obj: Any, *rest: Any, **keywords: Any) -> None:
         original(obj, *rest, **keywords)
         found = frozenset(holds(obj, 4))
-        self.watcher.add(Save(holds=found))
+        keys = {key: value for key, value in obj.items() if isinstance(key, str)} if isinstance(obj, Mapping) else {}
+        numbers = tuple(key for key, value in keys.items() if type(value) is int)
+        self.watcher.add(Save(holds=found, numbers=numbers, keys=tuple(keys)))
         self.written[_identity(rest[0] if rest else keywords.get("f"))] = found
 
     def load(self, original: Any, f: Any, *rest: Any, **keywords: Any) -> Any:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from conformance.watch.comparing import frames_of, pairs_of, softness_of
 from conformance.watch.record import Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of
 from conformance.watch.watcher import Watcher, place
+
+PATTERNS = 40
+"""In so many steps it is kept which labels are ignored."""
 
 
 def tap(watcher: Watcher) -> None:
@@ -18,6 +23,7 @@ def tap(watcher: Watcher) -> None:
     for name in ("cross_entropy", "nll_loss", "kl_div", "binary_cross_entropy_with_logits", "binary_cross_entropy"):
         watcher.around(F, name, getattr(taps, name, taps.other(name)))
     watcher.around(F, "mse_loss", taps.other("mse_loss"))
+    watcher.around(F, "ctc_loss", taps.ctc_loss)
     for owner in (F, torch, Tensor):
         watcher.around(owner, "softmax", taps.softmax)
 
@@ -69,20 +75,26 @@ class _Losses:
                 event.weights = tuple(weights.detach().double().tolist())
                 real = target[(target >= 0) & (target < len(event.weights))]
                 event.labels = tuple(torch.bincount(real.reshape(-1), minlength=len(event.weights)).tolist())
+        if self.watcher.run.steps < PATTERNS and not target.is_floating_point():
+            with self.watcher.looking():
+                event.asked = np.packbits(array(target) != _ignored(rest, keywords)).tobytes()
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
+                event.pairs = pairs_of(input, target)
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()
                 event.input, event.classes = kind_of(array(rows), _eps(rows)), rows.shape[-1]
                 if event.input == "probabilities":
                     event.softmax = self._softmax_of(input)
                 if not target.is_floating_point() and target.numel() == rows.shape[0]:
-                    ignored = keywords.get("ignore_index", rest[2] if len(rest) > 2 else -100)
-                    self._targets(event, input, rows, target.detach().reshape(-1).clone(), int(ignored))
+                    ignored = _ignored(rest, keywords)
+                    self._targets(event, input, rows, target.detach().reshape(-1).clone(), ignored)
         return result
 
     def kl_div(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         result: Tensor = original(input, target, *rest, **keywords)
         event = self._add("kl_div", input, result, keywords.get("reduction", "mean"))
+        sides = [name for name, one in (("input", input), ("target", target)) if one.requires_grad]
+        event.learner = sides[0] if len(sides) == 1 else "both" if sides else ""
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2 and input.shape == target.shape:
             with self.watcher.looking():
                 rows, wanted = input.detach().flatten(0, -2), target.detach().flatten(0, -2).double()
@@ -94,8 +106,26 @@ class _Losses:
                 real = sums[sums > 1e-6]
                 event.rows = (float(real.min()), float(real.max())) if len(real) else (0.0, 0.0)
                 best = wanted.argmax(-1)
+                event.softness = softness_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
                 if event.rows[1] > 0:
                     self._targets(event, input, rows, torch.where(sums > 1e-6, best, -100), -100)
+        return result
+
+    def ctc_loss(
+        self, original: Any, log_probs: Tensor, targets: Tensor, frames: Any, lengths: Any, *rest: Any, **keywords: Any
+    ) -> Tensor:
+        result: Tensor = original(log_probs, targets, frames, lengths, *rest, **keywords)
+        event = self._add("ctc_loss", log_probs, result, keywords.get("reduction", "mean"))
+        if self.watcher.is_close and log_probs.numel() <= LARGEST:
+            with self.watcher.looking():
+                rows, blank = log_probs.detach().reshape(-1, log_probs.shape[-1]), keywords.get("blank", 0)
+                event.input, event.classes = kind_of(array(rows), _eps(rows)), rows.shape[-1]
+                if event.input == "probabilities":
+                    event.softmax = self._softmax_of(log_probs)
+                counts = [torch.as_tensor(one).reshape(-1).tolist() for one in (frames, lengths)]
+                given = [one for call in self.watcher.calls.values() for one in call.given()]
+                blank = int(rest[0] if rest else blank)
+                event.frames = frames_of(log_probs, targets, counts[0], counts[1], blank, given)
         return result
 
     def _add(self, name: str, input: Tensor, result: Tensor, reduction: str) -> Loss:
@@ -145,6 +175,11 @@ class _Losses:
             input.register_hook(weigh)
         else:
             question.unweighed()
+
+
+def _ignored(rest: tuple[Any, ...], keywords: dict[str, Any]) -> int:
+    """The label that a loss over classes leaves out."""
+    return int(keywords.get("ignore_index", rest[2] if len(rest) > 2 else -100))
 
 
 def array(tensor: Tensor) -> Array:

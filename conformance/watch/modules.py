@@ -78,7 +78,11 @@ class _Modules(Calls):
             return
         watcher.depth = max(watcher.depth - 1, 0)
         if watcher.is_close:
-            watcher.seen.results = [*watcher.seen.results, *tensors(result, 2)][-8:]
+            given = [*tensors(result, 2)]
+            watcher.seen.results = [*watcher.seen.results, *given][-8:]
+            for one in given:
+                if not one.is_nested and one.dim() >= 2:
+                    watcher.seen.answers[one.shape[-1]].appendleft(one.detach())
 
     def _outermost(self, module: nn.Module, inputs: tuple[Any, ...], gradients: bool, autocast: bool) -> None:
         watcher = self.watcher

@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from conformance.watch.copies import Copies
 from conformance.watch.ending import equal_values
 from conformance.watch.losses import array
+from conformance.watch.overlooked import overlooked
 from conformance.watch.record import Backward, Schedule, Step, Unscale
 from conformance.watch.resuming import moment
 from conformance.watch.rules import LARGEST, Change, History, rule_of
@@ -44,9 +45,9 @@ def tap(watcher: Watcher) -> None:
 
 
 class _Optimization(Updates):
-    """The taps. before: an optimizer before its step. starts: the first event in it. unscaled: the optimizers whose
-    gradients have no factor of a scaler any more. scaled: losses that a scaler made. nested: how deep in a scheduler
-    we are."""
+    """The taps. given: the rate that each optimizer was made with. before: an optimizer before its step. starts: the
+    first event in it. unscaled: the optimizers whose gradients have no factor of a scaler any more. scaled: losses
+    that a scaler made. nested: how deep in a scheduler we are."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__(watcher)
@@ -56,7 +57,15 @@ class _Optimization(Updates):
         self.nested, self.in_scaler, self.scaling = 0, False, False
         self.unscaled: set[int] = set()
         self.copies = Copies(watcher)
+        self.given: dict[int, float] = {}
+        watcher.endings.append(lambda: overlooked(watcher, self.given))
         self.in_backward = False
+
+    def make_optimizer(self, original: Any, optimizer: Any, *rest: Any, **keywords: Any) -> None:
+        super().make_optimizer(original, optimizer, *rest, **keywords)
+        rates = {*rates_of(optimizer)}
+        if len(rates) == 1:
+            self.given[self.watcher.number("optimizer", optimizer)] = rates.pop()
 
     # --- gradients --------------------------------------------------------------------------------
 
@@ -132,6 +141,7 @@ class _Optimization(Updates):
         step = Step(optimizer=number, rates=rates_of(optimizer), began=began, scaler=self.in_scaler)
         with watcher.looking():
             self._look(optimizer, number, step)
+            self.copies.stepped()
         watcher.add(step)
         self.unscaled.discard(number)
         self.spend(number, optimizer)
@@ -187,7 +197,7 @@ class _Optimization(Updates):
                     rates=rates_of(optimizer),
                     count=int(getattr(scheduler, "last_epoch", 0)),
                     mode=str(getattr(scheduler, "mode", "")),
-                    period=int(getattr(scheduler, "T_max", 0)),
+                    period=int(getattr(scheduler, "T_max", 0) or getattr(scheduler, "total_steps", 0) or 0),
                 )
             )
         return result

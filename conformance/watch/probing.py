@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conformance.watch.frames import padded_frames
 from conformance.watch.record import Probe, Run
 from conformance.watch.tensors import tensors
 
@@ -46,8 +47,8 @@ def probe(run: Run, calls: list[Call]) -> None:
         with suppress(Exception), _quietly(call.module):  # what cannot be called again is not judged
             _future(run, call)
         with suppress(Exception), _quietly(call.module):
-            if not _padding(run, call):
-                _own_padding(run, call)
+            if not _padding(run, call) and not _own_padding(run, call):
+                padded_frames(run, call)
 
 
 def _future(run: Run, call: Call) -> None:
@@ -89,9 +90,9 @@ def _padding(run: Run, call: Call) -> bool:
     return False
 
 
-def _own_padding(run: Run, call: Call) -> None:
+def _own_padding(run: Run, call: Call) -> bool:
     """Leave out or add a column of padding, where the model itself makes a mask of it for one of its parts: no answer
-    for the other places may change."""
+    for the other places may change. Whether there is such a mask."""
     for ids in call.given():
         if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape[1] < 3:
             continue
@@ -110,7 +111,8 @@ def _own_padding(run: Run, call: Call) -> None:
             if before.shape == after.shape:
                 error = _distance(before, after)
                 run.add(Probe(what="padding", error=error, place=run.modules[call.number][1]))
-            return
+            return True
+    return False
 
 
 def _inner_masks(call: Call) -> list[Tensor]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeVar
 
+from conformance.watch.details import Frames, Loose, Pairs
 from conformance.watch.lines import At
 
 CLOSE = 3
@@ -40,7 +41,8 @@ class Forward(Event):
     evaluating: the names of the user's functions on the way that speak of evaluation. samples: a fingerprint of each
     row of its first input with rows; columns: of each column of ids, where a script keeps its samples in them.
     learned: of the batch norms in training mode, those whose own parameters are frozen. frozen: whether all parameters
-    are. autocast: whether it was on. windows: fingerprints of some stretches of its ids.
+    are. autocast: whether it was on. windows: fingerprints of some stretches of its ids. taught: the random parts in
+    training mode inside a frozen part that is named a teacher.
     """
 
     module: int
@@ -59,6 +61,7 @@ class Forward(Event):
     columns: tuple[int, ...] = ()
     windows: frozenset[int] = frozenset()
     autocast: bool = False
+    taught: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -72,7 +75,9 @@ class Targets:
     these weigh in the loss; pad: their id.
     over_all: whether the sum is divided by the number of all labels although some do not count. crossed: whether the
     labels are the next tokens once they are flattened along the other axis. masked: whether the input has one id at
-    more than half of the places that count.
+    more than half of the places that count. openings: how many labels count that are the one token which opens every
+    row and stands nowhere else. ends: how many rows end, before padding, with one token that stands nowhere else;
+    ended: how many labels of that token count.
     """
 
     offsets: Mapping[int, float] = field(default_factory=dict)
@@ -86,6 +91,9 @@ class Targets:
     over_all: bool = False
     crossed: bool = False
     masked: bool = False
+    openings: int = 0
+    ends: int = 0
+    ended: int = 0
 
 
 @dataclass(kw_only=True)
@@ -97,7 +105,9 @@ class Loss(Event):
     divergence, the least and the largest sum of a row of its target that is not zero. smoothing: the share that label
     smoothing takes from the label. shapes: of input and target, where these are broadcast. softmax: the line that made
     probabilities of the input. weights: those of the classes that were given; labels: how often each class was asked
-    for, where there are weights.
+    for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
+    divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
+    multiplied before their softmax, where that was found. frames: of a CTC loss. pairs: where all are compared.
     """
 
     name: str
@@ -113,6 +123,11 @@ class Loss(Event):
     weights: tuple[float, ...] = ()
     labels: tuple[int, ...] = ()
     targets: Targets | None = None
+    asked: bytes = b""
+    learner: str = ""
+    softness: tuple[float, ...] = ()
+    frames: Frames | None = None
+    pairs: Pairs | None = None
 
 
 @dataclass(kw_only=True)
@@ -220,9 +235,12 @@ class Mode(Event):
 
 @dataclass(kw_only=True)
 class Save(Event):
-    """A file was written. holds: which of "model", "optimizer", "scheduler", "scaler" and "random state" are in it."""
+    """A file was written. holds: which of "model", "optimizer", "scheduler", "scaler" and "random state" are in it.
+    numbers: the keys of its whole numbers; keys: all of its keys."""
 
     holds: frozenset[str]
+    numbers: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -243,10 +261,11 @@ class Restore(Event):
 @dataclass(kw_only=True)
 class Probe(Event):
     """A call that was made again. what: "future" or "padding" was changed. error: how far answers moved that should
-    not, as a share of the largest."""
+    not, as a share of the largest. unmasked: the lines that call attention without a mask of padding."""
 
     what: str
     error: float
+    unmasked: tuple[str, ...] = ()
 
 
 @dataclass
@@ -307,25 +326,34 @@ WHOLE = "the script ended"
 
 @dataclass
 class Run:
-    """A training run that was watched. modules: the outermost modules by number, as (class, place of the class).
-    parts: the classes of their parts by path, where they have parameters. parameters, optimizers, loaders, schedulers:
-    by number, the last two as the place where they were made. rate_functions: the code of the functions that schedules
-    were given. moments: what each step began from, where that is asked for; expected: of a run that was not stopped.
-    copies: matrices that follow a stepped one, by number. still: the buffers and frozen parameters that did not change
-    from the first step on, by name. unread: where loaders were made that gave no batch. givers: the code that makes
-    items and batches for loaders. ended: why watching ended, in words; whole: whether the script ended."""
+    """A training run that was watched. modules: the outermost modules by number, as (class, place of the class). parts:
+    the classes of their parts by path, where they have parameters. parameters, optimizers, loaders, schedulers: by
+    number, the last two as the place where they were made; planned: the frames that made schedulers. rate_functions:
+    the code of the functions that schedules were given. moments: what each step began from, where that is asked for;
+    expected: of a run that was not stopped. unread_rates: what rates were written where their optimizer reads none, by
+    its number. frozen: the parameters that are frozen at the end. loose: what parts of the model hold that PyTorch does
+    not know. copies: matrices that follow a stepped one, by number; aliases: those that lie in its memory, with the
+    share of itself that each kept from the end of a step to the beginning of the next. still: the buffers and frozen
+    parameters that did not change from the first step on, by name. unread: where loaders were made that gave no batch.
+    givers: the code that makes items and batches for loaders. ended: why watching ended, in words; whole: whether the
+    script ended."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
     parameters: dict[int, Parameter] = field(default_factory=dict)
     optimizers: dict[int, Group] = field(default_factory=dict)
     schedulers: dict[int, str] = field(default_factory=dict)
+    planned: dict[int, tuple[At, ...]] = field(default_factory=dict)
     parts: dict[int, dict[str, type]] = field(default_factory=dict)
     rate_functions: dict[int, list[CodeType]] = field(default_factory=dict)
     loaders: dict[int, str] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     expected: list[Moment] = field(default_factory=list)
     copies: dict[int, Copy] = field(default_factory=dict)
+    aliases: dict[int, Copy] = field(default_factory=dict)
+    unread_rates: dict[int, str] = field(default_factory=dict)
+    frozen: set[int] = field(default_factory=set)
+    loose: list[Loose] = field(default_factory=list)
     still: set[str] = field(default_factory=set)
     unread: list[str] = field(default_factory=list)
     givers: list[CodeType] = field(default_factory=list)

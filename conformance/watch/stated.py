@@ -19,14 +19,22 @@ def sources(run: Any) -> list[Source]:
     return [source for source in map(source_of, files) if source is not None]
 
 
-def warm_up(run: Any) -> int | None:
+def warm_up(run: Any, in_steps: bool = False) -> int | None:
     """The number of warm-up steps that the script gives; None where it gives none, or several. What a function takes
-    when nothing is given counts only where nothing is."""
+    when nothing is given counts only where nothing is. in_steps: leave it out where the script speaks of epochs."""
+    if in_steps and any(re.search(r"warm_?up_?epoch", name, re.IGNORECASE) for name in _names(run)):
+        return None
     for numbers in (_given, _taken):
         found = {value for source in sources(run) for name, value in numbers(source) if _WARM_UP.match(name)}
         if found:
             return found.pop() if len(found) == 1 else None
     return None
+
+
+def _names(run: Any) -> Iterator[str]:
+    for source in sources(run):
+        for node in source.nodes:
+            yield getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None) or ""
 
 
 def _given(source: Source) -> Iterator[tuple[str, int]]:

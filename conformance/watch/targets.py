@@ -123,6 +123,8 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
         return None
     shares = [_offsets(one, index, labels, counts) for one, _ in fitting]
     best = max(range(len(shares)), key=lambda i: (_next(shares[i][1]) > SURE, max(shares[i][1].values(), default=0.0)))
+    if shares[best][1].get(0, 0.0) > 0.5 and _next(shares[best][1]) <= SURE:
+        best = _masked_one(fitting, best, index, counts)
     inputs, pad = fitting[best]
     axis, targets.offsets = shares[best]
     rows = inputs if axis == 1 else inputs.T
@@ -135,12 +137,52 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
     targets.kept = float((flat == labels)[counts].mean())
     _, numbers = np.unique(flat[counts], return_counts=True)
     targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(np.unique(labels[counts])) > 1
+    for one, _ in fitting:
+        _opening(targets, one, index, labels, counts)
+    _ending(targets, rows, labels, counts)
     _padding(targets, inputs, index, labels, counts, pad)
     if not targets.pads and max(targets.offsets.values(), default=0.0) < SURE:
         _fill(targets, inputs, index, labels, counts, pad)
     if not targets.pads and len(labels) == shape[0] * shape[1]:
         _ends(targets, rows, labels, counts, index, shape, [one for one, _, _ in ids])
     return rows if _next(targets.offsets) > SURE else None
+
+
+def _masked_one(fitting: Sequence[tuple[Array, int | None]], best: int, index: Array, counts: Array) -> int:
+    """Which input was masked, where a model gets the whole text beside it: one that differs where labels count."""
+    text = fitting[best][0]
+    for number, (other, _) in enumerate(fitting):
+        differs = (other != text).reshape(-1)
+        if differs[index][counts].mean() > 0.5 and differs.mean() < 0.5:
+            return number
+    return best
+
+
+def _opening(targets: Targets, ids: Array, index: Array, labels: Array, counts: Array) -> None:
+    """Count the labels that ask for the token that opens every row and stands nowhere else, where it is masked. ids:
+    (B, T), or turned round; index: the places of the labels."""
+    for rows, place in ((ids, index % ids.shape[1]), (ids.T, index // ids.shape[1])):
+        only = np.setdiff1d(rows[:, 0], rows[:, 1:])
+        if len(rows) >= 4 and len(only) == 1 and (rows[:, 0] == only[0]).mean() >= 0.25:
+            targets.openings += int((counts & (place == 0) & (labels == only[0])).sum())
+
+
+def _ending(targets: Targets, rows: Array, labels: Array, counts: Array) -> None:
+    """Count the rows (B, T) that end, before padding, with one token that stands nowhere else, and its labels that
+    count."""
+    pad = mode(rows[:, -1])
+    lengths = rows.shape[1] - tail_of(rows == pad).sum(1)
+    padded = np.flatnonzero((lengths < rows.shape[1]) & (lengths > 1))
+    last = np.unique(rows[padded, lengths[padded] - 1])
+    if (
+        len(padded) >= 4
+        and len(np.unique(lengths)) >= 3
+        and len(last) == 1
+        and not (rows[:, :-1] == pad)[np.arange(rows.shape[1] - 1) < lengths[:, None]].any()
+    ):
+        found = np.argwhere(rows == last[0])
+        if all(place == lengths[row] - 1 for row, place in found):
+            targets.ends, targets.ended = len(padded), int((counts & (labels == last[0])).sum())
 
 
 def _next(shares: Mapping[int, float]) -> float:

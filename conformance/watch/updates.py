@@ -85,6 +85,7 @@ class Updates:
         """Write down where a scheduler was made, and which functions it was given."""
         number, made = self.watcher.number("scheduler", scheduler), stack(scheduler)
         self.watcher.run.schedulers.setdefault(number, made[0].place if made else "")
+        self.watcher.run.planned.setdefault(number, made)
         codes = (getattr(one, "__code__", None) for one in functions)
         self.watcher.run.rate_functions[number] = [code for code in codes if code is not None]
 

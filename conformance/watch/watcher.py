@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -44,12 +45,13 @@ class Ended(BaseException):
 
 class Seen:
     """What was seen since the last backward pass: inputs are the ids that tables were asked for, with the number of
-    rows and the padding index of the table; results the last tensors that modules gave; softmaxes the operations of a
-    softmax, with their lines."""
+    rows and the padding index of the table; results the last tensors that modules gave, answers the last ones of each
+    width; softmaxes the operations of a softmax, with their lines."""
 
     def __init__(self) -> None:
         self.inputs: list[Looked] = []
         self.results: list[Any] = []
+        self.answers: defaultdict[int, deque[Any]] = defaultdict(lambda: deque(maxlen=6))
         self.softmaxes: list[tuple[Any, str]] = []
 
 
@@ -158,6 +160,11 @@ class Watcher:
             self._numbers[key] = sum(1 for known, _ in self._numbers if known == kind)
             self._kept[id(thing)] = thing
         return self._numbers[key]
+
+    def thing(self, kind: str, number: int) -> Any:
+        """The thing of a kind that has a number."""
+        key = next((key for key, known in self._numbers.items() if key[0] == kind and known == number), ("", 0))
+        return self._kept.get(key[1])
 
     def parameter(self, tensor: Any, name: str = "", layer: str = "") -> int:
         """The number of a parameter. Its name is the first one that it is met with."""

@@ -26,6 +26,18 @@ def scheduled(run: Any, step: Any) -> list[str]:
     return first(divided[:1], found[-1:], plain)
 
 
+def over(run: Any, step: Any) -> list[str]:
+    """Where a schedule was made that is over before the run is: the call of the function that steps, where a function
+    of the user's makes it; and its formula."""
+    from conformance.watch.record import Schedule
+
+    numbers = dict.fromkeys(one.scheduler for one in run.of(Schedule) if one.optimizer == step.optimizer)
+    stepping = {at.code for at in step.stack if at.code.co_name != "<module>"}
+    made = [stack for stack in (run.planned.get(number, ()) for number in numbers) if stack]
+    calls = [next((at.place for at in stack if at.code in stepping), stack[0].place) for stack in made]
+    return first(calls[:1], scheduled(run, step))
+
+
 def _formulas(run: Any) -> Iterator[tuple[Source, ast.AST]]:
     """The user's functions that work out rates: those that schedules were given, those that they call, and those whose
     result becomes group["lr"]."""

@@ -43,12 +43,12 @@ def shift(run: Any, loss: Any, is_missing: bool) -> list[str]:
         return first(loss.place, fed.place if fed else "")
     if is_missing and cut is not None and fed is not None and _AHEAD.search(cut.text) and not _BEHIND.search(fed.text):
         return first(fed.place, inputs[0].place, cut.place)
-    items = [*_items(run)] if cut is None or cut in inputs else []
-    handed = (that(items, _SLICED) or that(items, _CUT))[:1]
+    made = [*items(run)] if cut is None or cut in inputs else []
+    handed = (that(made, _SLICED) or that(made, _CUT))[:1]
     return first(handed, cut.place if cut else "", fed.place if fed else "", loss.place)
 
 
-def _items(run: Any) -> Iterator[Line]:
+def items(run: Any) -> Iterator[Line]:
     """The statements of the classes and functions that make the items and batches of the script's loaders."""
     for code in run.givers:
         source = source_of(code.co_filename)
@@ -69,7 +69,7 @@ def counted(run: Any, loss: Any) -> list[str]:
     """Where a loss is told what does not count: what made it, what calls it, and where its labels were filled."""
     made = [line for line in receiver(loss.stack) if re.search(r"EntropyLoss|NLLLoss|ignore|Smooth", line.text)]
     labels = labels_of(loss)
-    filled = that(labels, _SET) or that([*_items(run)], _NAMED) or that(labels, _FILLED)
+    filled = that(labels, _SET) or that([*items(run)], _NAMED) or that(labels, _FILLED)
     if any("ignore_index" in line.text for line in made):  # the loss leaves out what it is told to
         return first(filled[:1], [line.place for line in made][:1], loss.place)
     return first([line.place for line in made][:1], loss.place, filled)
@@ -78,7 +78,7 @@ def counted(run: Any, loss: Any) -> list[str]:
 def filled(run: Any, loss: Any) -> list[str]:
     """Where labels that do not count were set, and the loss."""
     lines = labels_of(loss)
-    return first(that(lines, _FILLED)[:2] or that([*_items(run)], _FILLED)[-1:], loss.place)
+    return first(that(lines, _FILLED)[:2] or that([*items(run)], _FILLED)[-1:], loss.place)
 
 
 _NAMED = re.compile(r"^(\w*(label|target|tag|wanted)\w*|ys?)(\[.*\])? = .*(full|zeros|-100|pad|\d$)")

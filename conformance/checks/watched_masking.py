@@ -1,0 +1,95 @@
+"""Checks of a training run: which tokens are masked and asked for, and whether the end of a text is learned."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_labels import RUN, SURE, broken, first_of_tokens, kept, of_tokens, run_of, trained
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.protocol import NotProvided
+
+
+def masked(run: Any) -> list[Any]:
+    """The losses of masked tokens; raises NotProvided where none was seen."""
+    first_of_tokens(run)
+    found = [loss for loss in of_tokens(run) if loss.targets.masked and loss.targets.offsets.get(1, 0.0) < SURE]
+    if not found:
+        raise NotProvided("no loss of masked tokens was seen")
+    return found
+
+
+@check("run-masked-tokens-are-words", roles=RUN)
+def masked_words(impl: Any, draw: Draw) -> Evidence:
+    """The token that opens every row is not masked and asked for: it is always the same."""
+    run = run_of(impl)
+    losses = masked(run)
+    asked = sum(loss.targets.openings for loss in losses)
+    if asked < 2:
+        return kept("labels of the token that opens every row", asked)
+    loss = next(loss for loss in losses if loss.targets.openings)
+    return broken(
+        loss,
+        "labels of the token that opens every row",
+        0,
+        asked,
+        at=lambda lines: lines.drawn(run, loss),
+        diagnosis="Special tokens are masked and asked for: each row opens with the same one, and nothing is learned.",
+        mend="leave special tokens and padding out of what is masked",
+    )
+
+
+@check("run-masks-differ", roles=RUN)
+def masks_differ(impl: Any, draw: Draw) -> Evidence:
+    """Other places are masked in each batch."""
+    import numpy as np
+
+    run = run_of(impl)
+    first = masked(run)[0]
+    by_size: dict[int, list[Any]] = {}
+    for loss in trained(run, first.name):
+        if loss.asked and loss.place == first.place:
+            by_size.setdefault(len(loss.asked), []).append(loss)
+    losses = max(by_size.values(), key=len, default=[])
+    if len(losses) < 3:
+        raise NotProvided("no three batches of one size were seen with masked tokens")
+    bits = np.array([np.unpackbits(np.frombuffer(loss.asked, np.uint8)) for loss in losses])
+    shares = [(one & two).sum() / max(one.sum(), two.sum(), 1) for one, two in pairwise(bits)]
+    always = float(np.median(shares))
+    if always < 0.7 or bits.mean() > 0.5:
+        return kept("the share of places that are masked in the next batch again", f"{always:.0%}")
+    return broken(
+        losses[1],
+        "the share of places that are masked in the next batch again",
+        f"about {bits.mean():.0%}",
+        f"{always:.0%}",
+        at=lambda lines: lines.drawn_again(run, losses[1]),
+        diagnosis="The same places are masked in every batch: the mask is drawn once, or from the same seed each time.",
+        mend="draw the mask anew for each batch",
+    )
+
+
+@check("run-ends-are-learned", roles=RUN)
+def ends_learned(impl: Any, draw: Draw) -> Evidence:
+    """Where every text ends with one token before padding, that token is asked for."""
+    run = run_of(impl)
+    first_of_tokens(run)
+    losses = [one for one in of_tokens(run) if one.targets.ends and one.targets.offsets.get(1, 0.0) >= SURE]
+    places = {loss.place for loss in losses}
+    if not losses or sum(loss.targets.ends for loss in losses) < 8:
+        raise NotProvided("no loss of next tokens was seen whose texts end with one token before padding")
+    for place in sorted(places):
+        mine = [loss for loss in losses if loss.place == place]
+        if not any(loss.targets.ended for loss in mine):
+            return broken(
+                mine[0],
+                "labels that are the token which ends every text",
+                "some that count",
+                0,
+                at=lambda lines: lines.ending(run, mine[0]),
+                diagnosis="The token that ends every text is in no label that counts: the model never learns to stop.",
+                mend="leave padding out of the loss, and not the end token before it",
+            )
+    return kept("the token that ends texts is asked for", sum(loss.targets.ended for loss in losses))

@@ -1,0 +1,187 @@
+"""Mutants of training scripts that compare answers: CTC, two towers, a teacher; and of what a script sets up."""
+
+from conformance.mutants.training_runs import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, script
+
+# --- frames and phones ----------------------------------------------------------------------------
+
+script(
+    "PhoneIsTheBlank",
+    SPEECH,
+    ("torch.randn(frames.shape, generator=draw), phones + 1)", "torch.randn(frames.shape, generator=draw), phones)"),
+    breaks=("run-ctc-labels-are-no-blanks",),
+    defect="The first phone has the class of the blank.",
+)
+script(
+    "EveryRowIsWhole",
+    SPEECH,
+    ("phones, lengths, counts, blank", "phones, torch.full_like(lengths, scores.shape[1]), counts, blank"),
+    breaks=("run-ctc-counts-real-frames",),
+    defect="CTC is told that every row is as long as the longest.",
+)
+script(
+    "MorePhonesThanFrames",
+    SPEECH,
+    ("repeat_interleave(9, 0)", "repeat_interleave(9, 0)[: len(phones) - 1]"),
+    breaks=("run-ctc-has-room",),
+    defect="There are fewer frames than phones.",
+)
+script(
+    "ProbabilitiesIntoCtc",
+    SPEECH,
+    ("self.classes(x).log_softmax(-1)", "self.classes(x).softmax(-1)"),
+    breaks=("run-likelihood-gets-log-probabilities",),
+    defect="CTC gets probabilities.",
+)
+script(
+    "FramesOfPaddingAreSeen",
+    SPEECH,
+    ("layer(x, src_key_padding_mask=behind)", "layer(x)"),
+    breaks=("run-padding-is-hidden",),
+    defect="A mask of padding is made and not given to attention.",
+)
+script(
+    "AverageIsTurnedRound",
+    SPEECH,
+    (
+        "self.weights[name].mul_(self.decay).add_(p, alpha=1 - self.decay)",
+        "self.weights[name].mul_(1 - self.decay).add_(p, alpha=self.decay)",
+    ),
+    breaks=("run-copy-changes-slowly",),
+    defect="The average keeps a fiftieth of itself in each step.",
+)
+script(
+    "AverageIsTheModel",
+    SPEECH,
+    ("p.detach().clone() for name", "p.detach() for name"),
+    breaks=("run-average-has-its-own-memory",),
+    defect="The average lies in the memory of the weights, and shrinks them.",
+)
+script(
+    "PlacesAreNoParameter",
+    SPEECH,
+    ("nn.Parameter(0.02 * torch.randn(LONGEST, WIDTH))", "0.02 * torch.randn(LONGEST, WIDTH)"),
+    breaks=("run-what-learns-is-registered",),
+    defect="The embedding of positions is a plain tensor, and stays random.",
+)
+script(
+    "LayersInAPlainList",
+    SPEECH,
+    (
+        "nn.ModuleList([nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.1, batch_first=True) for _ in range(2)])",
+        "[nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.1, batch_first=True) for _ in range(2)]",
+    ),
+    breaks=("run-what-learns-is-registered",),
+    defect="Layers are kept in a plain list, and never learn.",
+)
+script(
+    "BodyIsFrozen",
+    SPEECH,
+    ("body = [p for name", "body = [p.requires_grad_(False) for name"),
+    breaks=("run-groups-learn",),
+    defect="All of a group is frozen that has a rate of its own.",
+)
+script(
+    "CycleInEpochs",
+    SPEECH,
+    ("            schedule.step()\n", ""),
+    ("        epoch += 1\n", "        epoch += 1\n        schedule.step()\n"),
+    breaks=("run-schedule-gets-its-steps",),
+    defect="A cycle that is planned in steps advances once an epoch.",
+)
+script(
+    "EpochIsForgotten",
+    SPEECH,
+    ('            epoch = state["epoch"]\n', ""),
+    breaks=("run-resuming-reads-its-numbers",),
+    defect="Training goes on without the epoch that the checkpoint holds.",
+)
+
+# --- towers and teachers --------------------------------------------------------------------------
+
+script(
+    "OneTowerIsNotNormalised",
+    PAIRS,
+    ("F.normalize(self.right(second), dim=-1)", "self.right(second)"),
+    breaks=("run-both-sides-are-normalised",),
+    defect="One side of the cosines is not normalised.",
+)
+script(
+    "OneDirectionTwice",
+    PAIRS,
+    ("F.cross_entropy(scores.T, wanted)", "F.cross_entropy(scores, wanted)"),
+    breaks=("run-both-directions-are-asked",),
+    defect="Both losses ask for the partner of the same side.",
+)
+script(
+    "TeacherIsInTrainingMode",
+    PAIRS,
+    ("        self.teacher.eval()\n", ""),
+    breaks=("run-teachers-rest",),
+    defect="The teacher inside the model drops.",
+)
+script(
+    "DivergenceIsTurnedRound",
+    PAIRS,
+    ("F.log_softmax(given /", "F.log_softmax(wanted /"),
+    ("F.softmax(wanted /", "F.softmax(given /"),
+    breaks=("run-divergence-leads-the-learner",),
+    defect="The divergence is taken the other way round.",
+)
+script(
+    "TemperatureOnOneSide",
+    PAIRS,
+    ("F.softmax(wanted / self.temperature, dim=-1)", "F.softmax(wanted, dim=-1)"),
+    breaks=("run-temperature-is-on-both-sides",),
+    defect="Only the student's answers are softened.",
+)
+script(
+    "ScheduleIsHalfTheRun",
+    PAIRS,
+    ("1 - step / STEPS)", "1 - 2 * step / STEPS)"),
+    breaks=("run-rate-stays-above-zero",),
+    defect="The schedule of the second optimizer is over when half of its steps are.",
+)
+script(
+    "RateIsADefault",
+    PAIRS,
+    (
+        '        for group in optimizer.param_groups:\n            group["lr"] = rate(step)\n',
+        '        optimizer.defaults["lr"] = rate(step)\n',
+    ),
+    breaks=("run-rate-is-written-where-it-is-read",),
+    defect="The rate is set where the optimizer does not read it.",
+)
+script(
+    "BothFactorsAreZero",
+    PAIRS,
+    ("nn.Parameter(0.1 * torch.randn(WIDTH, 4))", "nn.Parameter(torch.zeros(WIDTH, 4))"),
+    breaks=("run-gradients-are-not-zero",),
+    defect="Both factors of a product begin at zero, and stay there.",
+)
+
+# --- masks and ends -------------------------------------------------------------------------------
+
+script(
+    "SpecialTokensAreMasked",
+    PRETRAINING,
+    ("< 0.2) & (words > MASK)", "< 0.4)"),
+    breaks=("run-masked-tokens-are-words",),
+    defect="The tokens that open and separate sentences are masked, too.",
+)
+script(
+    "OneMaskForAllBatches",
+    MASKED,
+    (
+        "(torch.rand(ids.shape, generator=draw) < 0.2)",
+        "(torch.rand(ids.shape, generator=torch.Generator().manual_seed(5)) < 0.2)",
+    ),
+    breaks=("run-masks-differ",),
+    defect="Each batch has the same places masked.",
+)
+script(
+    "EndsAreNotLearned",
+    EPOCHS,
+    ("tgt_out.reshape(-1))", "tgt_out.masked_fill(tgt_out == EOS, PAD).reshape(-1))"),
+    breaks=("run-ends-are-learned",),
+    defect="The tokens that end texts are left out of the loss with padding.",
+)

@@ -1,0 +1,100 @@
+"""What losses of several answers got: CTC's frames and labels, pairs that are compared, temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.watch.details import Frames, Pairs
+from conformance.watch.targets import fingerprints
+
+EXACT = 1e-3
+"""Up to this share two numbers are one: far above rounding in float32, far below what a mistake makes of it."""
+
+
+def frames_of(
+    scores: Tensor, labels: Tensor, frames: Sequence[int], lengths: Sequence[int], blank: int, given: Sequence[Tensor]
+) -> Frames:
+    """What a CTC loss got. scores: (T, N, C) or (T, C); labels: (N, S), or (sum of lengths,); frames, lengths: of each
+    text; given: what the model was given."""
+    rows = [row[:length] for row, length in zip(labels, lengths, strict=True)] if labels.dim() == 2 else [labels]
+    blanks = sum(int((row == blank).sum()) for row in rows)
+    short = sum(few < many for few, many in zip(frames, lengths, strict=True))
+    is_whole = all(number == scores.shape[0] for number in frames)
+    padded = int((real_lengths(given, len(frames)) < 0.8).sum()) if is_whole else 0
+    return Frames(len(frames), blanks, padded, short)
+
+
+def real_lengths(given: Sequence[Tensor], rows: int) -> Tensor:
+    """Which share (N,) of the frames of each row is not filled up with zeros, where the rows of a given tensor
+    (N, T, F) or (N, F, T) end with zeros in several lengths; else ones."""
+    for one in given:
+        if one.dim() != 3 or one.shape[0] != rows or not one.is_floating_point():
+            continue
+        for axis in (1, 2):
+            tail = zero_tail(one, axis)
+            if len(tail.unique()) >= 3 and int(tail.min()) == 0:
+                return 1 - tail / one.shape[axis]
+    return torch.ones(rows)
+
+
+def zero_tail(features: Tensor, axis: int) -> Tensor:
+    """How many zero frames (N,) each row (N, T, F) ends with; axis: that of time."""
+    is_zero = (features == 0).all(3 - axis)
+    return is_zero.flip(1).cumprod(1).sum(1)
+
+
+def pairs_of(scores: Tensor, labels: Tensor) -> Pairs | None:
+    """What a cross-entropy got that asks each row (N,) of scores (N, N) for its own column; None for another one."""
+    size = scores.shape[0]
+    if scores.dim() != 2 or scores.shape[1] != size or size < 4 or not torch.equal(labels, torch.arange(size)):
+        return None
+    values = scores.detach().float()
+    digests = [hash(fingerprints(one.contiguous().numpy())) for one in (values, values.T)]
+    return Pairs((digests[0], digests[1]), tuple(_spreads(scores.grad_fn)))
+
+
+def _spreads(node: Any, deep: int = 8) -> Iterator[float]:
+    """By how much the vectors of both sides of the product behind some scores differ in length."""
+    waiting = [(node, deep)]
+    while waiting:
+        node, deep = waiting.pop(0)
+        if node is None or deep <= 0:
+            continue
+        if type(node).__name__ in ("MmBackward0", "BmmBackward0"):
+            first, second = node._saved_self, node._saved_mat2
+            if first is not None and second is not None:
+                for lengths in (first.float().norm(dim=-1), second.float().norm(dim=-2)):
+                    yield float(lengths.max() / lengths.min().clamp(min=1e-12))
+            return
+        if type(node).__name__.startswith(_PASSING):
+            waiting += [(one, deep - 1) for one, _ in node.next_functions]
+
+
+_PASSING = ("Mul", "Div", "T", "Transpose", "Permute", "View", "UnsafeView", "Squeeze", "Unsqueeze", "Clone", "ToCopy")
+"""Operations that leave scores what they are but for a factor, a precision or a shape."""
+
+
+def softness_of(rows: Tensor, wanted: Tensor, answers: Sequence[Tensor]) -> tuple[float, ...]:
+    """By what the logits of both sides of a divergence were multiplied: 0.5 of temperature 2. rows: log-probabilities
+    (N, V); wanted: probabilities (N, V); answers: what modules gave. Empty where one is found among none of them."""
+    both = [_factor(one.double(), answers) for one in (rows, wanted.clamp(min=1e-30).log())]
+    return tuple(one for one in both if one is not None) if None not in both else ()
+
+
+def _factor(rows: Tensor, answers: Sequence[Tensor]) -> float | None:
+    """By what the one among some answers was multiplied whose softmax has these logarithms."""
+    centred = rows - rows.mean(-1, keepdim=True)
+    for one in answers:
+        if one.numel() != rows.numel() or not one.is_floating_point():
+            continue
+        logits = one.detach().double().reshape(rows.shape)
+        logits = logits - logits.mean(-1, keepdim=True)
+        size = float((logits * logits).sum())
+        factor = float((logits * centred).sum()) / size if size > 0 else 0.0
+        if factor > 0 and float((centred - factor * logits).norm()) < EXACT * float(centred.norm()):
+            return factor
+    return None

@@ -1,0 +1,42 @@
+"""What was worked out of one event: what a CTC loss or a comparison of pairs got, and what a model holds loosely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a CTC loss got.
+
+    rows: how many texts. blanks: how many labels are the blank. padded: how many rows are filled up with frames of
+    zeros and are said to be as long as the longest one. short: how many have fewer frames than labels.
+    """
+
+    rows: int
+    blanks: int = 0
+    padded: int = 0
+    short: int = 0
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The logits of a cross-entropy whose labels are 0, 1, 2, ...: each row is asked for its own column.
+
+    digests: fingerprints of the logits, and of the transposed ones. spreads: how far the lengths of the vectors differ
+    whose products the logits are, for each side: the largest by the smallest; empty where they were not found.
+    """
+
+    digests: tuple[int, int]
+    spreads: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loose:
+    """What a part of the model holds and PyTorch does not know: a tensor, or a list of parts. owner: the class of the
+    part. attribute: its name there. learns: whether it asks for gradients. is_list: whether it is a list of parts."""
+
+    owner: type
+    attribute: str
+    learns: bool
+    is_list: bool = False
