@@ -191,7 +191,7 @@ def fold_transposes(graph: Graph) -> Graph:
                 return [*before_right, *before_left, product]
         return None
 
-    return drop_dead(rewrite(graph, replace))
+    return drop_dead(drop_aliases(rewrite(graph, replace)))  # two that cancel may have stood between two reshapes
 
 
 def join_slices(graph: Graph) -> Graph:

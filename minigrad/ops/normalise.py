@@ -171,6 +171,7 @@ def _logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 def _layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> tuple[Array, Array, Array]:
+    x = np.asarray(x, order="C")  # so is the result
     average = np.mean(x, axis=-1, keepdims=True)
     centred = x - average
     rstd = (1 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)).astype(x.dtype, copy=False)
@@ -198,6 +199,7 @@ layer_norm_op = op(
     lambda g, x, weight, out1, out2, eps: layer_norm_grad_op(g, x, weight, out1, out2, eps=eps),
     decomposition=_layer_norm_steps,
     aux=2,
+    row_major=True,
     shape=lambda metas, *, eps: [metas[0], _row_stats(metas[0]), _row_stats(metas[0])],
     flops=rules.per_element(8),
     samples=_norm_inputs,
@@ -310,6 +312,7 @@ def _check(name: str, x: Tensor, weight: Tensor) -> None:
 
 
 def _rms_norm(x: Array, weight: Array, *, eps: float) -> tuple[Array, Array]:
+    x = np.asarray(x, order="C")  # so is the result
     rstd = (1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)).astype(x.dtype, copy=False)
     return x * rstd * weight, rstd
 
@@ -324,6 +327,7 @@ rms_norm_op = op(
     lambda g, x, weight, out1, eps: rms_norm_grad_op(g, x, weight, out1, eps=eps),
     decomposition=_rms_norm_steps,
     aux=1,
+    row_major=True,
     shape=lambda metas, *, eps: [metas[0], _row_stats(metas[0])],
     flops=rules.per_element(5),
     samples=lambda rng: [(inputs[:2], attrs) for inputs, attrs in _norm_inputs(rng)],

@@ -33,6 +33,14 @@ def test_a_row_with_an_infinity_is_normalised_as_the_reference_does(norm):
         np.testing.assert_array_equal(fast, norm(x).numpy())
 
 
+@pytest.mark.parametrize("norm", [lambda x: F.rms_norm(x), lambda x: F.layer_norm(x, 3)], ids=["rms", "layer"])
+def test_a_norm_of_transposed_rows_lies_in_row_major_order_as_torchs_does(norm):
+    y = norm(mg.tensor(np.arange(12.0).reshape(3, 4)).permute(1, 0))
+    same = y.contiguous()
+    y.zero_()
+    assert not same.numpy().any()
+
+
 def test_what_a_list_indexes_lies_in_row_major_order_and_a_flat_view_of_it_writes_into_it():
     x = mg.arange(125.0).reshape(5, 5, 5)
     y = x[:, :, [0, 3]]

@@ -32,6 +32,13 @@ def test_every_stage_of_a_random_program_is_in_order(device, program, rows, colu
     check(optimise(mg.trace(with_gradients(program))(a, b), device), device)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_transposes_that_cancel_between_reshapes_leave_one_reshape(device):
+    stages = optimise(mg.trace(lambda x: x.reshape(2, 3).permute(1, 0).permute(1, 0).reshape(6))(mg.ones(6)), device)
+    check(stages, device)
+    assert not [node for node in stages[-1][1] if node.op in ("reshape", "permute")]
+
+
 def training_step():
     mg.manual_seed(0)
     embedding, qkv, out, norm = nn.Embedding(11, 8), nn.Linear(8, 24), nn.Linear(8, 8), nn.LayerNorm(8)
