@@ -29,6 +29,7 @@ class Copies:
         self.watcher = watcher
         self.starts: dict[str, tuple[Tensor, Tensor]] = {}
         self.last: dict[int, Tensor] = {}
+        self.foreign = {id(one) for one in _tensors()}  # what is there before the script begins is none of its own
         watcher.endings.append(self.finish)
 
     def begin(self, optimizer: Optimizer) -> None:
@@ -46,7 +47,7 @@ class Copies:
             if of is not None and parameter.data_ptr() != stepped[of].data_ptr() and room > 0:
                 self._found(parameter, of)
         shapes = {one.shape for one in stepped.values()}
-        known = {id(one) for one in watcher.parameters.values()}
+        known = self.foreign | {id(one) for one in watcher.parameters.values()}
         for tensor in _elsewhere(shapes, known):
             of = next((n for n in alike.get(_key(tensor), ()) if torch.equal(stepped[n], tensor)), None)
             room -= tensor.numel()
@@ -95,10 +96,14 @@ class Copies:
         self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
 
 
+def _tensors() -> list[Tensor]:
+    return [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter)]
+
+
 def _elsewhere(shapes: set[torch.Size], known: set[int]) -> list[Tensor]:
     """The matrices of some shapes that the script keeps anywhere else, as an average of weights does in a dictionary of
     its own."""
-    found = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter) and id(one) not in known]
+    found = [one for one in _tensors() if id(one) not in known]
     return [one for one in found if one.shape in shapes and one.grad_fn is None and not one.is_sparse and _tells(one)]
 
 

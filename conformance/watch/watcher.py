@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -74,6 +74,7 @@ class Watcher:
         self._close_until = CLOSE
         self._kept: dict[int, Any] = {}
         self._numbers: dict[tuple[str, int], int] = {}
+        self._counts: Counter[str] = Counter()
         self.libraries: list[Library] = []
         self.parameters: dict[int, Any] = {}
         self.modules: dict[int, Any] = {}
@@ -157,7 +158,8 @@ class Watcher:
         """The number of a thing of some kind; the thing is kept, so that no other gets its address."""
         key = (kind, id(thing))
         if key not in self._numbers:
-            self._numbers[key] = sum(1 for known, _ in self._numbers if known == kind)
+            self._numbers[key] = self._counts[kind]
+            self._counts[kind] += 1
             self._kept[id(thing)] = thing
         return self._numbers[key]
 

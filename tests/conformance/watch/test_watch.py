@@ -136,6 +136,14 @@ EAGER = """    try:
 """
 
 
+def test_what_is_equal_and_was_there_before_the_script_is_no_copy_of_its_own(run):
+    torch.manual_seed(0)
+    before = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
+    first = run(loop())
+    assert (first.copies, first.aliases, run(loop()).copies) == ({}, {}, {})
+    assert before[0].weight.shape == (8, 4)
+
+
 def test_the_script_gets_its_arguments_and_is_the_main_module(run):
     before = list(sys.argv), list(sys.path), sys.modules["__main__"]
     text = "import sys\nassert __name__ == '__main__'\nassert sys.argv[1:] == ['--lr', '1']\n" + loop()
