@@ -495,8 +495,11 @@ def _scaled(probe: Probe, factor: float) -> dict[str, torch.Tensor]:
 
 def _may_drop(module: nn.Module) -> bool:
     """Whether it has a dropout inside, or a number that is called one."""
-    parts = list(module.modules())
-    return any(isinstance(part, nn.Dropout) or any("drop" in name.lower() for name in vars(part)) for part in parts)
+    return any(
+        isinstance(part, nn.Dropout)
+        or any("drop" in name.lower() and value is not None for name, value in vars(part).items())
+        for part in module.modules()
+    )
 
 
 def _without_norms(module: nn.Module) -> None:

@@ -80,13 +80,14 @@ def _is_turned_back(core: AttentionCore) -> bool:
 
 def turning_factors(core: AttentionCore, side: Side) -> list[tuple[Op, Tensor]]:
     """The multiplications of a side by numbers that it does not depend on and that have an axis for the tokens."""
-    length, record, start = core.raw.shape[-1], core.record, {projection.value for projection in side.projections}
+    record, start = core.record, {projection.value for projection in side.projections}
+    lengths = {length for length in core.raw.shape[-2:] if length > 1}  # of a window of queries, and of what it sees
     mine = record.after(start)
     path = record.before([side.value], min(value.number for value in start)) & mine
     found = []
     for op in (record.ops[number] for number in sorted({value.op for value in path - start})):
         others = [value for value in op.inputs if value not in mine and value.kind != "parameter"]
-        if base_name(op) == "mul" and len(others) == 1 and length in others[0].shape[:-1] and length > 1:
+        if base_name(op) == "mul" and len(others) == 1 and lengths & {*others[0].shape[:-1]}:
             found.append((op, others[0].data))
     return found
 

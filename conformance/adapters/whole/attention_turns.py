@@ -55,7 +55,9 @@ def turns(core: AttentionCore) -> Iterator[Finding]:
     if not query.projections or [p.base for p in query.projections] != [p.base for p in key.projections]:
         return
     factors = [(op, factor) for side in (query, key) for op, factor in turning_factors(core, side)]
-    length = core.raw.shape[-1]
+    steps, length = core.raw.shape[-2:]
+    if steps != length:  # a window of queries: where they stand among the keys is not known
+        return
     if core.folded is not None or not _begin_unturned([f.select(f.shape.index(length), 0) for _, f in factors]):
         return
     first, second = _turned(core, query, core.flipped), _turned(core, key, not core.flipped)

@@ -205,5 +205,7 @@ class InsideProbes:
         module = self.module.get_submodule(owner)
         if isinstance(module, nn.ModuleDict):
             return self.is_of_a_choice(path)
+        if isinstance(module, nn.ModuleList):  # its entries are read by the list's name
+            return self._is_used_for_some_arguments(owner)
         cls: type = type(module)
         return name in read_for_some_arguments(cls) | read_beside_forward(cls, run_method(module))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import re
 import sys
 from collections.abc import Collection, Iterator
@@ -23,8 +22,9 @@ from conformance.adapters.whole.language import (
     read_for_some_arguments,
     run_method,
 )
+from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.watching import Watching, argument
-from conformance.protocol import Arrays
+from conformance.protocol import Arrays, NotProvided
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -62,14 +62,16 @@ class Probes:
 
     @property
     def draws_anew(self: WholeModel) -> bool:  # type: ignore[misc]
-        """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time."""
+        """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time. Draws that
+        decide about few tokens change an answer once in a while only."""
         if "draws_anew" not in self.known:
-            inputs, answers = self.example(), []
-            for seed in (1, 2):
-                torch.manual_seed(seed)
-                answers.append(self.twin()(**inputs)["out"])
-            differs = float(np.abs(answers[0] - answers[1]).max(initial=0.0)) > 0
-            self.known["draws_anew"] = differs or bool(self.renewed)
+            inputs, twins = self.example(), [self.twin() for _ in range(2)]
+            torch.manual_seed(1)
+            before, first = torch.get_rng_state(), twins[0](**inputs)["out"]
+            if draws := not torch.equal(before, torch.get_rng_state()):
+                others = (twins[1](**inputs)["out"] for _ in range(20))
+                draws = any(float(np.abs(first - other).max(initial=0.0)) > 0 for other in others)
+            self.known["draws_anew"] = draws or bool(self.renewed)
         return bool(self.known["draws_anew"])
 
     @property
@@ -157,11 +159,14 @@ class Probes:
         }
 
     def is_used_elsewhere(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
-        """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies."""
+        """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies. Or
+        another file of the repository reads it from a model: `loss_of(model.generator, ...)`."""
         module = sys.modules.get(type(self.module).__module__)
-        with suppress(OSError, TypeError):
-            return bool(name and re.search(rf"(?<!self)\.{name}\(", inspect.getsource(module)))  # type: ignore[arg-type]
-        return False
+        if not name or module is None:
+            return False
+        own, read = re.compile(rf"(?<!self)\.{name}\("), re.compile(rf"\b\w*(model|net|former)\.{name}\b(?!\s*=[^=])")
+        around = surroundings(module)
+        return bool(own.search(around.own.text)) or any(read.search(source.text) for source in around.sources)
 
     def other_outputs_reach(self: WholeModel) -> set[str]:  # type: ignore[misc]
         """Parameters that some output beside the answer depends on: a pooler, a second head, an auxiliary loss."""
@@ -277,16 +282,20 @@ class Probes:
             return None
         inputs = self.example(length=min(self.longest or 6, 6))
         before = self(**inputs)["out"]
+        first = None
+        with suppress(NotProvided):
+            first = self.fresh().module
         idle = []
         for names in groups.values():
             other = self.twin()
-            buffers = dict(other.module.named_buffers())
+            _forget(other.module, first)
+            buffers = {name: one for name, one in other.module.named_buffers() if name in names}
+            if not buffers:  # all are kept from the first call
+                continue
             with torch.no_grad():
-                for name in names:
-                    noise = torch.randn(
-                        buffers[name].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-                    )
-                    buffers[name].add_(noise.to(buffers[name].dtype))
+                for buffer in buffers.values():
+                    noise = torch.randn(buffer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+                    buffer.add_(noise.to(buffer.dtype))
             if np.array_equal(before, other(**inputs)["out"]):
                 idle.append(names[0])
         return idle
@@ -348,3 +357,12 @@ def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 elif isinstance(item, nn.Module) and item not in list(part.children()):
                     for inner, tensor in item.named_parameters():
                         yield f"{path}.{name}.{inner}".lstrip("."), tensor
+
+
+def _forget(module: nn.Module, first: nn.Module | None) -> None:
+    """Take out of a module the tables that its first call made: those that a new one does not have yet."""
+    new = dict(first.named_modules()) if first is not None else {}
+    for path, part in module.named_modules():
+        for name, buffer in (new[path]._buffers if path in new else {}).items():
+            if buffer is None and name in part._buffers:
+                part._buffers[name] = None

@@ -151,6 +151,8 @@ class Sizing:
             self.scaled[name] = (value, self.smallest[value])
             return self.smallest[value]
         option = meaning(name)
+        if option == "dropout" and isinstance(value, (int, float)) and not 0 <= value <= 1:
+            return value  # no share of numbers: something else that is called p or rate
         changed = self.changes.get(option or "")
         if changed is not None and (value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))):
             self.changed.add(str(option))

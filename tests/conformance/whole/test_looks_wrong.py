@@ -32,14 +32,21 @@ OF_A_LOSS = LM.replace("MORE", "self.later = nn.ModuleList([nn.Linear(8, 20), nn
 )
 HANDED_ON = LM.replace("MORE", "self.generator = nn.Linear(8, 20)").replace("RUN", "pass")
 RARELY = LM.replace("MORE", "pass").replace("RUN", "x = x * 2 if torch.rand(()) < 0.25 else x")
-KEPT = LM.replace(
-    "MORE",
-    "self.register_buffer('inv_freq', 1.0 / 100 ** (torch.arange(8) / 8))\n"
-    "        self.register_buffer('codes', None, persistent=False)",
+RATES = """
+class Rates(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("inv_freq", 1.0 / 100 ** (torch.arange(8) / 8))
+
+    def forward(self, length):
+        return torch.outer(torch.arange(float(length)), self.inv_freq).sin()
+"""
+KEPT = RATES + LM.replace(
+    "MORE", "self.rates = Rates(); self.register_buffer('codes', None, persistent=False)"
 ).replace(
     "RUN",
     "if self.codes is None or len(self.codes) < ids.size(1): "
-    "self.register_buffer('codes', torch.outer(torch.arange(40.0), self.inv_freq).sin(), persistent=False)\n"
+    "self.register_buffer('codes', self.rates(40), persistent=False)\n"
     "        x = x + self.codes[: ids.size(1)]",
 )
 IDLE = KEPT.replace("x = x + self.codes", "self.codes")
