@@ -127,8 +127,8 @@ changed(
 changed(
     "WorstBeams",
     TRANSLATOR,
-    ".topk(beam_size)",
-    ".topk(beam_size, largest=False)",
+    "log_softmax(-1).topk(beam_size)",
+    "log_softmax(-1).topk(beam_size, largest=False)",
     breaks=(BEAM,),
     defect="Beams grow by their worst words.",
 )

@@ -67,3 +67,12 @@ def test_mutants_of_whole_models_are_left_out_in_one_sentence_without_torch(monk
     assert (
         "1 mutants of whole models and training scripts are left out: torch is not installed" in capsys.readouterr().err
     )
+
+
+def test_what_a_mutant_of_a_text_changes_stands_once_in_it():
+    from conformance.mutants import MUTANTS
+    from conformance.mutants.source import SourceMutant
+
+    texts = [mutant for mutant in MUTANTS.values() if isinstance(mutant, SourceMutant)]
+    assert len(texts) > 150
+    assert [mutant.name for mutant in texts if mutant.specimen.source.count(mutant.old) != 1] == []

@@ -67,7 +67,9 @@ def main():
     model = Recogniser()
     average = Average(model)
     body = [p for name, p in model.named_parameters() if not name.startswith("classes")]
-    optimizer = torch.optim.AdamW([{"params": body, "lr": 1e-3}, {"params": model.classes.parameters(), "lr": 2e-3}])
+    optimizer = torch.optim.AdamW(
+        [{"params": body, "lr": 1e-3}, {"params": model.classes.parameters(), "lr": 2e-3}], weight_decay=0.0
+    )
     loader = DataLoader(Utterances(64, 5), batch_size=8, shuffle=True, collate_fn=collate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, [1e-3, 2e-3], total_steps=EPOCHS * len(loader))
     epoch, folder = 0, tempfile.mkdtemp()
