@@ -570,13 +570,6 @@ script(
     defect="The rate jumps where the warm-up ends.",
 )
 script(
-    "ScheduleIsForgotten",
-    TRANSLATION,
-    ("        scheduler.step()\n", ""),
-    breaks=("run-schedule-is-stepped",),
-    defect="The schedule is made and never stepped.",
-)
-script(
     "OptimizerStepsScaledGradients",
     MASKED,
     (

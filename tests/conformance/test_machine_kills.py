@@ -70,7 +70,6 @@ def test_mutants_of_whole_models_are_left_out_in_one_sentence_without_torch(monk
 
 
 def test_what_a_mutant_of_a_text_changes_stands_once_in_it():
-    from conformance.mutants import MUTANTS
     from conformance.mutants.source import SourceMutant
 
     texts = [mutant for mutant in MUTANTS.values() if isinstance(mutant, SourceMutant)]

@@ -197,7 +197,9 @@ class InsideProbes:
         only for arguments that the recorded run did not have."""
         parts = {path.partition(".")[0] for path in finding.paths}
         return finding.claim == "modules-that-are-made-run" and (
-            any(map(self.is_used_elsewhere, parts)) or any(map(self._is_used_for_some_arguments, finding.paths))
+            any(map(self.is_used_elsewhere, parts))
+            or any(map(self.is_handed_on, finding.paths))
+            or any(map(self._is_used_for_some_arguments, finding.paths))
         )
 
     def _is_used_for_some_arguments(self: WholeModel, path: str) -> bool:  # type: ignore[misc]

@@ -101,7 +101,7 @@ class Probes:
             apart = path.partition(".")[0]
             whole: type = type(self.module)
             of_methods = apart in read_beside_forward(whole, run_method(self.module)) | read_for_some_arguments(whole)
-            elsewhere = apart not in called and (of_methods or self.is_used_elsewhere(apart))
+            elsewhere = apart not in called and (of_methods or self.is_used_elsewhere(apart) or self.is_handed_on(path))
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
@@ -159,14 +159,20 @@ class Probes:
         }
 
     def is_used_elsewhere(self: WholeModel, name: str) -> bool:  # type: ignore[misc]
-        """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies. Or
-        another file of the repository reads it from a model: `loss_of(model.generator, ...)`."""
+        """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies."""
         module = sys.modules.get(type(self.module).__module__)
         if not name or module is None:
             return False
-        own, read = re.compile(rf"(?<!self)\.{name}\("), re.compile(rf"\b\w*(model|net|former)\.{name}\b(?!\s*=[^=])")
-        around = surroundings(module)
-        return bool(own.search(around.own.text)) or any(read.search(source.text) for source in around.sources)
+        return bool(re.search(rf"(?<!self)\.{name}\(", surroundings(module).own.text))
+
+    def is_handed_on(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
+        """Whether a file of the repository hands a part to something else: `loss_of(model.generator, ...)`. What lies
+        deeper than the model's own parts is its owner's to use."""
+        module = sys.modules.get(type(self.module).__module__)
+        if not path or "." in path or module is None:
+            return False
+        handed = re.compile(rf"[(,]\s*\w*(model|net|former)\.{path}\s*[,)]")
+        return any(handed.search(source.text) for source in surroundings(module).sources)
 
     def other_outputs_reach(self: WholeModel) -> set[str]:  # type: ignore[misc]
         """Parameters that some output beside the answer depends on: a pooler, a second head, an auxiliary loss."""
