@@ -124,6 +124,7 @@ def test_coverage_prints_tables_and_the_linter_decides(capsys, monkeypatch):
     assert capsys.readouterr().err == "catalogue: a-claim: it is wrong\n"
 
 
+@pytest.mark.slow  # it proves all checks on what is unmutated first
 def test_mutants_of_a_name_are_killed(capsys):
     assert main(["mutants", "CausalMaskIsStrict", "--table", "--processes", "1"]) == 0
     out = capsys.readouterr().out

@@ -29,7 +29,6 @@ def leaf(*shape: int, seed: int = 0, dtype: Any = mg.float64) -> mg.Tensor:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
