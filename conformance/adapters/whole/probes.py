@@ -65,13 +65,13 @@ class Probes:
         """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time. Draws that
         decide about few tokens change an answer once in a while only."""
         if "draws_anew" not in self.known:
-            inputs, twins = self.example(), [self.twin() for _ in range(2)]
+            inputs, twin = self.example(), self.twin()
             torch.manual_seed(1)
-            before, first = torch.get_rng_state(), twins[0](**inputs)["out"]
-            if draws := not torch.equal(before, torch.get_rng_state()):
-                others = (twins[1](**inputs)["out"] for _ in range(20))
-                draws = any(float(np.abs(first - other).max(initial=0.0)) > 0 for other in others)
-            self.known["draws_anew"] = draws or bool(self.renewed)
+            before, first = torch.get_rng_state(), twin(**inputs)["out"]
+            tries = 1 if torch.equal(before, torch.get_rng_state()) else 20  # draws that are not torch's show at once
+            others = (self.twin()(**inputs)["out"] for _ in range(tries))  # a twin each: what a call keeps is no draw
+            differs = any(float(np.abs(first - other).max(initial=0.0)) > 0 for other in others)
+            self.known["draws_anew"] = differs or bool(self.renewed)
         return bool(self.known["draws_anew"])
 
     @property
@@ -171,7 +171,7 @@ class Probes:
         module = sys.modules.get(type(self.module).__module__)
         if not path or "." in path or module is None:
             return False
-        handed = re.compile(rf"[(,]\s*\w*(model|net|former)\.{path}\s*[,)]")
+        handed = re.compile(rf"[(,=]\s*[\w.]*(model|net|former)\.{path}\s*[,)]")
         return any(handed.search(source.text) for source in surroundings(module).sources)
 
     def other_outputs_reach(self: WholeModel) -> set[str]:  # type: ignore[misc]

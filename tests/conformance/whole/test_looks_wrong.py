@@ -102,8 +102,9 @@ def test_a_list_of_heads_may_be_run_for_a_loss_only(subject):
     )
 
 
-def test_a_head_may_be_handed_on_to_a_loss_of_another_file(subject):
-    used = {"train.py": "def step(model, ids, loss):\n    return loss(model.generator, model(ids))\n"}
+@pytest.mark.parametrize("given", ["model.generator", "self.model.generator", "head=model.generator"])
+def test_a_head_may_be_handed_on_to_a_loss_of_another_file(subject, given):
+    used = {"train.py": f"def step(model, ids, loss):\n    return loss(model(ids), {given})\n"}
     assert verdict("modules-that-are-made-run", subject(HANDED_ON, used)) is Verdict.PASS
 
 
@@ -115,6 +116,22 @@ def test_a_head_that_no_file_reads_is_one_that_never_runs(subject):
 def test_a_draw_that_rarely_changes_an_answer_is_found(subject):
     assert subject(RARELY).draws_anew
     assert not subject(KEPT).draws_anew
+
+
+def test_a_draw_of_another_library_is_found(subject):
+    assert (
+        subject("import random\n" + RARELY.replace("torch.rand(()) < 0.25", "random.random() < 2")).draws_anew is False
+    )
+    assert subject(
+        "import random\n" + RARELY.replace("x * 2 if torch.rand(()) < 0.25 else x", "x * random.random()")
+    ).draws_anew
+
+
+def test_what_a_call_keeps_is_no_draw(subject):
+    kept = LM.replace("MORE", "self.calls = 0").replace(
+        "RUN", "self.calls += 1; x = x * self.calls + 0 * torch.rand(())"
+    )
+    assert not subject(kept).draws_anew
 
 
 def test_a_table_may_be_made_of_another_in_the_first_call(subject):
