@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.check import CHECKS
+from conformance.mutants.script import NOTED, SCRIPTS, script_run
 from conformance.mutants.source import SPECIMENS, Specimen
-from conformance.mutants.training_runs import NOTED, SCRIPTS, script_run
 from conformance.protocol import NotProvided
 from conformance.runner import evidence_of
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from conformance.adapters.reference.base import ReferenceImplementation, ReferenceSubject
 
 if TYPE_CHECKING:
+    from conformance.mutants.script import ScriptMutant
     from conformance.mutants.source import SourceMutant
-    from conformance.mutants.training_runs import ScriptMutant
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Mutants of training scripts that compare answers: CTC, two towers, a teacher; and of what a script sets up."""
 
-from conformance.mutants.training_runs import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, script
+from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, script
 
 # --- frames and phones ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.training_runs import ANNOTATED, TRAINER, script
+from conformance.mutants.script import ANNOTATED, TRAINER, script
 
 # --- minGPT's trainer -----------------------------------------------------------------------------
 

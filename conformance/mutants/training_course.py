@@ -1,6 +1,6 @@
 """Mutants whose mistakes show over many steps: of a script that learns by contrast, a tagger in epochs, and others."""
 
-from conformance.mutants.training_runs import CONTRAST, EPOCHS, MASKED, TAGGING, TRANSLATION, script
+from conformance.mutants.script import CONTRAST, EPOCHS, MASKED, TAGGING, TRANSLATION, script
 
 # --- learning by contrast -------------------------------------------------------------------------
 

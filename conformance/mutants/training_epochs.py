@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.training_runs import EPOCHS, PRETRAINING, script
+from conformance.mutants.script import EPOCHS, PRETRAINING, script
 
 # --- BERT's pre-training --------------------------------------------------------------------------
 

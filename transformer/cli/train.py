@@ -88,6 +88,8 @@ def _begin(options: argparse.Namespace, given: dict[str, Any], device: str, team
         raise ValueError(
             f"{settings.base} has learned {base['task']}: train {base['task']} from it, not {settings.task}"
         )
+    if settings.lora and not settings.base:
+        raise ValueError("lora trains adapters beside the weights of another run: name its folder with --base")
     if settings.data:  # so that the run is continued from any folder
         settings = dataclasses.replace(settings, data=str(Path(settings.data).resolve()))
     if settings.base:

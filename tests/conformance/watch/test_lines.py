@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import conformance.mutants  # noqa: E402, F401 (registers them)
 from conformance.mutants.base import MUTANTS  # noqa: E402
-from conformance.mutants.training_runs import ScriptMutant, run_of  # noqa: E402
+from conformance.mutants.script import ScriptMutant, run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch.verdicts import results_of  # noqa: E402
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import conformance  # noqa: E402
 from conformance.cli import main  # noqa: E402
-from conformance.mutants.training_runs import (  # noqa: E402
+from conformance.mutants.script import (  # noqa: E402
     ANNOTATED,
     CONTRAST,
     EPOCHS,
