@@ -37,11 +37,16 @@ FAR = -1e4
 """The logit of a class that no row has: its probability is 0 in float32."""
 V, ROWS = 7, 6
 
+SHIFTED = "(B, T, V) and (B, T), which it shifts"
+"""It is given the tokens themselves: logits at t are taught token t + 1. Only where they are called tokens."""
+TOKENS = r".*(ids|idx|tok(en)?s?|seq(uence)?s?|labels?|x|words|events|notes|chars)"
+
 Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 FORMS: dict[str, Form] = {
     "(N, V) and (N,)": (lambda x: x, lambda t: t),
     "(B, T, V) and (B, T)": (lambda x: x[None], lambda t: t[None]),
     "(B, V, T) and (B, T)": (lambda x: x.t()[None], lambda t: t[None]),
+    SHIFTED: (lambda x: F.pad(x, (0, 0, 0, 1))[None], lambda t: F.pad(t, (1, 0))[None]),
 }
 """How logits (N, V) and targets (N,) are handed over."""
 
@@ -123,7 +128,8 @@ def resolve(found: Any) -> list[Served]:
     ran: list[Loss] = []
     reasons: list[str] = []
     exact: Loss | None = None
-    for form, log, is_word in product(FORMS, _inputs(found, loss), (False, True) if loss.takes("pad") else (False,)):
+    pads = (False, True) if loss.takes("pad") else (False,)
+    for form, log, is_word in product(_forms(loss), _inputs(found, loss), pads):
         candidate = replace(loss, form=form, log=log, pad_is_word=is_word)
         try:
             got = candidate.value(logits, targets, eps=0.0)
@@ -182,6 +188,12 @@ def _inputs(found: Any, loss: Loss) -> tuple[bool, ...]:
         return (False,)
     said = re.search(r"log_?p|lprob", name) or re.search(r"kldiv|kl_div|nll_?loss|log_?prob", source_of(found).lower())
     return (False, True) if said else (False,)
+
+
+def _forms(loss: Loss) -> list[str]:
+    """The forms that it may take: only what is called tokens, not what is called targets, may be shifted inside."""
+    tokens = re.fullmatch(TOKENS, loss.call.parameter_of["targets"].lower())
+    return [form for form in FORMS if tokens or form != SHIFTED]
 
 
 def _divides(loss: Loss, got: Tensor, logits: Tensor, targets: Tensor) -> str:

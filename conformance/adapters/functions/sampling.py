@@ -29,14 +29,15 @@ OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 
 @contextmanager
-def drawn() -> Iterator[list[Tensor]]:
-    """What torch.multinomial is given inside, Categorical's draws among it."""
+def drawn(place: int | None = None) -> Iterator[list[Tensor]]:
+    """What torch.multinomial is given inside, Categorical's draws among it. place: the one that each draw gives."""
     found: list[Tensor] = []
     real = torch.multinomial
 
     def draw(weights: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
         found.append(weights.detach().clone())
-        return real(weights, *arguments, **keywords)
+        places = real(weights, *arguments, **keywords)
+        return places if place is None else torch.full_like(places, place)
 
     with mock.patch.object(torch, "multinomial", draw), mock.patch.object(torch.Tensor, "multinomial", draw):
         yield found
@@ -98,11 +99,15 @@ def _probabilities_of(
         elif arguments.has(name):
             default = signature[arguments.parameter_of[name]].default
             values[name] = default if default in (None, 0, -1) and name != "temperature" else off
+
+    def token() -> Tensor:
+        return first_tensor(arguments.call(function, **values))
+
     with drawn() as found:
-        made = first_tensor(arguments.call(function, **values))
+        made = token()
     if found:
-        weights, how = found[0].reshape(logits.shape), "tokens: what it draws from is read"
-        return weights / weights.sum(-1, keepdim=True), how
+        weights = _of_tokens(found[0], token, logits)
+        return weights / weights.sum(-1, keepdim=True), "tokens: what it draws from is read"
     if made.shape == logits.shape and made.is_floating_point():
         sums = made.sum(-1)
         if bool((made >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
@@ -116,3 +121,19 @@ def _probabilities_of(
     if made.is_floating_point() or made.numel() != logits.numel() // logits.shape[-1]:
         raise TypeError(f"it returns {tuple(made.shape)}, which is no distribution of tokens and no token")
     return F.one_hot(made.reshape(logits.shape[:-1]), logits.shape[-1]).float(), "the token"
+
+
+def _of_tokens(weights: Tensor, token: Callable[[], Tensor], logits: Tensor) -> Tensor:
+    """The weights of the tokens (like `logits`), of those of the places that are drawn from: a function that sorts the
+    logits first draws a rank, which it looks up. Which place is which token is seen by deciding the draw."""
+    rows = logits.reshape(-1, logits.shape[-1])
+    if weights.numel() // weights.shape[-1] != len(rows):
+        return weights.reshape(logits.shape)
+    places, found = weights.reshape(len(rows), -1), torch.zeros_like(rows)
+    for place in range(places.shape[1]):
+        with drawn(place):
+            tokens = token()
+        if tokens.is_floating_point() or tokens.numel() != len(rows):
+            return weights.reshape(logits.shape)  # it gives something else, too: a place is taken for a token
+        found.scatter_add_(1, tokens.reshape(-1, 1), places[:, place : place + 1].to(found))
+    return found.reshape(logits.shape)

@@ -393,6 +393,14 @@ def masked_loss(logits, targets, mask):
     return (losses * mask).sum() / mask.sum()
 """,
 )
+STYLES["loss: of the tokens themselves, shifted inside"] = (
+    "nll",
+    "cross_entropy",
+    """
+def nll(logits, ids, pad=-1):
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), ignore_index=pad)
+""",
+)
 
 # --- schedules ------------------------------------------------------------------------------------
 
@@ -635,6 +643,20 @@ def sample_next_token(logits, temperature=1.0, top_k=None):
 """,
 )
 
+STYLES["sampling: a draw of a rank, which is looked up"] = (
+    "nucleus",
+    "sampling_filter",
+    """
+def nucleus(logits, top_p):
+    assert 0 < top_p <= 1
+    s, order = logits.sort(-1, descending=True)
+    before = s.softmax(-1).cumsum(-1) - s.softmax(-1)
+    s = s.masked_fill(before >= top_p, float("-inf"))
+    rank = torch.multinomial(s.softmax(-1), 1)
+    return order.gather(-1, rank)
+""",
+)
+
 # --- small functions ------------------------------------------------------------------------------
 
 STYLES["shift"] = (
@@ -834,6 +856,10 @@ MUTANTS: list[tuple[str, str, str]] = [
     ),
     ("sampling: filter of logits", "cumulative_probs > top_p", "cumulative_probs < top_p"),
     ("sampling: filter of logits", "scatter(-1, sorted_indices, sorted_indices_to_remove)", "clone()"),
+    ("sampling: a draw of a rank, which is looked up", "return order.gather(-1, rank)", "return rank"),
+    ("sampling: a draw of a rank, which is looked up", "before >= top_p", "before + s.softmax(-1) >= top_p"),
+    ("loss: of the tokens themselves, shifted inside", "logits[:, :-1].flatten", "logits[:, 1:].flatten"),
+    ("loss: of the tokens themselves, shifted inside", "ignore_index=pad", "ignore_index=2"),
     ("sampling: a draw", "logits / temperature", "logits * temperature"),
     ("sampling: a draw", "min(top_k, logits.size(-1))", "min(top_k + 1, logits.size(-1))"),
     ("shift", "tokens[:, 1:]", "tokens[:, :-1]"),
