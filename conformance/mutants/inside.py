@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, MIXTURE, TRANSLATOR, VIT, changed
+from conformance.mutants.source import ALIBI, BERT, GPT, LLAMA, MIXTURE, RESTORER, TRANSLATOR, VIT, changed
 
 AXIS = "attention-softmax-runs-over-the-keys"
 SCALE = "attention-scale-is-one-over-sqrt-d-head"
@@ -389,4 +389,12 @@ changed(
     ".flatten(2).reshape(len(images), -1, self.cls_token.shape[-1])",
     breaks=("patches-are-pieces-of-the-image",),
     defect="Features and places of the patches are mixed by a reshape.",
+)
+changed(
+    "PixelsOfOtherPatches",
+    RESTORER,
+    "permute(0, 3, 1, 4, 2, 5)",
+    "permute(0, 3, 1, 2, 4, 5)",
+    breaks=("patches-are-answered-where-they-were",),
+    defect="The image of the answer is put together in another order than the patches were cut in.",
 )

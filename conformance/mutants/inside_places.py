@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, LLAMA, MIXTURE, RELATIVE, TRANSLATOR, changed
+from conformance.mutants.source import BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TRANSLATOR, changed
 
 PLACES = "positions-differ-from-place-to-place"
 WAVES = "positions-have-features-of-their-own"
@@ -27,6 +27,14 @@ changed(
     "self.position_embeddings(places[:1])",
     breaks=(PLACES,),
     defect="Every token is looked up at place 0.",
+)
+changed(
+    "RowsForColumns",
+    RESTORER,
+    "sines(columns, d_model // 2)",
+    "sines(rows, d_model // 2)",
+    breaks=("positions-are-told-apart",),
+    defect="Both halves of the positions tell the row of a patch.",
 )
 changed(
     "OneFrequency",

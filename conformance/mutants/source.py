@@ -49,10 +49,11 @@ RELATIVE = Specimen("relative.py", "RelativeForMaskedLM", "masked_language_model
 TRANSLATOR = Specimen("translator.py", "Transformer", "sequence_to_sequence")
 CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
 VIT = Specimen("vit.py", "ViT", "classifier")
+RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers")
 """Functions that stand beside models; its name is what they are called together."""
-SPECIMENS = (GPT, LLAMA, ALIBI, PREFIX, MIXTURE, BERT, RELATIVE, TRANSLATOR, CLASSIFIER, VIT, SPEECH)
+SPECIMENS = (GPT, LLAMA, ALIBI, PREFIX, MIXTURE, BERT, RELATIVE, TRANSLATOR, CLASSIFIER, VIT, RESTORER, SPEECH)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,10 @@ FINDINGS: dict[str, str] = {
     "positions-differ-from-place-to-place": (
         f"Position vectors inject the order of a sequence: each place has its own ({_VASWANI}, section 3.5)."
     ),
+    "positions-are-told-apart": (
+        f"No two places of a sequence have the same vector, or their words change places unseen "
+        f"({_VASWANI}, section 3.5)."
+    ),
     "positions-have-features-of-their-own": (
         f"Each feature of a sinusoidal encoding is a wave of its own: a sine and a cosine of each frequency "
         f"({_VASWANI}, section 3.5)."
@@ -216,5 +220,9 @@ FINDINGS: dict[str, str] = {
     "patches-are-pieces-of-the-image": (
         "A token of an image or of frames is made of one patch or frame, with all of its features "
         "(Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, section 3.1)."
+    ),
+    "patches-are-answered-where-they-were": (
+        "An image that is answered patch by patch has each patch where it was cut out (Peebles and Xie 2023, Scalable "
+        "Diffusion Models with Transformers, section 3.2)."
     ),
 }

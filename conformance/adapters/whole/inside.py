@@ -26,6 +26,7 @@ from conformance.adapters.whole.language import (
 )
 from conformance.adapters.whole.mixing import mixing_place
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
+from conformance.adapters.whole.pixels import pixel_findings
 from conformance.adapters.whole.place_vectors import added_positions, place_findings
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
@@ -88,6 +89,7 @@ class InsideProbes:
                 *expert_findings(run),
                 *residual_findings(run, parts),
                 *token_findings(run),
+                *pixel_findings(run),
                 *place_findings(run),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]

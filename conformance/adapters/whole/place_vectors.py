@@ -43,8 +43,11 @@ class Added:
 
 def place_findings(record: Record) -> list[Finding]:
     """What is wrong with vectors of positions; one finding for each claim and line."""
+    everything = added_positions(record)
     return once(
-        finding for added in added_positions(record) for finding in (*_one_place(record, added), *_twins(added, record))
+        finding
+        for added in everything
+        for finding in (*_one_place(record, added), *_shared(record, added, everything), *_twins(added, record))
     )
 
 
@@ -57,14 +60,14 @@ def added_positions(record: Record) -> list[Added]:
         for vectors, stream in (op.inputs, op.inputs[::-1]):
             if len(stream.shape) != 3 or stream.shape != op.outputs[0].shape or not record.computed(stream):
                 continue
-            if (taken := _taken(record, vectors)) is not None:
+            if (taken := _taken(record, vectors, op)) is not None:
                 found.append(Added(vectors, stream, op, *taken))
     return found
 
 
-def _taken(record: Record, vectors: Value) -> tuple[Op, Value | None] | None:
-    """The operation that takes vectors of positions, and from which table; None where they are something else, or
-    those of places that the caller chose."""
+def _taken(record: Record, vectors: Value, addition: Op) -> tuple[Op, Value | None] | None:
+    """The operation that takes vectors of positions, the addition itself for a whole table, and from which table; None
+    where they are something else, or those of places that the caller chose."""
     first: Op | None = None
     here = vectors
     while (op := record.producer(here)) is not None:
@@ -79,9 +82,9 @@ def _taken(record: Record, vectors: Value) -> tuple[Op, Value | None] | None:
         if base_name(op) in ("sin", "cos"):
             return None if record.computed(here) else (first, None)
         here = next((value for value in op.inputs if value.op >= 0 or value.name), op.inputs[0])
-    if not _is_called_so(here) or len(here.shape) < 2 or max(here.shape[:-1]) < 2 or first is None:
+    if not _is_called_so(here) or len(here.shape) < 2 or max(here.shape[:-1]) < 2:
         return None
-    return first, here
+    return first or addition, here
 
 
 def _is_called_so(value: Value) -> bool:
@@ -140,6 +143,70 @@ def _counted_at(record: Record, added: Added, axis: int | None) -> Place | None:
 
 def _same(tensor: Tensor, axis: int) -> bool:
     return bool((tensor == tensor.narrow(axis, 0, 1)).all())
+
+
+# --- no two places share a vector
+
+
+def _shared(record: Record, added: Added, everything: list[Added]) -> Iterator[Finding]:
+    """Places that come in twos or more with one vector, where others differ: rows and columns of an image, say, of
+    which only the rows are told. What else is added to the sequence may tell them apart, then nothing is said."""
+    if [one.stream for one in everything].count(added.stream) != 1 or _is_told_otherwise(record, added):
+        return
+    whole = added.vectors.data.expand(added.stream.shape)
+    if not _same(whole, 0) and not _same(whole, 1):
+        return
+    rows = (whole[0] if _same(whole, 0) else whole[:, 0]).double()
+    rows = rows[rows.abs().amax(-1) > 0]  # a class token often has none
+    if len(rows) < 4 or not bool(rows.isfinite().all()):
+        return
+    close = torch.cdist(rows, rows, p=torch.inf) <= 1e-6 * float(rows.abs().max())
+    twins = close.sum(-1)
+    if int(twins.min()) < 2 or bool(close.all()):
+        return
+    name = f" of {added.table}" if added.table else ""
+    yield Finding(
+        "positions-are-told-apart",
+        f"Each place of a sequence shares its vector{name} with {int(twins[0]) - 1} others of {len(rows)}.",
+        _made_at(record, added) or added.taken.place,
+        f"{len(rows)} different vectors",
+        f"{len(torch.unique(close.int(), dim=0))} different vectors",
+        "Give each place its own: of an image, half of the features tell the row and half the column.",
+    )
+
+
+def _is_told_otherwise(record: Record, added: Added) -> bool:
+    """Whether something else that may tell places apart is added to the same sequence: before, anything but a bias;
+    after, what no word has made, or what was looked up."""
+    here = added.stream
+    while (op := record.producer(here)) is not None and base_name(op) == "add" and len(op.inputs) == 2:
+        here, bias = sorted(op.inputs, key=lambda value: -value.data.numel())
+        if bias.data.numel() > bias.shape[-1]:
+            return True
+    whole = added.op.outputs[0]
+    others = [v for op in record.consumers(whole) if base_name(op) == "add" for v in op.inputs if v is not whole]
+    return any(not record.computed(value) or _is_looked_up(record, value) for value in others)
+
+
+def _is_looked_up(record: Record, value: Value) -> bool:
+    op = record.producer(value)
+    while op is not None and moves(op) and op.inputs:
+        op = record.producer(op.inputs[0])
+    return op is not None and op.name == "embedding"
+
+
+def _made_at(record: Record, added: Added) -> Place | None:
+    """The line of the user's class that makes a table; None without a table, or where no line names it."""
+    if not added.table:
+        return None
+    owner, _, name = added.table.rpartition(".")
+    holder: type = type(record.module.get_submodule(owner))
+    found = source_of(holder)
+    if found is None:
+        return None
+    lines = linecache.getlines(found[1])
+    pattern = rf"self\.{re.escape(name)}\b[^=]*=[^=]|[\"']{re.escape(name)}[\"']"
+    return next((Place(found[1], n) for n, line in enumerate(lines, 1) if re.search(pattern, line)), None)
 
 
 # --- each feature of fixed vectors is its own
