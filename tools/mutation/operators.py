@@ -2,6 +2,9 @@
 
 An edit replaces the text of one expression or statement and leaves the rest of the file as it is. Left alone are
 documentation, type annotations, what raises or asserts, text for people, and `__repr__`.
+
+`own_edits` are those of our own code, whose refusals are tested, too: beside all others they drop what raises and what
+sets an attribute, turn conditions round, return nothing, and take the two ways out of a loop for one another.
 """
 
 from __future__ import annotations
@@ -103,16 +106,32 @@ def mutations(source: str, name: str = "") -> list[Mutation]:
     text = _Text(source)
     found: dict[str, Mutation] = {}
     for root in _reached(tree, name):
-        for operator, node, replacement in _edits(root, in_constructor=False):
-            made = text.replaced(node, replacement)
-            if made == source or made in found or not _compiles(made):
-                continue
-            last = node.end_lineno or node.lineno
-            changed = made.splitlines()[node.lineno - 1 : last + made.count("\n") - source.count("\n")]
-            found[made] = Mutation(
-                operator, node.lineno, last, text.lines(node.lineno, last), " ".join(map(str.strip, changed)), made
-            )
+        for edit in _edits(root, in_constructor=False):
+            made = _applied(text, edit)
+            if made is not None:
+                found.setdefault(made.source, made)
     return sorted(found.values(), key=lambda mutation: (mutation.line, mutation.operator, mutation.after))
+
+
+def own_edits(tree: ast.Module) -> list[Edit]:
+    """The edits of a file of our own, each on one line; `applied` makes a mutation of one."""
+    found = (edit for root in _reached(tree, "") for edit in _edits(root, in_constructor=False, own=True))
+    return [edit for edit in found if edit[1].lineno == edit[1].end_lineno]
+
+
+def applied(source: str, edit: Edit) -> Mutation | None:
+    """The mutation that an edit of a file makes; None where it is the same text, or does not compile."""
+    return _applied(_Text(source), edit)
+
+
+def _applied(text: _Text, edit: Edit) -> Mutation | None:
+    operator, node, replacement = edit
+    made = text.replaced(node, replacement)
+    if made == text.source or not _compiles(made):
+        return None
+    last = node.end_lineno or node.lineno
+    changed = made.splitlines()[node.lineno - 1 : last + made.count("\n") - text.source.count("\n")]
+    return Mutation(operator, node.lineno, last, text.lines(node.lineno, last), " ".join(map(str.strip, changed)), made)
 
 
 def _reached(tree: ast.Module, name: str) -> list[ast.stmt]:
@@ -152,7 +171,7 @@ class _Text:
     """Source text with replacement by position (columns of `ast` count bytes)."""
 
     def __init__(self, source: str) -> None:
-        self.rows = source.encode().splitlines(keepends=True)
+        self.source, self.rows = source, source.encode().splitlines(keepends=True)
 
     def replaced(self, node: ast.stmt | ast.expr, replacement: ast.AST | None) -> str:
         assert node.end_lineno is not None
@@ -176,7 +195,9 @@ Edit = tuple[str, ast.expr | ast.stmt, ast.AST | None]
 """The operator's name, the node to replace, and what stands there instead (None: the statement is dropped)."""
 
 
-def _edits(node: ast.AST, in_constructor: bool) -> Iterator[Edit]:
+def _edits(node: ast.AST, in_constructor: bool, own: bool = False) -> Iterator[Edit]:
+    if own:
+        yield from _own(node)
     if isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)):
         return
     if isinstance(node, ast.FunctionDef):
@@ -186,20 +207,43 @@ def _edits(node: ast.AST, in_constructor: bool) -> Iterator[Edit]:
     yield from _edits_here(node, in_constructor)
     if isinstance(node, ast.ClassDef):
         yield from _siblings(node)
-    for child in _children(node):
-        yield from _edits(child, in_constructor)
+    for child in _children(node, own):
+        yield from _edits(child, in_constructor, own)
 
 
-def _children(node: ast.AST) -> Iterable[ast.AST]:
-    """The children, but no documentation, annotations or decorators, and no tests whose branch only raises."""
+def _children(node: ast.AST, own: bool) -> Iterable[ast.AST]:
+    """The children, but no documentation, annotations or decorators, no tests whose branch only raises (but for our own
+    code), and nothing that only a checker of types reads."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
         body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
         return [*node.args.defaults, *filter(None, node.args.kw_defaults), *body] if hasattr(node, "args") else body
     if isinstance(node, ast.AnnAssign):
         return [node.value] if node.value is not None else []
-    if isinstance(node, ast.If) and all(isinstance(statement, ast.Raise) for statement in node.body):
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
         return node.orelse
+    if isinstance(node, ast.If) and not own and all(isinstance(statement, ast.Raise) for statement in node.body):
+        return node.orelse
+    if isinstance(node, ast.match_case):  # a pattern is no expression
+        return [*filter(None, [node.guard]), *node.body]
     return ast.iter_child_nodes(node)
+
+
+def _own(node: ast.AST) -> Iterator[Edit]:
+    """The edits of our own code only."""
+    if isinstance(node, (ast.If, ast.While)) and "TYPE_CHECKING" not in ast.unparse(node.test):
+        same = isinstance(node.test, ast.UnaryOp) or (isinstance(node.test, ast.Compare) and len(node.test.ops) == 1)
+        if not same:  # "removed sign or not" and "comparison" do it to those
+            yield "turned condition", node.test, ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
+        yield "return value", node, ast.Return(ast.Constant(None))
+    elif isinstance(node, ast.Break):
+        yield "loop", node, ast.Continue()
+    elif isinstance(node, ast.Continue):
+        yield "loop", node, ast.Break()
+    elif isinstance(node, ast.Raise):
+        yield "dropped statement", node, None
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Attribute, ast.Subscript)):
+        yield from () if _updates(node) else [("dropped statement", node, None)]
 
 
 def _edits_here(node: ast.AST, in_constructor: bool) -> Iterator[Edit]:

@@ -96,7 +96,7 @@ def baseline(target: Target, folder: Path) -> Baseline:
 
 def _sent(function: Any, target: Target, *arguments: Any) -> Any:
     """What `function` sends from a process of its own. Raises ValueError when that is an error, or nothing."""
-    process, connection = _start(function, target, *arguments)
+    process, connection = start(function, target, *arguments)
     try:
         found = connection.recv()
     except EOFError:
@@ -125,7 +125,7 @@ def trials(mutants: Sequence[Mutation], base: Baseline, processes: int) -> Itera
             if not checks:
                 yield Trial(mutation, UNREACHED)
                 continue
-            process, connection = _start(_run_mutant, base.target, mutation.source, checks, limit)
+            process, connection = start(_run_mutant, base.target, mutation.source, checks, limit)
             running[connection] = (process, mutation, time.monotonic() + ASLEEP * limit)
         for connection in wait(list(running), timeout=0.5):
             assert isinstance(connection, Connection)
@@ -147,7 +147,9 @@ def trials(mutants: Sequence[Mutation], base: Baseline, processes: int) -> Itera
                 yield Trial(mutation, STUCK, f"took longer than {ASLEEP * limit:.0f} s")
 
 
-def _start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
+def start(function: Any, *arguments: Any) -> tuple[Any, Connection]:
+    """A process that calls function(*arguments, connection), and our end of the connection. What every mutant needs is
+    loaded in it already."""
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_PRELOAD))
