@@ -127,13 +127,15 @@ def is_in_an_optimizer(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-parameter-is-in-one-optimizer", roles=RUN)
 def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
-    """No parameter is stepped by two optimizers."""
+    """No parameter is stepped by two optimizers in turn. One that takes over for good is another stage."""
     run = run_of(impl)
     steps = steps_of(run)
-    of: dict[int, set[int]] = {}
+    of: dict[int, list[int]] = {}
     for step in steps:
         for number in run.optimizers[step.optimizer].parameters:
-            of.setdefault(number, set()).add(step.optimizer)
+            turns = of.setdefault(number, [])
+            if turns[-1:] != [step.optimizer]:
+                turns.append(step.optimizer)
     for step in steps:
         mine = run.optimizers[step.optimizer].parameters
         doubled = frozenset(n for n in mine if mine.count(n) > 1)
@@ -147,7 +149,7 @@ def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
                 diagnosis=f"{run.named(doubled)} stands in the optimizer twice: each step moves it twice.",
                 mend="put each parameter into one group, once",
             )
-    twice = frozenset(number for number, optimizers in of.items() if len(optimizers) > 1)
+    twice = frozenset(number for number, turns in of.items() if len(turns) > len(set(turns)))
     if twice:
         return broken(
             steps[-1],

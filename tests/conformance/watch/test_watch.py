@@ -538,11 +538,24 @@ for step in range(5):
     optimizer.step()
 """
 
+TWO_STAGES = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 3))
+for rate in (1e-2, 1e-3):
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(4):
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(3, (8,)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
 
 @pytest.mark.parametrize(
     "text",
-    [GAN, MOMENTUM_COPY, CLOSURE, BY_HAND, FROZEN_BODY, COPY_TASK],
-    ids=["gan", "momentum-copy", "closure", "by-hand", "frozen-body", "copy-task"],
+    [GAN, MOMENTUM_COPY, CLOSURE, BY_HAND, FROZEN_BODY, COPY_TASK, TWO_STAGES],
+    ids=["gan", "momentum-copy", "closure", "by-hand", "frozen-body", "copy-task", "two-stages"],
 )
 def test_a_right_script_of_an_unusual_kind_breaks_nothing(text):
     assert broken("import torch\ntorch.manual_seed(0)\n" + text) == []
