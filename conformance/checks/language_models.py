@@ -525,7 +525,7 @@ def tied_head(impl: Any, draw: Draw) -> Evidence:
             mend="assign the parameter itself: head.weight = embedding.weight",
         )
     if said is None:
-        raise NotProvided("it does not tie its head to the embedding")
+        raise NotProvided("no line of its code ties its head to the embedding")
     place, tied = said
     evidence = true("head and embedding are one tensor", tied, got="two tensors").saying(
         diagnosis="The code ties the head to the embedding, and they are two tensors: one was copied or replaced.",

@@ -337,7 +337,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
         evidence += told
     calling = with_padding_mask(module, with_masks(module, calling, kind))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence])
-    subject = _in_double(subject)
+    subject = in_double(subject)
     subject.pad_id = pad_of(subject)
     return subject
 
@@ -355,10 +355,10 @@ def part(made: Made) -> WholeModel:
     """The component that `made` makes, as it runs: no whole model, so of no kind. Raises Unresolved."""
     module = moved(made.fresh()).eval()
     calling = part_calling(module)
-    return _in_double(WholeModel(made, module, calling, "", [*made.facts, *calling.facts]))
+    return in_double(WholeModel(made, module, calling, "", [*made.facts, *calling.facts]))
 
 
-def _in_double(subject: WholeModel) -> WholeModel:
+def in_double(subject: WholeModel) -> WholeModel:
     """The subject in float64; as it is where it cannot compute so."""
     wide = subject.twin(torch.float64)
     with suppress(Exception):

@@ -22,12 +22,13 @@ def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], at: int, name: st
     return kwargs.get(name, args[at] if len(args) > at else default)
 
 
-def user_line() -> str:
-    """file:line of the innermost frame that is neither torch's nor ours."""
+def user_line(*engines: str) -> str:
+    """file:line of the innermost frame that is neither torch's nor ours, nor of a file in one of these folders."""
     frame = sys._getframe(1)
+    strangers = (*engines, "/torch/", "/conformance/adapters/", "/conformance/checks/", "<")
     while frame is not None:
         name = frame.f_code.co_filename
-        if not any(part in name for part in ("/torch/", "/conformance/adapters/", "/conformance/checks/", "<")):
+        if not any(part in name for part in strangers):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

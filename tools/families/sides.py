@@ -1,0 +1,125 @@
+"""One row as two subjects of the claims about whole models, with the same weights: ours on minigrad, theirs on torch.
+
+Both are called with what is told here, and nothing is inferred: which parameter of forward gets the ids, and which
+says what is padding. The weights are ours, moved at random, and go to the library through the files that we save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+import minigrad as mg
+from conformance.adapters.whole.calling import Calling, Input, T, first_data, quiet_evaluation
+from conformance.adapters.whole.layouts import layout_of
+from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.masking import Mask, real_tokens
+from conformance.adapters.whole.model import WholeModel, in_double, moved
+from conformance.adapters.whole.of_minigrad import MinigradModel, OnTorch
+from conformance.adapters.whole.sizes import Sizing
+from conformance.protocol import NotProvided
+from tools.families.rows import Row
+from transformer.checkpoints import save
+
+
+@dataclass(frozen=True)
+class Words:
+    """What forward's parameters are called: of one sequence, of what says which of its tokens are real and of which of
+    two texts they are, of two sequences, and of images; "" where padding is told by the token itself."""
+
+    ids: str
+    real: str
+    types: str
+    source: str
+    target: str
+    real_source: str
+    images: str
+
+
+OURS = Words("ids", "real", "types", "src", "tgt", "", "images")
+THEIRS = Words(
+    "input_ids", "attention_mask", "token_type_ids", "input_ids", "decoder_input_ids", "attention_mask", "pixel_values"
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """An implementation that is one whole model."""
+
+    name: str
+    whole: WholeModel
+
+    @property
+    def kind(self) -> str:
+        return self.whole.kind
+
+    def build(self, role: str, config: Mapping[str, Any]) -> WholeModel:
+        """A copy of it. Raises NotProvided for a role that is not its own."""
+        if role not in ("module", "model", self.kind):
+            raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")
+        return self.whole.twin()
+
+
+def ours(row: Row) -> Side:
+    """The row on minigrad, its weights moved at random."""
+    made = _made(row, OnTorch, lambda settings: OnTorch(_family(row, settings)))
+    return _side("minigrad", row, made, moved(made.fresh()), OURS, MinigradModel)
+
+
+def theirs(row: Row, weights: Side, folder: Path, library: ModuleType) -> Side:
+    """The row in the library `transformers`, with the weights of our side, which go through files in `folder`."""
+    cls = getattr(library, row.architecture)
+    made = _made(row, cls, lambda settings: cls(cls.config_class(**settings)))
+    given = weights.whole.twin(torch.float32)
+    given(**given.example())  # now minigrad has torch's numbers
+    save(given.module.minigrad, folder)
+    module = made.fresh()
+    module.load_state_dict(cls.from_pretrained(folder).state_dict())  # itself, it would train what its class has frozen
+    return _side(library.__name__, row, made, module, THEIRS, WholeModel)
+
+
+def _family(row: Row, settings: Mapping[str, Any]) -> mg.nn.Module:
+    mg.manual_seed(torch.initial_seed())
+    config = row.family.config_class.from_dict(settings)
+    model: mg.nn.Module = row.family(config, **row.family.architectures[row.architecture])
+    return model
+
+
+def _made(row: Row, cls: type[nn.Module], build: Callable[[dict[str, Any]], nn.Module]) -> Made:
+    def make(sizing: Sizing) -> nn.Module:
+        return build({name: sizing.of(name, value) for name, value in row.settings.items()})
+
+    return Made(row.architecture, cls, [], make)
+
+
+def _side(name: str, row: Row, made: Made, module: nn.Module, words: Words, subject: type[WholeModel]) -> Side:
+    calling = _calling(row, words)
+    data = first_data(calling, T)
+    with quiet_evaluation(module):
+        found = layout_of(calling, data, module(**calling.arguments(data)))
+    if found is None:
+        raise ValueError(f"{row.architecture} on {name} gives no answer of a layout that is known")
+    pad = row.given.get("pad_token_id")
+    return Side(name, in_double(subject(made, module.eval(), found, row.kind, [], pad)))
+
+
+def _calling(row: Row, words: Words) -> Calling:
+    given = row.given
+    if "vocab_size" not in given:
+        shape = (given["num_channels"], given["image_size"], given["image_size"])
+        return Calling((Input("x", words.images, shape=shape),))
+    vocab = given["vocab_size"]
+    if row.kind == "sequence_to_sequence":
+        inputs = Input("src", words.source, vocab), Input("tgt", words.target, vocab)
+        pad = given["pad_token_id"]
+        told = Mask(words.real_source, lambda inputs: inputs["src"] != pad, "True = no pad_token_id", own=True)
+        return Calling(inputs, masks=(told,) if words.real_source else ())
+    real = Mask(words.real, lambda inputs: real_tokens(inputs, "ids"), "True = real", keys="ids", when_padded=True)
+    types = words.types if row.takes_types else ""
+    return Calling((Input("ids", words.ids, vocab),), masks=(real,), types=types)
