@@ -120,7 +120,9 @@ def _inside(job: Job, connection: Connection) -> None:
         _enter(job)
         first = os.fork()
         if first:
-            os.waitpid(first, 0)
+            while not os.waitpid(first, os.WNOHANG)[0]:
+                if connection.poll(0.05):  # the other side is gone
+                    os.kill(first, signal.SIGKILL)
             return
         _libc().prctl(_END_WITH_PARENT, signal.SIGKILL)
         _mount("proc", "/proc", "proc")
@@ -157,7 +159,9 @@ def _test(job: Job) -> None:
     try:
         import pytest
 
-        flags = ["-q", "-p", "no:cacheprovider", "--tb=short", *(["-x"] if job.first_failure else [])]
+        # "plain": pytest would compile our packages itself, which are a plugin of its, and meet no probe
+        flags = ["-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=short"]
+        flags += ["-x"] if job.first_failure else []
         code = int(pytest.main([*flags, *job.files], plugins=[_Plugin(job)]))
     finally:
         _tell(job, "exit", code)
