@@ -50,6 +50,10 @@ def test_refused():
     with pytest.raises(ValueError):
         inside(-1)
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_values(value):
+    assert sign(value) == -value
+
 def test_harm(tmp_path):
     (tmp_path / "file").touch()
     assert os.getpid() < 100
@@ -203,7 +207,8 @@ def test_mutants_meet_the_tests_in_a_process_that_can_harm_nothing(root: Path, t
     except OSError as error:
         pytest.skip(str(error))
     name = "tests/test_module.py::test_"
-    assert set(recorded.passed) == {name + test for test in ("inside", "outside", "refused", "harm")}, recorded
+    tests = ("inside", "outside", "refused", "values[0]", "harm", "values[1]")  # one case of each test comes first
+    assert list(recorded.passed) == [name + test for test in tests], recorded
     assert not (root / "written").exists()
     (number,) = (at for at, one in enumerate(found) if one.mutation.before == "return value < LIMIT")
     assert set(recorded.hits[str(number)]) == {name + "inside", name + "outside"}
