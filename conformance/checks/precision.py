@@ -41,7 +41,8 @@ def finite_where_float32_is(subject: Any, names: tuple[str, ...], what: str) -> 
             try:
                 out = subject.narrow(name, given)
             except Exception as error:
-                why = why or f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                kind = "" if isinstance(error, NotProvided) else f"{type(error).__name__}: "
+                why = why or f"{what} {name} it does not run ({kind}{' '.join(str(error).split())[:160]})"
                 continue
             bad = int(np.isnan(out).sum())
             parts.append(
@@ -52,7 +53,7 @@ def finite_where_float32_is(subject: Any, names: tuple[str, ...], what: str) -> 
                 )
             )
     if not parts:
-        raise NotProvided(f"{what} it does not run ({why})" if why else "its answers are too large in float32")
+        raise NotProvided(why or "its answers are too large in float32")
     return all_of(*parts)
 
 

@@ -20,13 +20,15 @@ from tools.families.sides import Side, ours, theirs
 
 TOPICS = ("whole-models", "language-models", "sequence-models")
 """The topics whose claims need ids and answers, gradients, modes and state dicts only."""
+BESIDE = ("cached-steps-give-the-logits-of-one-pass", "half-precision-gives-no-nan", "autocast-gives-no-nan")
+"""Claims of other topics that need no more."""
 
 
 def claims_of(kind: str) -> list[str]:
     """The slugs of the claims that are asked of a model of this kind."""
     roles = {"module", "model", kind}
-    tested = (claim for claim in load().claims.values() if claim.topic in TOPICS and claim.is_tested)
-    return [claim.slug for claim in tested if roles & {*CHECKS[claim.slug].roles}]
+    claims = (c for c in load().claims.values() if c.is_tested and (c.topic in TOPICS or c.slug in BESIDE))
+    return [claim.slug for claim in claims if roles & {*CHECKS[claim.slug].roles}]
 
 
 def results(side: Side) -> dict[str, Result]:

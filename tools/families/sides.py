@@ -31,21 +31,23 @@ from transformer.checkpoints import save
 @dataclass(frozen=True)
 class Words:
     """What forward's parameters are called: of one sequence, of what says which of its tokens are real and of which of
-    two texts they are, of two sequences, and of images; "" where padding is told by the token itself."""
+    two texts they are, of a cache; of two sequences, of images. "" where padding is told by the token itself."""
 
     ids: str
     real: str
     types: str
+    cache: str
     source: str
     target: str
     real_source: str
     images: str
 
 
-OURS = Words("ids", "real", "types", "src", "tgt", "", "images")
+OURS = Words("ids", "real", "types", "cache", "src", "tgt", "", "images")
 THEIRS = Words(
-    "input_ids", "attention_mask", "token_type_ids", "input_ids", "decoder_input_ids", "attention_mask", "pixel_values"
-)
+    "input_ids", "attention_mask", "token_type_ids", "past_key_values", "input_ids", "decoder_input_ids",
+    "attention_mask", "pixel_values",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,5 +123,6 @@ def _calling(row: Row, words: Words) -> Calling:
         told = Mask(words.real_source, lambda inputs: inputs["src"] != pad, "True = no pad_token_id", own=True)
         return Calling(inputs, masks=(told,) if words.real_source else ())
     real = Mask(words.real, lambda inputs: real_tokens(inputs, "ids"), "True = real", keys="ids", when_padded=True)
+    cache = words.cache if row.kind == "language_model" else ""
     types = words.types if row.takes_types else ""
-    return Calling((Input("ids", words.ids, vocab),), masks=(real,), types=types)
+    return Calling((Input("ids", words.ids, vocab),), masks=(real,), types=types, cache=cache)

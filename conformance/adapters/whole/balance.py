@@ -43,7 +43,9 @@ class BalanceProbes:
         real = np.ones((2, 8), bool)
         real[0, 4:] = False
         tables = self.token_tables()
-        table = next(p for p in self.module.parameters() if p.data_ptr() in tables)
+        table = next((p for p in self.module.parameters() if p.data_ptr() in tables), None)
+        if table is None:
+            raise NotProvided("no table of its words is seen")
         values: dict[str, list[float]] = {}
         for seed in range(96, 104):
             other = {**inputs, main: inputs[main].copy()}

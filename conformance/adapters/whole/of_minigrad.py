@@ -36,7 +36,8 @@ class OnTorch(nn.Module):
     """The minigrad module `minigrad`, whose forward gives one tensor, as a torch module.
 
     forward takes the same arguments by name; tensors among them may be of any dtype that numpy has. In training mode
-    minigrad's draws follow torch's generator. Raises NotProvided for parameters that are neither float32 nor float64.
+    minigrad's draws follow torch's generator. Raises NotProvided under autocast, and for parameters that are neither
+    float32 nor float64.
     """
 
     def __init__(self, minigrad: mg.nn.Module) -> None:
@@ -57,11 +58,20 @@ class OnTorch(nn.Module):
                 parts[path].register_buffer(name, _copied(own), persistent=part._buffers[name])
 
     def forward(self, **inputs: Any) -> torch.Tensor:
-        result: torch.Tensor = _Run.apply(self, tuple(inputs), *inputs.values(), *self.parameters())
+        given = (tuple(inputs), *inputs.values(), *self.parameters())
+        result: torch.Tensor = _Run.apply(self, torch.is_grad_enabled(), *given)
         return result
+
+    def new_cache(self, max_len: int) -> Any:
+        """What its forward takes as `cache`, with room for so many tokens. Raises NotProvided where it makes none."""
+        if not hasattr(self.minigrad, "new_cache"):
+            raise NotProvided(f"{type(self.minigrad).__name__} has no method new_cache")
+        return self.minigrad.new_cache(max_len)
 
     def run(self, inputs: Mapping[str, Any]) -> mg.Tensor:
         """What minigrad gives for its own tensors, in this module's mode and with its numbers."""
+        if torch.is_autocast_enabled("cpu"):
+            raise NotProvided("torch's autocast reaches no operation of minigrad")
         tensors = dict(self.named_parameters()) | dict(self.named_buffers())
         for name, own in (*self.minigrad.named_parameters(), *self.minigrad.named_buffers()):
             if tensors[name].is_floating_point() and tensors[name].dtype not in WIDTHS:
@@ -82,9 +92,9 @@ class _Run(torch.autograd.Function):
     """A minigrad module's forward and backward pass as one operation of torch."""
 
     @staticmethod
-    def forward(ctx: Any, module: OnTorch, names: Sequence[str], *values: Any) -> torch.Tensor:
+    def forward(ctx: Any, module: OnTorch, records: bool, names: Sequence[str], *values: Any) -> torch.Tensor:
         given = [_as_minigrad(value) for value in values[: len(names)]]
-        wanted = ctx.needs_input_grad[2:]
+        wanted = [needs and records for needs in ctx.needs_input_grad[3:]]
         for value, wants in zip(given, wanted, strict=False):
             if wants:
                 value.requires_grad_()
@@ -101,7 +111,7 @@ class _Run(torch.autograd.Function):
         if ctx.out.requires_grad:
             found = iter(mg.grad([ctx.out], asked, [_as_minigrad(gradient)], allow_unused=True))
         each = (next(found) if wants else None for wants in ctx.wanted)
-        return None, None, *(None if one is None else torch.from_numpy(np.array(one.numpy())) for one in each)
+        return None, None, None, *(None if one is None else torch.from_numpy(np.array(one.numpy())) for one in each)
 
 
 def _namesake(part: mg.nn.Module) -> nn.Module:

@@ -112,7 +112,7 @@ def stepping(subject: WholeModel) -> Steps:
         tried = True
         try:
             got = way.logits(subject, ids, PIECES)
-            other = way.logits(subject, np.concatenate([ids[:, 1:2], ids[:, 1:]], 1), PIECES)
+            other = way.logits(subject, np.concatenate([ids[::-1, :-1], ids[:, -1:]], 1), PIECES)  # another past
         except Exception as error:
             failure = failure or error
             continue

@@ -265,3 +265,8 @@ def test_what_cannot_be_called_is_not_provided_with_the_reason(
 def test_conventions_are_notes(whole: Callable[..., Whole]) -> None:
     found = {claim: verdict(claim, whole("stateful")).verdict for claim in (PROMPT, LEAVES)}
     assert found == {PROMPT: Verdict.NOTE, LEAVES: Verdict.NOTE}
+
+
+def test_a_cache_is_fed_where_a_window_hides_the_first_token_from_the_last_one(whole: Callable[..., Whole]) -> None:
+    windowed = whole("tuples", "masked_fill(j > i,", "masked_fill((j > i) | (i - j > 1),")
+    assert verdict(CACHED, windowed).verdict is Verdict.PASS
