@@ -94,7 +94,8 @@ def tokens(core: AttentionCore) -> Iterator[Finding]:
 def _mixes(side: Side) -> str:
     """Which rule the vectors of a side break, as a sentence about "{name}"; "" for none."""
     if bool((side.tokens == MIXED).any()):
-        return "a {name} vector is computed from several tokens"
+        of_one = len({projection.base for projection in side.projections}) == 1  # else a token has several numbers
+        return "a {name} vector is computed from several tokens" if of_one else ""
     if not side.mapped:
         return ""
     first = side.tokens[..., :1]

@@ -53,6 +53,11 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         return kind, [
             Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
         ]
+    if calling.labels and _has_two_stacks(module):
+        why = (
+            "it has an encoder and a decoder, and the decoder reads labels: give forward the target's words as an input"
+        )
+        return "", [Fact("kind", "open", why, doubtful=True)]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += [*_built(module), *_switched(module, "language_model")]
     two_way += _switched(module, "masked_language_model")
@@ -69,6 +74,12 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         ]
     evidence = causal if chosen == "language_model" else two_way
     return chosen, [Fact("kind", chosen.replace("_", " "), "; ".join(text for _, text in evidence[:3]))]
+
+
+def _has_two_stacks(module: nn.Module) -> bool:
+    """Whether it holds an encoder and a decoder that are made of parts; a table and a map are called so, too."""
+    held = {path.rpartition(".")[2] for path, part in module.named_modules() if any(True for _ in part.children())}
+    return any(re.search("enc", name) for name in held) and any(re.search("dec", name) for name in held)
 
 
 def _words_of(module: nn.Module) -> int:

@@ -454,6 +454,26 @@ for step in range(6):
     ours.step()
 """
 
+AUTOENCODER = """
+import torch
+from torch import nn
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(9, 8), nn.Linear(8, 9)
+    def forward(self, ids):
+        text = self.embed(ids).mean(1, keepdim=True)
+        return self.out(self.embed(ids[:, :-1]) + text)
+model = Autoencoder()
+adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(6):
+    ids = torch.randint(1, 9, (4, 7))
+    loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids[:, 1:].flatten())
+    adam.zero_grad()
+    loss.backward()
+    adam.step()
+"""
+
 MOMENTUM_COPY = """
 import copy
 import torch
@@ -554,8 +574,8 @@ for rate in (1e-2, 1e-3):
 
 @pytest.mark.parametrize(
     "text",
-    [GAN, MOMENTUM_COPY, CLOSURE, BY_HAND, FROZEN_BODY, COPY_TASK, TWO_STAGES],
-    ids=["gan", "momentum-copy", "closure", "by-hand", "frozen-body", "copy-task", "two-stages"],
+    [GAN, AUTOENCODER, MOMENTUM_COPY, CLOSURE, BY_HAND, FROZEN_BODY, COPY_TASK, TWO_STAGES],
+    ids=["gan", "autoencoder", "momentum-copy", "closure", "by-hand", "frozen-body", "copy-task", "two-stages"],
 )
 def test_a_right_script_of_an_unusual_kind_breaks_nothing(text):
     assert broken("import torch\ntorch.manual_seed(0)\n" + text) == []

@@ -5,10 +5,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
+from torch import nn  # noqa: E402
 
 from conformance.adapters.whole.attention import attentions  # noqa: E402
 from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
 from conformance.adapters.whole.attention_masks import dropout_findings  # noqa: E402
+from conformance.adapters.whole.record import record  # noqa: E402
 
 
 def found(recorded):
@@ -191,3 +193,25 @@ def test_a_mutant_gives_exactly_its_finding_at_its_line(mutant, tmp_path):
     texts = {finding.place.text for finding in certain}
     assert texts == {(where or [instead])[0]}
     assert all(finding.sentence and finding.mend and finding.paths for finding in certain)
+
+
+class Copies(nn.Module):
+    """The states of a stack are copied by weights, as a pointer does, without a projection of their own."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        states = self.encoder(x)
+        return (self.query(x) @ self.key(states).transpose(1, 2) / 8**0.5).softmax(-1) @ states
+
+
+def test_values_that_are_sums_of_a_stack_s_states_are_not_mixed_up():
+    torch.manual_seed(0)
+    model, x = Copies().eval(), torch.randn(2, 5, 8)
+    with torch.no_grad():
+        recorded = record(model, lambda: model(x))
+    assert [finding.claim for finding in attention_findings(attentions(recorded)) if finding.certain] == []
