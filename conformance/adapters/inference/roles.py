@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.calls import Call, tensors_in
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, NoRole, Unresolved
+from conformance.adapters.inference.means import means_squares_only
 from conformance.adapters.inference.parameters import attention_layouts, kernels, shares_key_heads
 from conformance.adapters.inference.parts import PartOf
 from conformance.adapters.inference.probes import SIZES, noise
@@ -148,7 +149,10 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
 
 
 def _norm_role(module: nn.Module, said: str, vectors: int) -> Fact:
-    """LayerNorm or RMSNorm: by the name, else by a second vector or by whether it takes the mean out."""
+    """LayerNorm or RMSNorm: by the name, else by a second vector or by whether it takes the mean out. One vector in
+    code that takes no mean but that of squares is RMSNorm whatever it is called: T5's is called T5LayerNorm."""
+    if vectors == 1 and not centres(module) and means_squares_only(type(module)):
+        return Fact("role", "rms_norm", "one vector of d_model, and the only mean that it takes is that of squares")
     for role, expression in (("rms_norm", r"rms|root mean"), ("layer_norm", r"\blayer ?norm")):
         if re.search(expression, said):
             return Fact("role", role, "the class name")

@@ -49,7 +49,7 @@ def makers_of(cls: type, around: Surroundings) -> Iterator[MethodType]:
             continue
         method = getattr(cls, name)
         inside = around.scope_of(method) if hasattr(method, "__code__") else None
-        if inside is not None and returns_its_class(inside) and not _fetches(inside):
+        if inside is not None and returns_its_class(inside) and not fetches(inside):
             yield method
 
 
@@ -69,7 +69,8 @@ def _is_its_class(node: ast.expr, scope: Scope) -> bool:
     return first.id in (function.args.args[0].arg, getattr(owner, "name", ""))
 
 
-def _fetches(inside: Scope) -> bool:
+def fetches(inside: Scope) -> bool:
+    """Whether what a function calls reads files or asks a network, by the names."""
     called = (ast.unparse(node.func) for node in ast.walk(inside.node) if isinstance(node, ast.Call))
     return any(_FETCHES.search(name) for name in called)
 

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole import needing
 from conformance.adapters.whole.classmethods import is_classmethod, is_maker, name_of, returns_its_class
 from conformance.adapters.whole.configs import Options, may_construct
 from conformance.adapters.whole.evaluate import BUILTINS, Names, Written
@@ -103,10 +104,10 @@ class Constructions(Names):
             raise Unknown(str(error)) from error
         for name, parameter in signature.parameters.items():
             if name in bound.arguments:
-                self._settle(bound, parameter)
+                self._settle(made_by, bound, parameter)
             elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 if parameter.default is parameter.empty:
-                    needed = self._needed(made_by, name, parameter.annotation)
+                    needed = self._needed(made_by, name, parameter.annotation, bound.arguments)
                     bound.arguments[name] = plain(_whole_patches(name, needed, signature))
                 elif parameter.default is None and self.sizing.named and name.lower() in CONFIGS:
                     bound.arguments[name] = plain(self.part(name, parameter.annotation))  # else it makes its own
@@ -114,7 +115,9 @@ class Constructions(Names):
                     bound.arguments[name] = plain(sized)
             if parameter.kind is parameter.VAR_KEYWORD:
                 given_rest = bound.arguments.get(name, {})
-                bound.arguments[name] = {**self._handed_on(made_by, name, given_rest), **given_rest}
+                handed_on = self._handed_on(made_by, name, given_rest)
+                read = needing.words_needed(self, made_by, name, {**handed_on, **given_rest, **bound.arguments})
+                bound.arguments[name] = {**read, **handed_on, **given_rest}
         # the signature's own order: what was added stands behind what was given
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
         self.given = _by_name(bound)
@@ -124,12 +127,12 @@ class Constructions(Names):
         bound.apply_defaults()
         self.given = _by_name(bound)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
-        return self._passed(made) if shown and self.sizing.head_width else self.sized(made)
+        return self.passed(made) if shown and self.sizing.head_width else self.sized(made)
 
-    def _needed(self, made_by: Any, name: str, annotation: Any) -> Any:
+    def _needed(self, made_by: Any, name: str, annotation: Any, given: Mapping[str, Any]) -> Any:
         """What a parameter gets that nothing shows; of a config also a number whose name says nothing."""
         try:
-            return self.part(name, annotation)
+            return needing.needed(self, made_by, name, annotation, given)
         except Unknown:
             is_setting = isinstance(made_by, type) and not issubclass(made_by, nn.Module) and may_construct(made_by)
             if self.strict or not is_setting or annotation not in (int, "int"):
@@ -166,7 +169,7 @@ class Constructions(Names):
                     found[name] = plain(sized)
         return found
 
-    def _settle(self, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
+    def _settle(self, made_by: Any, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:
         name, value = parameter.name, bound.arguments[parameter.name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             bound.arguments[name] = tuple(self._settled("", item) for item in value)
@@ -177,7 +180,8 @@ class Constructions(Names):
                 bound.arguments[name] = self._settled(name, value)
             except Unknown:
                 if parameter.default is parameter.empty:
-                    bound.arguments[name] = plain(self.part(name, parameter.annotation))
+                    needed = self._needed(made_by, name, parameter.annotation, bound.arguments)
+                    bound.arguments[name] = plain(needed)
                 else:
                     del bound.arguments[name]
 
@@ -193,68 +197,7 @@ class Constructions(Names):
         sized = self.sizing.of(name, value)
         return self.sized(sized) if sized is value and name.lower() in CONFIGS else sized
 
-
-class Evaluator(Constructions):
-    """The whole evaluator: also what a call gives, by its syntax."""
-
-    def part(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
-        """Also options that nothing hands over, as the files' own parser has them by default."""
-        try:
-            return super().part(name, annotation)
-        except Unknown:
-            parsers = [s for s in self.around.sources if "add_argument(" in s.text] if name.lower() in CONFIGS else []
-            if self.strict or not parsers:
-                raise
-            return self._parsed_arguments(parsers[0])
-
-    def _Call(self, node: ast.Call, scope: Scope) -> Any:
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("parse_args", "parse_known_args"):
-                parsed = self._parsed_arguments(scope.source)
-                return parsed if node.func.attr == "parse_args" else (parsed, [])
-            if node.func.attr in _STAYS:
-                held = self.value(node.func.value, scope)
-                if isinstance(held, nn.Module):
-                    return held
-            if node.func.attr in _WRAPPERS and node.args:
-                return self.value(node.args[0], scope)
-        function = self.value(node.func, scope)
-        if function is torch.device:
-            return torch.device("cpu")
-        if self.runs and callable(function):
-            return self.construct(function, node, scope)
-        if isinstance(function, Written):
-            return self._written(function.scope, node, scope)
-        if inspect.isroutine(function) and function in _PURE:
-            return self._plain_call(function, node, scope)
-        if isinstance(function, (FunctionType, MethodType)):
-            inside = self.around.scope_of(function.__func__ if isinstance(function, MethodType) else function)
-            if inside is None:
-                raise Unknown(ast.unparse(node))
-            return self._written(inside, node, scope, function)
-        if isinstance(function, type) and may_construct(function):
-            return self.construct(function, node, scope)
-        if function not in (*_PURE, *BUILTINS) and getattr(function, "__module__", "") != "math":
-            raise Unknown(ast.unparse(node))
-        return self._plain_call(function, node, scope)
-
-    def _plain_call(self, function: Callable[..., Any], node: ast.Call, scope: Scope) -> Any:
-        if function is len and any(isinstance(a, ast.Name) and scope.grows(a.id) for a in node.args):
-            raise Unknown(ast.unparse(node))
-        arguments = self._elements(node.args, scope)
-        keywords: dict[str, Any] = {}
-        for word in node.keywords:
-            if word.arg is None:
-                keywords |= self.value(word.value, scope)
-            else:
-                keywords[word.arg] = self._named(word.arg, word.value, scope)
-        if function not in (dict, list, tuple, max, min, sum, abs, int):
-            return function(*plain(arguments), **plain(keywords))
-        found = function(*arguments, **keywords)
-        sized = any(type(value) is Sized for value in arguments)
-        return Sized(found) if sized and type(found) is int else found
-
-    def _written(self, inside: Scope, node: ast.Call, scope: Scope, function: Any = None) -> Any:
+    def returned(self, inside: Scope, node: ast.Call, scope: Scope, function: Any = None) -> Any:
         """What a call of a class or function gives that is read from its syntax."""
         if inside.is_class:
             return self._written_config(inside, node, scope)
@@ -300,7 +243,68 @@ class Evaluator(Constructions):
                 held |= {c.key: self._named(c.key, c.value, init) for c in init.changes if c.base == "self"}
             finally:
                 self._frames.pop()
-        return self._passed(Options(plain(dict(held))))
+        return self.passed(Options(plain(dict(held))))
+
+
+class Evaluator(Constructions):
+    """The whole evaluator: also what a call gives, by its syntax."""
+
+    def part(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
+        """Also options that nothing hands over, as the files' own parser has them by default."""
+        try:
+            return super().part(name, annotation)
+        except Unknown:
+            parsers = [s for s in self.around.sources if "add_argument(" in s.text] if name.lower() in CONFIGS else []
+            if self.strict or not parsers:
+                raise
+            return self._parsed_arguments(parsers[0])
+
+    def _Call(self, node: ast.Call, scope: Scope) -> Any:
+        if isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("parse_args", "parse_known_args"):
+                parsed = self._parsed_arguments(scope.source)
+                return parsed if node.func.attr == "parse_args" else (parsed, [])
+            if node.func.attr in _STAYS:
+                held = self.value(node.func.value, scope)
+                if isinstance(held, nn.Module):
+                    return held
+            if node.func.attr in _WRAPPERS and node.args:
+                return self.value(node.args[0], scope)
+        function = self.value(node.func, scope)
+        if function is torch.device:
+            return torch.device("cpu")
+        if self.runs and callable(function):
+            return self.construct(function, node, scope)
+        if isinstance(function, Written):
+            return self.returned(function.scope, node, scope)
+        if inspect.isroutine(function) and function in _PURE:
+            return self._plain_call(function, node, scope)
+        if isinstance(function, (FunctionType, MethodType)):
+            inside = self.around.scope_of(function.__func__ if isinstance(function, MethodType) else function)
+            if inside is None:
+                raise Unknown(ast.unparse(node))
+            return self.returned(inside, node, scope, function)
+        if isinstance(function, type) and may_construct(function):
+            return self.construct(function, node, scope)
+        if function not in (*_PURE, *BUILTINS) and getattr(function, "__module__", "") != "math":
+            raise Unknown(ast.unparse(node))
+        return self._plain_call(function, node, scope)
+
+    def _plain_call(self, function: Callable[..., Any], node: ast.Call, scope: Scope) -> Any:
+        if function is len and any(isinstance(a, ast.Name) and scope.grows(a.id) for a in node.args):
+            raise Unknown(ast.unparse(node))
+        arguments = self._elements(node.args, scope)
+        keywords: dict[str, Any] = {}
+        for word in node.keywords:
+            if word.arg is None:
+                keywords |= self.value(word.value, scope)
+            else:
+                keywords[word.arg] = self._named(word.arg, word.value, scope)
+        if function not in (dict, list, tuple, max, min, sum, abs, int):
+            return function(*plain(arguments), **plain(keywords))
+        found = function(*arguments, **keywords)
+        sized = any(type(value) is Sized for value in arguments)
+        return Sized(found) if sized and type(found) is int else found
 
     def _parsed_arguments(self, source: Source) -> argparse.Namespace:
         """The defaults of every ``add_argument`` of the file."""
@@ -321,11 +325,11 @@ class Evaluator(Constructions):
                 elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
                     value = action.value == "store_false"
                 else:
-                    value = self._guess(name) if "type" in words or "required" in words else None
+                    value = self.guess(name) if "type" in words or "required" in words else None
             except Unknown:
                 value = None
             setattr(found, name, plain(self.sizing.of(name, value)))
-        return self._passed(found)
+        return self.passed(found)
 
     def makes_module(self, inside: Scope) -> bool:
         """Whether a function returns a module that it makes (alone or first), by its syntax, and does not train it."""

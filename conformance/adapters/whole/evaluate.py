@@ -119,19 +119,24 @@ class Expressions:
         try:
             found = self.value(node, scope)
         except Unknown:
-            found = self._guess(name)
+            found = self.guess(name)
         return self.sizing.of(name, found)
 
-    def _guess(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
+    def guess(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
+        """A small value by what the name means. Raises Unknown."""
         if self.strict:
             raise Unknown(name)
         return self.sizing.of(name, small(name, annotation))
 
+    def made(self, cls: type) -> Any:
+        """An instance of a class of the user's, as a part that something needs. Raises what its constructor raises."""
+        return self._make(cls, self)
+
     def sized(self, config: Any) -> Any:
         """The config with its fields through `sizing`, once only."""
-        return config if id(config) in self._sized else self._passed(resized(config, self.sizing))
+        return config if id(config) in self._sized else self.passed(resized(config, self.sizing))
 
-    def _passed(self, config: Any) -> Any:
+    def passed(self, config: Any) -> Any:
         """The config, remembered as one whose fields have passed through `sizing`."""
         if is_config(config):
             self._sized[id(config)] = config
@@ -280,7 +285,7 @@ class Names(Expressions):
                         raise
                     continue  # it says nothing of the model, as `args.n_gpu`
                 found = with_value(found, change.key, plain(value), change.is_item)
-            self._known[key] = self._passed(found)
+            self._known[key] = self.passed(found)
         return self._known[key]
 
     def _parameter(self, name: str, binding: Binding, scope: Scope) -> Any:
@@ -316,16 +321,16 @@ class Names(Expressions):
         if isinstance(annotation, str):
             annotation = vars(self.around.module).get(annotation, inspect.Parameter.empty)
         if inspect.isclass(annotation) and self.around.is_users(annotation) and may_construct(annotation):
-            return self._make(annotation, self)
+            return self.made(annotation)
         found = class_named_like(name, self.around.module)
         if found is not None:
-            return self._make(found, self)
+            return self.made(found)
         held = vars(self.around.module).get(name)  # an object that the file itself calls so: its tokenizer
         if held is not None and not isinstance(held, (type, FunctionType, ModuleType, int, float, str)):
             return held
         if not self.strict and annotation not in (int, float, bool) and (text := self.around.compared_with(name)):
             return text
-        return self._guess(name, annotation)
+        return self.guess(name, annotation)
 
     def _import(self, binding: Binding, source: Source) -> Any:
         if source.module is not None:

@@ -120,8 +120,10 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
 
 
 def _words(name: str) -> str:
-    """A class name in lower case; capitals that begin a word keep a gap, so that LM is found in MyLM."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    """A class name in lower case; capitals that begin a word keep a gap, so that LM is found in MyLM and in MyMoELM,
+    but not in MyMLM."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return re.sub(r"(?<=[A-Z])(?<![MI])LM$", "_LM", apart).lower()
 
 
 def _built(module: nn.Module) -> Iterator[Evidence]:

@@ -32,9 +32,10 @@ from torch import nn
 from conformance.adapters import Specification, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.whole import needing
 from conformance.adapters.whole.chained import as_forward, with_forward
 from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
-from conformance.adapters.whole.configs import Guessed, Options
+from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.filling import empty_is_nan, fill
@@ -272,18 +273,17 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
     configs = [parameter.name for parameter in required if parameter.name.lower() in CONFIGS]
     for file, section in around.settings if configs else ():
         yield way(f"the settings in {file}", with_words({configs[0]: Options(section)}))
-    for words in _trials(required):
+    if configs:  # one without a class holds every name
+        read = partial(needing.settings, made_by=made_by, name=configs[0])
+        yield way("small numbers by trial", lambda found: found.call(made_by, [], {configs[0]: read(found)}))
+    for words in _trials(required) if not configs else ():
         yield way("small numbers by trial", with_words(words))
     if ids := {p.name: SMALL["id"] for p in accepted.values() if p.default is None and meaning(p.name) in _IDS}:
         yield way("small sizes by the names of its parameters, and ids in the place of None", with_words(ids))
 
 
 def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
-    """Small numbers for the parameters whose names say nothing; a config without a class holds every name."""
-    configs = [p.name for p in required if p.name.lower() in CONFIGS]
-    if configs:
-        yield {configs[0]: Guessed()}
-        return
+    """Small numbers for the parameters whose names say nothing."""
     unknown = [p.name for p in required if meaning(p.name) is None and p.annotation in (p.empty, int, "int")]
     if 0 < len(unknown) <= 3:
         for numbers in itertools.islice(itertools.product(_NUMBERS, repeat=len(unknown)), _TRIALS):

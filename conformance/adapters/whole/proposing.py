@@ -22,7 +22,7 @@ from conformance.adapters.whole.calling import Calling, Input
 from conformance.adapters.whole.fillers import Beside, alike, counted, maker, of_shape, one_each, shapes_stated
 from conformance.adapters.whole.masking import choices
 from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
-from conformance.adapters.whole.told import Told, told_by_forward
+from conformance.adapters.whole.told import Told, taken_as_they_are, told_by_forward
 from conformance.adapters.whole.told_by_calls import told_by_calls
 from conformance.adapters.whole.usage import surroundings
 
@@ -64,6 +64,11 @@ class Proposals:
             self.parameters = [
                 Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
             ]
+        data = [p for p in self.parameters if p.meaning in ("", "source", "target")]
+        if not any(p.required for p in data):  # forward(x=None, y=None), where neither can do without a value
+            open_ = [p.name for p in data if p.default is None]
+            for name in taken_as_they_are(module, open_):
+                next(p for p in data if p.name == name).required = True
         required = [p for p in self.parameters if p.required]
         if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
             required[0].meaning = ""

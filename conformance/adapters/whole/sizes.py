@@ -30,6 +30,7 @@ _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
 
 _PARTS: tuple[tuple[str, str], ...] = (
     (r"drop", "dropout"),
+    (r"mask(ed|s|ing)?_?(width|size|len)", "masked"),
     (r"activation|^act(_(?!dim|size|num)|$)", "activation"),
     (r"^norm_(layer|class|cls)$", "norm"),
     (r"mult|ratio|expan|factor|multiple", "multiplier"),

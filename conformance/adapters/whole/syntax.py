@@ -130,6 +130,21 @@ class Source:
         return {name: keys for name, keys in found.items() if keys}
 
     @cached_property
+    def written(self) -> dict[str, Any]:
+        """Name -> the first constant (or list of constants) that a keyword, a key of a dict, a default of a parameter,
+        a field of a class, or an option of the command line gives to it."""
+        found: dict[str, Any] = {}
+        for node in ast.walk(self.tree):
+            for name, value in _given(node):
+                try:
+                    constant = ast.literal_eval(value)
+                except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                    continue
+                if constant is not None:
+                    found.setdefault(name, constant)
+        return found
+
+    @cached_property
     def compared(self) -> list[tuple[str, list[str], str]]:
         """(name, texts, "") of every comparison with texts, and (name, keys, table) of every look-up of a name in a
         table; without keys where the table has a name."""
@@ -309,6 +324,34 @@ class _Walk(ast.NodeVisitor):
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.attr in _FILLS:
             self.scope.growing.add(function.value.id)
         self.generic_visit(node)
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """(name, value) of what a node gives to names."""
+    if isinstance(node, ast.Call):
+        words = {word.arg: word.value for word in node.keywords if word.arg}
+        flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        is_option = isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
+        for flag in flags if is_option and "default" in words else ():
+            yield flag.lstrip("-").replace("-", "_"), words["default"]
+        yield from words.items() if not is_option else ()
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value
+    elif isinstance(node, ast.AnnAssign):
+        if isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+    elif isinstance(node, ast.FunctionDef):
+        positional = [*node.args.posonlyargs, *node.args.args]
+        defaults = node.args.defaults
+        placed = zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+        named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        yield from ((argument.arg, value) for argument, value in (*placed, *named) if value is not None)
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            yield target.id if isinstance(target, ast.Name) else target.attr, node.value
 
 
 def _texts(nodes: list[Any]) -> list[str]:

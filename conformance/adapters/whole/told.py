@@ -68,6 +68,30 @@ def told_by_forward(module: nn.Module, parameters: Sequence[str]) -> dict[str, T
     return found
 
 
+def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]:
+    """Those of these parameters that forward reads and never compares with None, nor asks whether they are given."""
+    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
+    try:
+        tree = ast.parse(dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    asked: set[str] = set()
+    read: set[str] = set()
+    for node in ast.walk(tree):
+        tests: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            tests = [node.left]
+        elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+            tests = [node.test]
+        elif isinstance(node, ast.BoolOp):
+            tests = list(node.values)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            tests = [node.operand]
+        asked |= {test.id for test in tests if isinstance(test, ast.Name)}
+        read |= {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
+    return [name for name in parameters if name in read - asked]
+
+
 # --- prose ----------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ from conformance.adapters.whole.syntax import Scope, Source, read, read_notebook
 
 MAX_FILES = 400
 """So many files of a repository are looked at, the nearest first."""
+_MOST_READ = 40
+"""So many files, the nearest, are read for the values of settings."""
 _PASSED_OVER = re.compile(r"^(\.|__pycache__$|node_modules$|build$|dist$|venv$|env$|site-packages$)|\.egg-info$")
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python|py|python3|pycon)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.I
@@ -57,6 +59,9 @@ class Surroundings:
         self.module = module
         self.path = Path(getattr(module, "__file__", None) or "<typed in>").resolve()  # in a notebook there is no file
         self.root = repository_root(self.path) or self.path.parent
+
+        self.uses: dict[tuple[Any, str], Any] = {}
+        """What classes and functions do with their parameters, as `uses` finds it out: (class, parameter) -> Use."""
 
     @cached_property
     def own(self) -> Source:
@@ -138,6 +143,14 @@ class Surroundings:
         for name, texts, table in (pair for source in self.sources for pair in source.compared):
             found[name] = found.get(name) or texts or self.own.tables.get(table) or tables.get(table, [])
         return found
+
+    def written_value(self, name: str) -> Any:
+        """A constant that the files give to this name anywhere: a setting of a dict or of a call, a default, a field of
+        a class, an option of the command line. The file's own come first; None where they give none."""
+        for source in self.sources[:_MOST_READ]:
+            if name in source.written:
+                return source.written[name]
+        return None
 
     @cached_property
     def smallest_variants(self) -> dict[str, str]:

@@ -245,3 +245,65 @@ def test_a_tensor_is_no_packed_input():
     assert packed_in(Net()) == ("", {}, False)
     assert packed_in(nn.Linear(2, 2)) == ("", {}, False)
     assert packed_in(nn.MultiheadAttention(2, 1)) == ("", {}, False)
+
+
+def test_optional_inputs_that_forward_cannot_do_without_are_given(whole):
+    """As Hugging Face's models: all default to None, and one of each side is needed."""
+    found = whole(
+        "Writer",
+        """
+        class Writer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+                self.mixer = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+
+            def forward(self, input_ids=None, decoder_input_ids=None, labels=None, memory=None):
+                if decoder_input_ids is None and labels is not None:
+                    decoder_input_ids = labels.roll(1, 1)
+                if memory is None:
+                    memory = self.mixer.encoder(self.words(input_ids))
+                hidden = self.words(decoder_input_ids)
+                square = nn.Transformer.generate_square_subsequent_mask(hidden.size(1))
+                return self.head(self.mixer.decoder(hidden, memory, square))
+        """,
+    )
+    assert [one.parameter for one in found.calling.inputs] == ["input_ids", "decoder_input_ids"]
+
+
+def test_two_optional_inputs_of_different_forms_are_both_given(whole):
+    found = whole(
+        "Rows",
+        """
+        class Rows(nn.Module):
+            def __init__(self, sizes, n_floats=5):
+                super().__init__()
+                self.tables = nn.ModuleList(nn.Embedding(size, 8) for size in sizes)
+                self.slopes = nn.Parameter(torch.ones(n_floats, 8))
+                layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+                self.stack = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+                self.answer = nn.Linear(8, 3)
+
+            def forward(self, floats=None, kinds=None):
+                looked_up = [table(kinds[:, at]) for at, table in enumerate(self.tables)]
+                x = torch.cat([floats[..., None] * self.slopes, torch.stack(looked_up, 1)], 1)
+                return self.answer(self.stack(x)[:, 0])
+        """,
+    )
+    given = found.calling.beside
+    assert (given["floats"].sizes[1:], given["kinds"].dtype) == ((5,), "int")
+    assert given["kinds"].sizes[1] >= 3
+
+
+@pytest.mark.parametrize(("name", "kind"), [("TinyMoELM", "language_model"), ("TinyMLM", "masked_language_model")])
+def test_a_name_that_ends_in_capitals_says_what_it_is(whole, name, kind):
+    text = f"""
+        class {name}(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+            def forward(self, ids):
+                return self.head(self.words(ids).cumsum(1))
+    """
+    assert whole(name, text).kind == kind
