@@ -263,7 +263,7 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
-    drawn = subject.reached_as_drawn(bad, inputs) if bad else set()
+    drawn = subject.reached_as_drawn(bad, inputs) | subject.reached_by_gaps(bad, inputs) if bad else set()
     bad = [name for name in bad if name not in drawn]
     if not bad:
         return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")

@@ -25,8 +25,8 @@ from conformance.protocol import NotProvided
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
-FRAMES, SHORT = 64, 32
-"""How many frames the two sentences of a batch have."""
+FRAMES = 64
+"""How many frames the first sentence of a batch has, where the model takes any number; the second has half as many."""
 _LABELS = re.compile(r"(?i)(targets?|labels?|letters|texts?|tokens|transcripts?|y)(_?(ids?|pad(ded)?))?")
 _LENGTHS = re.compile(r"(?i)(len|length)s?(_|$)|_(sizes?|n)$|^n_")
 _OF_LABELS = re.compile(r"(?i)target|label|letter|text|token|transcript|^y|out")
@@ -91,7 +91,8 @@ def _calls_of(subject: WholeModel, name: str, function: Callable[..., Any]) -> I
 def _value(subject: WholeModel, name: str, labels: Tensor) -> Any:
     """What stands for a parameter by its name; None for one that means nothing here."""
     if _LENGTHS.search(name):
-        return torch.tensor([3, 2] if _OF_LABELS.search(name) else [FRAMES, SHORT])
+        frames = subject.calling.main.length or FRAMES
+        return torch.tensor([3, 2] if _OF_LABELS.search(name) else [frames, frames // 2])
     if name == subject.calling.main.parameter or re.search(r"(?i)mel|audio|frames?$|feat|^x$|^inputs?$", name):
         made = subject.example(2, FRAMES, seed=95)[subject.calling.main.meaning]
         return torch.tensor(made, dtype=subject.torch_dtype)
@@ -155,7 +156,7 @@ def readings(subject: WholeModel) -> list[Reading]:
 
 def _place(subject: WholeModel, name: str) -> str:
     """file:line in a method that merges or drops; else of its head."""
-    function = getattr(type(subject.module), name)
+    function = inspect.unwrap(getattr(type(subject.module), name))
     lines, start = inspect.getsourcelines(function)
     told = re.compile(r"unique_consecutive|groupby|(!=|is not|not in|==).*(blank|prev|last)|(blank|prev|last).*(!=|==)")
     at = next((number for number, line in enumerate(lines) if told.search(line)), 0)

@@ -44,6 +44,20 @@ class GradientProbes:
         largest = max(sizes.values(), default=0.0)
         return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
 
+    def reached_by_gaps(self: WholeModel, names: list[str], inputs: Mapping[str, Any]) -> set[str]:  # type: ignore[misc]
+        """Those of these parameters that get a gradient where a number of the input is missing (NaN): what stands in
+        its place may be learnt."""
+        given = inputs.get("x")
+        if given is None or not np.issubdtype(given.dtype, np.floating):
+            return set()
+        gaps = given.copy()
+        gaps.reshape(len(gaps), -1)[::2, ::2] = np.nan
+        found: dict[str, Array | None] = {}
+        with suppress(Exception):
+            found = self.gradients({**inputs, "x": gaps})
+        sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
+        return {name for name in names if 0.0 < sizes.get(name, 0.0) < np.inf}
+
     def _gradients(  # type: ignore[misc]
         self: WholeModel, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool
     ) -> dict[str, Array | None]:

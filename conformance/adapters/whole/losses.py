@@ -319,9 +319,10 @@ class _Texts:
         self.words: list[int] = rng.permutation(common).tolist()
 
     def knows(self, ids: Tensor) -> bool:
-        """Are these words of the texts, but for a few, such as the one that a text starts with?"""
-        known = sum(word in self.where for word in ids.reshape(-1).tolist())
-        return 2 * known > ids.numel()
+        """Are these words of the texts, but for a few, such as the one that a text starts with? Each stands there once:
+        numbers of positions, which are the same in every text, may be numbers of words, too."""
+        known = set(ids.reshape(-1).tolist()) & self.where.keys()
+        return 2 * len(known) > ids.numel()
 
     def arguments(self, function: Callable[..., Any], lean: bool) -> dict[str, Any]:
         """Keyword arguments; lean: of those with a default the labels only. Raises NotProvided for a parameter that

@@ -179,9 +179,9 @@ class _Finder:
         return None
 
     def of_many_frames(self, calling: Calling, found: Calling) -> Calling:
-        """The calling with more numbers in a row, where few give one answer: of so few a model that shortens its input
-        keeps one, in which nothing is seen of what it attends to."""
-        shortens = found.layout in ("(B, 1, V)", "(B, ...)")
+        """The calling with more numbers in a row, where few give one answer, or fewer are too few: of so few a model
+        that shortens its input keeps one, in which nothing is seen of what it attends to."""
+        shortens = found.layout in ("(B, 1, V)", "(B, ...)") or (found.layout == "(B, S, V)" and found.main.length)
         if found.main.meaning != "x" or None not in found.main.shape or not shortens:
             return found
         with suppress(Exception):

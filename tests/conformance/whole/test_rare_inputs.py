@@ -1,0 +1,122 @@
+"""Right models that need data of their own kind: gaps in tables, frames that strides cut off, few words and padding
+positions. None of it is a mistake of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+HEAD = """
+import torch.nn.functional as F
+
+def stack(width=8):
+    layer = nn.TransformerEncoderLayer(width, 2, 16, 0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+"""
+
+
+class Whole:
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def build(self, role: str, config: Any) -> Any:
+        if role not in ("module", "model", self.model.kind):
+            raise NotProvided("another kind")
+        return self.model.twin()
+
+
+@pytest.fixture
+def verdict(made: Callable[..., Any]) -> Callable[..., str]:
+    """verdict("Net", "class Net...", claim): what is said of the model that is made of a class of this text."""
+
+    def said(name: str, text: str, claim: str) -> str:
+        model = whole_model(made(name, HEAD + dedent(text)))
+        return run_check(CHECKS[claim], Whole(model), "quick").verdict.name
+
+    return said
+
+
+TABLE = """
+    class Rows(nn.Module):
+        def __init__(self, columns=5):
+            super().__init__()
+            self.slope, self.lacking = nn.Parameter(torch.ones(columns, 8)), nn.Parameter(torch.ones(columns, 8))
+            self.stack, self.answer = stack(), nn.Linear(8, 3)
+
+        def forward(self, table):
+            # table (B, columns): floats
+            empty = torch.isnan(table)
+            x = table.nan_to_num()[..., None] * self.slope + torch.where(GAP, self.lacking, torch.zeros(()))
+            return self.answer(self.stack(x).mean(1))
+"""
+
+
+@pytest.mark.parametrize(("gap", "said"), [("empty[..., None]", "PASS"), ("torch.tensor(False)", "FAIL")])
+def test_what_stands_for_missing_numbers_is_learnt_where_they_are_missing(verdict, gap, said):
+    claim = "model-every-parameter-gets-a-gradient"
+    assert verdict("Rows", TABLE.replace("GAP", gap), claim) == said
+
+
+SPEECH = """
+    class Speech(nn.Module):
+        def __init__(self, bins=20, letters=12):
+            super().__init__()
+            self.first, self.second = nn.Conv1d(bins, 8, 3, 2), nn.Conv1d(8, 8, 3, 2)
+            self.stack, self.letters = stack(), nn.Linear(8, letters)
+
+        def forward(self, frames, lengths):
+            x = self.second(self.first(frames.transpose(1, 2)).relu()).transpose(1, 2)
+            rows = ((lengths - 1) // 2 - 1) // 2
+            hidden = torch.arange(x.size(1)) >= rows[:, None]
+            return self.letters(self.stack(SEEN, src_key_padding_mask=hidden)).log_softmax(-1), rows
+
+        @torch.no_grad()
+        def greedy_text(self, frames, lengths):
+            scores, rows = self(frames, lengths)
+            paths = [torch.unique_consecutive(one[:n].argmax(-1)) for one, n in zip(scores, rows)]
+            return [path[path != 0].tolist() for path in paths]
+"""
+
+
+@pytest.mark.parametrize(
+    "claim", ["encoder-every-word-reaches-every-word", "ctc-text-merges-repeats-then-drops-blanks"]
+)
+def test_frames_that_fill_no_window_of_a_convolution_are_no_mistake(verdict, claim):
+    assert verdict("Speech", SPEECH.replace("SEEN", "x"), claim) == "PASS"
+
+
+def test_rows_that_are_hidden_from_the_others_are_one(verdict):
+    hidden = "torch.cat([x[:, :4], 0 * x[:, 4:7], x[:, 7:]], 1)"
+    assert verdict("Speech", SPEECH.replace("SEEN", hidden), "encoder-every-word-reaches-every-word") == "FAIL"
+
+
+def test_numbers_of_positions_are_not_taken_for_words(verdict):
+    """The vocabulary is so small that positions, counted from behind the padding's number, are words, too."""
+    text = """
+        class WordsMLM(nn.Module):
+            def __init__(self, vocab_size=30, pad_id=1):
+                super().__init__()
+                self.pad_id = pad_id
+                self.words, self.places = nn.Embedding(vocab_size, 8), nn.Embedding(32, 8)
+                self.stack, self.head = stack(), nn.Linear(8, vocab_size)
+
+            def forward(self, ids, labels=None):
+                real = ids != self.pad_id
+                x = self.words(ids) + self.places(real.cumsum(1) * real + self.pad_id)
+                logits = self.head(self.stack(x, src_key_padding_mask=~real))
+                if labels is None:
+                    return logits
+                return logits, F.cross_entropy(logits.transpose(1, 2), labels)
+    """
+    assert verdict("WordsMLM", text, "losses-teach-the-next-word") == "PASS"
