@@ -135,11 +135,11 @@ def test_what_a_file_imports_is_followed_through_the_checkout(tmp_path: Path) ->
         "pack/__init__.py": "import einops",
         "pack/model.py": "import os\nfrom .parts import A\nfrom pack import more\ntry:\n    import apex\nexcept: pass",
         "pack/parts.py": "import torch.nn as nn\nimport timm.layers",
-        "pack/more.py": "import scipy",
+        "pack/more.py": "import scipy\nfrom torch.utils.tensorboard import SummaryWriter",
         "other.py": "import tensorflow",
     }
     root = checkout(tmp_path, files)
-    assert Checkout(root).packages("pack/model.py") == {"einops", "torch", "timm", "scipy"}
+    assert Checkout(root).packages("pack/model.py") == {"einops", "torch", "timm", "scipy", "tensorboard"}
 
 
 def test_the_part_follows_from_the_name_alone_unless_it_was_seen() -> None:

@@ -22,6 +22,10 @@ def identifiers(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
+_NEED = {"torch.utils.tensorboard": "tensorboard"}
+"""Modules of a package that need another one, which it does not require."""
+
+
 def imported(tree: ast.Module) -> Iterator[str]:
     """The dotted modules that a file imports at its top, those in a `try` left out; relative ones begin with a dot."""
     for statement in tree.body:
@@ -173,5 +177,8 @@ class Checkout:
                     waiting += [p for p in hits if p not in seen]
                     seen.update(hits)
                 elif first not in sys.stdlib_module_names:
-                    found.add(first)
+                    found |= {
+                        first,
+                        *(needed for inner, needed in _NEED.items() if f"{module}.".startswith(f"{inner}.")),
+                    }
         return found
