@@ -105,7 +105,7 @@ class Constructions(Names):
         for name, parameter in signature.parameters.items():
             if name in bound.arguments:
                 self._settle(made_by, bound, parameter)
-            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            if name not in bound.arguments and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 if parameter.default is parameter.empty:
                     needed = self._needed(made_by, name, parameter.annotation, bound.arguments)
                     bound.arguments[name] = plain(_whole_patches(name, needed, signature))

@@ -386,3 +386,15 @@ def test_the_words_of_a_vocabulary_are_no_options(made):
     assert net.fresh().head.out_features == 4
     with pytest.raises(NotProvided, match="no option for dropout"):
         net.fresh(dropout=0.5)
+
+
+def test_a_default_in_the_place_of_an_argument_that_nothing_tells_is_scaled_too(made):
+    text = """
+        def build(vocab, width=1024, layers=12) -> nn.Module:
+            stack = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+            return nn.Sequential(nn.Embedding(vocab, width), stack)
+    """
+    calls = "from model import build\nbuild(len(open('words').read()), width=read().width, layers=read().layers)\n"
+    found = made("build", text, {"train.py": calls})
+    assert "width 1024 -> " in evidence(found)
+    assert sum(p.numel() for p in found.fresh().parameters()) < 3_000_000
