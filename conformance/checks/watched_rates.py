@@ -128,6 +128,7 @@ def rate_rises(impl: Any, draw: Draw) -> Evidence:
 @check("run-schedule-is-stepped", roles=RUN)
 def is_stepped(impl: Any, draw: Draw) -> Evidence:
     """A schedule that is made is stepped, at the latest after an epoch."""
+    from conformance.watch import plans
     from conformance.watch.record import Batch, Schedule
 
     run = run_of(impl)
@@ -137,12 +138,13 @@ def is_stepped(impl: Any, draw: Draw) -> Evidence:
     if run.of(Schedule):
         return kept("the schedule is stepped")
     place = next(iter(run.schedulers.values()))
-    if run.whole and run.steps >= 20:
+    is_forgotten = not plans.may_step_a_schedule(run)
+    if run.steps >= 20 and (run.whole or is_forgotten):
         return broken(
             steps_of(run)[-1],
             "steps of the schedule that is made",
             "some",
-            "none until the script ended",
+            "none, and no line that steps it" if is_forgotten else "none until the script ended",
             at=lambda lines: lines.first(steps_of(run)[-1].place, place),
             diagnosis="A schedule is made and never stepped: the rate stays what it was at the start.",
             mend="call scheduler.step() after optimizer.step(), or once an epoch",

@@ -1,5 +1,5 @@
 """What a script sets up and nothing reads, looked for when watching ends: rates beside the optimizer's groups, tensors
-and parts that a model holds and PyTorch does not know, parameters that stay frozen."""
+and parts that a model holds and PyTorch does not know, parameters that stay frozen, flags that freeze nothing."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def overlooked(watcher: Watcher, given: dict[int, float]) -> None:
     for module in watcher.modules.values():
         if isinstance(module, nn.Module):
             run.loose += _loose(watcher, module)
+            run.flagged += _flagged(module)
 
 
 def _unread_rate(optimizer: Optimizer, given: float | None) -> str:
@@ -59,6 +60,14 @@ def _loose(watcher: Watcher, module: nn.Module) -> Iterator[Loose]:
                 if own and not numbers & stepped and any(_ran(watcher, n) for n in numbers):
                     yield Loose(type(part), name, True, is_list=True)
                     break
+
+
+def _flagged(module: nn.Module) -> Iterator[str]:
+    """The parts whose attribute `requires_grad` says otherwise than all their parameters: a module has no such flag."""
+    for path, part in module.named_modules():
+        flag, own = vars(part).get("requires_grad"), [*part.parameters()]
+        if isinstance(flag, bool) and own and all(p.requires_grad is not flag for p in own):
+            yield path
 
 
 def _parts(value: Any) -> Iterator[nn.Module]:

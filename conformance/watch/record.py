@@ -335,8 +335,8 @@ class Run:
     not know. copies: matrices that follow a stepped one, by number; aliases: those that lie in its memory, with the
     share of itself that each kept from the end of a step to the beginning of the next. still: the buffers and frozen
     parameters that did not change from the first step on, by name. unread: where loaders were made that gave no batch.
-    givers: the code that makes items and batches for loaders. ended: why watching ended, in words; whole: whether the
-    script ended."""
+    givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
+    none of their parameters follows, by path. ended: why watching ended, in words; whole: whether the script ended."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -357,6 +357,7 @@ class Run:
     still: set[str] = field(default_factory=set)
     unread: list[str] = field(default_factory=list)
     givers: list[CodeType] = field(default_factory=list)
+    flagged: list[str] = field(default_factory=list)
     steps: int = 0
     ended: str = WHOLE
     notes: list[str] = field(default_factory=list)

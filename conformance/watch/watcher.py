@@ -210,7 +210,7 @@ def stack(made: Any = None) -> tuple[At, ...]:
     frame: FrameType | None = sys._getframe(1)
     inner: FrameType | None = None  # the innermost user's frame that waits for its caller
     is_direct = True
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != _START:
         file = frame.f_code.co_filename
         if is_the_users(file):
             is_making = made is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is made

@@ -30,6 +30,7 @@ from conformance.watch.pointing.course import (
     over,
     scheduled,
     settings,
+    total,
     weights,
 )
 from conformance.watch.pointing.labels import (
@@ -105,6 +106,7 @@ __all__ = [
     "switched",
     "symbols",
     "together",
+    "total",
     "turned",
     "unsoftened",
     "used",

@@ -38,6 +38,20 @@ def over(run: Any, step: Any) -> list[str]:
     return first(calls[:1], scheduled(run, step))
 
 
+_TOTAL = re.compile(r"^(self\.)?\w*(total|steps|iters|updates|horizon)\w* = ")
+
+
+def total(run: Any, step: Any) -> list[str]:
+    """Where a schedule gets the number of its steps; else where it was made."""
+    stacks = [run.planned[number] for number in run.rate_functions if run.planned.get(number)]
+    lines = [line for stack in stacks for line in arguments(stack) if isinstance(line.node, ast.Assign)]
+    for source, formula in _formulas(run):
+        names = {node.id for node in ast.walk(formula) if isinstance(node, ast.Name)}
+        bound = [node for node in source.nodes if isinstance(node, ast.Assign) and formula not in source.outward(node)]
+        lines += [Line(source, n) for n in bound if {getattr(target, "id", "") for target in n.targets} & names]
+    return first(that(lines, _TOTAL)[:1], over(run, step))
+
+
 def _formulas(run: Any) -> Iterator[tuple[Source, ast.AST]]:
     """The user's functions that work out rates: those that schedules were given, those that they call, and those whose
     result becomes group["lr"]."""

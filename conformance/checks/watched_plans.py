@@ -1,0 +1,125 @@
+"""Checks of a training run: what its script plans and never comes true. Flags, limits, counters, rates below zero."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_labels import RUN, broken, kept, run_of
+from conformance.checks.watched_optimizers import clips_of
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.protocol import NotProvided
+
+
+@check("run-rate-is-not-negative", roles=RUN)
+def not_negative(impl: Any, draw: Draw) -> Evidence:
+    """No step has a rate below zero."""
+    run = run_of(impl)
+    steps = steps_of(run)
+    below = next((step for step in steps if min(step.rates, default=0.0) < 0), None)
+    if below is None:
+        return kept("rates that are not below zero", len(steps))
+    return broken(
+        below,
+        "the rate",
+        "0 or more",
+        f"{min(below.rates):.3g}",
+        at=lambda lines: lines.total(run, below),
+        diagnosis=f"The learning rate is below zero from step {below.step + 1} on: steps go up the loss. "
+        "The schedule is planned for fewer steps than the run makes.",
+        mend="plan it for all steps: epochs * steps of an epoch",
+    )
+
+
+@check("run-frozen-by-its-parameters", roles=RUN)
+def frozen_by_parameters(impl: Any, draw: Draw) -> Evidence:
+    """Who sets `requires_grad` of a part sets it on its parameters."""
+    from conformance.watch import plans
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    places = plans.flags(run) if run.flagged else []
+    if not places:
+        return kept("parts with a flag of their own that no parameter follows", 0)
+    return broken(
+        step,
+        "parts whose parameters do not follow their requires_grad",
+        "none",
+        ", ".join(run.flagged[:3]),
+        at=lambda lines: lines.first(places[:1], step.place),
+        diagnosis=f"requires_grad is set on the part {run.flagged[0]} itself, which only gives it an attribute of that "
+        "name: its parameters are as they were.",
+        mend="call part.requires_grad_(False), which reaches the parameters",
+    )
+
+
+@check("run-clipping-limit-is-no-rate", roles=RUN)
+def limit_is_no_rate(impl: Any, draw: Draw) -> Evidence:
+    """The norm that gradients are clipped to is no learning rate, and not far below all norms."""
+    from conformance.watch import plans
+
+    run = run_of(impl)
+    clips = [clip for clip in clips_of(run) if clip.by == "norm" and clip.gradients]
+    if not clips:
+        raise NotProvided("no clipping by the norm was seen")
+    rates = {rate for step in steps_of(run) for rate in step.rates}
+    rates |= {one.get("lr") for made in run.optimizers.values() for one in made.settings}
+    for clip in clips:
+        if clip.limit in rates and plans.names_a_rate(_limit(clip)):
+            return broken(
+                clip,
+                "the norm that gradients are clipped to",
+                "a limit of its own, as 1.0",
+                f"{_limit(clip)}, the learning rate: {clip.limit:g}",
+                diagnosis=f"Gradients are clipped to the learning rate: a norm of {clip.norm:.3g} becomes "
+                f"{clip.limit:g}, in nearly every step.",
+                mend="give the limit, not the rate",
+            )
+    far = [clip for clip in clips if clip.norm > 100 * clip.limit]
+    if len(clips) >= 20 and len(far) == len(clips):
+        return broken(
+            clips[0],
+            "the norm that gradients are clipped to",
+            "below the norm of some steps only",
+            f"{clips[0].limit:g}: less than a hundredth of the norm in all {len(clips)} steps",
+            diagnosis="Every gradient is cut to less than a hundredth of itself.",
+            mend="print the norm that clip_grad_norm_ gives back, and choose the limit by it",
+            is_certain=False,
+        )
+    return kept("limits of the norm that are no rates", len(clips))
+
+
+def _limit(clip: Any) -> str:
+    """The expression that clipping was given as its limit."""
+    call = clip.stack[0].call() if clip.stack else None
+    if call is None:
+        return ""
+    named = [one.value for one in call.keywords if one.arg == "max_norm"]
+    given = [*named, *call.args[1:2]]
+    return ast.unparse(given[0]) if given else ""
+
+
+@check("run-patience-begins-anew", roles=RUN)
+def patience_begins_anew(impl: Any, draw: Draw) -> Evidence:
+    """The count that is compared with a patience begins anew when the measure is better."""
+    from conformance.watch import plans
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    endless = plans.endless_counters(run)
+    if not endless:
+        return kept("counts of bad epochs that never begin anew", 0)
+    name, place = endless[0]
+    return broken(
+        step,
+        f"where {name} becomes 0 again",
+        "where the measure is better",
+        "nowhere",
+        at=lambda lines: lines.first(place, step.place),
+        diagnosis=f"{name} is compared with the patience and only ever grows: bad epochs add up over the whole run, "
+        "and training stops too early.",
+        mend=f"set {name} = 0 where the best measure is kept",
+    )

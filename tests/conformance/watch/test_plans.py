@@ -1,0 +1,146 @@
+"""What a script plans and never comes true is told, and what looks like it and is right is not."""
+
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conformance.mutants.script import run_of  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.verdicts import results_of  # noqa: E402
+
+LOOP = """
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+{before}
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+{made}
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+{planned}
+for step in range({steps}):
+    x, y = torch.randn(5, 4), torch.randint(3, (5,))
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    {clipped}
+    optimizer.step()
+    {after}
+{end}
+"""
+
+
+def results(steps=24, before="", made="", planned="", clipped="pass", after="pass", end="", watched=200):
+    text = LOOP.format(**{k: v for k, v in locals().items() if k != "watched"})
+    return results_of(run_of(text, "train.py", steps=watched).run)
+
+
+def judged(claim, at="", **parts):
+    """The verdict of a claim; with `at`, that its line has such a text."""
+    found = results(**parts)
+    if at and found[claim].verdict is Verdict.FAIL:
+        assert re.search(at, found[claim].place), found[claim].place
+    return found[claim].verdict
+
+
+LINEAR = """
+total = {0}
+def rate(step):
+    return 1 - step / total
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+"""
+
+
+@pytest.mark.parametrize(("total", "expected"), [(24, Verdict.PASS), (12, Verdict.FAIL)])
+def test_a_rate_is_never_below_zero(total, expected):
+    parts = {"planned": LINEAR.format(total), "after": "schedule.step()"}
+    assert judged("run-rate-is-not-negative", at="total = 12", **parts) is expected
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("model[0].requires_grad = False", Verdict.FAIL),
+        ("for part in (model[0],):\n    part.requires_grad = False", Verdict.FAIL),
+        ("model[0].requires_grad_(False)\nmodel[0].requires_grad = True", Verdict.FAIL),
+        ("model[0].requires_grad_(False)", Verdict.PASS),
+        ("for p in model[0].parameters():\n    p.requires_grad = False", Verdict.PASS),
+        ("for _, p in model[0].named_parameters():\n    p.requires_grad = False", Verdict.PASS),
+        ("model[0].weight.requires_grad = False", Verdict.PASS),
+        ("model[0].requires_grad_(False)\nmodel[0].requires_grad = False", Verdict.PASS),
+    ],
+)
+def test_a_part_is_frozen_by_its_parameters(made, expected):
+    assert judged("run-frozen-by-its-parameters", at="requires_grad = ", made=made, steps=3) is expected
+
+
+@pytest.mark.parametrize(
+    ("clipped", "expected"),
+    [
+        ("nn.utils.clip_grad_norm_(model.parameters(), lr)", Verdict.FAIL),
+        ("nn.utils.clip_grad_norm_(model.parameters(), max_norm=settings['lr'])", Verdict.FAIL),
+        ("nn.utils.clip_grad_norm_(model.parameters(), 0.1)", Verdict.PASS),
+        ("nn.utils.clip_grad_norm_(model.parameters(), limit)", Verdict.PASS),
+        ("nn.utils.clip_grad_norm_(model.parameters(), 1e-4)", Verdict.NOTE),
+    ],
+)
+def test_gradients_are_not_clipped_to_the_rate(clipped, expected):
+    before = "lr = limit = 0.1\nsettings = {'lr': 0.1}"
+    assert judged("run-clipping-limit-is-no-rate", at="clip_grad_norm_", before=before, clipped=clipped) is expected
+
+
+STOPPER = """
+class Stopper:
+    def __init__(self, patience=9):
+        self.patience, self.best, self.bad = patience, 9e9, 0
+    def update(self, value):
+        if value < self.best:
+            {better}
+        else:
+            self.bad += 1
+        return self.bad >= self.patience
+stopper = Stopper()
+"""
+
+
+@pytest.mark.parametrize(
+    ("better", "after", "expected"),
+    [
+        ("self.best = value", "pass", Verdict.FAIL),
+        ("self.best, self.bad = value, 0", "pass", Verdict.PASS),
+        ("self.best = value\n            self.bad = 0", "pass", Verdict.PASS),
+        ("self.best = value", "stopper.bad = 0 if step % 5 else stopper.bad", Verdict.PASS),
+    ],
+)
+def test_patience_begins_anew(better, after, expected):
+    parts = {"before": STOPPER.format(better=better), "after": f"{after}\n    if stopper.update(loss.item()): break"}
+    assert judged("run-patience-begins-anew", at="self.best = value", **parts) is expected
+
+
+@pytest.mark.parametrize(
+    ("better", "expected"), [("best = loss.item()", Verdict.FAIL), ("best, bad = loss.item(), 0", Verdict.PASS)]
+)
+def test_patience_of_a_plain_loop_begins_anew(better, expected):
+    after = f"if loss.item() < best:\n        {better}\n    else:\n        bad += 1\n    if bad > patience: break"
+    parts = {"before": "best, bad, patience = 9e9, 0, 12", "after": after}
+    assert judged("run-patience-begins-anew", at="best = ", **parts) is expected
+
+
+SCHEDULE = "schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)"
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("pass", Verdict.FAIL),
+        ("print(schedule.get_last_lr())", Verdict.FAIL),
+        ("if step == 400: schedule.step()", Verdict.NOT_SEEN),
+        ("hooks = [schedule.step]", Verdict.NOT_SEEN),
+        ("schedule.step()", Verdict.PASS),
+    ],
+)
+def test_a_schedule_that_no_line_steps_is_told_before_the_script_ends(after, expected):
+    parts = {"steps": 60, "watched": 24, "planned": SCHEDULE, "after": after}
+    assert judged("run-schedule-is-stepped", **parts) is expected
