@@ -138,3 +138,56 @@ def own_memory(impl: Any, draw: Draw) -> Evidence:
         f"{share:.6g}.",
         mend="copy them: parameter.detach().clone()",
     )
+
+
+@check("run-slow-copy-begins-as-a-copy", roles=RUN)
+def begins_as_a_copy(impl: Any, draw: Draw) -> Evidence:
+    """A part that follows a trained one slowly began with its values."""
+    run = run_of(impl)
+    followed = {n: one for n, one in run.strangers.items() if len(one.kept) >= 3}
+    slow = {n: one for n, one in followed.items() if 0.5 < min(one.kept) <= max(one.kept) < 1}
+    strange = {n: one for n, one in slow.items() if abs(one.likeness) < 0.3}
+    if not slow and not run.copies:
+        raise NotProvided("no part was seen that follows a trained one")
+    if not strange or len(strange) < len(slow):
+        return kept("slow copies that began with other values", 0)
+    (number, one), step = next(iter(strange.items())), steps_of(run)[0]
+    name = run.parameters[number].name
+    return broken(
+        step,
+        "what a part that follows a trained one began with",
+        "the values of that one",
+        f"others: the cosine of both is {one.likeness:.2g}",
+        at=lambda lines: lines.first(lines.slow_part(run), step.place),
+        diagnosis=f"{name} follows {run.parameters[one.of].name}, keeps {max(one.kept):.3g} of itself in each step, "
+        "and began with random numbers of its own: for long it is neither the one nor its average.",
+        mend="begin with the same values: copy.deepcopy(part), or load_state_dict",
+    )
+
+
+@check("run-training-leaves-its-average", roles=RUN)
+def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
+    """Weights that an evaluation takes from their average are put back before training goes on."""
+    from conformance.watch.followers import is_slow
+    from conformance.watch.record import Averaged, Forward, Restore
+
+    run = run_of(impl)
+    if not any(map(is_slow, run.copies.values())):
+        raise NotProvided("no average was seen that follows the trained weights")
+    found = run.of(Averaged)
+    if not found:
+        return kept("steps that go on from the average", 0)
+    one = found[0]
+    before = [e for e in run.events[: one.order] if e.step == one.step]
+    loads = [e for e in before if isinstance(e, Restore) and e.what == "model"]
+    was_judged = any(isinstance(e, Forward) and not e.gradients for e in before)
+    return broken(
+        one,
+        "the weights that training goes on from",
+        "those of the last step",
+        "their own average",
+        at=lambda lines: lines.first([e.place for e in loads[:1]], one.place),
+        diagnosis=f"The weights are overwritten by their average, and training goes on from it in step {one.step + 1}.",
+        mend="keep a copy of the weights, and load it back after the evaluation; or evaluate a model of its own",
+        is_certain=was_judged,
+    )

@@ -61,12 +61,24 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
 @check("run-restored-state-is-a-copy", roles=RUN)
 def is_a_copy(impl: Any, draw: Draw) -> Evidence:
     """The state that a model gets back is not its own memory, which has changed since."""
-    from conformance.watch.record import Restore
+    from conformance.watch import plans
+    from conformance.watch.record import Restore, Snapshot
 
-    restored = [one for one in run_of(impl).of(Restore) if one.what == "model"]
+    run = run_of(impl)
+    restored = [one for one in run.of(Restore) if one.what == "model"]
+    wrong = next((one for one in restored if one.is_itself), None)
+    held = next((one for one in run.of(Snapshot) if one.outlived and plans.is_restored_later(one)), None)
+    if wrong is None and held is not None:
+        return broken(
+            held,
+            "the state that is kept to be restored",
+            "a copy",
+            f"the model's own memory, which changed in {held.outlived} steps since",
+            diagnosis="The best state that is kept is the current one: state_dict() gives the memory itself, no copy.",
+            mend="keep copy.deepcopy(model.state_dict())",
+        )
     if not restored:
         raise NotProvided("no model got its state back")
-    wrong = next((one for one in restored if one.is_itself), None)
     if wrong is None:
         return kept("state that is restored is a copy", len(restored))
     return broken(
@@ -111,4 +123,26 @@ def resumed(impl: Any, draw: Draw) -> Evidence:
         else "The script begins anew: with these options it restores no state.",
         mend="save and restore the state of each of them: model, optimizer, schedule, scaler, torch.get_rng_state(), "
         "and how many batches were seen",
+    )
+
+
+@check("run-loaded-weights-are-kept", roles=RUN)
+def loaded_are_kept(impl: Any, draw: Draw) -> Evidence:
+    """The module that weights are loaded into is one that the script keeps."""
+    from conformance.watch import plans
+    from conformance.watch.record import Restore
+
+    restored = [one for one in run_of(impl).of(Restore) if one.what == "model"]
+    if not restored:
+        raise NotProvided("no model got its state back")
+    lost = next((one for one in restored if one.is_lost and plans.is_of_a_new_module(one)), None)
+    if lost is None:
+        return kept("modules that got their state back and are kept", len(restored))
+    return broken(
+        lost,
+        "the module that weights are loaded into",
+        "one that the script keeps",
+        "one that is made in this line and thrown away",
+        diagnosis="Weights are loaded into a module that nothing keeps: what is trained begins without them.",
+        mend="load them into the module that is trained",
     )

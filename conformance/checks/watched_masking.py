@@ -93,3 +93,24 @@ def ends_learned(impl: Any, draw: Draw) -> Evidence:
                 mend="leave padding out of the loss, and not the end token before it",
             )
     return kept("the token that ends texts is asked for", sum(loss.targets.ended for loss in losses))
+
+
+@check("run-what-is-masked-is-asked", roles=RUN)
+def masked_is_asked(impl: Any, draw: Draw) -> Evidence:
+    """Most tokens that are replaced by the mask are asked for."""
+    run = run_of(impl)
+    losses = masked(run)
+    idle, counted = (sum(getattr(loss.targets, name) for loss in losses) for name in ("idle", "counted"))
+    tokens = sum(loss.targets.tokens for loss in losses)
+    if idle < 1.5 * counted or idle < 0.3 * tokens:
+        return kept("masked tokens that no label asks for", f"{idle}, beside {counted} that one asks for")
+    return broken(
+        losses[0],
+        "masked tokens that no label asks for",
+        "few",
+        f"{idle} of {tokens} tokens, beside {counted} that one asks for",
+        at=lambda lines: lines.put(run, losses[0]),
+        diagnosis=f"{idle / tokens:.0%} of all tokens are replaced by the mask, and labels ask for "
+        f"{counted / tokens:.0%} only: the share to be replaced is taken of all tokens, not of the chosen ones.",
+        mend="replace chosen tokens only: replaced = chosen & (torch.rand(shape) < 0.8)",
+    )

@@ -41,8 +41,10 @@ def frozen_by_parameters(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     step = steps_of(run)[0]
-    places = plans.flags(run) if run.flagged else []
+    places = plans.flags(run)
     if not places:
+        raise NotProvided("no line was seen that sets requires_grad of anything but a listed parameter")
+    if not run.flagged:
         return kept("parts with a flag of their own that no parameter follows", 0)
     return broken(
         step,
@@ -109,6 +111,8 @@ def patience_begins_anew(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     step = steps_of(run)[-1]
+    if not plans.counted(run):
+        raise NotProvided("no number was seen that is compared with a patience")
     endless = plans.endless_counters(run)
     if not endless:
         return kept("counts of bad epochs that never begin anew", 0)

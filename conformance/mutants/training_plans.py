@@ -1,8 +1,8 @@
-"""Mutants of scripts that plan what never comes true: flags, limits, counters, schedules."""
+"""Mutants of scripts that plan what never comes true: flags, limits, counters, schedules, copies and what is loaded."""
 
 from __future__ import annotations
 
-from conformance.mutants.script import CONTRAST, EPOCHS, TAGGING, script
+from conformance.mutants.script import CONTRAST, EPOCHS, MASKED, TAGGING, script
 
 script(
     "RateFallsBelowZero",
@@ -45,4 +45,46 @@ script(
     ),
     breaks=("run-patience-begins-anew",),
     defect="Bad epochs add up over the whole run.",
+)
+script(
+    "KeyBeginsOtherwise",
+    CONTRAST,
+    ("        self.key.load_state_dict(self.query.state_dict())\n", ""),
+    breaks=("run-slow-copy-begins-as-a-copy",),
+    defect="The slow copy begins with random numbers of its own.",
+)
+script(
+    "LoadedIntoNothing",
+    CONTRAST,
+    ("self.key.load_state_dict(", "Encoder().load_state_dict("),
+    breaks=("run-loaded-weights-are-kept",),
+    defect="The weights are loaded into a module that is thrown away.",
+)
+script(
+    "GoesOnFromTheAverage",
+    CONTRAST,
+    (
+        "            print(step, loss.item(), evaluate",
+        "            model.query.load_state_dict(model.key.state_dict())\n"
+        "            print(step, loss.item(), evaluate",
+    ),
+    breaks=("run-training-leaves-its-average",),
+    defect="The evaluation takes the average and does not put the weights back.",
+)
+script(
+    "KeepsAReference",
+    CONTRAST,
+    (
+        "            last = copy.deepcopy(model.state_dict())\n            print",
+        "            if step > 8:\n                last = model.state_dict()\n            print",
+    ),
+    breaks=("run-restored-state-is-a-copy",),
+    defect="The state that is kept is the model's own memory.",
+)
+script(
+    "MasksAllAlike",
+    MASKED,
+    ("    ids[chosen] = MASK\n", "    ids[torch.rand(ids.shape, generator=draw) < 0.8] = MASK\n"),
+    breaks=("run-what-is-masked-is-asked",),
+    defect="Tokens are masked that no label asks for.",
 )

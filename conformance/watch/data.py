@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.optimizer import Optimizer
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from conformance.places import is_users
-from conformance.watch.record import Batch, Load, Restore, Save, Seed
+from conformance.watch.record import Batch, Load, Restore, Save, Seed, Snapshot
 from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, classes_with, place, stack
 
@@ -30,6 +31,8 @@ def tap(watcher: Watcher) -> None:
     watcher.around(torch, "save", taps.save)
     watcher.around(torch, "load", taps.load)
     watcher.around(nn.Module, "load_state_dict", taps.restore_module)
+    watcher.around(nn.Module, "state_dict", taps.state)
+    watcher.on_close(register_optimizer_step_post_hook(taps.outlive).remove)
     watcher.around(Optimizer, "load_state_dict", taps.restore("optimizer"))
     for cls in classes_with("load_state_dict", LRScheduler):
         watcher.around(cls, "load_state_dict", taps.restore("scheduler"))
@@ -38,7 +41,8 @@ def tap(watcher: Watcher) -> None:
 class _Data:
     """epochs: how often each loader was begun. loaders: iterator -> its loader and epoch. numbers: of loaders; those of
     one line over as many rows are one, though a script makes it anew in each epoch. made: where each was made;
-    lines: those places, and whether a loader of theirs gave a batch. written: what each file holds."""
+    lines: those places, and whether a loader of theirs gave a batch. written: what each file holds. restored: the
+    parameters of modules that got their state back; snapshots: the last states that modules gave."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -49,8 +53,13 @@ class _Data:
         self.numbers: dict[tuple[str, int], int] = {}
         self.epochs: dict[int, int] = {}
         self.loaders: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+        self.restored: list[tuple[Restore, list[ref[Tensor]]]] = []
+        self.snapshots: deque[tuple[Snapshot, ref[Any]]] = deque(maxlen=8)
+        self.in_state = False
 
     def finish(self) -> None:
+        for event, parameters in self.restored:
+            event.is_lost = bool(parameters) and all(one() is None for one in parameters)
         self.watcher.run.unread += [line for line, was_read in self.lines.items() if not was_read]
 
     def make(self, original: Any, loader: DataLoader[Any], *rest: Any, **keywords: Any) -> None:
@@ -112,12 +121,31 @@ class _Data:
     def restore_module(
         self, original: Any, module: nn.Module, state_dict: Mapping[str, Any], *rest: Any, **keywords: Any
     ) -> Any:
-        own = {tensor.data_ptr() for tensor in module.state_dict().values() if tensor.numel()}
+        held = (*module.parameters(), *module.buffers())
+        own = {tensor.data_ptr() for tensor in held if tensor.numel()}
         given = [tensor for tensor in state_dict.values() if isinstance(tensor, Tensor) and tensor.numel()]
         result = original(module, state_dict, *rest, **keywords)
         is_itself = bool(given) and all(tensor.data_ptr() in own for tensor in given)
-        self.watcher.add(Restore(what="model", is_itself=is_itself))
+        event = self.watcher.add(Restore(what="model", is_itself=is_itself))
+        self.restored.append((event, [ref(one) for one in module.parameters()]))
         return result
+
+    def state(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
+        if self.in_state:
+            return original(module, *rest, **keywords)
+        self.in_state = True
+        try:
+            result = original(module, *rest, **keywords)
+        finally:
+            self.in_state = False
+        if isinstance(result, OrderedDict):
+            self.snapshots.append((self.watcher.add(Snapshot()), ref(result)))
+        return result
+
+    def outlive(self, *_: Any) -> None:
+        """A step changes what is still held of the states that modules gave."""
+        for event, state in self.snapshots:
+            event.outlived += state() is not None
 
     def restore(self, what: str) -> Any:
         def restored(original: Any, *rest: Any, **keywords: Any) -> Any:

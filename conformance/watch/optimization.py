@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from conformance.watch.copies import Copies
 from conformance.watch.ending import equal_values
+from conformance.watch.followers import Followers
 from conformance.watch.losses import array
 from conformance.watch.overlooked import overlooked
 from conformance.watch.record import Backward, Schedule, Step, Unscale
@@ -56,7 +57,7 @@ class _Optimization(Updates):
         self.starts: dict[int, int] = {}
         self.nested, self.in_scaler, self.scaling = 0, False, False
         self.unscaled: set[int] = set()
-        self.copies = Copies(watcher)
+        self.copies, self.followers = Copies(watcher), Followers(watcher)
         self.given: dict[int, float] = {}
         watcher.endings.append(lambda: overlooked(watcher, self.given))
         self.in_backward = False
@@ -124,6 +125,7 @@ class _Optimization(Updates):
                 self.copies.begin(optimizer)
         with self.watcher.looking():
             self.copies.look()
+            self.followers.look(optimizer)
         self.starts[number] = len(self.watcher.run.events)
         if self.watcher.keeps_moments:
             with self.watcher.looking():

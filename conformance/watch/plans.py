@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from conformance.watch.lines import Source
+from conformance.watch.lines import Source, source_of
 from conformance.watch.stated import sources
 
 _NO_SCHEDULE = re.compile(r"^(?!.*(sched|lr)).*(opt|scaler|engine|env)", re.IGNORECASE)
@@ -37,7 +37,7 @@ def may_step_a_schedule(run: Any) -> bool:
 
 def _is_number(source: Source, name: str) -> bool:
     """Whether a file counts with an attribute of a name: `self.step += 1`, `self.step = state["step"]`."""
-    bound = [n.target for n in source.nodes if isinstance(n, ast.AugAssign)]
+    bound: list[ast.expr] = [n.target for n in source.nodes if isinstance(n, ast.AugAssign)]
     bound += [target for n in source.nodes for target in _targets(n)]
     return any(getattr(one, "attr", "") == name for one in bound)
 
@@ -65,6 +65,11 @@ class Counter(NamedTuple):
 
 
 _PATIENCE = re.compile(r"patience", re.IGNORECASE)
+
+
+def counted(run: Any) -> list[str]:
+    """The names that are compared with a patience."""
+    return [name for source in sources(run) for name in _compared(source)]
 
 
 def endless_counters(run: Any) -> list[Counter]:
@@ -122,3 +127,41 @@ def _other_branch(source: Source, node: ast.stmt) -> ast.AST:
 def names_a_rate(text: str) -> bool:
     """Whether an expression is a learning rate by its name."""
     return re.search(r"(^|[._'\"])(lr|learning_rate)\b", text) is not None
+
+
+def is_restored_later(snapshot: Any) -> bool:
+    """Whether a state that a module was asked for is what the script means to load when its loop is over: `best =
+    model.state_dict()` under a condition, `model.load_state_dict(best)` behind the loop."""
+    call = snapshot.stack[0].call() if snapshot.stack else None
+    source = source_of(snapshot.stack[0].code.co_filename) if call is not None else None
+    if source is None or call is None:
+        return False
+    statement, around = source.statement(call), source.function(call)
+    loops = [node for node in source.outward(statement) if isinstance(node, (ast.For, ast.While))]
+    choices = [node for node in source.outward(statement) if isinstance(node, ast.If)]
+    if not isinstance(statement, ast.Assign) or statement.value is not call or not choices:
+        return False
+    kept = statement.targets[0]
+    loads = [n for n in source.nodes if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "load_state_dict"]
+    loads = [one for one in loads if one.args and _is_alike(one.args[0], kept)]
+    others = [n for n in source.nodes if isinstance(n, ast.Assign) and any(_is_alike(t, kept) for t in _targets(n))]
+    if any(not isinstance(n.value, (ast.Constant, ast.Tuple)) and n is not statement for n in others):
+        return False
+    if isinstance(kept, ast.Name):
+        inner = [loop for loop in loops if source.function(loop) is around]
+        mine = [one for one in loads if source.function(one) is around]
+        return bool(inner) and any(one.lineno > (inner[-1].end_lineno or 0) for one in mine)
+    return any(source.function(one) is not around for one in loads)
+
+
+def _is_alike(first: ast.expr, second: ast.expr) -> bool:
+    """Whether two expressions are one name, or one attribute of whatever."""
+    if isinstance(first, ast.Attribute) and isinstance(second, ast.Attribute):
+        return first.attr == second.attr
+    return isinstance(first, ast.Name) and isinstance(second, ast.Name) and first.id == second.id
+
+
+def is_of_a_new_module(restore: Any) -> bool:
+    """Whether state was loaded into what a call in the same expression made: `Model().load_state_dict(...)`."""
+    call = restore.stack[0].call() if restore.stack else None
+    return call is not None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)

@@ -78,6 +78,7 @@ class Targets:
     more than half of the places that count. openings: how many labels count that are the one token which opens every
     row and stands nowhere else. ends: how many rows end, before padding, with one token that stands nowhere else;
     ended: how many labels of that token count.
+    idle: how many places have the id that stands where most labels count, no padding, and no label that counts.
     """
 
     offsets: Mapping[int, float] = field(default_factory=dict)
@@ -94,6 +95,7 @@ class Targets:
     openings: int = 0
     ends: int = 0
     ended: int = 0
+    idle: int = 0
 
 
 @dataclass(kw_only=True)
@@ -252,10 +254,27 @@ class Load(Event):
 
 @dataclass(kw_only=True)
 class Restore(Event):
-    """State was loaded. what: "model", "optimizer" or "scheduler". is_itself: whether it is the module's own memory."""
+    """State was loaded. what: "model", "optimizer" or "scheduler". is_itself: whether it is the module's own memory.
+    is_lost: whether nothing of the module is left when watching ends."""
 
     what: str
     is_itself: bool = False
+    is_lost: bool = False
+
+
+@dataclass(kw_only=True)
+class Snapshot(Event):
+    """The user's code asked a module for its state. outlived: for how many steps it kept what it was given, which
+    changes with the module."""
+
+    outlived: int = 0
+
+
+@dataclass(kw_only=True)
+class Averaged(Event):
+    """An optimizer is about to go on from the average of its weights. of: the number of a weight."""
+
+    of: int
 
 
 @dataclass(kw_only=True)
@@ -309,10 +328,12 @@ class Group:
 @dataclass
 class Copy:
     """A matrix in no optimizer that began with the values of a stepped one. of: the number of that. kept: the share of
-    itself that it kept from step to step, where it moved towards the other one: 0.99 of a slow average."""
+    itself that it kept from step to step, where it moved towards the other one: 0.99 of a slow average. likeness: the
+    cosine of both at the start."""
 
     of: int
     kept: list[float] = field(default_factory=list)
+    likeness: float = 1.0
 
 
 Moment = Mapping[str, str]
@@ -333,7 +354,8 @@ class Run:
     expected: of a run that was not stopped. unread_rates: what rates were written where their optimizer reads none, by
     its number. frozen: the parameters that are frozen at the end. loose: what parts of the model hold that PyTorch does
     not know. copies: matrices that follow a stepped one, by number; aliases: those that lie in its memory, with the
-    share of itself that each kept from the end of a step to the beginning of the next. still: the buffers and frozen
+    share of itself that each kept from the end of a step to the beginning of the next; strangers: those that follow one
+    and did not begin as its copy. still: the buffers and frozen
     parameters that did not change from the first step on, by name. unread: where loaders were made that gave no batch.
     givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
     none of their parameters follows, by path. ended: why watching ended, in words; whole: whether the script ended."""
@@ -351,6 +373,7 @@ class Run:
     expected: list[Moment] = field(default_factory=list)
     copies: dict[int, Copy] = field(default_factory=dict)
     aliases: dict[int, Copy] = field(default_factory=dict)
+    strangers: dict[int, Copy] = field(default_factory=dict)
     unread_rates: dict[int, str] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)
     loose: list[Loose] = field(default_factory=list)

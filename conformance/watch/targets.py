@@ -137,6 +137,8 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
     targets.kept = float((flat == labels)[counts].mean())
     _, numbers = np.unique(flat[counts], return_counts=True)
     targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(np.unique(labels[counts])) > 1
+    if targets.masked:
+        _idle(targets, inputs if axis == 1 else inputs.T, inputs, index[counts])
     for one, _ in fitting:
         _opening(targets, one, index, labels, counts)
     _ending(targets, rows, labels, counts)
@@ -165,6 +167,16 @@ def _opening(targets: Targets, ids: Array, index: Array, labels: Array, counts: 
         only = np.setdiff1d(rows[:, 0], rows[:, 1:])
         if len(rows) >= 4 and len(only) == 1 and (rows[:, 0] == only[0]).mean() >= 0.25:
             targets.openings += int((counts & (place == 0) & (labels == only[0])).sum())
+
+
+def _idle(targets: Targets, rows: Array, ids: Array, asked: Array) -> None:
+    """Count the places of the mask that no label asks for. rows: the ids (B, T) along the time; asked: flat places."""
+    mask = mode(ids.reshape(-1)[asked])
+    place = np.zeros(ids.size, bool)
+    place[asked] = True
+    fills = tail_of(rows == mask) & (tail_of(rows == rows[:, -1:]).sum(1) > 1)[:, None]
+    over = fills if rows.shape == ids.shape and rows is ids else fills.T
+    targets.idle = int(((ids == mask) & ~place.reshape(ids.shape) & ~over).sum())
 
 
 def _ending(targets: Targets, rows: Array, labels: Array, counts: Array) -> None:

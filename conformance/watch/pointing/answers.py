@@ -96,6 +96,17 @@ def drawn(run: Any, loss: Any) -> list[str]:
     return first([line.place for line in random][:1], loss.place)
 
 
+def put(run: Any, loss: Any) -> list[str]:
+    """Where the places are chosen that get the mask: what indexes the statement that writes it, or that statement."""
+    lines = [*inputs_of(run, loss), *items(run)]
+    for line in lines:
+        target = line.node.targets[0] if isinstance(line.node, ast.Assign) else None
+        if isinstance(target, ast.Subscript) and re.search("mask", ast.unparse(line.node.value), re.IGNORECASE):  # type: ignore[attr-defined]
+            names = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
+            return first(_bound(line.source, line.node, names)[:1], line.place)
+    return drawn(run, loss)
+
+
 def drawn_again(run: Any, loss: Any) -> list[str]:
     """Where the generator begins anew that draws which tokens are masked, or where they are drawn."""
     lines = [*items(run), *labels_of(loss), *inputs_of(run, loss)]

@@ -127,6 +127,14 @@ def averaged(run: Any, name: str) -> list[str]:
     return first(loops[:1], inside[:1])
 
 
+_SECOND = re.compile(r"self\.(k\b|\w*(key|target|teacher|ema|slow)\w*)[^=]* = \(?[\w.]+\(")
+
+
+def slow_part(run: Any) -> list[str]:
+    """Where a slow part is made, by its name."""
+    return [place for source, owner in classes(run) for place in statements(source, owner, _SECOND)][:1]
+
+
 def in_its_place(run: Any, name: str) -> list[str]:
     """Where another part is asked in place of a copy: under no_grad, in the class that holds the copy."""
     part = name.split(".")[0]

@@ -65,9 +65,9 @@ def test_a_rate_is_never_below_zero(total, expected):
         ("model[0].requires_grad = False", Verdict.FAIL),
         ("for part in (model[0],):\n    part.requires_grad = False", Verdict.FAIL),
         ("model[0].requires_grad_(False)\nmodel[0].requires_grad = True", Verdict.FAIL),
-        ("model[0].requires_grad_(False)", Verdict.PASS),
-        ("for p in model[0].parameters():\n    p.requires_grad = False", Verdict.PASS),
-        ("for _, p in model[0].named_parameters():\n    p.requires_grad = False", Verdict.PASS),
+        ("model[0].requires_grad_(False)", Verdict.NOT_SEEN),
+        ("for p in model[0].parameters():\n    p.requires_grad = False", Verdict.NOT_SEEN),
+        ("for _, p in model[0].named_parameters():\n    p.requires_grad = False", Verdict.NOT_SEEN),
         ("model[0].weight.requires_grad = False", Verdict.PASS),
         ("model[0].requires_grad_(False)\nmodel[0].requires_grad = False", Verdict.PASS),
     ],
@@ -144,3 +144,65 @@ SCHEDULE = "schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)"
 def test_a_schedule_that_no_line_steps_is_told_before_the_script_ends(after, expected):
     parts = {"steps": 60, "watched": 24, "planned": SCHEDULE, "after": after}
     assert judged("run-schedule-is-stepped", **parts) is expected
+
+
+AVERAGE = """
+average = copy.deepcopy(model).requires_grad_(False)
+def follow(share=0.9):
+    with torch.no_grad():
+        for slow, p in zip(average.parameters(), model.parameters()):
+            slow.mul_(share).add_(p, alpha=1 - share)
+def judge():
+    kept = copy.deepcopy(model.state_dict())
+    model.load_state_dict(average.state_dict())
+    with torch.no_grad():
+        model(torch.randn(3, 4))
+    {back}
+"""
+AHEAD = "if step % 5 == 4:\n        follow(0.5)\n        model.load_state_dict(average.state_dict())"
+
+
+@pytest.mark.parametrize(
+    ("back", "after", "expected"),
+    [
+        ("pass", "follow()\n    if step == 15: judge()", Verdict.FAIL),
+        ("model.load_state_dict(kept)", "follow()\n    if step == 15: judge()", Verdict.PASS),
+        ("pass", "follow()\n    if step == 23: judge()", Verdict.PASS),
+        ("pass", AHEAD, Verdict.NOT_SEEN),
+    ],
+    ids=["stays", "put back", "at the end", "looks ahead"],
+)
+def test_training_leaves_the_average_of_its_weights(back, after, expected):
+    parts = {"made": AVERAGE.format(back=back), "after": after}
+    assert judged("run-training-leaves-its-average", at="average.state_dict", **parts) is expected
+
+
+KEPT = "if loss.item() < 1.2:\n        best = {0}"
+
+
+@pytest.mark.parametrize(
+    ("after", "end", "expected"),
+    [
+        (KEPT.format("model.state_dict()"), "model.load_state_dict(best)", Verdict.FAIL),
+        (KEPT.format("copy.deepcopy(model.state_dict())"), "model.load_state_dict(best)", Verdict.NOT_SEEN),
+        (KEPT.format("model.state_dict()"), "torch.save(best, 'best.pt')", Verdict.NOT_SEEN),
+        ("if step == 3:\n        own = model.state_dict()\n        model.load_state_dict(dict(own))", "", Verdict.FAIL),
+    ],
+)
+def test_a_best_state_is_a_copy_before_it_is_restored(after, end, expected):
+    parts = {"after": after, "end": end, "steps": 60, "watched": 40, "before": "best = None"}
+    assert judged("run-restored-state-is-a-copy", **parts) is expected
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("nn.Sequential(*map(copy.deepcopy, model)).load_state_dict(model.state_dict())", Verdict.FAIL),
+        ("other = copy.deepcopy(model)\nother.load_state_dict(model.state_dict())", Verdict.PASS),
+        ("(lambda: model)().load_state_dict(copy.deepcopy(model.state_dict()))", Verdict.PASS),
+        ("class Holder:\n    def get(self):\n        return model\n"
+         "Holder().get().load_state_dict(copy.deepcopy(model.state_dict()))", Verdict.PASS),
+    ],
+)  # fmt: skip
+def test_weights_are_loaded_into_what_is_kept(made, expected):
+    assert judged("run-loaded-weights-are-kept", made=made, steps=3) is expected
