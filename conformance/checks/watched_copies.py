@@ -191,3 +191,28 @@ def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
         mend="keep a copy of the weights, and load it back after the evaluation; or evaluate a model of its own",
         is_certain=was_judged,
     )
+
+
+@check("run-pointer-moves-on", roles=RUN)
+def pointer_moves_on(impl: Any, draw: Draw) -> Evidence:
+    """The place from which a buffer is written is moved on."""
+    from conformance.watch.slots import slots
+
+    run = run_of(impl)
+    step, still = steps_of(run)[-1], {name.rpartition(".")[2] for name in run.still}
+    written = [slot for slot in slots(run) if slot.buffer not in still]
+    if not written or run.steps < 5:
+        raise NotProvided("no buffer was seen that is written from a place which the model keeps")
+    resting = next((slot for slot in written if not slot.moves), None)
+    if resting is None:
+        return kept("places in buffers that are moved on", len(written))
+    return broken(
+        step,
+        f"lines that move {resting.pointer} on",
+        "one, where the buffer is written",
+        "none",
+        at=lambda lines: lines.first(resting.place, step.place),
+        diagnosis=f"{resting.buffer} is written from {resting.pointer} on, which stays 0: the first slots are renewed "
+        "again and again, the others never.",
+        mend=f"move it on after writing: ({resting.pointer} + number) % size",
+    )

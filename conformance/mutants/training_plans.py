@@ -88,3 +88,10 @@ script(
     breaks=("run-what-is-masked-is-asked",),
     defect="Tokens are masked that no label asks for.",
 )
+script(
+    "PointerRests",
+    CONTRAST,
+    ("        self.at = (self.at + len(keys)) % len(self.queue)\n", ""),
+    breaks=("run-pointer-moves-on",),
+    defect="The queue's pointer never moves.",
+)

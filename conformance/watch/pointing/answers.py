@@ -102,7 +102,7 @@ def put(run: Any, loss: Any) -> list[str]:
     for line in lines:
         target = line.node.targets[0] if isinstance(line.node, ast.Assign) else None
         if isinstance(target, ast.Subscript) and re.search("mask", ast.unparse(line.node.value), re.IGNORECASE):  # type: ignore[attr-defined]
-            names = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
+            names = {target.slice.id} if isinstance(target.slice, ast.Name) else set[str]()
             return first(_bound(line.source, line.node, names)[:1], line.place)
     return drawn(run, loss)
 

@@ -206,3 +206,37 @@ def test_a_best_state_is_a_copy_before_it_is_restored(after, end, expected):
 )  # fmt: skip
 def test_weights_are_loaded_into_what_is_kept(made, expected):
     assert judged("run-loaded-weights-are-kept", made=made, steps=3) is expected
+
+
+QUEUE = """
+class Bank(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+        self.register_buffer("rows", torch.zeros(32, 3))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+    def forward(self, x):
+        y = self.inner(x)
+        with torch.no_grad():
+            at = int(self.at)
+            self.rows[at : at + 5] = y
+            {moves}
+        return y
+model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), Bank())
+"""
+
+
+@pytest.mark.parametrize(
+    ("moves", "expected"),
+    [
+        ("pass", Verdict.FAIL),
+        ("self.at[0] = (at + 5) % 25", Verdict.PASS),
+        ("self.at.fill_((at + 5) % 25)", Verdict.PASS),
+        ("self.at.data[0] = (at + 5) % 25", Verdict.PASS),
+        ("self.at = (self.at + 5) % 25", Verdict.PASS),
+        ("torch.fmod(self.at + 5, 25, out=self.at)", Verdict.PASS),
+    ],
+)
+def test_the_place_from_which_a_buffer_is_written_moves_on(moves, expected):
+    parts = {"made": QUEUE.format(moves=moves), "steps": 8}
+    assert judged("run-pointer-moves-on", at="self.rows", **parts) is expected
