@@ -323,7 +323,7 @@ def right_way(impl: Any, draw: Draw) -> Evidence:
                 f"what the schedule looks for in {name}",
                 wanted,
                 one.mode,
-                at=lambda lines: lines.first(run.schedulers.get(one.scheduler, ""), one.place),
+                at=lambda lines: lines.first(lines.setting(run, one.scheduler, "mode"), one.place),
                 diagnosis=f"The schedule waits until {name} stops {'rising' if one.mode == 'max' else 'falling'}: "
                 "it lowers the rate while the model improves.",
                 mend=f'make it with mode="{wanted}"',

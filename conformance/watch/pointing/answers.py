@@ -93,7 +93,14 @@ def drawn(run: Any, loss: Any) -> list[str]:
     lines = [*labels_of(loss), *inputs_of(run, loss), *items(run)]
     random = [line for line in lines if _DRAWN.search(line.text)]
     random.sort(key=lambda line: not _COMPARED.search(line.text))
-    return first([line.place for line in random][:1], loss.place)
+    return first([_asking(line, lines).place for line in random[:1]], loss.place)
+
+
+def _asking(line: Line, lines: Iterable[Line]) -> Line:
+    """The first statement that calls the function whose result a line is; the line itself where it is no result."""
+    name = getattr(line.source.function(line.node), "name", "") if isinstance(line.node, ast.Return) else ""
+    calls = (one for one in lines if isinstance(one.node, ast.Assign) and re.search(rf"\b{name}\(", one.text))
+    return next(calls, line) if name else line
 
 
 def put(run: Any, loss: Any) -> list[str]:

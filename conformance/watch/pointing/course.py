@@ -15,6 +15,7 @@ from conformance.watch.pointing.updates import rate
 
 _RATES = re.compile(r"//|return .*(\*\*|warm|/)")
 _AVERAGES = re.compile(r"mul_\(|lerp|add_\(|copy_\(|\* .* \+ ")
+_WEIGHTS = re.compile(r"parameters\(\)|state_dict\(\)|shadow|\bema\b")
 _AGAIN = re.compile(r"\] \* |\* \[|repeat|cycle|next\(|=")
 
 
@@ -39,6 +40,14 @@ def over(run: Any, step: Any) -> list[str]:
 
 
 _TOTAL = re.compile(r"^(self\.)?\w*(total|steps|iters|updates|horizon)\w* = ")
+
+
+def setting(run: Any, number: int, name: str) -> list[str]:
+    """Where a schedule was given a setting by its name; else where it was made."""
+    stack = run.planned.get(number, ())
+    source, call = (source_of(stack[0].code.co_filename), stack[0].call()) if stack else (None, None)
+    given = [one for one in call.keywords if one.arg == name] if call is not None else []
+    return first([source.place(one) for one in given] if source else [], run.schedulers.get(number, ""))
 
 
 def total(run: Any, step: Any) -> list[str]:
@@ -121,7 +130,7 @@ def averaged(run: Any, name: str) -> list[str]:
         place
         for source in files
         for node in (source.nodes if source else ())
-        if source and isinstance(node, ast.For) and "parameters()" in ast.unparse(node.iter)
+        if source and isinstance(node, ast.For) and _WEIGHTS.search(ast.unparse(node.iter))
         for place in statements(source, node, _AVERAGES)
     ]
     return first(loops[:1], inside[:1])

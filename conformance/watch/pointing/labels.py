@@ -54,9 +54,12 @@ def items(run: Any) -> Iterator[Line]:
         source = source_of(code.co_filename)
         node = source.defined(code) if source else None
         owner = source.owner(node) if source and node is not None else None
+        named = {n.attr for n in ast.walk(owner) if isinstance(n, ast.Attribute)} if owner else set[str]()
         for one in ast.walk(owner or node) if source and node is not None else ():
             if source and isinstance(one, (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)):
-                yield Line(source, one)
+                method = getattr(source.function(one), "name", "")
+                if owner is None or method in named or method.startswith("__"):  # others the script calls itself
+                    yield Line(source, one)
 
 
 def _best(lines: Sequence[Line]) -> Line | None:
