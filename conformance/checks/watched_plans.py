@@ -127,3 +127,33 @@ def patience_begins_anew(impl: Any, draw: Draw) -> Evidence:
         "and training stops too early.",
         mend=f"set {name} = 0 where the best measure is kept",
     )
+
+
+@check("run-mean-is-over-what-is-summed", roles=RUN)
+def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
+    """Who divides by a number of rows or labels has added up sums over them, not means of batches."""
+    from conformance.watch import means
+    from conformance.watch.record import Forward, Loss
+
+    run = run_of(impl)
+    judged = [one for one in run.of(Loss) if not one.gradients and one.value is not None and one.stack]
+    several = any(len(one.samples) > 1 for one in run.of(Forward) if not one.gradients)
+    if not judged or not several:
+        raise NotProvided("no loss of an evaluation over several rows was seen")
+    for place in dict.fromkeys(one.place for one in judged):
+        mine = [one for one in judged if one.place == place]
+        if any(one.reduction != "mean" for one in mine):
+            continue
+        found = next(means.sums_of_means(mine[0]), None)
+        if found is not None:
+            return broken(
+                mine[0],
+                f"what {found.total} adds up, which is divided by {found.number}",
+                "sums over rows or labels",
+                "means of batches",
+                at=lambda lines, where=found.place: lines.first(where),  # type: ignore[misc]
+                diagnosis=f"{found.total} adds up means of batches and is divided by {found.number}, a number of rows "
+                "or labels: the figure is too small by the size of a batch.",
+                mend="add loss * number, or divide by the number of batches",
+            )
+    return kept("losses of evaluations that are added up as what they are", len(judged))

@@ -95,3 +95,19 @@ script(
     breaks=("run-pointer-moves-on",),
     defect="The queue's pointer never moves.",
 )
+script(
+    "MeansOverRows",
+    TAGGING,
+    (
+        "    losses = [criterion(model(ids)[0], labels).item() for ids, _, labels in loader]\n"
+        "    return sum(losses) / len(losses)\n",
+        "    total, rows = 0.0, 0\n"
+        "    for ids, _, labels in loader:\n"
+        "        loss = criterion(model(ids)[0], labels)\n"
+        "        total += loss.item()\n"
+        "        rows += len(labels)\n"
+        "    return total / rows\n",
+    ),
+    breaks=("run-mean-is-over-what-is-summed",),
+    defect="Means of batches are divided by the number of rows.",
+)

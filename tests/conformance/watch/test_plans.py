@@ -240,3 +240,33 @@ model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), Bank())
 def test_the_place_from_which_a_buffer_is_written_moves_on(moves, expected):
     parts = {"made": QUEUE.format(moves=moves), "steps": 8}
     assert judged("run-pointer-moves-on", at="self.rows", **parts) is expected
+
+
+JUDGED = """
+def judge():
+    total, count = 0.0, 0
+    for _ in range(3):
+        x, y = torch.randn(5, 4), torch.randint(3, (5,))
+        {body}
+    return total / count
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("loss = nn.functional.cross_entropy(model(x), y); total += loss.item(); count += len(y)", Verdict.FAIL),
+        ("n = y.numel(); loss = nn.functional.cross_entropy(model(x), y); total += float(loss); count += n",
+         Verdict.FAIL),
+        ("loss = nn.functional.cross_entropy(model(x), y); total += loss.item() * 5; count += len(y)", Verdict.PASS),
+        ("loss = nn.functional.cross_entropy(model(x), y); total += loss.item(); count += 1", Verdict.PASS),
+        ("loss = nn.functional.cross_entropy(model(x), y, reduction='sum'); total += loss.item(); count += len(y)",
+         Verdict.PASS),
+        ("loss = nn.functional.cross_entropy(model(x), y); right = (model(x).argmax(1) == y).sum(); "
+         "total += right.item(); count += len(y)", Verdict.PASS),
+    ],
+)  # fmt: skip
+def test_a_mean_is_over_what_is_summed(body, expected):
+    before = JUDGED.format(body=body)
+    parts = {"before": before, "after": "with torch.no_grad(): judge()", "steps": 3}
+    assert judged("run-mean-is-over-what-is-summed", at=r"total \+= ", **parts) is expected

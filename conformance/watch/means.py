@@ -1,0 +1,74 @@
+"""Where a script adds up losses of batches and divides by what it has counted beside them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from conformance.watch.lines import FUNCTIONS, Source, source_of
+
+_LOSS = re.compile(r"loss|nll|\bce\b|xent|criterion|bits|nats", re.IGNORECASE)
+_COUNT = re.compile(r"\.sum\(|numel\(|len\(|\.size\(|\.shape\b")
+
+
+class Sum(NamedTuple):
+    """Means of batches are added up and divided by a number of rows or labels. total, number: their names. place: where
+    they are added."""
+
+    total: str
+    number: str
+    place: str
+
+
+def sums_of_means(loss: Any) -> Iterator[Sum]:
+    """What the functions around a loss, a mean over its batch, do with it: `total += loss.item()`, `count += len(x)`,
+    `total / count`."""
+    for at in loss.stack:
+        source = source_of(at.code.co_filename)
+        node, call = source.defined(at.code) if source else None, at.call()
+        if source and call is not None and isinstance(node, FUNCTIONS[:2]):
+            yield from _sums(source, node, source.statement(call))
+
+
+def _sums(source: Source, function: ast.AST, made: ast.stmt) -> Iterator[Sum]:
+    inside, losses = source.inside(function), {*_bound(made)}
+    added = [one for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
+    means = {ast.unparse(one.target): one for one in added if _number_of(one.value) in losses}
+    texts = {ast.unparse(one.target): _value(inside, one.value) for one in added}
+    for one in inside:
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+            total, count = ast.unparse(one.left), ast.unparse(one.right)
+            others = [n for n in added if ast.unparse(n.target) == total]
+            if total in means and len(others) == 1 and _COUNT.search(texts.get(count, "")):
+                yield Sum(total, count, source.place(means[total]))
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """The names that the statement of a loss binds to it: its only one, or those that are called so."""
+    if not isinstance(statement, ast.Assign):
+        return
+    names = [n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    yield from names if len(names) == 1 and len(statement.targets) == 1 else filter(_LOSS.search, names)
+
+
+def _number_of(node: ast.expr) -> str:
+    """The name whose number an expression is: `loss.item()`, `float(loss)`, `loss.detach()`."""
+    while isinstance(node, ast.Call):
+        is_plain = (
+            isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "detach", "cpu") and not node.args
+        )
+        if isinstance(node.func, ast.Attribute) and is_plain:
+            node = node.func.value
+        elif isinstance(node.func, ast.Name) and node.func.id == "float" and len(node.args) == 1:
+            node = node.args[0]
+        else:
+            return ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _value(inside: list[Any], node: ast.expr) -> str:
+    """The text of an expression, and of what binds it where it is a name."""
+    bound = [n.value for n in inside if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == ast.unparse(node)]
+    return " ".join(map(ast.unparse, [node, *bound]))
