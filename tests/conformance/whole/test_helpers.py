@@ -73,6 +73,12 @@ def test_a_mended_function_names_its_line_and_the_edit(functions):
     assert wrong.place.endswith(":8")
 
 
+def test_a_discount_is_tried_beside_none(functions):
+    found = examine(functions("def returns_to_go(rewards, gamma):\n    return rewards.flip(0).cumsum(0).flip(0)"))
+    (wrong,) = found.wrong
+    assert "(discount 0.5)" in wrong.trouble.sentence
+
+
 CORRECT = {
     "rtg": """
         def discount_cumsum(x, gamma):
