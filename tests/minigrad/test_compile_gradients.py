@@ -182,6 +182,21 @@ def test_a_gradient_that_a_replay_fills_again_is_known_to_have_changed():
         before.sum().backward()
 
 
+def test_a_gradient_that_is_gone_is_made_beside_one_that_is_filled_again():
+    first, second = mg.ones(2, requires_grad=True), mg.ones(2, requires_grad=True)
+
+    @compile
+    def step(x):
+        first.grad = second.grad = None
+        (first * second * x).sum().backward()
+
+    for _ in range(2):
+        step(mg.tensor([1.0, 2.0]))
+    second.grad = None
+    step(mg.tensor([3.0, 4.0]))
+    assert first.grad.tolist() == second.grad.tolist() == [3.0, 4.0]
+
+
 def test_a_gradient_that_was_made_part_of_a_graph_is_not_filled_again():
     weight = mg.ones(2, requires_grad=True)
     step = _forgetting(weight)
