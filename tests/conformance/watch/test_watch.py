@@ -169,6 +169,15 @@ def test_what_is_new_later_is_looked_at_closely(run):
     assert results["run-cross-entropy-gets-logits"].verdict is Verdict.FAIL
 
 
+def test_probabilities_are_told_also_where_one_step_only_gets_them(run):
+    line = next(line for line in loop().splitlines() if "loss = " in line)
+    usual, wrong = line.strip(), line.strip().replace("torch.randn(5, 4))", "torch.randn(5, 4)).softmax(-1)")
+    found = run(loop(30).replace(line, f"    if step: {usual}\n    else: {wrong}"), steps=100)
+    result = results_of(found)["run-cross-entropy-gets-logits"]
+    assert result.verdict is Verdict.FAIL
+    assert ":10" in result.place
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
