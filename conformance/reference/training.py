@@ -21,7 +21,7 @@ def smoothed_targets(targets: Array, classes: int, eps: float, over: str = "all"
 
     over: 'all' V classes, the target among them (torch), or the V - 1 'others' (document 000 section 2.13.3).
     """
-    one_hot = np.eye(classes)[targets]
+    one_hot = (targets[:, None] == np.arange(classes)).astype(float)
     if over == "all":
         return one_hot * (1.0 - eps) + eps / classes
     return one_hot * (1.0 - eps) + (1.0 - one_hot) * eps / (classes - 1)

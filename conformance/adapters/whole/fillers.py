@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,11 @@ def counted(name: str, meanings: Sequence[str]) -> str:
     return "tgt" if names.side_of(name) == "target" else "src"
 
 
+def counts_of(name: str, other: str) -> bool:
+    """Whether a count is called after another input, as feat_lengths after feats."""
+    return bool(re.match(rf"{re.escape(other.lower().rstrip('s'))}s?_", name.lower()))
+
+
 def alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """Other numbers of the shape of the main input: keys and values beside queries. They are the same for every sample
     and in every precision, so that a sample has one answer wherever it stands."""
@@ -63,6 +69,16 @@ class Beside:
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
         return numbers(self.name, (len(inputs["ids"]), *self.shape)).to(torch.get_default_dtype())
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """What says that every step of numbers beside token ids is real: their length, for each sample."""
+
+    length: int
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return torch.full((len(inputs["ids"]),), self.length)
 
 
 def constants(values: Mapping[str, Tensor]) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:

@@ -19,7 +19,17 @@ from conformance.adapters.whole import names
 from conformance.adapters.whole.batches import packed_in
 from conformance.adapters.whole.beside import Climbed
 from conformance.adapters.whole.calling import Calling, Input
-from conformance.adapters.whole.fillers import Beside, alike, counted, maker, of_shape, one_each, shapes_stated
+from conformance.adapters.whole.fillers import (
+    AllOf,
+    Beside,
+    alike,
+    counted,
+    counts_of,
+    maker,
+    of_shape,
+    one_each,
+    shapes_stated,
+)
 from conformance.adapters.whole.masking import choices
 from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
 from conformance.adapters.whole.told import Told, taken_as_they_are, told_by_forward
@@ -162,7 +172,12 @@ class Proposals:
         unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
         if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
             for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
-                given = {**common, "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape)}}
+                whole = {name: AllOf(shape[0]) for name in counts if counts_of(name, unknown[0])}
+                given = {
+                    **common,
+                    "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape), **whole},
+                    "lengths": {name: of for name, of in counts.items() if name not in whole},
+                }
                 yield Calling(tokens, **given)
         if len(sides) == 1 and (main is None or main.dtype == "float"):
             filled = {*fixed, *counts, *required_masks} - {roles["labels"]}

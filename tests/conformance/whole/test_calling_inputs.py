@@ -307,3 +307,25 @@ def test_a_name_that_ends_in_capitals_says_what_it_is(whole, name, kind):
                 return self.head(self.words(ids).cumsum(1))
     """
     assert whole(name, text).kind == kind
+
+
+def test_a_count_that_is_called_after_sound_counts_its_frames(whole):
+    subject = whole(
+        "Scribe",
+        """
+        class Scribe(nn.Module):
+            "Autoregressive: writes what is said."
+            def __init__(self):
+                super().__init__()
+                self.sound, self.words, self.head = nn.Linear(5, 8), nn.Embedding(20, 8), nn.Linear(8, 20)
+                self.places = nn.Embedding(50, 8)
+
+            def forward(self, feats, feat_lengths, chars):
+                real = (torch.arange(feats.shape[1]) < feat_lengths[:, None]).unsqueeze(-1)
+                heard = (self.sound(feats) * real).sum(1, keepdim=True) / feat_lengths[:, None, None]
+                return self.head(self.words(chars) + self.places(torch.arange(chars.shape[1])) + heard)
+        """,
+    )
+    inputs = subject.example(2, 6, seed=1)
+    first = {name: value[:, :3] for name, value in inputs.items()}
+    assert abs(subject(**inputs)["out"][:, :3] - subject(**first)["out"]).max() < 1e-6
