@@ -149,6 +149,8 @@ def resolve(found: Any) -> list[Served]:
             break
     if not ran:
         raise Unresolved(f"{loss.name} runs on logits and targets in no form: {reasons[0]}")
+    if exact is None and not re.fullmatch(f"{TARGETS}|{TOKENS}", loss.call.parameter_of["targets"].lower()):
+        raise Unresolved(f"{loss.name} is no cross-entropy of logits and the numbers of classes in any form")
     chosen = exact or ran[0]
     facts = [Fact("inputs", f"{chosen.form} {'log-probabilities' if chosen.log else 'logits'}", _how(exact))]
     facts.append(

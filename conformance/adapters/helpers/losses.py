@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, shown, tensor
@@ -121,6 +122,9 @@ def soft_labels(loss: Called) -> Iterator[Trouble]:
     made = tensor(loss(logits=logits, target=target))
     if made.numel() not in (1, 4):
         raise OtherKind("it gives no loss")
+    binary = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    if any(near(made, one) for one in (binary.mean(), binary.sum(), binary.sum(-1).mean(), binary.mean(-1))):
+        raise OtherKind("it is a binary cross-entropy")
     rows = -(target * logits.log_softmax(-1)).sum(-1)
     wanted = [rows] if made.numel() == 4 else [rows.mean(), rows.sum()]
     if not any(near(made.reshape(one.shape), one) for one in wanted):
@@ -144,6 +148,9 @@ def soft_labels(loss: Called) -> Iterator[Trouble]:
 )
 def true_and_false(loss: Called) -> Iterator[Trouble]:
     """A higher score of the true one lowers the loss, a higher one of the false raises it; padding has no gradient."""
+    called = {meaning: loss.arguments.parameter_of[meaning].lower() for meaning in ("true", "false")}
+    if not re.search("pos|true", called["true"]) and not re.search("neg|false", called["false"]):
+        raise OtherKind("its parameters speak of no true and no false items")
     items = torch.tensor([[3, 4, 0], [5, 6, 7]])
     real = items != 0
     true, false = noise(2, 3).requires_grad_(), noise(2, 3, seed=1).requires_grad_()

@@ -40,6 +40,8 @@ class BalanceProbes:
         if self.padding_of(main) != "mask" or not self.calling.main.vocab:
             raise NotProvided("it takes no mask of padding")
         inputs = self.example(2, 8, 95)
+        if inputs[main].shape != (2, 8):
+            raise NotProvided("its input has one length only")
         real = np.ones((2, 8), bool)
         real[0, 4:] = False
         tables = self.token_tables()

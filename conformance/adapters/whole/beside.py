@@ -35,6 +35,8 @@ _LENGTHS = (6, 7, 9, 11, 13)
 _MOST_WIDTHS, _MOST_LENGTHS = 10, 4
 _AHEAD = re.compile(r"horizon|(pred|prediction|future|forecast|output|out|label|target|tgt)_?(len(gth)?|steps|window)")
 """Names of lengths that an input beside the main one may have."""
+_COUNT = re.compile(r"(n|num)_\w+|\w*(len(gth)?s?|counts?)")
+"""Names of inputs that count something: whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,11 @@ class Form:
 
 
 def beside(shape: Shape) -> Tensor:
-    """An input of a shape that is the same for every sample: noise, one, or for each step 0 (False) or 1 in turn."""
+    """An input of a shape that is the same for every sample: noise, one, or for each step 1 (True) or 0 in turn, of
+    which the first is real where 0 is padding."""
     if shape.dtype == "float":
         return numbers(shape.name, shape.sizes).to(torch.get_default_dtype())
-    steps = torch.arange(shape.sizes[-1]) % 2 if len(shape.sizes) > 1 else torch.tensor(1)
+    steps = (torch.arange(shape.sizes[-1]) + 1) % 2 if len(shape.sizes) > 1 else torch.tensor(1)
     return steps.expand(*shape.sizes).to(torch.bool if shape.dtype == "bool" else torch.int64)
 
 
@@ -134,7 +137,9 @@ def climb(
     until = time.thread_time() + MAX_SECONDS
     for length in _lengths(module, options):
         general = list(dict.fromkeys(_forms(module, length, options)))
-        forms = {name: _told_first(told.get(name, Told()), general, module, length, options) for name in parameters}
+        forms = {
+            name: _told_first(name, told.get(name, Told()), general, module, length, options) for name in parameters
+        }
         chosen = {name: own[0] for name, own in forms.items()}
         reached, done, hints, heard = -1, False, list[int](), list[int]()
         while not done and time.thread_time() < until:
@@ -158,10 +163,11 @@ def climb(
 
 
 def _told_first(
-    told: Told, general: Sequence[Form], module: nn.Module, length: int, options: Mapping[str, Any]
+    name: str, told: Told, general: Sequence[Form], module: nn.Module, length: int, options: Mapping[str, Any]
 ) -> list[Form]:
     """The forms of one input: those that the code says, those with as many axes, the rest."""
-    dtypes = (told.dtype,) if told.dtype else ("float", "int", "bool")
+    first = ("int", "float", "bool") if _COUNT.fullmatch(name.lower()) else ("float", "int", "bool")
+    dtypes = (told.dtype,) if told.dtype else first
     shapes = shapes_told(told.axes[1:], module, options) if told.axes else []
     said = [Form(tuple(length if n is None else n for n in shape), d) for d in dtypes for shape in shapes]
 

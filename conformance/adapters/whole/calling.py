@@ -95,6 +95,14 @@ class Calling:
         """Whether its inputs are of different kinds: vectors of different widths, numbers, ids."""
         return len({(shape.dtype, shape.sizes[2:]) for shape in self.beside.values()}) > 1
 
+    @property
+    def grows_together(self) -> bool:
+        """Whether something else grows with the length of the main input: words beside regions, whose padding is told
+        apart from theirs."""
+        own = self.beside.get(self.main.parameter)
+        rest = [shape for name, shape in self.beside.items() if name not in (self.main.parameter, *self.lengths)]
+        return own is not None and any(shape.sizes[1:2] == own.sizes[1:2] for shape in rest)
+
     def input(self, meaning: str) -> Input:
         return next(given for given in self.inputs if given.meaning == meaning)
 

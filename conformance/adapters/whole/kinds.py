@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -105,9 +106,13 @@ def _names(pattern: str, name: str) -> bool:
 def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
     cls = type(module)
     if _names(names, cls.__name__):
-        yield 3, f"the class is called {cls.__name__}"
+        # LM alone is a name of both, as in ProteinLM: what stands at the top of the file weighs as much
+        yield 3 if re.search(names, _words(cls.__name__)) else 2, f"the class is called {cls.__name__}"
     if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
         yield 2, "its docstring says so"
+    heading = (getattr(sys.modules.get(cls.__module__), "__doc__", None) or "").strip().partition("\n")[0]
+    if re.search(code, heading, re.IGNORECASE) and cls.__module__.split(".")[0] != "torch":
+        yield 3, "the first line of its file says so"
     for part in dict.fromkeys(base for held in module.modules() for base in type(held).__mro__):
         source = source_of(part)
         if source is None:

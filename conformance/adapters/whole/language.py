@@ -225,7 +225,7 @@ class LanguageProbes:
         if any(mask.padding and not mask.own for mask in masks):
             return "mask"
         if name in self.calling.lengths.values():
-            return "lengths"
+            return "lengths" if not self.calling.grows_together else None
         if self.pad_id is None:
             return None
         if any(mask.own for mask in masks):

@@ -215,7 +215,8 @@ def choices(
         yield own
     offered = {parameter: list(by_convention(parameter, meanings, causal)) for parameter in parameters}
     seen: set[tuple[str, ...]] = set()
-    for encoding, axes, square in product(ENCODINGS, (4, 3, 2), (False, True)):
+    one_a_token = all(names.PADDING_MASK.search(parameter.lower()) for parameter in parameters)
+    for encoding, axes, square in product(ENCODINGS, (2, 4, 3) if one_a_token else (4, 3, 2), (False, True)):
         masks = []
         for candidates in offered.values():
             fit = [mask for mask in candidates if mask.encoding == encoding] or candidates

@@ -21,7 +21,7 @@ MEANINGS: dict[str, str] = {
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
     "lengths": (
         r"(?!prefix|prompt)(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|"
-        r"(n|num)_(tokens|frames|points|words|nodes|atoms|steps|real|valid))"
+        r"(n|num)_(tokens|frames|points|words|nodes|atoms|steps|real|valid|regions|objects|boxes|patches|items|turns))"
     ),
     "labels": (
         r"labels?|(lm|mlm|masked_lm|next_token)_labels?|targets?_(labels?|out(put)?)|gold|y_true|(tgt|trg)_(y|out)"

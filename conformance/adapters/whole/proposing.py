@@ -148,7 +148,9 @@ class Proposals:
         main = self.given.get(names_[-1])
         if main is not None:
             known = set() if self.climbed else set(fixed)
-            others = [p for p in rest if p.name in self.given and p.name not in known and p.meaning != "mask"]
+            others = [
+                p for p in rest if p.name in self.given and p.name not in known and p.meaning not in ("mask", "lengths")
+            ]
             fixed |= {p.name: of_shape(self.given[p.name], main) for p in others}
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]

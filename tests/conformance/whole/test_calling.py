@@ -406,3 +406,44 @@ def test_lengths_count_the_real_tokens_of_a_padded_batch(whole):
     shorter["padding"][0, 3:] = False
     alone = found(ids=inputs["ids"][:1, :3])["out"]
     assert found(**shorter)["out"][0] == pytest.approx(alone[0], abs=1e-6)
+
+
+def test_a_mask_of_padding_has_a_number_for_each_token_where_several_forms_run(whole):
+    subject = whole(
+        "Sentences",
+        """
+        class Sentences(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tok, self.mix, self.out = nn.Embedding(20, 8), nn.Linear(8, 8), nn.Linear(8, 6)
+
+            def forward(self, ids, attention_mask):
+                n, t = ids.shape
+                real = attention_mask.to(self.out.weight.dtype)
+                weights = (real.view(n, 1, t) - 1) * 1e4 + torch.zeros(n, t, t)
+                x = self.tok(ids)
+                x = x + weights.softmax(-1) @ self.mix(x)
+                w = real.unsqueeze(2)
+                return x @ self.out.weight.t(), (x * w).sum(1) / w.sum(1)
+        """,
+    )
+    assert [mask.axes for mask in subject.calling.masks] == [2]
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind"),
+    [("Protein masked language model.", "masked_language_model"), ("Writes proteins.", "language_model")],
+)
+def test_the_first_line_of_a_file_says_more_than_lm_in_a_name(whole, heading, kind):
+    text = f"""
+__doc__ = "{heading}"
+
+class ProteinLM(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, ids):
+        return self.head(self.tok(ids))
+"""
+    assert whole("ProteinLM", text).kind == kind

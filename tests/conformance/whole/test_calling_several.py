@@ -70,7 +70,7 @@ def test_what_stands_beside_is_the_same_for_every_sample_and_in_its_beginning_fo
     long, short = (beside(Shape("states", (2, n, 3), "float")) for n in (9, 5))
     assert torch.equal(long[0], long[1])
     assert torch.equal(long[:, :5], short)
-    assert beside(Shape("hours", (2, 4), "int")).tolist() == [[0, 1, 0, 1]] * 2
+    assert beside(Shape("hours", (2, 4), "int")).tolist() == [[1, 0, 1, 0]] * 2
 
 
 def test_a_loss_only_is_said_with_what_to_write():
@@ -80,3 +80,28 @@ def test_a_loss_only_is_said_with_what_to_write():
 
     with pytest.raises(Unresolved, match=r"Loss.forward gives a loss only.*def forward\(self, ids\): return"):
         calling_of(Loss())
+
+
+class Answers(nn.Module):
+    """Words about regions: 0 is padding of the words, a count tells that of the regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.region, self.box = nn.Embedding(30, 8), nn.Linear(5, 8), nn.Linear(4, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.read, self.look = (nn.TransformerEncoder(layer, 1, enable_nested_tensor=False) for _ in range(2))
+        self.answer = nn.Linear(8, 11)
+
+    def forward(self, question: Tensor, regions: Tensor, boxes: Tensor, n_regions: Tensor) -> Tensor:
+        """question (B, L) ids, regions (B, R, F), boxes (B, R, 4), n_regions (B,); scores (B, answers)"""
+        unreal = torch.arange(regions.shape[1]) >= n_regions[:, None]
+        seen = self.look(self.region(regions) + self.box(boxes), src_key_padding_mask=unreal)
+        read = self.read(self.words(question), src_key_padding_mask=question == 0)
+        return self.answer(seen.masked_fill(unreal[..., None], 0).sum(1) * read.mean(1))
+
+
+def test_a_count_is_a_whole_number_and_padding_of_one_input_is_not_that_of_another():
+    calling = calling_of(Answers().eval())
+    assert calling.lengths == {"n_regions": "x"}
+    assert calling.grows_together
+    assert calling(Answers().eval(), {"x": torch.randn(2, 6, 5)})["out"].isfinite().all()

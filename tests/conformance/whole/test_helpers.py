@@ -80,6 +80,14 @@ def test_a_discount_is_tried_beside_none(functions):
 
 
 CORRECT = {
+    "shares of answers that are each true or not": """
+        def soft_loss(logits, scores):
+            return F.binary_cross_entropy_with_logits(logits, scores, reduction="none").sum(1).mean()
+        """,
+    "one score and whether it is relevant": """
+        def bce_loss(scores, relevant):
+            return F.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
+        """,
     "rtg": """
         def discount_cumsum(x, gamma):
             out = x.copy() if hasattr(x, "copy") else x.clone()
