@@ -1,4 +1,4 @@
-"""Which known mistake gives the same wrong answers: the diagnosis of a failure that its check cannot name (`mistake`).
+"""Which known mistake gives the same wrong answers: the diagnosis of what its check cannot name (`lookalike`).
 
 The mutants of the suite are mistakes in words. On the example that an implementation failed, and on a few more, mutants
 of the same component are asked too, as shadows of the implementation. One whose answers are the implementation's,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,16 @@ SECONDS = 3.0
 """Processor time after which no further mutant is asked."""
 
 
-def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
-    """A sentence with the mistakes that answer as `impl` does; empty when none is known.
+class Likeness(NamedTuple):
+    """words: a sentence with the mistakes that answer alike; empty when none is known. usual: where authors choose on
+    purpose what is alike; empty where a mistake is."""
+
+    words: str = ""
+    usual: str = ""
+
+
+def lookalike(check: Check, impl: Observed, failed: Sequence[int]) -> Likeness:
+    """What answers as `impl` does.
 
     failed: the choices of the example that it failed (`conformance.draw.Recorded`). Mutants of the claim are asked
     first, other mutants of its components only if none of them is alike.
@@ -39,19 +47,27 @@ def mistake(check: Check, impl: Observed, failed: Sequence[int]) -> str:
     answers = [(source, answer) for source in sources if (answer := _answer(check, impl, source))]
     wrong = [np.asarray(answer.got) for _, answer in answers if _is_telling(answer)]
     if not any(got.size > 1 for got in wrong) and len({float(got) for got in wrong}) < 3:
-        return ""  # a few single numbers fit too many mistakes
+        return Likeness()  # a few single numbers fit too many mistakes
     deadline = time.process_time() + SECONDS
     for is_of_claim in (True, False):
-        alike: list[str] = []
+        alike: list[Mutant] = []
         for mutant in [known for known in MUTANTS.values() if isinstance(known, Mutant)]:
             fits = mutant.role in check.roles and (check.claim in mutant.breaks) is is_of_claim
             if fits and len(alike) <= MOST and time.process_time() < deadline:
                 shadow = Observed(Shadow(mutant.implementation(), impl))
                 if all(_agree(answer, _answer(check, shadow, source)) for source, answer in answers):
-                    alike.append(mutant.defect)
+                    alike.append(mutant)
         if alike:
-            return f"It looks like this mistake: {' Or: '.join(alike)}" if len(alike) <= MOST else ""
-    return ""
+            return _said(alike) if len(alike) <= MOST else Likeness()
+    return Likeness()
+
+
+def _said(alike: Sequence[Any]) -> Likeness:
+    words = " Or: ".join(mutant.defect for mutant in alike)
+    if all(mutant.usual for mutant in alike):
+        usual = "; ".join(mutant.usual for mutant in alike)
+        return Likeness(f"It is made in another usual way: {words} ({usual})", usual)
+    return Likeness(f"It looks like this mistake: {words}")
 
 
 class Shadow:

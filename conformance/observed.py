@@ -22,6 +22,8 @@ class Observed:
     def __init__(self, impl: Any) -> None:
         self.impl = impl
         self.name = str(getattr(impl, "name", type(impl).__name__))
+        self.infers = bool(getattr(impl, "infers", False))
+        """Whether nobody said what its parts shall be: the roles that they play were told by looking."""
         self.attributes: dict[str, dict[str, Any]] = {}
         self.places: dict[str, str] = {}
 

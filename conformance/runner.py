@@ -22,7 +22,7 @@ import numpy as np
 from conformance.check import Check
 from conformance.draw import Draw, Pinned, Recorded, Seeded, Source
 from conformance.evidence import Evidence, shown
-from conformance.lookalike import mistake
+from conformance.lookalike import lookalike
 from conformance.observed import Observed
 from conformance.places import innermost_line, with_source
 from conformance.protocol import NotProvided, Refused
@@ -77,7 +77,9 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
             check.claim, Verdict.VACUOUS, message=f"no example met the precondition: {', '.join(never)}", example={}
         )
     if result.verdict is Verdict.FAIL and not result.diagnosis:
-        result = replace(result, diagnosis=mistake(check, run.impl, decisive.choices))
+        alike = lookalike(check, run.impl, decisive.choices)
+        asked = not (alike.usual and run.impl.infers)
+        result = replace(result, verdict=Verdict.FAIL if asked else Verdict.NOTE, diagnosis=alike.words)
     return replace(
         result,
         place=result.place or (run.place if result.verdict is Verdict.FAIL else ""),

@@ -140,7 +140,7 @@ def _noted_lines(report: Report, results: Mapping[str, Result], most: int = 6) -
 
 def _noted(result: Result, claim: Claim) -> str:
     if claim.verdict != "convention":
-        return f"{result.what}: {result.got}"
+        return result.diagnosis or f"{result.what}: {result.got}"
     return f"not by the convention: {_statement(claim, 90)} ({result.what}: {result.got})"
 
 

@@ -193,6 +193,8 @@ def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("language_model", {})
     if subject.last_only or not subject.free_length:
         raise NotProvided("it answers for one length, or the last position, only")
+    if subject.counts_from_the_end():
+        return note("places are counted from the end of the input, and padding stands in front", "from the end")
     length = usable_length(subject)
     inputs = subject.example(2, length, seed=15)
     whole = subject(**inputs)["out"]
@@ -417,8 +419,9 @@ def hidden_in_front(subject: Any, inputs: dict[str, Array]) -> list[Evidence]:
     ]
 
 
-def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, left: int = 0) -> Evidence:
-    """The answers to real tokens, with and without two tokens of padding behind them, whatever stands there."""
+def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) -> Evidence:
+    """The answers to real tokens, with and without two tokens of padding behind them, whatever stands there; before
+    them where places are counted from the end."""
     key = "padding" if name in ("ids", "x") else f"{name}_padding"
     how = subject.padding_of(name)
     if how is None:
@@ -427,24 +430,28 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw, 
         return _far_padding_changes_nothing(subject, name, draw)
     data = inputs[name]
     batch, length = data.shape[:2]
+    in_front = how != "lengths" and subject.counts_from_the_end()
+    pads, words = (slice(0, 2), slice(2, None)) if in_front else (slice(length - 2, None), slice(0, length - 2))
     real = np.ones((batch, length), bool)
-    real[0, length - 2 :] = False
+    real[0, pads] = False
     fillers = [np.full(2, subject.pad_id)] if how == "token" else []
     if how in ("mask", "lengths"):
         fillers = [subject.example(1, seed=s)[name][0, :2] for s in (22, 23)]
     answers = []
     for filler in fillers:
         padded = {**inputs, name: data.copy(), key: real}
-        padded[name][0, length - 2 :] = filler
+        padded[name][0, pads] = filler
         answers.append(subject(**padded)["out"])
     alone = {other: value[:1] for other, value in inputs.items()}
-    alone[name] = data[:1, : length - 2]
+    alone[name] = data[:1, words]
     short = subject(**alone)["out"] if subject.free_length else answers[-1][:1]
     follows = subject.positions and name == subject.calling.main.meaning
-    cut = slice(0, length - 2) if follows else slice(None)
+    cut = words if follows else slice(None)
+    if follows and short.shape[1] == length:
+        short = short[:, cut]
     parts = []
     for answer in answers:
-        got, expected = (answer[:1, cut], short[:, cut]) if follows else (answer[:1], short)
+        got, expected = (answer[:1, cut], short) if follows else (answer[:1], short)
         parts.append(
             equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding")
         )

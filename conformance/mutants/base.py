@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mutant:
-    """name: the class's; known_as: its number in a published list of mutants, if any ("A01")."""
+    """name: the class's; known_as: its number in a published list of mutants, if any ("A01"). usual: where authors
+    choose it on purpose, if they do: it breaks what was asked for, and is no mistake where nothing was."""
 
     cls: type[ReferenceSubject]
     breaks: tuple[str, ...]
     known_as: str
+    usual: str = ""
     needs: ClassVar[str] = ""
     """The package that must be installed for it, beside numpy."""
 
@@ -55,11 +57,11 @@ class Mutant:
 MUTANTS: dict[str, Mutant | SourceMutant | ScriptMutant] = {}
 
 
-def mutant(*, breaks: tuple[str, ...], known_as: str = "") -> Any:
+def mutant(*, breaks: tuple[str, ...], known_as: str = "", usual: str = "") -> Any:
     """Register a wrong subject class. Raises ValueError when it has no docstring or its name is taken."""
 
     def register(cls: type[ReferenceSubject]) -> type[ReferenceSubject]:
-        entry = Mutant(cls, tuple(breaks), known_as)
+        entry = Mutant(cls, tuple(breaks), known_as, usual)
         if not cls.__doc__:
             raise ValueError(f"mutant {cls.__name__} needs a docstring that states its defect")
         if entry.name in MUTANTS:

@@ -252,7 +252,7 @@ class _Gated(SwiGLU):
         return {"out": f.linear(hidden, p["down_proj.weight"])}
 
 
-@mutant(breaks=("swiglu-formula",), known_as="F04")
+@mutant(breaks=("swiglu-formula",), known_as="F04", usual="GEGLU, Shazeer 2020, GLU Variants Improve Transformer")
 class GatedByGelu(_Gated):
     """The gate passes through GELU (GeGLU)."""
 
@@ -276,7 +276,7 @@ class GateWithoutActivation(_Gated):
         return gate * up
 
 
-@mutant(breaks=("swiglu-formula",))
+@mutant(breaks=("swiglu-formula",), usual="GLU, Dauphin et al. 2017, Gated Convolutional Networks")
 class GateBySigmoid(_Gated):
     """The gate is a sigmoid (GLU)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import GPT, LLAMA, PREFIX, changed
+from conformance.mutants.source import GPT, LLAMA, PREFIX, RECOMMENDER, changed
 
 CAUSAL = "language-model-is-causal"
 CAUSAL_IN_TRAINING = "language-model-is-causal-in-training"
@@ -164,4 +164,12 @@ changed(
     "places[None, :, None] < prefix_len",
     breaks=("language-model-is-causal-behind-its-prefix",),
     defect="The queries of the prefix, and not its keys, are what the mask lets see.",
+)
+changed(
+    "MasksOfOtherHistories",
+    RECOMMENDER,
+    "mask.repeat_interleave(self.heads, 0)",
+    "mask.repeat(self.heads, 1, 1)",
+    breaks=("language-model-padding-changes-nothing",),
+    defect="The masks are tiled where the heads of one history follow each other: a history gets those of others.",
 )

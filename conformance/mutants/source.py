@@ -48,12 +48,16 @@ BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
 RELATIVE = Specimen("relative.py", "RelativeForMaskedLM", "masked_language_model")
 TRANSLATOR = Specimen("translator.py", "Transformer", "sequence_to_sequence")
 CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
+RECOMMENDER = Specimen("recommender.py", "NextItem", "language_model")
 VIT = Specimen("vit.py", "ViT", "classifier")
 RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers")
 """Functions that stand beside models; its name is what they are called together."""
-SPECIMENS = (GPT, LLAMA, ALIBI, PREFIX, MIXTURE, BERT, RELATIVE, TRANSLATOR, CLASSIFIER, VIT, RESTORER, SPEECH)
+SPECIMENS = (
+    *(GPT, LLAMA, ALIBI, PREFIX, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH),
+)
 
 
 @dataclass(frozen=True)

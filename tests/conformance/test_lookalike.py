@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from miniatures import Correct, Raises, Unscaled
+from torch import nn
+from torch.nn import functional as F
 
+from conformance.adapters import Specification
 from conformance.adapters.examples.numpy_class import Attention
+from conformance.adapters.whole.implementation import PointedImplementation
 from conformance.check import CHECKS
 from conformance.checks import attention as _attention  # noqa: F401 (registers its checks)
+from conformance.checks import feed_forward as _feed_forward  # noqa: F401
 from conformance.draw import Draw, Pinned, Recorded, Replayed
 from conformance.lookalike import Shadow
 from conformance.mutants import MUTANTS
@@ -86,3 +91,42 @@ def test_choices_are_replayed():
     assert (again.int("n", 1, 9, 4), again.choice("c", "abc", "b"), again.float("f", 0.0, 1.0, 0.5)) == seen
     with pytest.raises(IndexError):
         again.int("more", 1, 9, 4)
+
+
+class GatedOtherwise(nn.Module):
+    """A gated network; its class names no function, which is handed in."""
+
+    def __init__(self, dim, hidden, act=F.silu):
+        super().__init__()
+        self.act = act
+        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.up = nn.Linear(dim, hidden, bias=False)
+        self.down = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x):
+        return self.down(self.act(self.gate(x)) * self.up(x))
+
+
+class SwiGLUByGelu(GatedOtherwise):
+    def __init__(self, dim, hidden):
+        super().__init__(dim, hidden, F.gelu)
+
+
+class AddedToTheGate(GatedOtherwise):
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) + self.up(x))
+
+
+@pytest.mark.parametrize(
+    ("cls", "role", "verdict", "words"),
+    [
+        (SwiGLUByGelu, "", Verdict.NOTE, "another usual way: The gate passes through GELU"),
+        (SwiGLUByGelu, "swiglu", Verdict.FAIL, "another usual way: The gate passes through GELU"),
+        (AddedToTheGate, "", Verdict.FAIL, "this mistake: The gate is added"),
+    ],
+)
+def test_another_usual_way_is_no_mistake_where_nobody_asked_for_one(cls, role, verdict, words):
+    pointed = PointedImplementation(cls, Specification("", __name__, cls.__name__, role=role))
+    result = run_check(CHECKS["swiglu-formula"], pointed)
+    assert result.verdict is verdict
+    assert words in result.diagnosis

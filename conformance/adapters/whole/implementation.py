@@ -53,6 +53,7 @@ class PointedImplementation:
         self.whole: WholeModel | None = None
         self.parts: TorchModuleImplementation | FunctionImplementation | None = None
         role = spec.role or None
+        self.infers = role is None
         reasons: list[SpecificationError] = []
         made: Made | None = None
         try:

@@ -43,7 +43,7 @@ from conformance.adapters.whole.language import LanguageProbes
 from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.losses import LossProbes
-from conformance.adapters.whole.pads import pad_of
+from conformance.adapters.whole.pads import PadProbes, pad_of
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
@@ -88,6 +88,7 @@ class WholeModel(
     InsideProbes,
     GradientProbes,
     LengthProbes,
+    PadProbes,
     PlaceProbes,
     UnreadProbes,
 ):

@@ -1,7 +1,8 @@
-"""Which token is padding: what the model and its file say, and what a run compares its tokens with."""
+"""Which token is padding, and on which side it stands: what the model and its file say, and what a run does."""
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,77 @@ from conformance.adapters.whole.watching import Watching
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
+
+_ON_THE_LEFT = re.compile(
+    r"left[- ]?pad|padding_side\W{1,4}left"
+    r"|pad\w*\W+(\w+\W+){0,3}(on|from|at|to)\W+(the\W+)?(left|front|start|beginning)\b"
+    r"|(newest|latest|most recent|last)\W+(\w+\W+){0,4}(at the end|(the|on|at)\W+(last|right)\w*)|right[- ]align",
+    re.I,
+)
+"""Words by which a file says that what is short is filled up in front."""
+
+
+class PadProbes:
+    """The side of padding, as methods of `WholeModel`."""
+
+    def counts_from_the_end(self: WholeModel) -> bool:  # type: ignore[misc]
+        """Whether places are counted from the end of the input, and the file says that padding stands in front: the
+        last word has one place in inputs of any length, and the first has not."""
+        if "from_the_end" not in self.known:
+            self.known["from_the_end"] = self.free_length and _says_left(self) and _places_end_alike(self)
+        return bool(self.known["from_the_end"])
+
+
+def _says_left(subject: WholeModel) -> bool:
+    module = sys.modules.get(type(subject.module).__module__)
+    text = "".join(linecache.getlines(getattr(module, "__file__", None) or ""))
+    return bool(_ON_THE_LEFT.search(" ".join(text.split())))
+
+
+def _places_end_alike(subject: WholeModel) -> bool:
+    """Whether a table that is read by no words is read by the same rows for the last words, whatever the length."""
+    longest = subject.longest
+    short, long = (longest - 2, longest) if longest is not None and longest < 8 else (5, 7)
+    if short < 2:
+        return False
+    found = [_places(subject, length) for length in (short, long)]
+    return any(
+        not torch.equal(one, other[: len(one)]) and torch.equal(one, other[-len(one) :]) and len(one.unique()) > 1
+        for one, other in zip(*found, strict=False)
+    )
+
+
+def _places(subject: WholeModel, length: int) -> list[torch.Tensor]:
+    """By which rows tables are read for one sentence, but those of words, in order: an index, or where a cut begins."""
+    data = subject.example(1, length)
+    words = torch.tensor(data[subject.calling.main.meaning]).reshape(-1)
+    with quiet_evaluation(subject.module), _Read(subject.module) as read:
+        subject.run(data)
+    return [rows for rows in read.rows if len(rows) == length and not torch.equal(rows, words)]
+
+
+class _Read(Watching):
+    """The rows by which tables of a model are read: looked up, or cut out of them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        held = [*module.parameters(), *module.buffers()]
+        self.tables = {one.untyped_storage()._cdata for one in held if one.ndim > 1}
+        self.rows: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        aten = torch.ops.aten
+        result = func(*args, **(kwargs or {}))
+        if func is aten.embedding.default:
+            self.rows.append(args[1].reshape(-1))
+        elif func is aten.index.Tensor and len(args[1]) == 1 and args[1][0] is not None:
+            self.rows.append(args[1][0].reshape(-1))
+        elif func is aten.slice.Tensor and args[0].untyped_storage()._cdata in self.tables and result.ndim > 1:
+            axis = args[1] if len(args) > 1 else 0
+            step = args[0].stride(axis)
+            first = (result.storage_offset() - args[0].storage_offset()) // max(step, 1)
+            self.rows.append(torch.arange(first, first + result.shape[axis]))
+        return result
 
 
 def pad_of(subject: WholeModel) -> int | None:
