@@ -8,12 +8,11 @@ from miniatures import Correct, Raises, Unscaled
 from torch import nn
 from torch.nn import functional as F
 
+import conformance.checks  # noqa: F401
 from conformance.adapters import Specification
 from conformance.adapters.examples.numpy_class import Attention
 from conformance.adapters.whole.implementation import PointedImplementation
 from conformance.check import CHECKS
-from conformance.checks import attention as _attention  # noqa: F401 (registers its checks)
-from conformance.checks import feed_forward as _feed_forward  # noqa: F401
 from conformance.draw import Draw, Pinned, Recorded, Replayed
 from conformance.lookalike import Shadow
 from conformance.mutants import MUTANTS

@@ -34,7 +34,7 @@ class Options(dict):
         self[name] = value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
-        return Options(copy.deepcopy(dict(self), memo))
+        return type(self)(copy.deepcopy(dict(self), memo))
 
 
 class Guessed(Options):

@@ -24,6 +24,8 @@ KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "enc
 _CAUSAL = r"gpt|causal|decoder|autoreg|llama|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|next_?token"
 _OF_LANGUAGE = r"language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])"
 """Names that are a causal model's unless a word of _TWO_WAY stands beside them: PerceiverLM."""
+_NAMED_LM = re.compile(r"(?<![MP])LM$")
+"""Class names that end so are a language model's where another capital stands before: ParMoELM. (MLM, PLM say less.)"""
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor|perceiver(?!_?ar)"
 _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
@@ -60,7 +62,7 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         )
         return "", [Fact("kind", "open", why, doubtful=True)]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
-    causal += [*_built(module), *_switched(module, "language_model")]
+    causal += [*_built(module), *_shifted(module), *_switched(module, "language_model")]
     two_way += _switched(module, "masked_language_model")
     chosen = _stronger(causal, two_way)
     if not chosen:
@@ -99,7 +101,8 @@ Evidence = tuple[int, str]
 def _names(pattern: str, name: str) -> bool:
     """Whether a class name says what the pattern of names, _CAUSAL or _TWO_WAY, means."""
     words = _words(name)
-    of_language = pattern is _CAUSAL and re.search(_OF_LANGUAGE, words) and not re.search(_TWO_WAY, words)
+    said = re.search(_OF_LANGUAGE, words) or _NAMED_LM.search(name)
+    of_language = pattern is _CAUSAL and said and not re.search(_TWO_WAY, words)
     return bool(of_language or re.search(pattern, words))
 
 
@@ -144,6 +147,15 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
         if square.ndim == 2 and square.shape[0] == square.shape[1] > 1 and _is_triangle(square):
             yield 2, f"the buffer {name} is a triangle"
             break
+
+
+def _shifted(module: nn.Module) -> Iterator[Evidence]:
+    """A loss that compares the scores of each position with the label behind it."""
+    cls: type = type(module)
+    found = source_of(cls)
+    one, other = r"\[(:|\.\.\.), ?:-1(, ?:)?\]", r"(labels?|targets?|ids|tokens)\[(:|\.\.\.), ?1:\]"
+    if found and re.search(rf"(logits|scores|out\w*){one}", found[0]) and re.search(other, found[0]):
+        yield 2, "its loss compares logits[:, :-1] with labels[:, 1:]"
 
 
 def _switched(module: nn.Module, kind: str) -> Iterator[Evidence]:

@@ -56,15 +56,40 @@ def source_of(cls: type) -> tuple[str, str, int] | None:
 def read_beside_forward(cls: type, root: str = "forward") -> frozenset[str]:
     """The attributes of `self` that methods read which neither forward nor __init__ calls: a temperature that the loss
     applies, a head that only `generate` asks. root: the method that was run in the place of forward."""
+    return frozenset(attribute for method in _beside_forward(cls, root) for attribute in _own_attributes(method))
+
+
+def keys_read_beside_forward(cls: type, holder: str, root: str = "forward") -> frozenset[str] | None:
+    """The keys by which the same methods read a dict of parameters, ``self.params["scale"]``; None where they read it
+    by keys that are computed, or hand it on."""
+    keys: set[str] = set()
+    for method in _beside_forward(cls, root):
+        by_key = [
+            node
+            for node in ast.walk(method)
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_own(node.value, holder)
+        ]
+        if sum(_is_own(node, holder) for node in ast.walk(method)) != len(by_key):
+            return None
+        keys |= {str(node.slice.value) for node in by_key if isinstance(node.slice, ast.Constant)}
+    return frozenset(keys)
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    """Whether it is the attribute of this name of `self`."""
+    return isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node.value) == "self"
+
+
+def _beside_forward(cls: type, root: str) -> list[ast.FunctionDef]:
+    """The methods that neither forward nor __init__ calls."""
     methods = _methods(cls)
-    reads = {name: _own_attributes(node) for name, node in methods.items()}
     run, stack = set(), [root, "__init__", "__call__"]
     while stack:
         name = stack.pop()
         if name in methods and name not in run:
             run.add(name)
-            stack += reads[name]
-    return frozenset(attribute for name in methods.keys() - run for attribute in reads[name])
+            stack += _own_attributes(methods[name])
+    return [method for name, method in methods.items() if name not in run]
 
 
 @cache

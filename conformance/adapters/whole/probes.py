@@ -18,6 +18,7 @@ from conformance.adapters.whole.calling import Lookups, default_dtype, quiet_eva
 from conformance.adapters.whole.entries import is_for_another_method
 from conformance.adapters.whole.language import (
     chosen_by_arguments,
+    keys_read_beside_forward,
     read_beside_forward,
     read_for_some_arguments,
     run_method,
@@ -101,6 +102,9 @@ class Probes:
             apart = path.partition(".")[0]
             whole: type = type(self.module)
             of_methods = apart in read_beside_forward(whole, run_method(self.module)) | read_for_some_arguments(whole)
+            if path == apart and isinstance(getattr(self.module, path, None), nn.ParameterDict):
+                keys = keys_read_beside_forward(whole, path, run_method(self.module))
+                of_methods = of_methods and (keys is None or own in keys)  # its other keys are forward's to read
             elsewhere = apart not in called and (of_methods or self.is_used_elsewhere(apart) or self.is_handed_on(path))
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)

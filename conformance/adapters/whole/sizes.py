@@ -36,6 +36,8 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"mult|ratio|expan|factor|multiple", "multiplier"),
     (r"(^|_)eps|epsilon", "eps"),
     (r"batch|(^|_)bsz$|(^|_)bs$", "batch"),
+    (r"(^|_)ignored?_?(index|idx|id|label)$", "ignored"),
+    (r"(aux|loss|z|balance|router)(_\w+)?_(weight|coeff?|lambda)$", "share"),
     (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
     (r"(^|_)(types?|segments?|token_types?)_", "types"),
     (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),
@@ -73,6 +75,7 @@ SMALL: dict[str, Any] = {
     **{"batch": 4, "pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
     **{"ff_ratio": 2, "drop_path": 0.0, "bos_id": 1, "eos_id": 2, "multiple": 8, "smoothing": 0.1, "model_type": ""},
     **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False, "norm": nn.LayerNorm},
+    **{"ignored": -100, "share": 0.01},
 }
 """Meaning -> what a constructor gets that needs it where nothing shows a value."""
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import conformance.checks  # noqa: F401
 from conformance.adapters import Specification
 from conformance.adapters.whole import pads
 from conformance.adapters.whole.implementation import PointedImplementation
