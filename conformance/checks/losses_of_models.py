@@ -154,7 +154,7 @@ def teaches_the_next_word(impl: Any, draw: Draw) -> Evidence:
     """The scores that follow a word are taught the word behind it, of the same sentence; those of a masked word are
     taught that word."""
     try:
-        subject, behind = _causal(impl), 1
+        subject, behind = causal_model(impl), 1
     except NotProvided:
         subject, behind = impl.build("masked_language_model", {}), 0
     if subject.line_of(OTHER_ORDERS):
@@ -201,7 +201,7 @@ def _of_lessons(run: Any, behind: int) -> Iterator[Evidence]:
 @check("losses-teach-every-word", roles=CAUSAL)
 def teaches_every_word(impl: Any, draw: Draw) -> Evidence:
     """Of a sentence without padding the last word is taught, too: without it nobody learns where to end."""
-    subject = _causal(impl)
+    subject = causal_model(impl)
     parts = []
     for run in _beside(subject):
         taught = {one.taught for one in run.lessons if one.taught and one.weight > TINY}
@@ -237,9 +237,9 @@ def _first_behind(run: Any, name: str, first: int) -> Evidence:
 @check("losses-teach-no-padding", roles=CAUSAL)
 def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding is no label, where the model itself says which word is padding and hides it."""
-    subject = _causal(impl)
+    subject = causal_model(impl)
     parts = []
-    for run in _padded(subject):
+    for run in padded_runs(subject):
         counted = _padding(subject, run)
         if counted is not None:
             weights, pads = counted
@@ -256,7 +256,7 @@ def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
 @check("losses-leave-padding-out-of-the-mean", roles=CAUSAL)
 def leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
     """A loss that is a mean is one over the real words."""
-    subject = _causal(impl)
+    subject = causal_model(impl)
     parts = [part for run in _beside(subject) if run.prefix and (part := _mean_of_the_taught(run)) is not None]
     with suppress(NotProvided) if parts else nullcontext():
         parts += _means_without_padding(subject)
@@ -280,7 +280,7 @@ def _mean_of_the_taught(run: Any) -> Evidence | None:
 
 def _means_without_padding(subject: Any) -> list[Evidence]:
     parts = []
-    for run, full in zip(_padded(subject), _beside(subject), strict=True):
+    for run, full in zip(padded_runs(subject), _beside(subject), strict=True):
         counted = _padding(subject, run)
         if counted is None or bool((counted[0][counted[1]] > TINY).any()):
             continue  # the claim before this one speaks of it
@@ -327,7 +327,7 @@ def _padding(subject: Any, run: Any) -> tuple[Any, Any] | None:
     return (criterion.weights, pads) if bool(pads.any()) and len(pads) == len(criterion.weights) else None
 
 
-def _causal(impl: Any) -> Any:
+def causal_model(impl: Any) -> Any:
     try:
         return impl.build("language_model", {})
     except NotProvided:
@@ -340,7 +340,7 @@ def _beside(subject: Any, padded: bool = False) -> list[Any]:
     return [run for run in subject.loss_runs(padded) if not (run.own and told)]
 
 
-def _padded(subject: Any) -> list[Any]:
+def padded_runs(subject: Any) -> list[Any]:
     """The runs with padding. Raises NotProvided where the model does not say which word is padding, or not hide it."""
     if subject.pad_id is None or subject.padding_of(subject.calling.main.meaning) != "token":
         raise NotProvided("it does not say which word is padding")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import GPT, LLAMA, TRANSLATOR, changed
+from conformance.mutants.source import GPT, LLAMA, RECOMMENDER, TRANSLATOR, changed
 
 CACHED = "cached-steps-give-the-logits-of-one-pass"
 BEST = "generate-takes-the-best-token"
@@ -219,4 +219,20 @@ changed(
     "s.item() / max_len**alpha) for b, s in zip(beams[ended]",
     breaks=("beam-search-divides-by-the-length-of-each-sentence",),
     defect="All sentences are divided by the penalty of the longest length.",
+)
+changed(
+    "RecommendsByTheFirstItem",
+    RECOMMENDER,
+    "self(history)[:, -1]",
+    "self(history)[:, 0]",
+    breaks=("recommendations-are-the-best-that-are-new",),
+    defect="Items are recommended by the scores behind the oldest item.",
+)
+changed(
+    "RecommendsWhatWasSeen",
+    RECOMMENDER,
+    "scatter(1, history, -torch.inf)",
+    "scatter(1, history[:, -1:], -torch.inf)",
+    breaks=("recommendations-are-the-best-that-are-new",),
+    defect="Of the items that were seen only the newest is left out.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, LLAMA, MIXTURE, PREFIX, TRANSLATOR, changed
+from conformance.mutants.source import BERT, LLAMA, MIXTURE, PREFIX, RECOMMENDER, TRANSLATOR, changed
 
 FITS = "losses-get-what-they-are-made-for"
 RETURNED = "losses-that-are-computed-are-returned"
@@ -134,4 +134,28 @@ changed(
     "F.one_hot(chosen, ",
     breaks=("losses-for-balance-leave-padding-out-altogether",),
     defect="The choices of padded words are counted, and their probabilities are not.",
+)
+changed(
+    "MeanOverAllPlaces",
+    RECOMMENDER,
+    "(each * real).sum() / real.sum()",
+    "(each * real).mean()",
+    breaks=("losses-stay-the-same-with-more-padding",),
+    defect="The loss of pairs leaves padding out of the sum, and counts it in the mean.",
+)
+changed(
+    "PairsOfPadding",
+    RECOMMENDER,
+    "real = positives != 0",
+    "real = torch.ones_like(positives)",
+    breaks=("losses-stay-the-same-with-more-padding",),
+    defect="The loss of pairs counts the places of padding as if they were items.",
+)
+changed(
+    "FalseItemsPushedUp",
+    RECOMMENDER,
+    "F.softplus(worse)",
+    "F.softplus(-worse)",
+    breaks=("losses-of-samples-prefer-the-true-item",),
+    defect="The scores of false items are pushed up, as those of true ones.",
 )

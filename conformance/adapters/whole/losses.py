@@ -102,7 +102,7 @@ class Lesson:
 class LossRun:
     """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T).
     terms: losses for the router's balance that are returned beside the whole, and how the whole grows with each.
-    prefix: how many words at the start of a text it was told are given."""
+    prefix: how many words at the start of a text it was told are given. alone: it was given texts, and nothing else."""
 
     name: str
     own: bool
@@ -113,6 +113,7 @@ class LossRun:
     terms: Mapping[str, float]
     lessons: list[Lesson] = field(default_factory=list)
     prefix: int = 0
+    alone: bool = False
 
     @property
     def label_place(self) -> str:
@@ -154,11 +155,12 @@ def _memory(given: Any) -> tuple[Any, ...]:
 class LossProbes:
     """The experiments with losses, as methods of `WholeModel`."""
 
-    def loss_runs(self: WholeModel, padded: bool = False) -> list[LossRun]:  # type: ignore[misc]
-        """Every loss that could be run. padded: the first text ends with two words of padding. Raises NotProvided."""
-        key = f"losses{padded}"
+    def loss_runs(self: WholeModel, padded: bool = False, wider: int = 0) -> list[LossRun]:  # type: ignore[misc]
+        """Every loss that could be run. padded: the first text has two words of padding, behind it or where its padding
+        stands; wider: so many more in all texts but sources. Raises NotProvided."""
+        key = f"losses{padded}{wider}"
         if key not in self.known:
-            self.known[key] = list(_runs(self.twin(), padded))
+            self.known[key] = list(_runs(self.twin(), padded, wider))
         if not self.known[key]:
             raise NotProvided("no loss was found in it or beside it that could be run")
         found: list[LossRun] = self.known[key]
@@ -173,10 +175,10 @@ class LossProbes:
         return any(type(value) is int and value == self.pad_id for value in ends)
 
 
-def _runs(subject: WholeModel, padded: bool) -> Iterator[LossRun]:
+def _runs(subject: WholeModel, padded: bool, wider: int) -> Iterator[LossRun]:
     for name, function, method in _candidates(subject):
         for flat, lean in ((False, True), (True, True), (False, False)):
-            texts = _Texts(subject, padded, flat)
+            texts = _Texts(subject, padded, flat, wider)
             try:
                 given = texts.arguments(function, lean)
                 yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
@@ -245,7 +247,8 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
     lessons = [
         lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
     ]
-    return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix)
+    alone = given.keys() <= texts.texts.keys()
+    return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix, alone)
 
 
 def _terms(value: Tensor | None, result: Any) -> dict[str, float]:
@@ -307,8 +310,8 @@ def _words_before(rows: Tensor, texts: _Texts, answers: list[Tensor], lookups: L
 class _Texts:
     """The texts of one run, and what stands for every other parameter."""
 
-    def __init__(self, subject: WholeModel, padded: bool, flat: bool) -> None:
-        self.subject, self.padded, self.flat = subject, padded, flat
+    def __init__(self, subject: WholeModel, padded: bool, flat: bool, wider: int) -> None:
+        self.subject, self.padded, self.flat, self.wider = subject, padded, flat, wider
         self.texts: dict[str, Tensor] = {}
         self.where: dict[int, tuple[str, int, int]] = {}
         self.prefix = 0
@@ -394,7 +397,11 @@ class _Texts:
         for row in range(ROWS):
             self.where |= {int(word): (name, row, at) for at, word in enumerate(text[row])}
         if self.padded and self.subject.pad_id is not None:
-            text[0, -2:] = self.subject.pad_id
+            in_front = self.subject.counts_from_the_end()
+            text[0, slice(0, 2) if in_front else slice(-2, None)] = self.subject.pad_id
+            if length == TEXT:
+                more = torch.full((ROWS, self.wider), self.subject.pad_id)
+                text = torch.cat([more, text] if in_front else [text, more], 1)
         self.texts[name] = text
         laid = self.subject.calling.turned(text)
         said = meaning_of(name)

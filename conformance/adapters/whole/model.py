@@ -47,6 +47,7 @@ from conformance.adapters.whole.pads import PadProbes, pad_of
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
+from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
@@ -90,6 +91,7 @@ class WholeModel(
     LengthProbes,
     PadProbes,
     PlaceProbes,
+    RecommendProbes,
     UnreadProbes,
 ):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
