@@ -24,8 +24,6 @@ KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "enc
 _CAUSAL = r"gpt|causal|decoder|autoreg|llama|lmhead|mistral|mixtral|gemma|qwen|mamba|xlnet|charlm|next_?token"
 _OF_LANGUAGE = r"language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])"
 """Names that are a causal model's unless a word of _TWO_WAY stands beside them: PerceiverLM."""
-_NAMED_LM = re.compile(r"(?<![MP])LM$")
-"""Class names that end so are a language model's where another capital stands before: ParMoELM. (MLM, PLM say less.)"""
 _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only|encoderfor|perceiver(?!_?ar)"
 _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
@@ -101,8 +99,7 @@ Evidence = tuple[int, str]
 def _names(pattern: str, name: str) -> bool:
     """Whether a class name says what the pattern of names, _CAUSAL or _TWO_WAY, means."""
     words = _words(name)
-    said = re.search(_OF_LANGUAGE, words) or _NAMED_LM.search(name)
-    of_language = pattern is _CAUSAL and said and not re.search(_TWO_WAY, words)
+    of_language = pattern is _CAUSAL and re.search(_OF_LANGUAGE, words) and not re.search(_TWO_WAY, words)
     return bool(of_language or re.search(pattern, words))
 
 

@@ -19,7 +19,7 @@ from conformance.verdict import Verdict
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    {"SparMoELM": True, "RWKVLM": True, "CharLM": True, "TinyMLM": False, "ProteinPLM": False, "Film": False}.items(),
+    {"SparMoELM": True, "RWKVLM": True, "CharLM": True, "TinyMLM": False, "Film": False}.items(),
 )
 def test_a_name_that_ends_with_lm_is_that_of_a_language_model(name, says):
     assert _names(_CAUSAL, name) is says
