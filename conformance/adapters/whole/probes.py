@@ -370,9 +370,13 @@ def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _forget(module: nn.Module, first: nn.Module | None) -> None:
-    """Take out of a module the tables that its first call made: those that a new one does not have yet."""
+    """Take out of a module what its first call made and kept: tables, and numbers that say how long they are. A new
+    module has none of these yet."""
     new = dict(first.named_modules()) if first is not None else {}
     for path, part in module.named_modules():
         for name, buffer in (new[path]._buffers if path in new else {}).items():
             if buffer is None and name in part._buffers:
                 part._buffers[name] = None
+        for name, value in (vars(new[path]) if path in new else {}).items():
+            if (value is None or type(value) is int) and name in vars(part):
+                setattr(part, name, value)

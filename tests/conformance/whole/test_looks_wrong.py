@@ -49,6 +49,11 @@ KEPT = RATES + LM.replace(
     "self.register_buffer('codes', self.rates(40), persistent=False)\n"
     "        x = x + self.codes[: ids.size(1)]",
 )
+KEPT_BESIDE = RATES + LM.replace("MORE", "self.rates, self.codes, self.count = Rates(), None, 0").replace(
+    "RUN",
+    "if ids.size(1) > self.count: self.codes, self.count = self.rates(40), 40\n"
+    "        x = x + self.codes[: ids.size(1)]",
+)
 IDLE = KEPT.replace("x = x + self.codes", "self.codes")
 WINDOWS = """
 def turned(x, start):
@@ -136,6 +141,8 @@ def test_what_a_call_keeps_is_no_draw(subject):
 
 def test_a_table_may_be_made_of_another_in_the_first_call(subject):
     assert subject(KEPT).idle_buffers() == []
+    assert subject(KEPT_BESIDE).idle_buffers() == []
+    assert subject(KEPT_BESIDE.replace("x = x + self.codes", "self.codes")).idle_buffers() == ["rates.inv_freq"]
     assert subject(IDLE).idle_buffers()
 
 
