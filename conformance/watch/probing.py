@@ -52,9 +52,8 @@ def probe(run: Run, calls: list[Call]) -> None:
 
 
 def _future(run: Run, call: Call) -> None:
-    """Change the last token: no answer before it may change. An autoencoder sees the text as a whole before it writes
-    it: it is told by the two lengths of text that it looks up."""
-    if call.learned is None or len({looked.shape for looked in _looked_up(call) if looked.dim() == 2}) > 1:
+    """Change the last token: no answer before it may change."""
+    if call.learned is None or _reads_before_it_writes(call, call.learned):
         return
     for ids in (tensor for tensor in call.given() if tensor.dim() == 2):
         for axis in (1, 0):
@@ -72,6 +71,13 @@ def _future(run: Run, call: Call) -> None:
                     earlier = before.movedim(axis, 1)[:, : length - 1], after.movedim(axis, 1)[:, : length - 1]
                     run.add(Probe(what="future", error=_distance(*earlier), place=run.modules[call.number][1]))
                     return
+
+
+def _reads_before_it_writes(call: Call, learned: Tensor) -> bool:
+    """Whether it looks up the text as a whole, and the text but its last token, as an autoencoder does."""
+    texts = [ids for ids in _looked_up(call) if ids.dim() == 2 and len(ids) == len(learned)]
+    whole = any(ids.shape[1] == learned.shape[1] + 1 and torch.equal(ids[:, :-1], learned) for ids in texts)
+    return whole and any(torch.equal(ids, learned) for ids in texts)
 
 
 def _padding(run: Run, call: Call) -> bool:
