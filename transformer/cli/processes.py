@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from transformer.training import parallel
 
 MOST = 64
 """Processes on one machine. Of several machines mpiexec itself is told."""
@@ -35,18 +39,23 @@ def run(mpiexec: str, count: int, arguments: Sequence[str], folder: Path) -> int
     """
     command = [mpiexec, "-n", str(count), sys.executable, "-m", "transformer", *arguments]
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by way of `finally`
-    # mpiexec's own words go to its output, the processes' to the standard error
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as started:
-        try:
-            code = started.wait()
-        except KeyboardInterrupt:
-            started.send_signal(signal.SIGINT)
-            started.wait()
-            raise
-        finally:
-            if started.poll() is None:
-                started.terminate()
-            signal.signal(signal.SIGTERM, before)
+    with tempfile.TemporaryDirectory() as place:
+        words = Path(place) / "words"
+        environment = os.environ | {parallel.WORDS: str(words)}
+        # mpiexec's own words go to its output, the processes' to the standard error
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as started:
+            try:
+                code = started.wait()
+            except KeyboardInterrupt:
+                started.send_signal(signal.SIGINT)
+                started.wait()
+                raise
+            finally:
+                if started.poll() is None:
+                    started.terminate()
+                signal.signal(signal.SIGTERM, before)
+        if words.exists():
+            print(words.read_text(encoding="utf-8"), file=sys.stderr)
     if code not in (0, 2):
         raise ChildProcessError(
             f"one of the {count} processes was killed or broke down, and all have ended with it: continue with "

@@ -15,6 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ BUCKET = 25 * 2**20
 """Bytes of a bucket: large enough that a network is busy with bytes and not with waiting."""
 
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # in which an mpiexec says how many processes it has started
+WORDS = "TRANSFORMER_LAST_WORDS"
+"""The variable of the environment that names the file for them: what is printed just before all are ended may be lost
+on its way through mpiexec."""
 _GRACE = 3.0  # seconds by which the first process is ahead in saying what is wrong with all
 
 
@@ -111,7 +115,9 @@ def end_all(code: int, words: str) -> None:
     """
     if _team and not _team[0].first:
         time.sleep(_GRACE)
-    if words:
+    if words and WORDS in os.environ:
+        Path(os.environ[WORDS]).write_text(words, encoding="utf-8")
+    elif words:
         print(words, file=sys.stderr, flush=True)
     if _team:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # MPI has words of its own for what was said
