@@ -34,6 +34,7 @@ JOINERS = "\u200c\u200d"  # part of how some scripts are written
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 FAMILY = "Helvetica, Arial, 'Noto Sans', 'Noto Sans CJK SC', 'Noto Sans Arabic', 'Noto Sans Devanagari', sans-serif"
 CELL, SIZE, GAP = 18, 11, 26  # of the SVG, in pixels
+WEIGHTS = (0, 0.05, 0.1, 0.25, 0.5, 1)  # whose colours are shown
 
 
 @contextmanager
@@ -133,7 +134,9 @@ Drawn = tuple[str, float, float]  # SVG, width, height
 
 
 def _document(parts: Sequence[Drawn]) -> str:
-    across, down, body = max((wide for _, wide, _ in parts), default=0), 0.0, []
+    """The parts one below the other, and what the colours mean."""
+    parts = [*parts, _scale()]
+    across, down, body = max(wide for _, wide, _ in parts), 0.0, []
     for drawn, _, tall in parts:
         body.append(f'<g transform="translate(0,{down})">{drawn}</g>')
         down += tall
@@ -143,6 +146,16 @@ def _document(parts: Sequence[Drawn]) -> str:
         + "".join(body)
         + "</svg>\n"
     )
+
+
+def _scale() -> Drawn:
+    """The colours of some weights, with the weights below them."""
+    cells = "".join(
+        f'<rect x="{i * 2 * CELL}" width="{2 * CELL}" height="{CELL}" fill="{_colour(weight)}" stroke="#e4e8ee"/>'
+        f'<text x="{(2 * i + 1) * CELL}" y="{CELL + 14}" text-anchor="middle">{weight:g}</text>'
+        for i, weight in enumerate(WEIGHTS)
+    )
+    return f'<g transform="translate({CELL},4)">{cells}</g>', (2 * len(WEIGHTS) + 2) * CELL, CELL + 26
 
 
 def _heads(heads: np.ndarray, queries: Sequence[str], keys: Sequence[str] | None, titles: Sequence[str]) -> Drawn:

@@ -150,4 +150,4 @@ def test_a_few_configurations_go_there_and_back(family, way, tmp_path_factory):
 @pytest.mark.deep  # minutes
 @pytest.mark.parametrize(("family", "way"), CASES)
 def test_three_hundred_configurations_go_there_and_back(family, way, tmp_path_factory):
-    examine(family, way, 150, tmp_path_factory)
+    examine(family, way, 300, tmp_path_factory)

@@ -1,5 +1,6 @@
 """Attention as pictures: weights are those that the model used; text and SVG show them, with labels of any script."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from transformer.attention import MultiHeadAttention
-from transformer.heatmaps import BLOCKS, Layer, collecting, sheet, svg, text
+from transformer.heatmaps import BLOCKS, WEIGHTS, Layer, collecting, sheet, svg, text
 from transformer.masks import causal_mask
 from transformer.models import EncoderDecoder
 
@@ -122,3 +123,10 @@ def test_a_sheet_shows_layers_below_each_other():
 
 def test_a_lone_mark_gets_something_to_stand_on():
     assert text(np.eye(1), ["\u0301"]).splitlines()[1].startswith("◌\u0301 |")
+
+
+def test_a_picture_says_which_colour_is_which_weight():
+    weights = np.array([[0.0, 0.05], [0.5, 1.0]])
+    cells = re.findall(r'fill="(#[0-9a-f]{6})" stroke="#e4e8ee" stroke-width', svg(weights, "ab"))
+    scale = dict(zip(WEIGHTS, re.findall(r'fill="(#[0-9a-f]{6})" stroke="#e4e8ee"/>', svg(weights, "ab")), strict=True))
+    assert cells == [scale[weight] for weight in weights.reshape(-1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea", "#d97706")
@@ -11,10 +11,17 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 64, 16, 36, 44
 Points = Sequence[tuple[float, float]]
 
 
-def curves(series: Mapping[str, Points], title: str, x_label: str = "step", y_label: str = "loss") -> str:
+def curves(
+    series: Mapping[str, Points],
+    title: str,
+    x_label: str = "step",
+    y_label: str = "loss",
+    pale: Collection[str] = (),
+) -> str:
     """An SVG picture of several curves with axes, ticks and a legend; y is logarithmic where it spans two decades.
 
-    Points that are not finite are left out. Raises ValueError when no point is left.
+    x begins at 0. The curves named in `pale` are thin and light. Points that are not finite are left out. Raises
+    ValueError when no point is left.
     """
     finite = {
         name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)] for name, points in series.items()
@@ -25,7 +32,8 @@ def curves(series: Mapping[str, Points], title: str, x_label: str = "step", y_la
         raise ValueError("there is nothing to plot: no finite point")
     logarithmic = min(ys) > 0 and max(ys) / min(ys) > 100
     height = math.log10 if logarithmic else float
-    x_low, x_high = min(xs), max(max(xs), min(xs) + 1)
+    x_low = min(0, *xs)
+    x_high = max(*xs, x_low + 1)
     y_low, y_high = height(min(ys)), height(max(ys))
     if y_high - y_low < 1e-9:
         y_low, y_high = y_low - 0.5, y_high + 0.5
@@ -56,10 +64,37 @@ def curves(series: Mapping[str, Points], title: str, x_label: str = "step", y_la
     for i, (name, points) in enumerate(finite.items()):
         colour = COLOURS[i % len(COLOURS)]
         path = " ".join(f"{h},{v}" for h, v in (place(*point) for point in points))
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        line = 'stroke-width="1" stroke-opacity="0.35"' if name in pale else 'stroke-width="1.5"'
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" {line}/>')
         place_of_name = f'x="{WIDTH - RIGHT}" y="{TOP + 14 * (i + 1)}" text-anchor="end"'
         parts.append(f'<text {place_of_name} fill="{colour}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def smoothed(points: Points, share: float = 0.05) -> list[tuple[float, float]]:
+    """Each point with the mean of its neighbours on both sides, the nearer the heavier: about a `share` of all counts.
+
+    Of positive numbers it is the geometric mean, which a steep fall does not bend. Points that are not finite are left
+    out.
+    """
+    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    positive = all(y > 0 for _, y in finite)
+    ys = [math.log(y) if positive else y for _, y in finite]
+    memory = math.exp(-2 / max(1.0, share * len(ys)))
+    before, after = _remembered(ys, memory), _remembered(ys[::-1], memory)[::-1]
+    means = [
+        (old + new - y) / (weight + other - 1) for y, (old, weight), (new, other) in zip(ys, before, after, strict=True)
+    ]
+    return [(x, math.exp(mean) if positive else mean) for (x, _), mean in zip(finite, means, strict=True)]
+
+
+def _remembered(values: Sequence[float], memory: float) -> list[tuple[float, float]]:
+    """For each value the sum of those up to it, each `memory` times as heavy as the next, and that of the weights."""
+    total, weight, found = 0.0, 0.0, []
+    for value in values:
+        total, weight = memory * total + value, memory * weight + 1
+        found.append((total, weight))
+    return found
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -13,9 +13,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from minigrad.files import write_atomically
-from transformer.training.plot import curves
+from transformer.training.plot import curves, smoothed
 
 LOG, PLOT = "log.jsonl", "loss.svg"
+FEWEST = 20
+"""Points of a curve that is drawn smoothed, too."""
 Record = dict[str, Any]
 
 
@@ -96,6 +98,9 @@ def plot(folder: Path, title: str) -> None:
         name: [(record["step"], record[key]) for record in records if key in record]
         for name, key in (("training", "loss"), ("held out", "held_out_loss"))
     }
+    if len(series["training"]) >= FEWEST:
+        series["training, smoothed"] = smoothed(series["training"])
     series = {name: points for name, points in series.items() if points}
     if series:
-        write_atomically(folder / PLOT, [curves(series, title).encode()])
+        pale = ["training"] if "training, smoothed" in series else []
+        write_atomically(folder / PLOT, [curves(series, title, pale=pale).encode()])
