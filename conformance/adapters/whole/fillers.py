@@ -49,8 +49,8 @@ def counted(name: str, meanings: Sequence[str]) -> str:
     return "tgt" if names.side_of(name) == "target" else "src"
 
 
-def counts_of(name: str, other: str) -> bool:
-    """Whether a count is called after another input, as feat_lengths after feats."""
+def called_after(name: str, other: str) -> bool:
+    """Whether something is called after another input, as feat_lengths after feats."""
     return bool(re.match(rf"{re.escape(other.lower().rstrip('s'))}s?_", name.lower()))
 
 
@@ -104,6 +104,11 @@ def of_shape(shape: Shape, main: Shape) -> Callable[[Mapping[str, Tensor]], Tens
 def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:
     """Shapes of numbers, without the batch, of a stated input: of sequences (B, T, d) the length is free."""
     yield (None, main.sizes[2]) if len(main.sizes) == 3 else main.sizes[1:]
+
+
+def same(meaning: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """The words of another input."""
+    return lambda inputs: inputs[meaning]
 
 
 def one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:

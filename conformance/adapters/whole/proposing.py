@@ -23,11 +23,12 @@ from conformance.adapters.whole.fillers import (
     AllOf,
     Beside,
     alike,
+    called_after,
     counted,
-    counts_of,
     maker,
     of_shape,
     one_each,
+    same,
     shapes_stated,
 )
 from conformance.adapters.whole.masking import choices
@@ -156,6 +157,10 @@ class Proposals:
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
         lengths = [p for p in rest if p.meaning == "lengths"]
+        for p in rest if len(sides) == 2 else ():  # src_ext beside src: the same words, numbered in another way
+            of = next((m for m, name in zip(meanings, names_, strict=True) if called_after(p.name, name)), "")
+            if of and p.required and not p.meaning:
+                fixed[p.name] = same(of)
         counts = {p.name: counted(p.name, meanings) for p in lengths if p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
         common: dict[str, Any] = {
@@ -174,7 +179,7 @@ class Proposals:
         unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
         if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
             for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
-                whole = {name: AllOf(shape[0]) for name in counts if counts_of(name, unknown[0])}
+                whole = {name: AllOf(shape[0]) for name in counts if called_after(name, unknown[0])}
                 given = {
                     **common,
                     "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape), **whole},

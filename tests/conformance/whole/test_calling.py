@@ -447,3 +447,22 @@ class ProteinLM(nn.Module):
         return self.head(self.tok(ids))
 """
     assert whole("ProteinLM", text).kind == kind
+
+
+def test_what_is_called_after_a_source_has_its_words(whole):
+    subject = whole(
+        "Copier",
+        """
+        class Copier(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tok, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+            def forward(self, src, src_ext, tgt_in):
+                scores = self.tok(tgt_in) @ self.tok(src).transpose(1, 2)
+                index = src_ext[:, None].expand(scores.shape)
+                return self.head(self.tok(tgt_in)).scatter_add(2, index, scores.softmax(-1))
+        """,
+    )
+    assert subject.kind == "sequence_to_sequence"
+    assert [(one.meaning, one.parameter) for one in subject.calling.inputs] == [("src", "src"), ("tgt", "tgt_in")]
