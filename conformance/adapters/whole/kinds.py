@@ -80,7 +80,7 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
 def _has_two_stacks(module: nn.Module) -> bool:
     """Whether it holds an encoder and a decoder that are made of parts; a table and a map are called so, too."""
     held = {path.rpartition(".")[2] for path, part in module.named_modules() if any(True for _ in part.children())}
-    return any(re.search("enc", name) for name in held) and any(re.search("dec", name) for name in held)
+    return all(any(re.search(rf"(^|_){word}(_|s?$)", name) for name in held) for word in ("enc(oder)?", "dec(oder)?"))
 
 
 def _words_of(module: nn.Module) -> int:
@@ -93,7 +93,8 @@ def _words_of(module: nn.Module) -> int:
 
 
 Evidence = tuple[int, str]
-"""How strong (3: the model's own name, 2: what it is made of, 1: words in its source), and what."""
+"""How strong (4: the model's own name, 3: the first line of its file, 2: what it is made of, 1: words in its source),
+and what."""
 
 
 def _names(pattern: str, name: str) -> bool:
@@ -106,8 +107,8 @@ def _names(pattern: str, name: str) -> bool:
 def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
     cls = type(module)
     if _names(names, cls.__name__):
-        # LM alone is a name of both, as in ProteinLM: what stands at the top of the file weighs as much
-        yield 3 if re.search(names, _words(cls.__name__)) else 2, f"the class is called {cls.__name__}"
+        # LM alone is a name of both, as in ProteinLM: what stands at the top of the file weighs more
+        yield 4 if re.search(names, _words(cls.__name__)) else 2, f"the class is called {cls.__name__}"
     if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
         yield 2, "its docstring says so"
     heading = (getattr(sys.modules.get(cls.__module__), "__doc__", None) or "").strip().partition("\n")[0]
@@ -170,11 +171,11 @@ def _is_triangle(square: torch.Tensor) -> bool:
 
 
 def _stronger(causal: Iterable[Evidence], two_way: Iterable[Evidence]) -> str:
-    for strength in (3, 2, 1):
+    for strength in (4, 3, 2, 1):
         one, other = (any(s == strength for s, _ in side) for side in (causal, two_way))
         if one != other:
             return "language_model" if one else "masked_language_model"
-        if one and strength == 3:
+        if one and strength == 4:
             return ""
     return ""
 

@@ -432,7 +432,11 @@ def test_a_mask_of_padding_has_a_number_for_each_token_where_several_forms_run(w
 
 @pytest.mark.parametrize(
     ("heading", "kind"),
-    [("Protein masked language model.", "masked_language_model"), ("Writes proteins.", "language_model")],
+    [
+        ("Protein masked language model.", "masked_language_model"),
+        ("Writes proteins.", "language_model"),
+        ("A masked language model and a causal one.", "language_model"),  # it speaks of both, so of none
+    ],
 )
 def test_the_first_line_of_a_file_says_more_than_lm_in_a_name(whole, heading, kind):
     text = f"""

@@ -202,20 +202,25 @@ def test_what_ran_as_a_model_and_is_nothing_else_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("encoder", "kind"), [("nn.Sequential(nn.Linear(8, 8))", ""), ("nn.Identity()", "language_model")]
+    ("name", "encoder", "kind"),
+    [
+        ("encoder", "nn.Sequential(nn.Linear(8, 8))", ""),
+        ("encoder", "nn.Identity()", "language_model"),
+        ("sequence", "nn.Sequential(nn.Linear(8, 8))", "language_model"),
+    ],
 )
-def test_a_decoder_that_is_fed_from_labels_is_no_language_model(whole, encoder, kind):
+def test_a_decoder_that_is_fed_from_labels_is_no_language_model(whole, name, encoder, kind):
     text = f"""
 class Writer(nn.Module):
     "Autoregressive: a summary of its source."
     def __init__(self):
         super().__init__()
         self.shared = nn.Embedding(20, 8)
-        self.encoder, self.decoder = {encoder}, nn.Sequential(nn.Linear(8, 20))
+        self.{name}, self.decoder = {encoder}, nn.Sequential(nn.Linear(8, 20))
 
     def forward(self, src, labels):
         words = torch.nn.functional.pad(labels[:, :-1], (1, 0))
-        logits = self.decoder(self.shared(words) + self.encoder(self.shared(src)).mean(1, keepdim=True))
+        logits = self.decoder(self.shared(words) + self.{name}(self.shared(src)).mean(1, keepdim=True))
         return logits, torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels)
 """
     assert whole("Writer", text).kind == kind
