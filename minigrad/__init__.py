@@ -37,36 +37,27 @@ from minigrad.creation import (
 )
 from minigrad.gradmode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from minigrad.node import Node
+from minigrad.ops.along import gather, index_select, one_hot, scatter, scatter_add
+from minigrad.ops.copies import flip, tril, triu
 from minigrad.ops.elementwise import (
     abs,
     add,
     atan2,
     ceil,
-    clamp,
     cos,
     div,
-    eq,
     erf,
     exp,
     expm1,
     floor,
     floor_divide,
-    ge,
-    gt,
-    isfinite,
-    isinf,
-    isnan,
-    le,
     log,
     log1p,
     log2,
     log10,
-    lt,
-    masked_fill,
     maximum,
     minimum,
     mul,
-    ne,
     neg,
     pow,
     reciprocal,
@@ -81,9 +72,9 @@ from minigrad.ops.elementwise import (
     square,
     sub,
     tanh,
-    where,
 )
-from minigrad.ops.index import gather, index_select, one_hot, scatter, scatter_add
+from minigrad.ops.joins import cat, chunk, narrow, repeat_interleave, roll, split, stack, unbind
+from minigrad.ops.logic import eq, ge, gt, isfinite, isinf, isnan, le, lt, ne
 from minigrad.ops.matmul import dot, einsum, matmul, outer
 from minigrad.ops.normalise import log_softmax, logsumexp, softmax
 from minigrad.ops.reduce import (
@@ -109,27 +100,8 @@ from minigrad.ops.reduce import (
     var,
 )
 from minigrad.ops.registry import NAMES as _NAMES
-from minigrad.ops.shape import (
-    broadcast_to,
-    cat,
-    chunk,
-    diagonal,
-    flatten,
-    flip,
-    narrow,
-    permute,
-    repeat_interleave,
-    reshape,
-    roll,
-    split,
-    squeeze,
-    stack,
-    transpose,
-    tril,
-    triu,
-    unbind,
-    unsqueeze,
-)
+from minigrad.ops.selection import clamp, masked_fill, where
+from minigrad.ops.shape import broadcast_to, diagonal, flatten, permute, reshape, squeeze, transpose, unsqueeze
 
 if _TYPE_CHECKING:
     from minigrad import functional, random

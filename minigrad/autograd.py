@@ -17,8 +17,9 @@ from minigrad.decomposition import decompose
 from minigrad.interpreter import Interpreter
 from minigrad.node import Edge, Node, ancestors
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.copies import clone, filled
 from minigrad.ops.registry import OPS, Op
-from minigrad.ops.shape import alias, clone, filled
+from minigrad.ops.shape import alias
 from minigrad.state import silently, state
 from minigrad.tensor import Tensor, edge_of
 

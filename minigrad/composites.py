@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.ops.elementwise import as_operand
+from minigrad.ops.operands import as_operand
 from minigrad.ops.registry import OPS, Array, Meta, op
 from minigrad.tensor import Tensor
 from minigrad.tracing import metas_of

@@ -16,7 +16,8 @@ from minigrad.kernels import usable
 from minigrad.later import load
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.shape import filled, placed, sizes, uninitialised
+from minigrad.ops.copies import filled, placed, uninitialised
+from minigrad.ops.rules import sizes
 from minigrad.tensor import Tensor
 
 

@@ -8,21 +8,26 @@ from minigrad import dtypes, random
 from minigrad.ops import rules
 from minigrad.ops.activations import gelu as _gelu
 from minigrad.ops.activations import gelu_tanh, leaky_relu, silu, softplus
+from minigrad.ops.along import one_hot
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.attention import attention_weights, checked
+from minigrad.ops.copies import clone, filled, placed
 from minigrad.ops.dropout import dropout as _dropout
-from minigrad.ops.elementwise import as_operand, cast, floating, relu, sigmoid, tanh, where
+from minigrad.ops.elementwise import relu, sigmoid, tanh
 from minigrad.ops.embedding import embedding
 from minigrad.ops.flash import flash_attention, visible
-from minigrad.ops.index import one_hot
+from minigrad.ops.joins import cat, repeat_interleave
 from minigrad.ops.loss import cross_entropy
 from minigrad.ops.matmul import matmul
 from minigrad.ops.normalise import layer_norm as _layer_norm
 from minigrad.ops.normalise import log_softmax, logsumexp, rms_norm, softmax
+from minigrad.ops.operands import as_operand, cast, floating
 from minigrad.ops.projection import linear_cross_entropy
 from minigrad.ops.registry import NAMES
 from minigrad.ops.rotary import rope
-from minigrad.ops.shape import cat, clone, filled, flatten_arguments, placed, repeat_interleave, transpose
+from minigrad.ops.rules import flatten_arguments
+from minigrad.ops.selection import where
+from minigrad.ops.shape import transpose
 from minigrad.ops.stored import stored_linear
 from minigrad.tensor import Tensor
 

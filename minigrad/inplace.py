@@ -12,10 +12,11 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.node import Node
-from minigrad.ops.elementwise import cast
+from minigrad.ops.copies import to_device
 from minigrad.ops.index import expand_leading, put_op, thaw, view_at
+from minigrad.ops.operands import cast
 from minigrad.ops.registry import OPS
-from minigrad.ops.shape import as_strided_op, permute_op, strided_scatter_op, to_device
+from minigrad.ops.shape import as_strided_op, permute_op, strided_scatter_op
 from minigrad.state import state
 from minigrad.tensor import Storage, Tensor
 

@@ -16,7 +16,7 @@ from minigrad import autograd, dtypes, inplace
 from minigrad.inplace import write
 from minigrad.kernels import usable
 from minigrad.later import load, method
-from minigrad.ops import elementwise, index, normalise, reduce, shape
+from minigrad.ops import along, copies, elementwise, index, joins, logic, normalise, operands, reduce, selection, shape
 from minigrad.ops import matmul as products
 from minigrad.ops.rules import normalise_dim
 from minigrad.state import state
@@ -54,7 +54,7 @@ def _in_place(function: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Co
 
 def _as(dtype: np.dtype) -> Callable[[Any], Tensor]:
     def call(self: Any) -> Tensor:
-        return elementwise.cast(self, dtype=dtype)
+        return operands.cast(self, dtype=dtype)
 
     call.__name__ = dtypes.name(dtype)
     call.__doc__ = f"As {dtypes.name(dtype)}."
@@ -75,16 +75,16 @@ class Methods:
         return self.array.shape if dim is None else self.array.shape[normalise_dim(dim, self.array.ndim)]
 
     def __iter__(self: Any) -> Iterator[Tensor]:
-        return iter(shape.unbind(self))
+        return iter(joins.unbind(self))
 
     def __contains__(self: Any, value: Any) -> bool:
-        return bool(elementwise.eq(self, value).any())
+        return bool(logic.eq(self, value).any())
 
     def __eq__(self: Any, other: Any) -> Any:
-        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
+        return logic.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ne__(self: Any, other: Any) -> Any:
-        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
+        return logic.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
 
     # --- gradients ------------------------------------------------------------------------------------
 
@@ -131,8 +131,8 @@ class Methods:
                 device = argument
             else:
                 dtype = dtypes.resolve(argument)
-        moved = self if device is None else shape.to_device(self, usable(device))
-        return moved if dtype is None else elementwise.cast(moved, dtype=dtype)
+        moved = self if device is None else copies.to_device(self, usable(device))
+        return moved if dtype is None else operands.cast(moved, dtype=dtype)
 
     def cpu(self: Any) -> Tensor:
         """On the CPU."""
@@ -174,9 +174,9 @@ class Methods:
 
     def copy_(self: Any, source: Any) -> Tensor:
         """Take the values of `source`, broadcast and cast."""
-        source = shape.to_device(elementwise.as_operand(source, self), self.storage.device)
-        value = elementwise.cast(source, dtype=self.array.dtype)
-        return write(self, shape.clone(shape.broadcast_to(value, self.array.shape)))
+        source = copies.to_device(operands.as_operand(source, self), self.storage.device)
+        value = operands.cast(source, dtype=self.array.dtype)
+        return write(self, copies.clone(shape.broadcast_to(value, self.array.shape)))
 
     def fill_(self: Any, value: Any) -> Tensor:
         """`value` everywhere."""
@@ -220,7 +220,7 @@ class Methods:
 
     def where(self: Any, condition: Any, other: Any) -> Tensor:
         """This tensor where `condition` (bool) holds, else `other`; all broadcast."""
-        return elementwise.where(condition, self, other)
+        return selection.where(condition, self, other)
 
     def t(self: Any) -> Tensor:
         """A matrix transposed; a vector as it is. Raises ValueError for more dimensions."""
@@ -261,24 +261,24 @@ class Methods:
     __pow__ = elementwise.pow
     __rpow__ = _reflected(elementwise.pow)
     __ipow__ = _in_place(elementwise.pow)
-    __and__ = elementwise.bitwise_and
-    __rand__ = _reflected(elementwise.bitwise_and)
-    __iand__ = _in_place(elementwise.bitwise_and)
-    __or__ = elementwise.bitwise_or
-    __ror__ = _reflected(elementwise.bitwise_or)
-    __ior__ = _in_place(elementwise.bitwise_or)
-    __xor__ = elementwise.bitwise_xor
-    __rxor__ = _reflected(elementwise.bitwise_xor)
-    __ixor__ = _in_place(elementwise.bitwise_xor)
+    __and__ = logic.bitwise_and
+    __rand__ = _reflected(logic.bitwise_and)
+    __iand__ = _in_place(logic.bitwise_and)
+    __or__ = logic.bitwise_or
+    __ror__ = _reflected(logic.bitwise_or)
+    __ior__ = _in_place(logic.bitwise_or)
+    __xor__ = logic.bitwise_xor
+    __rxor__ = _reflected(logic.bitwise_xor)
+    __ixor__ = _in_place(logic.bitwise_xor)
     __matmul__ = products.matmul
     __rmatmul__ = _reflected(products.matmul)
-    __lt__ = elementwise.lt
-    __le__ = elementwise.le
-    __gt__ = elementwise.gt
-    __ge__ = elementwise.ge
+    __lt__ = logic.lt
+    __le__ = logic.le
+    __gt__ = logic.gt
+    __ge__ = logic.ge
     __neg__ = elementwise.neg
     __abs__ = elementwise.abs
-    __invert__ = elementwise.bitwise_not
+    __invert__ = logic.bitwise_not
     __getitem__ = index.getitem
     __setitem__ = inplace.setitem
 
@@ -290,15 +290,15 @@ class Methods:
     remainder = elementwise.remainder
     maximum = elementwise.maximum
     minimum = elementwise.minimum
-    eq = elementwise.eq
-    ne = elementwise.ne
-    lt = elementwise.lt
-    le = elementwise.le
-    gt = elementwise.gt
-    ge = elementwise.ge
-    isnan = elementwise.isnan
-    isinf = elementwise.isinf
-    isfinite = elementwise.isfinite
+    eq = logic.eq
+    ne = logic.ne
+    lt = logic.lt
+    le = logic.le
+    gt = logic.gt
+    ge = logic.ge
+    isnan = logic.isnan
+    isinf = logic.isinf
+    isfinite = logic.isfinite
     neg = elementwise.neg
     abs = elementwise.abs
     sign = elementwise.sign
@@ -322,9 +322,9 @@ class Methods:
     sigmoid = elementwise.sigmoid
     erf = elementwise.erf
     relu = elementwise.relu
-    masked_fill = elementwise.masked_fill
-    clamp = elementwise.clamp
-    type_as = elementwise.type_as
+    masked_fill = selection.masked_fill
+    clamp = selection.clamp
+    type_as = operands.type_as
 
     # --- products, reductions, scans, sorting, drawing ------------------------------------------------
 
@@ -364,8 +364,8 @@ class Methods:
     permute = shape.permute
     expand = shape.expand
     expand_as = shape.expand_as
-    repeat = shape.repeat
-    flip = shape.flip
+    repeat = joins.repeat
+    flip = copies.flip
     transpose = shape.transpose
     unsqueeze = shape.unsqueeze
     squeeze = shape.squeeze
@@ -373,21 +373,21 @@ class Methods:
     diagonal = shape.diagonal
     unfold = shape.unfold
     unflatten = shape.unflatten
-    roll = shape.roll
-    narrow = shape.narrow
-    split = shape.split
-    chunk = shape.chunk
-    unbind = shape.unbind
-    repeat_interleave = shape.repeat_interleave
-    tril = shape.tril
-    triu = shape.triu
+    roll = joins.roll
+    narrow = joins.narrow
+    split = joins.split
+    chunk = joins.chunk
+    unbind = joins.unbind
+    repeat_interleave = joins.repeat_interleave
+    tril = copies.tril
+    triu = copies.triu
     detach = shape.detach
-    clone = shape.clone
-    contiguous = shape.contiguous
-    gather = index.gather
-    scatter = index.scatter
-    scatter_add = index.scatter_add
-    index_select = index.index_select
+    clone = copies.clone
+    contiguous = copies.contiguous
+    gather = along.gather
+    scatter = along.scatter
+    scatter_add = along.scatter_add
+    index_select = along.index_select
 
     # --- in place -------------------------------------------------------------------------------------
 
@@ -405,10 +405,10 @@ class Methods:
     mul_ = _in_place(elementwise.mul)
     div_ = _in_place(elementwise.div)
     pow_ = _in_place(elementwise.pow)
-    masked_fill_ = _in_place(elementwise.masked_fill)
-    clamp_ = _in_place(elementwise.clamp)
-    scatter_ = _in_place(index.scatter)
-    scatter_add_ = _in_place(index.scatter_add)
+    masked_fill_ = _in_place(selection.masked_fill)
+    clamp_ = _in_place(selection.clamp)
+    scatter_ = _in_place(along.scatter)
+    scatter_add_ = _in_place(along.scatter_add)
 
 
 for _name, _method in vars(Methods).items():

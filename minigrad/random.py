@@ -14,13 +14,15 @@ import numpy as np
 
 from minigrad import dtypes, forks
 from minigrad.kernels import usable
-from minigrad.ops import elementwise as e
-from minigrad.ops import rules
+from minigrad.ops import elementwise, rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.copies import placed
 from minigrad.ops.derivation import derive
 from minigrad.ops.expression import Symbol
+from minigrad.ops.operands import cast, pair
 from minigrad.ops.registry import Array, Refusal, op
-from minigrad.ops.shape import placed, sizes
+from minigrad.ops.rules import sizes
+from minigrad.ops.selection import where
 from minigrad.state import eagerly, state
 from minigrad.tensor import Tensor
 
@@ -162,8 +164,10 @@ def randn(
     """Standard normal (Box-Muller on two uniforms)."""
     shape = sizes(size)
     pairs = rand(2, *shape, generator=generator, device=device)
-    radius = e.sqrt(-2.0 * e.log1p(-pairs[0]))
-    return e.cast(radius * e.cos(2.0 * math.pi * pairs[1]), dtype=dtype or dtypes.DEFAULT).requires_grad_(requires_grad)
+    radius = elementwise.sqrt(-2.0 * elementwise.log1p(-pairs[0]))
+    return cast(radius * elementwise.cos(2.0 * math.pi * pairs[1]), dtype=dtype or dtypes.DEFAULT).requires_grad_(
+        requires_grad
+    )
 
 
 def rand_like(x: Tensor, dtype: np.dtype | None = None) -> Tensor:
@@ -192,7 +196,7 @@ def randint(
     else:  # a word has 24 bits
         high_bits, low_bits = rand(2, *size, generator=generator, dtype=dtypes.float64, device=device)
         numbers = high_bits + 2.0**-24 * low_bits
-    return e.cast(e.floor(numbers * float(stop - start)), dtype=dtypes.int64) + start
+    return cast(elementwise.floor(numbers * float(stop - start)), dtype=dtypes.int64) + start
 
 
 def randperm(n: int, generator: Generator | None = None, device: str = "cpu") -> Tensor:
@@ -229,7 +233,7 @@ bernoulli_op = op(
 def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
     """1 with probability `p`, elementwise, else 0, in the dtype of `p`. Raises ValueError for p outside [0, 1]."""
     drawn = rand(*p.array.shape, generator=generator, device=p.storage.device)
-    return e.cast(bernoulli_op(*e.pair(drawn, p)), dtype=p.array.dtype)
+    return cast(bernoulli_op(*pair(drawn, p)), dtype=p.array.dtype)
 
 
 def multinomial(
@@ -260,10 +264,10 @@ def multinomial(
                 f"multinomial: {num_samples} samples without replacement need as many categories of weight > 0 "
                 "in every row"
             )
-    weights = e.cast(weights, dtype=dtypes.float64)
+    weights = cast(weights, dtype=dtypes.float64)
     if not replacement:
-        races = e.log1p(-rand(*w.shape, generator=generator, dtype=dtypes.float64)) / weights  # -Exp(weight)
-        return e.where(weights > 0, races, float("-inf")).topk(num_samples, -1)[1]
+        races = elementwise.log1p(-rand(*w.shape, generator=generator, dtype=dtypes.float64)) / weights  # -Exp(weight)
+        return where(weights > 0, races, float("-inf")).topk(num_samples, -1)[1]
     edges = weights.cumsum(-1)
     points = rand(*w.shape[:-1], num_samples, generator=generator, dtype=dtypes.float64) * edges[..., -1:]
     return (points.unsqueeze(-1) >= edges[..., None, :-1]).sum(-1)

@@ -11,10 +11,12 @@ from minigrad.methods import Tensor  # whose operators they are written with
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import derive
-from minigrad.ops.elementwise import _erf, elementwise, erf, exp, floating, off_zero, sigmoid, tanh, where
+from minigrad.ops.elementwise import _erf, elementwise, erf, exp, sigmoid, tanh
 from minigrad.ops.elementwise import log1p as _log1p
 from minigrad.ops.elementwise import maximum as _maximum
+from minigrad.ops.operands import floating, off_zero
 from minigrad.ops.registry import OPS, op
+from minigrad.ops.selection import where
 
 _SQRT_HALF = math.sqrt(0.5)
 _PDF = 1.0 / math.sqrt(2.0 * math.pi)

@@ -14,10 +14,12 @@ from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import Derivation, Example, derive, grid
-from minigrad.ops.elementwise import cast, exp, where
+from minigrad.ops.elementwise import exp
 from minigrad.ops.matmul import matmul
+from minigrad.ops.operands import cast
 from minigrad.ops.reduce import amax, sum
 from minigrad.ops.registry import HALVES, Array, Op, Sample, op
+from minigrad.ops.selection import where
 from minigrad.ops.shape import detach, transpose
 from minigrad.tensor import Tensor
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from minigrad.ops.along import gather
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import derive, grid
-from minigrad.ops.index import gather
+from minigrad.ops.joins import cat
 from minigrad.ops.matmul import matmul
 from minigrad.ops.registry import Op, Sample, op
-from minigrad.ops.shape import cat, expand, permute, reshape
+from minigrad.ops.shape import expand, permute, reshape
 from minigrad.ops.stored import KINDS, as_computed, to_stored
 from minigrad.tensor import Tensor
 

@@ -12,7 +12,7 @@ from minigrad import dtypes, random
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import derive
-from minigrad.ops.elementwise import cast
+from minigrad.ops.operands import cast
 from minigrad.ops.registry import FLOATS, Op, Sample, op
 from minigrad.tensor import Tensor
 

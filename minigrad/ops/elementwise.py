@@ -1,10 +1,10 @@
-"""Elementwise ops: arithmetic, comparison, exponentials, casts, where. Operands broadcast by torch's (numpy's) rule."""
+"""Elementwise ops: arithmetic, powers, exponentials, roots, rounding. Operands broadcast by torch's (numpy's) rule."""
 
 from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,234 +13,28 @@ from minigrad import dtypes
 from minigrad.ops import expression, rules
 from minigrad.ops.derivation import derive
 from minigrad.ops.expression import word
-from minigrad.ops.registry import ANY_DTYPE, NAMES, Array, Op, Refusal, Sample, op, parameters
-from minigrad.state import state
-from minigrad.tensor import LITERAL, Tensor
+from minigrad.ops.logic import gt, lt
+from minigrad.ops.operands import (
+    NUMBERS,
+    anywhere,
+    as_operand,
+    binary,
+    cast,
+    floating,
+    no_booleans,
+    off_zero,
+    one,
+    pair,
+    positive,
+    two,
+    unary,
+)
+from minigrad.ops.registry import NAMES, Array, Op, Refusal, op, parameters
+from minigrad.ops.selection import where
+from minigrad.tensor import Tensor
 
-_NONE: dict[str, Any] = {}  # attributes: to call the interpreter instead of the op saves 0.3 us
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
-
-# --- operands: Python scalars are weak, dtypes meet by torch's rule ---------------------------------
-
-
-def as_operand(value: Any, other: Tensor | None = None) -> Tensor:
-    """A tensor, or a Python number or array beside `other` as one. Raises TypeError for anything else."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
-        dtype = dtypes.of_scalar(value, None if other is None else other.array.dtype)
-        return Tensor(dtypes.scalar(value, dtype), LITERAL)
-    if isinstance(value, np.ndarray):
-        dtypes.category(value.dtype)
-        return Tensor(value)
-    raise TypeError(f"expected a tensor or a number, got {type(value).__name__}: make it a tensor with mg.tensor(...)")
-
-
-def pair(a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    """Two operands of one dtype."""
-    if not isinstance(a, Tensor):
-        b = as_operand(b)
-        a = as_operand(a, b)
-    elif not isinstance(b, Tensor):
-        b = as_operand(b, a)
-    first, second = a.array.dtype, b.array.dtype
-    if first is second:
-        return a, b
-    target = dtypes.promote(first, second, a.array.ndim == 0, b.array.ndim == 0)
-    return cast(a, dtype=target), cast(b, dtype=target)
-
-
-def floating(x: Any) -> Tensor:
-    """An operand of a function that has only floating values: integers become float32."""
-    x = as_operand(x)
-    return x if dtypes.is_floating(x.array.dtype) else cast(x, dtype=dtypes.DEFAULT)
-
-
-BOOL, INTEGER, FLOATING = 0, 1, 2  # categories of dtypes
-NUMBERS = (INTEGER, FLOATING)
-
-
-def _binary(
-    primitive: Op, force_float: bool = False, accepts: Sequence[int] = (BOOL, INTEGER, FLOATING)
-) -> Callable[[Any, Any], Tensor]:
-    limited = len(accepts) < 3
-
-    def call(a: Any, b: Any) -> Tensor:
-        if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.array.dtype is b.array.dtype):
-            a, b = pair(a, b)
-        dtype = a.array.dtype
-        if force_float and not dtypes.is_floating(dtype):
-            a, b = floating(a), floating(b)
-        elif limited and dtypes.category(dtype) not in accepts:
-            raise TypeError(f"{primitive.name} is not defined for {dtypes.name(dtype)}: convert the operands first")
-        try:
-            return state.interpreter.apply(primitive, (a, b), _NONE)
-        except ValueError:
-            _check_broadcast(primitive.name, a, b)
-            raise
-
-    call.__name__ = call.__qualname__ = primitive.name
-    call.__doc__ = f"{primitive.formula}, with broadcasting. Raises ValueError where shapes do not broadcast."
-    return call
-
-
-def _check_broadcast(name: str, a: Tensor, b: Tensor) -> None:
-    try:
-        rules.broadcast(a.array.shape, b.array.shape)
-    except ValueError:
-        raise ValueError(
-            f"{name}: shapes {list(a.array.shape)} and {list(b.array.shape)} do not broadcast: from the last dimension "
-            "backwards, sizes must be equal or 1"
-        ) from None
-
-
-def _unary(primitive: Op, take: Callable[[Any], Tensor] = floating) -> Callable[[Any], Tensor]:
-    """take: makes a tensor of what the function is given, of a dtype that it is defined for; its words say so."""
-
-    def call(x: Any) -> Tensor:
-        return state.interpreter.apply(primitive, (take(x),), _NONE)
-
-    call.__name__ = call.__qualname__ = primitive.name
-    says = {floating: "integers become float32.", as_operand: "the dtype stays."}.get(take, take.__doc__)
-    call.__doc__ = f"{primitive.formula}, elementwise; {says}"
-    return call
-
-
-def no_booleans(name: str, instead: str) -> Callable[[Any], Tensor]:
-    """For `_unary`: an operand that is no boolean."""
-
-    def take(x: Any) -> Tensor:
-        """the dtype stays. Raises TypeError for booleans."""
-        x = as_operand(x)
-        if x.array.dtype.kind == "b":
-            raise TypeError(f"{name} is not defined for bool: {instead}")
-        return x
-
-    return take
-
-
-# --- samples ----------------------------------------------------------------------------------------
-
-_PAIRS = (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (2, 3)), ((0, 3), (3,)), ((1,), (2, 3)))
-
-
-def two(draw: Callable[[np.random.Generator, tuple[int, ...]], Array]) -> Callable[..., Iterable[Sample]]:
-    """Pairs of inputs over broadcasting, scalar and empty shapes."""
-
-    def samples(rng: np.random.Generator) -> Iterable[Sample]:
-        for first, second in _PAIRS:
-            yield (draw(rng, first), draw(rng, second)), {}
-
-    return samples
-
-
-def one(draw: Callable[[np.random.Generator, tuple[int, ...]], Array]) -> Callable[..., Iterable[Sample]]:
-    """Single inputs of several ranks, one empty."""
-
-    def samples(rng: np.random.Generator) -> Iterable[Sample]:
-        for shape in ((), (5,), (2, 3), (2, 0), (2, 3, 4)):
-            yield (draw(rng, shape),), {}
-
-    return samples
-
-
-def anywhere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.standard_normal(shape)
-
-
-def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.uniform(0.3, 3.0, shape)
-
-
-def off_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Away from the kinks and poles at zero."""
-    return rng.uniform(0.3, 2.0, shape) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
-
-
-# --- comparison and logic ---------------------------------------------------------------------------
-
-_TRUTH = derive("the result is true or false: it has no rate of change, and no gradient flows through it")
-_BITS = derive("inputs and result are booleans or integers: there is nothing to differentiate")
-
-
-def _comparison(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
-    return _binary(
-        op(
-            name,
-            reference,
-            shape=rules.boolean,
-            flops=rules.per_element(1),
-            samples=two(lambda rng, shape: rng.integers(-1, 2, shape).astype(np.float64)),
-            formula=formula,
-            differentiable=False,
-            exact_dtype=True,
-            elementwise=True,
-            planned={"numba.compare": "int64"},
-            derivation=_TRUTH,
-        )
-    )
-
-
-eq = _comparison("eq", lambda a, b: np.equal(a, b), "a = b")
-ne = _comparison("ne", lambda a, b: np.not_equal(a, b), "a != b")
-lt = _comparison("lt", lambda a, b: np.less(a, b), "a < b")
-le = _comparison("le", lambda a, b: np.less_equal(a, b), "a <= b")
-gt = _comparison("gt", lambda a, b: np.greater(a, b), "a > b")
-ge = _comparison("ge", lambda a, b: np.greater_equal(a, b), "a >= b")
-
-
-def _bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.random(shape) < 0.5
-
-
-def _bitwise(name: str, reference: Callable[[Array, Array], Array], formula: str) -> Callable[[Any, Any], Tensor]:
-    return _binary(
-        op(
-            name,
-            reference,
-            shape=rules.elementwise,
-            samples=two(_bits),
-            formula=formula,
-            differentiable=False,
-            elementwise=True,
-            derivation=_BITS,
-        ),
-        accepts=(BOOL, INTEGER),
-    )
-
-
-bitwise_and = _bitwise("bitwise_and", lambda a, b: np.bitwise_and(a, b), "a and b")
-bitwise_or = _bitwise("bitwise_or", lambda a, b: np.bitwise_or(a, b), "a or b")
-bitwise_xor = _bitwise("bitwise_xor", lambda a, b: np.bitwise_xor(a, b), "a xor b")
-bitwise_not_op = op(
-    "bitwise_not", lambda x: np.invert(x), shape=rules.like_first, samples=one(_bits), formula="not x",
-    differentiable=False, elementwise=True, derivation=_BITS,
-)  # fmt: skip
-
-
-def bitwise_not(x: Tensor) -> Tensor:
-    """Logical not of booleans, bitwise of integers. Raises TypeError for floating tensors."""
-    x = as_operand(x)
-    if dtypes.is_floating(x.array.dtype):
-        raise TypeError(f"~ needs a bool or integer tensor, got {dtypes.name(x.array.dtype)}: compare with 0 first")
-    return bitwise_not_op(x)
-
-
-def _test(name: str, function: Callable[[Array], Array], formula: str) -> Callable[[Any], Tensor]:
-    primitive = op(
-        name, lambda x: function(x), shape=rules.boolean,
-        samples=one(lambda rng, shape: np.where(rng.random(shape) < 0.5, np.nan, rng.standard_normal(shape))),
-        formula=formula, differentiable=False, elementwise=True, derivation=_TRUTH,
-    )  # fmt: skip
-    call = _unary(primitive, as_operand)
-    call.__doc__ = f"Elementwise: {formula}? (bool)"
-    return call
-
-
-isnan = _test("isnan", np.isnan, "x is NaN")
-isinf = _test("isinf", np.isinf, "x is infinite")
-isfinite = _test("isfinite", np.isfinite, "x is finite")
 
 
 # --- arithmetic -------------------------------------------------------------------------------------
@@ -358,10 +152,10 @@ remainder_op = op(
     derivation=derive("y = a - b q, q = floor(a / b)", "q is constant between its jumps: dy = da - q db"),
 )  # fmt: skip
 
-add, sub, mul = _binary(add_op), _binary(sub_op, accepts=NUMBERS), _binary(mul_op)
-true_divide, pow = _binary(div_op, force_float=True), _binary(pow_op, accepts=NUMBERS)
-maximum, minimum = _binary(maximum_op), _binary(minimum_op)
-floor_divide, remainder = _binary(floor_divide_op, accepts=NUMBERS), _binary(remainder_op, accepts=NUMBERS)
+add, sub, mul = binary(add_op), binary(sub_op, accepts=NUMBERS), binary(mul_op)
+true_divide, pow = binary(div_op, force_float=True), binary(pow_op, accepts=NUMBERS)
+maximum, minimum = binary(maximum_op), binary(minimum_op)
+floor_divide, remainder = binary(floor_divide_op, accepts=NUMBERS), binary(remainder_op, accepts=NUMBERS)
 
 
 def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -418,7 +212,7 @@ def elementwise(
         formula=formula or expression.shown(text, [*inputs, *attributes]),
         **{"elementwise": "expression" not in parts, **parts},
     )  # fmt: skip
-    call = _unary(primitive, take) if len(inputs) == 1 else _binary(primitive, force_float=True)
+    call = unary(primitive, take) if len(inputs) == 1 else binary(primitive, force_float=True)
     for room in names.split():
         if room == "method":
             setattr(Tensor, name, call)
@@ -588,121 +382,3 @@ relu = elementwise(
     "max(x, 0)", off_zero, take=no_booleans("relu", "convert it first"),
     derivation=derive("y = x where x > 0, else 0: dy = dx or 0", "at 0 the slope is taken as 0"),
 )  # fmt: skip
-
-
-# --- casts, choice, limits --------------------------------------------------------------------------
-
-
-def _cast(x: Array, *, dtype: np.dtype) -> Array:
-    """Its elements lie as those of x do, in row-major order where these overlap or leave gaps."""
-    if x.flags.c_contiguous:
-        return x.astype(dtype)
-    reach = 1 + builtins.sum((n - 1) * stride for n, stride in zip(x.shape, x.strides, strict=True)) // x.itemsize
-    dense = 0 not in x.strides and reach == x.size
-    return x.astype(dtype, order="K" if dense else "C")
-
-
-cast_op = op(
-    "cast", _cast, {"x": lambda g: g}, shape=lambda metas, *, dtype: [(metas[0][0], dtype)],
-    samples=lambda rng: [((rng.standard_normal((2, 3)),), {"dtype": dtypes.float64})], formula="x in another dtype",
-    exact_dtype=True, kernels={"cuda.elementwise": ANY_DTYPE},
-    derivation=derive(
-        "y = x but for rounding, so dy = dx", "the driver casts the gradient back to the dtype of x", x="g"
-    ),
-)  # fmt: skip
-
-
-def cast(x: Tensor, *, dtype: np.dtype) -> Tensor:
-    """`x` as `dtype`; itself if it has that dtype."""
-    if x.array.dtype is dtype:
-        return x
-    dtype = dtypes.resolve(dtype)
-    return x if x.array.dtype == dtype else cast_op(x, dtype=dtype)
-
-
-def type_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` in the dtype of `other`."""
-    return cast(x, dtype=as_operand(other).array.dtype)
-
-
-where_op = op(
-    "where", lambda condition, a, b: np.where(condition, a, b),
-    {
-        "a": lambda g, condition: where(condition, g, 0.0),
-        "b": lambda g, condition: where(condition, 0.0, g),
-    },
-    shape=lambda metas, **_: [(np.broadcast_shapes(*[shape for shape, _ in metas]), metas[1][1])],
-    flops=rules.per_element(1),
-    samples=lambda rng: [
-        ((rng.random(s) < 0.5, rng.standard_normal(t), rng.standard_normal(u)), {})
-        for s, t, u in (((2, 3), (2, 3), (2, 3)), ((3,), (2, 1), ()), ((2, 0), (1,), (2, 0)))
-    ],
-    formula="a where the condition holds, else b", elementwise=True, exact_dtype=True,
-    derivation=derive(
-        "y = a where the condition holds, else b",
-        "each element of y is one element of a or of b; the other has no part in it",
-    ),
-)  # fmt: skip
-
-
-def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """`a` where `condition` (bool) holds, else `b`; all broadcast.
-
-    Raises TypeError for another kind of condition, ValueError where shapes do not broadcast.
-    """
-    condition = as_operand(condition)
-    if condition.array.dtype != dtypes.bool_:
-        raise TypeError(f"where: the condition must be bool, got {dtypes.name(condition.array.dtype)}")
-    return _choose("where", condition, *pair(a, b))
-
-
-def _choose(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Raises ValueError where shapes do not broadcast."""
-    try:
-        return where_op(condition, a, b)
-    except ValueError:
-        shapes = ", ".join(str(list(x.array.shape)) for x in (condition, a, b))
-        raise ValueError(
-            f"{name}: shapes {shapes} do not broadcast: from the last dimension backwards, sizes must be equal or 1"
-        ) from None
-
-
-def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """`value` where `mask` is True, else `x`; the dtype of `x` stays.
-
-    Raises TypeError for a mask that is not bool, OverflowError for a value that this dtype does not hold.
-    """
-    x, mask = as_operand(x), as_operand(mask)
-    if mask.array.dtype != dtypes.bool_:
-        raise TypeError(f"masked_fill: the mask must be bool, got {dtypes.name(mask.array.dtype)}")
-    if isinstance(value, Tensor):
-        if value.array.ndim:
-            raise ValueError(
-                f"masked_fill: the value must be a number or a tensor without dimensions, got shape "
-                f"{list(value.array.shape)}: use where(mask, value, x)"
-            )
-        filler = value
-    else:
-        value = rules.number(value, "masked_fill: the value")
-        filler = Tensor(dtypes.scalar(value, x.array.dtype, exact=True), LITERAL)
-    return _choose("masked_fill", mask, cast(filler, dtype=x.array.dtype), x)
-
-
-def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`x` limited to [min, max]; the gradient passes inside the limits, bounds included.
-
-    NaN where an element of a bound is. Raises ValueError without a bound, and for a number that is NaN as a bound.
-    """
-    x = as_operand(x)
-    if min is None and max is None:
-        raise ValueError("clamp needs min, max, or both")
-    if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):
-        raise ValueError(f"clamp: NaN is no bound, got min {min} and max {max}")
-    if min is not None:
-        x = where(_beyond(x < min, min), min, x)
-    return x if max is None else where(_beyond(x > max, max), max, x)
-
-
-def _beyond(outside: Tensor, bound: Any) -> Tensor:
-    """Where the bound is the result: where x is outside, and where a tensor's element is NaN."""
-    return outside | isnan(bound) if isinstance(bound, Tensor) and dtypes.is_floating(bound.array.dtype) else outside

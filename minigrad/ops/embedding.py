@@ -7,9 +7,9 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.copies import placed
 from minigrad.ops.derivation import derive, grid
 from minigrad.ops.registry import ANY_DTYPE, Array, Op, op
-from minigrad.ops.shape import placed
 from minigrad.tensor import Tensor
 
 

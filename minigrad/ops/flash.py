@@ -19,12 +19,15 @@ from minigrad import dtypes, random
 from minigrad.ops import attention as plain
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.copies import placed
 from minigrad.ops.derivation import derive
-from minigrad.ops.elementwise import bitwise_and, cast
+from minigrad.ops.joins import repeat_interleave
+from minigrad.ops.logic import bitwise_and
 from minigrad.ops.matmul import matmul
+from minigrad.ops.operands import cast
 from minigrad.ops.reduce import sum
 from minigrad.ops.registry import FLOATS, Array, Meta, Op, Sample, op
-from minigrad.ops.shape import placed, repeat_interleave, reshape, transpose
+from minigrad.ops.shape import reshape, transpose
 from minigrad.state import silently
 from minigrad.tensor import Tensor
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
+from minigrad.ops.along import gather, one_hot
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import Example, derive, grid
-from minigrad.ops.elementwise import cast, exp, where
-from minigrad.ops.index import gather, one_hot
+from minigrad.ops.elementwise import exp
 from minigrad.ops.normalise import _log_softmax, log_softmax
+from minigrad.ops.operands import cast
 from minigrad.ops.reduce import mean, sum
 from minigrad.ops.registry import HALVES, Array, Op, op
+from minigrad.ops.selection import where
 from minigrad.tensor import Tensor
 
 SMOOTH = {"V": "logits.shape[1]", "t": "(1 - label_smoothing) * one_hot(targets, V) + label_smoothing / V"}

@@ -11,7 +11,8 @@ import numpy as np
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import derive, grid
-from minigrad.ops.elementwise import as_operand, mul, pair
+from minigrad.ops.elementwise import mul
+from minigrad.ops.operands import as_operand, pair
 from minigrad.ops.registry import FLOATS, Meta, Op, op
 from minigrad.ops.shape import reshape, transpose, unsqueeze
 from minigrad.tensor import Tensor

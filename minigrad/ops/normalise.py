@@ -11,12 +11,16 @@ import numpy as np
 
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.copies import filled
 from minigrad.ops.derivation import Example, derive, grid
-from minigrad.ops.elementwise import cast, exp, floating, isfinite, log, rsqrt, where
+from minigrad.ops.elementwise import exp, log, rsqrt
+from minigrad.ops.logic import isfinite
+from minigrad.ops.operands import cast, floating
 from minigrad.ops.reduce import Dims, amax, mean, rounded_once, sum
 from minigrad.ops.registry import HALVES, Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim
-from minigrad.ops.shape import detach, filled
+from minigrad.ops.selection import where
+from minigrad.ops.shape import detach
 from minigrad.tensor import Tensor
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops.derivation import derive
-from minigrad.ops.elementwise import cast, sqrt
+from minigrad.ops.elementwise import sqrt
+from minigrad.ops.operands import cast
 from minigrad.ops.registry import HALVES, Array, Meta, Op, op
 from minigrad.ops.rules import size
 from minigrad.tensor import Tensor

@@ -14,13 +14,18 @@ import numpy as np
 
 from minigrad import dtypes
 from minigrad.ops import rules
+from minigrad.ops.along import gather
 from minigrad.ops.arguments import expect_tensors
+from minigrad.ops.copies import clone, filled
 from minigrad.ops.derivation import derive
-from minigrad.ops.elementwise import as_operand, cast, isfinite, isnan, maximum, minimum, where
-from minigrad.ops.index import gather
+from minigrad.ops.elementwise import maximum, minimum
+from minigrad.ops.joins import stack
+from minigrad.ops.logic import isfinite, isnan
+from minigrad.ops.operands import as_operand, cast
 from minigrad.ops.registry import ANY_DTYPE, DOUBLES, Array, Meta, Op, Sample, op
 from minigrad.ops.rules import normalise_dim, normalise_dims, reduced
-from minigrad.ops.shape import broadcast_to, clone, filled, reshape, squeeze, stack
+from minigrad.ops.selection import where
+from minigrad.ops.shape import broadcast_to, reshape, squeeze
 from minigrad.tensor import Tensor
 
 Dims = int | Sequence[int] | None

@@ -10,8 +10,9 @@ import numpy as np
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import derive, grid
+from minigrad.ops.joins import cat, stack
 from minigrad.ops.registry import FLOATS, Op, Sample, op
-from minigrad.ops.shape import cat, flatten, stack
+from minigrad.ops.shape import flatten
 from minigrad.tensor import Tensor
 
 

@@ -116,3 +116,18 @@ def normalise_dims(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...
     if len(set(normal)) != len(normal):
         raise ValueError(f"dimension repeated in {tuple(dims)}")
     return tuple(normal) if ndim else ()
+
+
+def sizes(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of a new tensor from its sizes, one by one or as one sequence. Raises ValueError for a negative one."""
+    shape = flatten_arguments(values)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"a size cannot be negative: {list(shape)}")
+    return shape
+
+
+def flatten_arguments(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes or dims given one by one or as one sequence. Raises TypeError for what is no integer."""
+    if len(values) == 1 and several(values[0]):
+        values = tuple(values[0])
+    return tuple([value if value.__class__ is int else integer(value, "a size") for value in values])

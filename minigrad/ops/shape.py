@@ -1,37 +1,24 @@
-"""Ops that move or select elements without computing: views, joins, copies. Views alias their input's memory."""
+"""Views: other shapes, orders and windows of the same memory, and what changes a window of it."""
 
 from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Any
 
 import numpy as np
 
-from minigrad import dtypes, kernels
 from minigrad.ops import rules
 from minigrad.ops.arguments import expect_tensors
-from minigrad.ops.derivation import BACK, REPLACED, THERE, Derivation, derive, grid, moving
-from minigrad.ops.elementwise import cast
-from minigrad.ops.registry import ANY_DTYPE, Array, Meta, Op, Sample, op
-from minigrad.ops.rules import normalise_dim
+from minigrad.ops.copies import Shape, cases, contiguous, zeros_like_meta
+from minigrad.ops.derivation import BACK, REPLACED, THERE, Derivation, derive, moving
+from minigrad.ops.registry import ANY_DTYPE, Array, Op, op
+from minigrad.ops.rules import flatten_arguments, normalise_dim
 from minigrad.state import state
-from minigrad.tensor import Storage, Tensor
-
-Shape = tuple[int, ...]
-
-
-def _cases(*cases: tuple[Shape, dict[str, Any]]) -> Any:
-    """Samples: shapes of the one input, with attributes."""
-
-    def samples(rng: np.random.Generator) -> Iterable[Sample]:
-        for shape, attrs in cases:
-            yield (rng.standard_normal(shape),), attrs
-
-    return samples
+from minigrad.tensor import Tensor
 
 
 def _view(name: str, reference: Any, vjp: Any, formula: str, samples: Any, derivation: Derivation, **parts: Any) -> Op:
@@ -46,26 +33,31 @@ def _joins(old: Shape, attrs: Mapping[str, Any]) -> bool:
     return not set(accumulate(old, mul)) <= {1, *accumulate(attrs["shape"], mul)}
 
 
-# --- views ------------------------------------------------------------------------------------------
-
 alias = _view(
-    "alias", lambda x: x[...], lambda g: g, "x", _cases(((2, 3), {}), ((), {})),
+    "alias", lambda x: x[...], lambda g: g, "x", cases(((2, 3), {}), ((), {})),
     derivation=moving("y is x, the same memory"),
 )  # fmt: skip
 detach_op = op(
-    "detach", lambda x: x[...], view=True, differentiable=False, samples=_cases(((2, 3), {})), formula="x, a constant",
+    "detach", lambda x: x[...], view=True, differentiable=False, samples=cases(((2, 3), {})), formula="x, a constant",
     exact_dtype=True,
  derivation=derive("y = x, cut off from its history on purpose: what follows treats it as a constant"))  # fmt: skip
 
 reshape_op: Op = _view(
     "reshape", lambda x, *, shape: x.reshape(shape), lambda g, x_shape: reshape_op(g, shape=x_shape),
     "the same elements in row-major order, another shape",
-    _cases(
+    cases(
         ((2, 6), {"shape": (3, 4)}), ((4,), {"shape": (1, 2, 2)}), ((0, 3), {"shape": (3, 0)}), ((1,), {"shape": ()})
     ),
     derivation=moving("y has the elements of x in their order"),
     joins=_joins,
 )  # fmt: skip
+
+
+def axis(name: str, x: Tensor, dim: int) -> int:
+    """A dimension that `x` has. Raises ValueError for a tensor without dimensions, IndexError out of range."""
+    if not x.array.ndim:
+        raise ValueError(f"{name}: a tensor without dimensions has no dimension {dim}: use .reshape(1) first")
+    return normalise_dim(dim, x.array.ndim)
 
 
 def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
@@ -79,21 +71,6 @@ def resolve_shape(given: Sequence[int], size: int, old: Shape) -> Shape:
     elif -1 in shape or any(n < 0 for n in shape) or known != size:
         raise ValueError(f"cannot view shape {list(old)} ({size} elements) as {list(given)}")
     return tuple(shape)
-
-
-def sizes(values: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape of a new tensor from its sizes, one by one or as one sequence. Raises ValueError for a negative one."""
-    shape = flatten_arguments(values)
-    if any(n < 0 for n in shape):
-        raise ValueError(f"a size cannot be negative: {list(shape)}")
-    return shape
-
-
-def flatten_arguments(values: tuple[Any, ...]) -> tuple[int, ...]:
-    """Sizes or dims given one by one or as one sequence. Raises TypeError for what is no integer."""
-    if len(values) == 1 and rules.several(values[0]):
-        values = tuple(values[0])
-    return tuple([value if value.__class__ is int else rules.integer(value, "a size") for value in values])
 
 
 def reshape(x: Tensor, *shape: Any) -> Tensor:
@@ -123,7 +100,7 @@ permute_op: Op = _view(
     "permute", lambda x, *, dims: x.transpose(dims),
     lambda g, dims: permute_op(g, dims=tuple(int(i) for i in np.argsort(dims))),
     "dimension i of the result is dimension dims[i] of x",
-    _cases(((2, 3, 4), {"dims": (2, 0, 1)}), ((2, 3), {"dims": (1, 0)}), ((), {"dims": ()})),
+    cases(((2, 3, 4), {"dims": (2, 0, 1)}), ((2, 3), {"dims": (1, 0)}), ((), {"dims": ()})),
     derivation=moving("y has the elements of x in another order of dimensions"),
 )  # fmt: skip
 
@@ -149,7 +126,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 expand_op = _view(
     "expand", lambda x, *, shape: x.reshape(shape) if x.size == math.prod(shape) else np.broadcast_to(x, shape),
     lambda g: g, "x repeated along new and size-1 dimensions, without a copy",
-    _cases(((3, 1), {"shape": (3, 4)}), ((2,), {"shape": (3, 2)}), ((), {"shape": (2, 2)})),
+    cases(((3, 1), {"shape": (3, 4)}), ((2,), {"shape": (3, 2)}), ((), {"shape": (2, 2)})),
     derivation=moving("y repeats elements of x"),
 )  # fmt: skip
 
@@ -203,7 +180,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split one dimension into several. Raises ValueError where the sizes do not fit."""
-    i = _axis("unflatten", x, dim)
+    i = axis("unflatten", x, dim)
     new = resolve_shape(flatten_arguments((sizes,)), x.array.shape[i], (x.array.shape[i],))
     return reshape_op(x, shape=x.array.shape[:i] + new + x.array.shape[i + 1 :])
 
@@ -214,7 +191,7 @@ as_strided_op = _view(
         g, base_shape=x_shape, shape=shape, strides=strides, offset=offset
     ),
     "a window on the memory of x: shape, strides and offset in elements",
-    _cases(((2, 6), {"shape": (2, 3), "strides": (6, 2), "offset": 1})),
+    cases(((2, 6), {"shape": (2, 3), "strides": (6, 2), "offset": 1})),
     derivation=moving("y is a window on the memory of x"),
 )  # fmt: skip
 
@@ -279,7 +256,7 @@ def _diagonal_vjp(g: Tensor, x_shape: Shape, offset: int, dim1: int, dim2: int) 
 diagonal_op = _view(
     "diagonal", _diagonal, _diagonal_vjp,
     "the elements with index i along one dimension and i + offset along another, in a last dimension of their own",
-    _cases(
+    cases(
         ((3, 4), {"offset": 0, "dim1": 0, "dim2": 1}),
         ((3, 4), {"offset": -1, "dim1": 1, "dim2": 0}),
         ((2, 3, 4), {"offset": 1, "dim1": 0, "dim2": 2}),
@@ -293,7 +270,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
     Raises ValueError where both dimensions are one.
     """
-    first, second = _axis("diagonal", x, dim1), _axis("diagonal", x, dim2)
+    first, second = axis("diagonal", x, dim1), axis("diagonal", x, dim2)
     if first == second:
         raise ValueError(f"diagonal: dim1 {dim1} and dim2 {dim2} are the same dimension")
     return diagonal_op(x, offset=rules.integer(offset, "diagonal: the offset"), dim1=first, dim2=second)
@@ -316,7 +293,7 @@ def _windows_vjp(g: Tensor, x_shape: Shape, dim: int, size: int, step: int) -> T
 unfold_op = _view(
     "unfold", _windows, _windows_vjp,
     "windows of some elements along a dimension, a step apart, in a last dimension of their own",
-    _cases(((5,), {"dim": 0, "size": 3, "step": 1}), ((2, 5, 2), {"dim": 1, "size": 2, "step": 3})),
+    cases(((5,), {"dim": 0, "size": 3, "step": 1}), ((2, 5, 2), {"dim": 1, "size": 2, "step": 3})),
     derivation=moving("y repeats elements of x"),
 )  # fmt: skip
 
@@ -329,7 +306,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     size, step = rules.integer(size, "unfold: the size"), rules.integer(step, "unfold: the step")
     if not x.array.ndim and 0 <= size <= 1 <= step:
         return reshape(x, 1)[:size]
-    dim = _axis("unfold", x, dimension)
+    dim = axis("unfold", x, dimension)
     if not 0 <= size <= x.array.shape[dim] or step < 1:
         raise ValueError(
             f"unfold: windows of {size} elements, {step} apart, do not lie in dimension {dimension} of size "
@@ -348,7 +325,7 @@ def _strided_add(g: Array, *, base_shape: Shape, shape: Shape, strides: Sequence
 strided_add_op: Op = op(
     "strided_add", _strided_add, {"g": lambda g, shape, strides, offset: as_strided(g, shape, strides, offset)},
     shape=lambda metas, *, base_shape, **_: [(base_shape, metas[0][1])], flops=rules.per_input(1),
-    samples=_cases(((2, 3), {"base_shape": (2, 6), "shape": (2, 3), "strides": (6, 2), "offset": 1})),
+    samples=cases(((2, 3), {"base_shape": (2, 6), "shape": (2, 3), "strides": (6, 2), "offset": 1})),
     formula="zeros, with g added in a strided window", kernels={"cuda.joins": ANY_DTYPE},
     derivation=derive(BACK, THERE, g="window(h, shape, strides, offset)"),
 )  # fmt: skip
@@ -380,312 +357,9 @@ strided_scatter_op: Op = op(
 )  # fmt: skip
 
 
-def zeros_like_meta(shape: Shape, like: Tensor) -> Tensor:
-    """Zeros of `shape` in the dtype of `like`, where it is."""
-    return filled(shape, 0, like.array.dtype, like.storage.device)
-
-
-# --- copies -----------------------------------------------------------------------------------------
-
-clone_op = op(
-    "clone", lambda x: np.array(x, order="C"), {"x": lambda g: g}, shape=rules.like_first,
-    samples=_cases(((2, 3), {}), ((0,), {})), formula="a copy of x", exact_dtype=True, expression=lambda x: x,
- derivation=moving("y is x, in other memory"))  # fmt: skip
-
-
-def clone(x: Tensor) -> Tensor:
-    """A copy, in row-major order."""
-    return clone_op(x)
-
-
-to_device_op: Op = op(
-    "to_device", lambda x, *, device, source: x.copy(),
-    {"x": lambda g, device, source: to_device_op(g, device=source, source=device)}, moves=True, shape=rules.like_first,
-    samples=_cases(((2, 3), {"device": "cpu", "source": "cpu"})), formula="x on another device", exact_dtype=True,
-    derivation=moving("y is x, on another device"),
-)  # fmt: skip
-
-
-def to_device(x: Tensor, device: str) -> Tensor:
-    """`x` on `device` ("cpu" or "cuda:0"); itself if it is there."""
-    source = x.storage.device
-    return x if source == device else to_device_op(x, device=device, source=source)
-
-
-def filled(shape: Shape, value: Any, dtype: np.dtype, device: str) -> Tensor:
-    """`value` everywhere, on `device`; memory that is there at once, also in a trace."""
-    if device == "cpu":
-        return Tensor(np.full(shape, value, dtype))
-    made: Any = kernels.gpu().runtime().full(shape, dtypes.scalar(value, dtype))
-    return Tensor(made, Storage(device))
-
-
-def uninitialised(shape: Shape, dtype: np.dtype, device: str) -> Tensor:
-    """Memory of arbitrary content on `device`."""
-    if device == "cpu":
-        return Tensor(np.empty(shape, dtype))
-    made: Any = kernels.gpu().runtime().empty(shape, dtype)
-    return Tensor(made, Storage(device))
-
-
-def placed(array: Array, device: str) -> Tensor:
-    """A host array as a tensor on `device`: sharing its memory on the CPU, a copy elsewhere."""
-    if device == "cpu":
-        return Tensor(array)
-    made: Any = kernels.gpu().runtime().upload(array)
-    return Tensor(made, Storage(device))
-
-
-def contiguous(x: Tensor) -> Tensor:
-    """`x` itself if its elements lie in row-major order, else a copy that does."""
-    if not state.interpreter.order_is_known(x):
-        result = clone(x)
-        state.interpreter.perhaps_a_view(x, result)
-        return result
-    return x if x.array.flags.c_contiguous else clone(x)
-
-
-flip_op: Op = op(
-    "flip", lambda x, *, dims: np.array(np.flip(x, dims), order="C"), {"x": lambda g, dims: flip_op(g, dims=dims)},
-    shape=rules.like_first, samples=_cases(((2, 3), {"dims": (1,)}), ((2, 3), {"dims": (0, 1)})),
-    formula="x in reverse order along dims", exact_dtype=True, kernels={"cuda.elementwise": ANY_DTYPE},
-    derivation=moving("y has the elements of x in reverse order"),
-)  # fmt: skip
-
-
-def flip(x: Tensor, *given: Any, dims: Sequence[int] | None = None) -> Tensor:
-    """Reverse the order of elements along `dims` (a copy), one by one, as a sequence, or by name."""
-    given = flatten_arguments(given if dims is None else (dims,))
-    return flip_op(x, dims=rules.normalise_dims(given, x.array.ndim) if given else ())
-
-
-def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Shift elements along dimensions (or in the flattened tensor); what leaves at the end comes in at the start.
-
-    Raises ValueError unless there is a shift for each dimension.
-    """
-    if dims is None and not rules.several(shifts):
-        return reshape(_rolled(reshape(x, -1), shifts, 0), x.array.shape)
-    each, along = flatten_arguments((shifts,)), () if dims is None else flatten_arguments((dims,))
-    if not each:
-        raise ValueError("roll: give at least one shift")
-    if len(each) != len(along):
-        raise ValueError(f"roll: {len(each)} shifts for {len(along)} dimensions: give one for each")
-    for shift, dim in zip(each, along, strict=True):
-        x = _rolled(x, shift, dim)
-    return x
-
-
-def _rolled(x: Tensor, shift: Any, dim: int) -> Tensor:
-    d = _axis("roll", x, dim)
-    n = x.array.shape[d]
-    cut = -rules.integer(shift, "a shift") % n if n else 0
-    return cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
-
-
-# --- joins and parts --------------------------------------------------------------------------------
-
-
-def _axis(name: str, x: Tensor, dim: int) -> int:
-    """A dimension that `x` has. Raises ValueError for a tensor without dimensions, IndexError out of range."""
-    if not x.array.ndim:
-        raise ValueError(f"{name}: a tensor without dimensions has no dimension {dim}: use .reshape(1) first")
-    return normalise_dim(dim, x.array.ndim)
-
-
-def _cat_shape(metas: Sequence[Meta], *, dim: int) -> list[Meta]:
-    shape = list(metas[0][0])
-    shape[dim] = sum(meta[0][dim] for meta in metas)
-    return [(tuple(shape), metas[0][1])]
-
-
-def _cat_vjp(g: Tensor, shapes: Sequence[Shape], needs: Sequence[bool], dim: int) -> list[Tensor | None]:
-    parts: list[Tensor | None] = []
-    start = 0
-    for shape, need in zip(shapes, needs, strict=True):
-        parts.append(narrow(g, dim, start, shape[dim]) if need else None)
-        start += shape[dim]
-    return parts
-
-
-cat_op = op(
-    "cat", lambda *tensors, dim: np.asarray(np.concatenate(tensors, axis=dim), order="C"), _cat_vjp, shape=_cat_shape,
-    row_major=True,
-    samples=lambda rng: [
-        ((rng.standard_normal((2, 3)), rng.standard_normal((2, 1)), rng.standard_normal((2, 0))), {"dim": 1})
-    ],
-    formula="tensors one after the other along dim", exact_dtype=True, kernels={"cuda.joins": ANY_DTYPE},
-    derivation=derive(
-        "y is the tensors side by side", "each gets its own part of g", tensors="split(g, tensors, dim)",
-        example=lambda: ([grid(2, 3), grid(2, 1, seed=1)], {"dim": 1}),
-    ),
-)  # fmt: skip
-
-
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Join tensors along an existing dimension. Raises ValueError for none, or for shapes that differ elsewhere."""
-    tensors = list(tensors)
-    if not tensors:
-        raise ValueError("cat: expected at least one tensor")
-    if any(t.array.ndim > 1 for t in tensors):  # torch passes over empty vectors
-        tensors = [t for t in tensors if t.array.shape != (0,)]
-    d = _axis("cat", tensors[0], dim)
-    rest = [t.array.shape[:d] + t.array.shape[d + 1 :] for t in tensors]
-    if any(r != rest[0] or t.array.ndim != tensors[0].array.ndim for r, t in zip(rest, tensors, strict=True)):
-        raise ValueError(
-            f"cat along dimension {dim}: shapes {[list(t.array.shape) for t in tensors]} differ in another dimension"
-        )
-    dtype = tensors[0].array.dtype
-    for t in tensors[1:]:
-        dtype = dtypes.promote(dtype, t.array.dtype)
-    return cat_op(*[cast(t, dtype=dtype) for t in tensors], dim=d)
-
-
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Join tensors of one shape along a new dimension."""
-    tensors = list(tensors)
-    if any(t.array.shape != tensors[0].array.shape for t in tensors):
-        raise ValueError(f"stack: shapes {[list(t.array.shape) for t in tensors]} differ")
-    if not tensors:
-        raise ValueError("stack: expected at least one tensor")
-    return cat([unsqueeze(t, dim) for t in tensors], normalise_dim(dim, tensors[0].array.ndim + 1))
-
-
-def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """`length` elements from `start` (negative: from the end) along `dim`, a view. Raises IndexError out of range."""
-    d = _axis("narrow", x, dim)
-    if isinstance(start, Tensor) and start.array.dtype == dtypes.bool_:
-        raise TypeError("narrow: the start must be an integer, got a bool tensor")
-    start, length = rules.integer(start, "narrow: the start"), rules.integer(length, "narrow: the length")
-    n = x.array.shape[d]
-    first = start + n if start < 0 else start
-    if not (0 <= first <= n and 0 <= length <= n - first):
-        raise IndexError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {n}")
-    return _part(x, d, first, length)
-
-
-def _part(x: Tensor, d: int, start: int, length: int) -> Tensor:
-    return x[(slice(None),) * d + (slice(start, start + length),)]
-
-
-def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of `x` of `size` elements each along `dim` (the last may be smaller), or of the given sizes.
-
-    Raises ValueError for a size that is not positive, and for sizes that are negative or do not add up.
-    """
-    d = _axis("split", x, dim)
-    n = x.array.shape[d]
-    if not rules.several(size):
-        size = rules.integer(size, "split: the size")
-        if size <= 0:
-            raise ValueError(f"split: the size must be positive, got {size}")
-        sizes = [min(size, n - start) for start in range(0, n, size)] or [0]
-    else:
-        sizes = list(flatten_arguments((size,)))
-        if sum(sizes) != n or any(part < 0 for part in sizes):
-            raise ValueError(
-                f"split: sizes {sizes} must not be negative and add up to {n}, the size of dimension {dim}"
-            )
-    starts = np.cumsum([0, *sizes])
-    return tuple(_part(x, d, int(start), length) for start, length in zip(starts, sizes, strict=False))
-
-
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
-    chunks = rules.integer(chunks, "chunk: the number of chunks")
-    if chunks <= 0:
-        raise ValueError(f"chunk: the number of chunks must be positive, got {chunks}")
-    n = x.array.shape[_axis("chunk", x, dim)]
-    return split(x, max(-(-n // chunks), 1), dim) if n else split(x, [0] * chunks, dim)
-
-
-def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices of `x` along `dim`, as views without it. Raises TypeError for a tensor without dimensions."""
-    if not x.array.ndim:
-        raise TypeError("a tensor without dimensions cannot be taken apart or iterated over")
-    d = normalise_dim(dim, x.array.ndim)
-    return tuple(x[(slice(None),) * d + (i,)] for i in range(x.array.shape[d]))
-
-
-def repeat(x: Tensor, *sizes: Any) -> Tensor:
-    """Tile `x`: sizes[i] copies along dimension i (a copy)."""
-    given = flatten_arguments(sizes)
-    extra = len(given) - x.array.ndim
-    if extra < 0:
-        raise ValueError(f"repeat: {len(given)} sizes for a tensor of {x.array.ndim} dimensions; give at least as many")
-    if any(count < 0 for count in given):
-        raise ValueError(f"repeat: the counts must not be negative, got {list(given)}")
-    shape = (1,) * extra + x.array.shape
-    doubled = tuple(n for size in shape for n in (1, size))
-    wide = tuple(n for count, size in zip(given, shape, strict=True) for n in (count, size))
-    spread = expand_op(reshape_op(x, shape=doubled), shape=wide)
-    return reshape(spread, tuple(count * size for count, size in zip(given, shape, strict=True))).clone()
-
-
-def repeat_interleave(x: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:
-    """Each element `repeats` times in a row (a number, or a tensor of counts) along `dim` (flattened if None)."""
-    if dim is None:
-        x, dim = flatten(x), 0
-    d = _axis("repeat_interleave", x, dim)
-    shape = x.array.shape
-    if isinstance(repeats, Tensor):
-        if dtypes.category(repeats.array.dtype) != 1:
-            raise TypeError(f"repeat_interleave: counts must be integers, got {dtypes.name(repeats.array.dtype)}")
-        if repeats.array.shape not in ((), (1,), (shape[d],)):
-            raise ValueError(
-                f"repeat_interleave: counts of shape {list(repeats.array.shape)} do not fit dimension {dim} of size "
-                f"{shape[d]}: give one count, or one for each element"
-            )
-        counts = repeats.numpy()
-        if (counts < 0).any():
-            raise ValueError(f"repeat_interleave: counts must not be negative, got {counts.min()}")
-        return x.index_select(d, placed(np.repeat(np.arange(shape[d]), counts), x.storage.device))
-    repeats = rules.integer(repeats, "repeat_interleave: repeats")
-    if repeats < 0:
-        raise ValueError(f"repeat_interleave: repeats must not be negative, got {repeats}")
-    wide = (*shape[: d + 1], repeats, *shape[d + 1 :])
-    spread = reshape(expand_op(unsqueeze(x, d + 1), shape=wide), *shape[:d], shape[d] * repeats, *shape[d + 1 :])
-    return spread if spread.base is None else clone(spread)
-
-
 def detach(x: Tensor) -> Tensor:
     """The same memory without a history."""
     return detach_op(x)
-
-
-def _triangle(name: str, keep: Any, formula: str, where: str) -> Op:
-    return op(
-        name, keep, {"x": lambda g, diagonal: OPS_BY_TRIANGLE[name](g, diagonal=diagonal)}, shape=rules.like_first,
-        samples=_cases(((3, 4), {"diagonal": 0}), ((2, 4, 3), {"diagonal": 1}), ((3, 3), {"diagonal": -1})),
-        formula=formula, exact_dtype=True, kernels={"cuda.joins": ANY_DTYPE},
-        derivation=derive(f"y = M x, M 1 on and {where} the diagonal, else 0", x=f"{name}(g, diagonal)"),
-    )  # fmt: skip
-
-
-OPS_BY_TRIANGLE = {
-    "tril": _triangle(
-        "tril", lambda x, *, diagonal: np.tril(x, diagonal), "x_ij where j <= i + diagonal, else 0", "below"
-    ),
-    "triu": _triangle(
-        "triu", lambda x, *, diagonal: np.triu(x, diagonal), "x_ij where j >= i + diagonal, else 0", "above"
-    ),
-}
-
-
-def _matrices(name: str, x: Tensor, diagonal: int) -> Tensor:
-    if x.array.ndim < 2:
-        raise ValueError(f"{name} needs at least 2 dimensions, got shape {list(x.array.shape)}")
-    return OPS_BY_TRIANGLE[name](x, diagonal=rules.integer(diagonal, "a diagonal"))
-
-
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of matrices ``(..., m, n)``, zeros above `diagonal`."""
-    return _matrices("tril", x, diagonal)
-
-
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of matrices ``(..., m, n)``, zeros below `diagonal`."""
-    return _matrices("triu", x, diagonal)
 
 
 expect_tensors(globals())

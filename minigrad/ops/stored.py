@@ -15,8 +15,8 @@ import numpy as np
 from minigrad import dtypes
 from minigrad.ops.arguments import expect_tensors
 from minigrad.ops.derivation import derive, grid
-from minigrad.ops.elementwise import cast
 from minigrad.ops.matmul import matmul
+from minigrad.ops.operands import cast
 from minigrad.ops.registry import Op, Sample, op
 from minigrad.ops.shape import permute, reshape, unsqueeze
 from minigrad.tensor import Tensor

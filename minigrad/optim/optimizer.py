@@ -17,9 +17,9 @@ from minigrad.creation import tensor, zeros, zeros_like
 from minigrad.gradmode import enable_grad, no_grad
 from minigrad.inplace import write
 from minigrad.ops import rules
-from minigrad.ops.elementwise import as_operand
+from minigrad.ops.copies import to_device
+from minigrad.ops.operands import as_operand
 from minigrad.ops.optimise import adam
-from minigrad.ops.shape import to_device
 from minigrad.signals import uninterrupted
 from minigrad.state import scope, silently
 from minigrad.tensor import Tensor, edge_of

@@ -16,8 +16,8 @@ from minigrad.dispatch import point, save, together, view_of
 from minigrad.graph import Visit
 from minigrad.interpreter import Interpreter
 from minigrad.node import Edge, Node, here
+from minigrad.ops.copies import clone
 from minigrad.ops.registry import Op
-from minigrad.ops.shape import clone
 from minigrad.state import state
 from minigrad.tensor import LITERAL, Storage, Tensor, edge_of
 from minigrad.tracing.gradients import Gradients

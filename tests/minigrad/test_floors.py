@@ -24,7 +24,10 @@ FLOORS = {
     "what an op is": "ops ops.registry ops.derivation ops.expression ops.rules ops.arguments",
     "which kernel runs": "kernels kernels.cuda kernels.cuda.words",
     "computing": "dispatch",
-    "ops of the core": "ops.elementwise ops.shape ops.index ops.matmul ops.reduce ops.normalise",
+    "ops of the core": (
+        "ops.operands ops.logic ops.selection ops.elementwise ops.copies ops.shape ops.joins ops.index ops.along "
+        "ops.matmul ops.reduce ops.normalise"
+    ),
     "changing, differentiating, drawing random numbers": "inplace autograd random",
     "tensors with all they can do": "methods creation",
     "the package": "minigrad",

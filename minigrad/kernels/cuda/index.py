@@ -21,8 +21,9 @@ from minigrad.kernels.cuda.intrinsics import load4, store4
 from minigrad.kernels.cuda.language import Kernel, cuda, float32, int64, kernel, uint8, uint16
 from minigrad.kernels.cuda.layout import divisor, quotient
 from minigrad.kernels.cuda.reductions import ELEMENTS, served
+from minigrad.ops.along import out_of_range
 from minigrad.ops.embedding import outside_vocabulary
-from minigrad.ops.index import ALL, SLOT, out_of_range, sides, thaw
+from minigrad.ops.index import ALL, SLOT, sides, thaw
 
 THREADS = 256
 _MISSING = {"uint8": uint8(255), "uint16": uint16(65535), "float32": float32("nan"), "int64": int64(-1)}
