@@ -137,7 +137,7 @@ def both_normalised(impl: Any, draw: Draw) -> Evidence:
 @check("run-both-directions-are-asked", roles=RUN)
 def both_directions(impl: Any, draw: Draw) -> Evidence:
     """Where pairs are compared twice in a step, it is in both directions."""
-    from conformance.watch.record import Backward
+    from conformance.watch.events import Backward
 
     run = run_of(impl)
     by_pass: dict[int, list[Any]] = {}

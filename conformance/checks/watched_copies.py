@@ -168,8 +168,8 @@ def begins_as_a_copy(impl: Any, draw: Draw) -> Evidence:
 @check("run-training-leaves-its-average", roles=RUN)
 def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
     """Weights that an evaluation takes from their average are put back before training goes on."""
+    from conformance.watch.events import Averaged, Forward, Restore
     from conformance.watch.followers import is_slow
-    from conformance.watch.record import Averaged, Forward, Restore
 
     run = run_of(impl)
     if not any(map(is_slow, run.copies.values())):

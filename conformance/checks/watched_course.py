@@ -44,7 +44,7 @@ def random_goes_on(impl: Any, draw: Draw) -> Evidence:
 
 def _restored(run: Any, first: Any, last: Any) -> bool:
     """Whether state was restored between two events, as going on from a checkpoint does."""
-    from conformance.watch.record import Restore
+    from conformance.watch.events import Restore
 
     return any(run.between(first.order, last.order, Restore))
 
@@ -68,7 +68,7 @@ def passes_differ(impl: Any, draw: Draw) -> Evidence:
 @check("run-accumulated-batches-differ", roles=RUN)
 def accumulated_differ(impl: Any, draw: Draw) -> Evidence:
     """The backward passes of one step learn from different batches."""
-    from conformance.watch.record import Forward
+    from conformance.watch.events import Forward
 
     run = run_of(impl)
     alike, seen = [], 0

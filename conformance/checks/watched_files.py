@@ -15,7 +15,7 @@ from conformance.protocol import NotProvided
 @check("run-checkpoint-holds-the-run", roles=RUN)
 def checkpoint(impl: Any, draw: Draw) -> Evidence:
     """A checkpoint beside the model holds the optimizer and the schedule, which resuming needs."""
-    from conformance.watch.record import Save, Schedule
+    from conformance.watch.events import Save, Schedule
 
     run = run_of(impl)
     saves = [save for save in run.of(Save) if "model" in save.holds or "optimizer" in save.holds]
@@ -32,7 +32,7 @@ def checkpoint(impl: Any, draw: Draw) -> Evidence:
 @check("run-resuming-restores-all", roles=RUN)
 def restores_all(impl: Any, draw: Draw) -> Evidence:
     """Who goes on from a checkpoint of this run restores all that it holds."""
-    from conformance.watch.record import Load, Restore, Step
+    from conformance.watch.events import Load, Restore, Step
 
     run = run_of(impl)
     for load in run.of(Load):
@@ -62,7 +62,7 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
 def is_a_copy(impl: Any, draw: Draw) -> Evidence:
     """The state that a model gets back is not its own memory, which has changed since."""
     from conformance.watch import plans
-    from conformance.watch.record import Restore, Snapshot
+    from conformance.watch.events import Restore, Snapshot
 
     run = run_of(impl)
     restored = [one for one in run.of(Restore) if one.what == "model"]
@@ -95,7 +95,7 @@ def is_a_copy(impl: Any, draw: Draw) -> Evidence:
 @check("run-resumed-equals-not-stopped", roles=RUN)
 def resumed(impl: Any, draw: Draw) -> Evidence:
     """A run that goes on from its checkpoint steps from what it would have stepped from without a stop."""
-    from conformance.watch.record import Restore
+    from conformance.watch.events import Restore
 
     run = run_of(impl)
     if not run.expected:
@@ -130,7 +130,7 @@ def resumed(impl: Any, draw: Draw) -> Evidence:
 def loaded_are_kept(impl: Any, draw: Draw) -> Evidence:
     """The module that weights are loaded into is one that the script keeps."""
     from conformance.watch import plans
-    from conformance.watch.record import Restore
+    from conformance.watch.events import Restore
 
     restored = [one for one in run_of(impl).of(Restore) if one.what == "model"]
     if not restored:

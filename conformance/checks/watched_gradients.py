@@ -19,7 +19,7 @@ ROUTED = re.compile(r"expert|router|gate")
 
 def steps_of(run: Any, closely: bool = False) -> list[Any]:
     """The optimizer steps; those that were looked at closely only. Raises NotProvided where none was seen."""
-    from conformance.watch.record import Step
+    from conformance.watch.events import Step
 
     found = [step for step in run.of(Step) if not closely or step.closely]
     if not found:
@@ -29,7 +29,7 @@ def steps_of(run: Any, closely: bool = False) -> list[Any]:
 
 def passes_before(run: Any, step: Any) -> list[Any]:
     """The backward passes since the optimizer's last step."""
-    from conformance.watch.record import Backward
+    from conformance.watch.events import Backward
 
     return list(run.between(step.previous, step.order, Backward))
 
@@ -38,7 +38,7 @@ def passes_used(run: Any, step: Any) -> list[Any]:
     """The backward passes whose gradients a step uses: those since its optimizer's gradients were cleared last.
 
     Passes before a step of another optimizer were for that one."""
-    from conformance.watch.record import Clear, Step
+    from conformance.watch.events import Clear, Step
 
     mine = {*run.optimizers[step.optimizer].parameters}
     passes = passes_before(run, step)
@@ -50,7 +50,7 @@ def passes_used(run: Any, step: Any) -> list[Any]:
 @check("run-gradients-are-cleared", roles=RUN)
 def cleared(impl: Any, draw: Draw) -> Evidence:
     """No gradient that a step has used enters the next step of the same optimizer."""
-    from conformance.watch.record import Clear
+    from conformance.watch.events import Clear
 
     run = run_of(impl)
     steps = [step for step in steps_of(run) if step.previous >= 0]
@@ -79,7 +79,7 @@ def cleared(impl: Any, draw: Draw) -> Evidence:
 @check("run-gradients-reach-the-step", roles=RUN)
 def reach_the_step(impl: Any, draw: Draw) -> Evidence:
     """Gradients are not cleared between the backward pass and the step."""
-    from conformance.watch.record import Clear
+    from conformance.watch.events import Clear
 
     run = run_of(impl)
     for step in steps_of(run):
@@ -141,7 +141,7 @@ def on_time(impl: Any, draw: Draw) -> Evidence:
 @check("run-accumulation-is-divided", roles=RUN)
 def divided(impl: Any, draw: Draw) -> Evidence:
     """The mean losses of an accumulating loop are divided by their number, once."""
-    from conformance.watch.record import Clip
+    from conformance.watch.events import Clip
 
     run = run_of(impl)
     for step in steps_of(run):
@@ -185,7 +185,7 @@ def divided(impl: Any, draw: Draw) -> Evidence:
 def all_count(impl: Any, draw: Draw) -> Evidence:
     """Gradients are not cleared between the backward passes of one step. Passes before another optimizer's step were
     for that one."""
-    from conformance.watch.record import Clear, Step
+    from conformance.watch.events import Clear, Step
 
     run = run_of(impl)
     seen = 0
@@ -244,7 +244,7 @@ def weighs_alike(impl: Any, draw: Draw) -> Evidence:
 
 def _loss_of(run: Any, one: Any, reductions: Sequence[str] = ("mean",)) -> Any:
     """The one loss that was recorded before a backward pass, where it is reduced in one of some ways."""
-    from conformance.watch.record import Backward, Loss
+    from conformance.watch.events import Backward, Loss
 
     earlier = next((at for at in range(one.order - 1, -1, -1) if isinstance(run.events[at], Backward)), -1)
     losses = [loss for loss in run.between(earlier, one.order, Loss) if loss.gradients]

@@ -61,7 +61,7 @@ def kept(what: str, got: Any = True) -> Evidence:
 
 def trained(run: Any, *names: str) -> list[Any]:
     """The losses of some names that were recorded for a backward pass; raises NotProvided where none was seen."""
-    from conformance.watch.record import Loss
+    from conformance.watch.events import Loss
 
     found = [loss for loss in run.of(Loss) if loss.gradients and (not names or loss.name in names)]
     if not found:
@@ -183,7 +183,7 @@ def mean_over_counted(impl: Any, draw: Draw) -> Evidence:
 def _divided_by_all(run: Any, loss: Any) -> bool:
     """Whether a sum over labels goes into the backward pass divided by the number of all labels, those included that do
     not count."""
-    from conformance.watch.record import Backward
+    from conformance.watch.events import Backward
 
     back = next(run.between(loss.order, len(run.events), Backward), None)
     if loss.reduction != "sum" or back is None or not loss.value or not back.value:
@@ -333,7 +333,7 @@ def masked_share(impl: Any, draw: Draw) -> Evidence:
 @check("run-loss-is-finite", roles=RUN)
 def finite(impl: Any, draw: Draw) -> Evidence:
     """No loss that is learned from is infinite or NaN."""
-    from conformance.watch.record import Backward
+    from conformance.watch.events import Backward
 
     run = run_of(impl)
     passes = run.of(Backward)

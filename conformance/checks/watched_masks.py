@@ -15,7 +15,7 @@ MOVED = 1e-3
 
 
 def probed(run: Any, what: str) -> list[Any]:
-    from conformance.watch.record import Probe
+    from conformance.watch.events import Probe
 
     return [one for one in run.of(Probe) if one.what == what]
 

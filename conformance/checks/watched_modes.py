@@ -17,7 +17,7 @@ from conformance.protocol import NotProvided
 def forwards(run: Any) -> list[tuple[Any, Any, list[Any]]]:
     """Each call of an outermost module, the backward pass that follows before the same module is called again (None:
     there is none), and the losses in between."""
-    from conformance.watch.record import Backward, Forward, Loss
+    from conformance.watch.events import Backward, Forward, Loss
 
     found, ends = [], dict[int, int]()
     for call in reversed(run.of(Forward)):
@@ -51,7 +51,7 @@ def evaluation(run: Any) -> Iterator[tuple[Any, list[Any]]]:
 @check("run-training-is-in-training-mode", roles=RUN)
 def in_training_mode(impl: Any, draw: Draw) -> Evidence:
     """Dropout is active in the forward passes that are learned from."""
-    from conformance.watch.record import Mode
+    from conformance.watch.events import Mode
 
     run = run_of(impl)
     calls = [call for call in training(run) if call.random or call.resting]
@@ -146,7 +146,7 @@ def frozen_norms_rest(impl: Any, draw: Draw) -> Evidence:
 @check("run-teachers-rest", roles=RUN)
 def teachers_rest(impl: Any, draw: Draw) -> Evidence:
     """A model that is frozen, and no copy of the trained one, answers without dropout."""
-    from conformance.watch.record import Forward
+    from conformance.watch.events import Forward
 
     run = run_of(impl)
     taught = next((c for c in run.of(Forward) if c.taught), None)
@@ -235,7 +235,7 @@ def batches_differ(impl: Any, draw: Draw) -> Evidence:
 @check("run-epochs-are-shuffled", roles=RUN)
 def shuffled(impl: Any, draw: Draw) -> Evidence:
     """A loader gives its training data in another order in each epoch."""
-    from conformance.watch.record import Batch
+    from conformance.watch.events import Batch
 
     run = run_of(impl)
     seen = 0
@@ -258,7 +258,7 @@ def shuffled(impl: Any, draw: Draw) -> Evidence:
 
 def _is_learned_from(run: Any, loader: int) -> bool:
     """Whether a backward pass follows a batch of a loader before a loader gives the next one."""
-    from conformance.watch.record import Backward, Batch
+    from conformance.watch.events import Backward, Batch
 
     batches = run.of(Batch)
     ends = [batch.order for batch in batches[1:]] + [len(run.events)]
@@ -271,7 +271,7 @@ def _is_learned_from(run: Any, loader: int) -> bool:
 @check("run-no-batch-is-empty", roles=RUN)
 def no_empty_batch(impl: Any, draw: Draw) -> Evidence:
     """Every batch of a loader has a row."""
-    from conformance.watch.record import Batch
+    from conformance.watch.events import Batch
 
     batches = run_of(impl).of(Batch)
     if not batches:

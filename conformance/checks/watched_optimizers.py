@@ -18,7 +18,7 @@ ADAM = re.compile(r"^(N|R|Fused|CPU)?AdamW?(8bit)?$")
 
 
 def clips_of(run: Any) -> list[Any]:
-    from conformance.watch.record import Clip
+    from conformance.watch.events import Clip
 
     found = run.of(Clip)
     if not found:
@@ -55,7 +55,7 @@ def has_gradients(impl: Any, draw: Draw) -> Evidence:
 @check("run-clipping-comes-before-the-step", roles=RUN)
 def before_the_step(impl: Any, draw: Draw) -> Evidence:
     """What is clipped is used by the step that follows."""
-    from conformance.watch.record import Backward, Clear, Step
+    from conformance.watch.events import Backward, Clear, Step
 
     run = run_of(impl)
     for clip in clips_of(run):
@@ -87,7 +87,7 @@ def before_the_step(impl: Any, draw: Draw) -> Evidence:
 @check("run-clipping-comes-after-unscaling", roles=RUN)
 def after_unscaling(impl: Any, draw: Draw) -> Evidence:
     """Scaled gradients are unscaled before they are clipped."""
-    from conformance.watch.record import Backward, Unscale
+    from conformance.watch.events import Backward, Unscale
 
     run = run_of(impl)
     seen = False
@@ -255,7 +255,7 @@ def through_the_scaler(impl: Any, draw: Draw) -> Evidence:
 @check("run-backward-is-outside-autocast", roles=RUN)
 def outside_autocast(impl: Any, draw: Draw) -> Evidence:
     """The backward pass runs outside of autocast."""
-    from conformance.watch.record import Backward, Forward
+    from conformance.watch.events import Backward, Forward
 
     run = run_of(impl)
     if not any(one.autocast for one in run.of(Forward)):

@@ -133,7 +133,7 @@ def patience_begins_anew(impl: Any, draw: Draw) -> Evidence:
 def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
     """Who divides by a number of rows or labels has added up sums over them, not means of batches."""
     from conformance.watch import means
-    from conformance.watch.record import Forward, Loss
+    from conformance.watch.events import Forward, Loss
 
     run = run_of(impl)
     judged = [one for one in run.of(Loss) if not one.gradients and one.value is not None and one.stack]

@@ -16,7 +16,7 @@ from conformance.protocol import NotProvided
 
 
 def schedules_of(run: Any) -> list[Any]:
-    from conformance.watch.record import Schedule
+    from conformance.watch.events import Schedule
 
     found = run.of(Schedule)
     if not found:
@@ -129,7 +129,7 @@ def rate_rises(impl: Any, draw: Draw) -> Evidence:
 def is_stepped(impl: Any, draw: Draw) -> Evidence:
     """A schedule that is made is stepped, at the latest after an epoch."""
     from conformance.watch import plans
-    from conformance.watch.record import Batch, Schedule
+    from conformance.watch.events import Batch, Schedule
 
     run = run_of(impl)
     if not run.schedulers:

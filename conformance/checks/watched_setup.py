@@ -94,7 +94,7 @@ def groups_learn(impl: Any, draw: Draw) -> Evidence:
 def reads_numbers(impl: Any, draw: Draw) -> Evidence:
     """Who goes on from a checkpoint reads the step or epoch that it holds."""
     from conformance.watch import pointing
-    from conformance.watch.record import Load, Restore, Save, Step
+    from conformance.watch.events import Load, Restore, Save, Step
 
     run = run_of(impl)
     loads = [one for one in run.of(Load) if any(s.order > one.order for s in run.of(Step)) and "optimizer" in one.holds]

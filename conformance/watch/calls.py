@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 from conformance.places import line_of
-from conformance.watch.record import Forward
+from conformance.watch.events import Forward
 from conformance.watch.watcher import Watcher, evaluating
 
 _TEACHER = re.compile(r"(\w+_)?(teacher|reference|ref_model)(_\w+)?", re.IGNORECASE)

@@ -6,7 +6,8 @@ import math
 from itertools import groupby
 from typing import Any
 
-from conformance.watch.record import Backward, Clear, Clip, Forward, Loss, Run, Schedule, Step, Unscale
+from conformance.watch.events import Backward, Clear, Clip, Forward, Loss, Schedule, Step, Unscale
+from conformance.watch.record import Run
 
 WORDS = {
     Clear: "zero",

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from conformance.places import is_users
-from conformance.watch.record import Batch, Load, Restore, Save, Seed, Snapshot
+from conformance.watch.events import Batch, Load, Restore, Save, Seed, Snapshot
 from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, classes_with, place, stack
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from conformance.watch.record import Averaged, Copy
+from conformance.watch.events import Averaged
+from conformance.watch.record import Copy
 from conformance.watch.updates import parameters_of
 from conformance.watch.watcher import Watcher
 

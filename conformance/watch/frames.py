@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from conformance.watch.record import Probe, Run
+from conformance.watch.events import Probe
+from conformance.watch.record import Run
 from conformance.watch.watcher import place
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conformance.watch.comparing import frames_of, pairs_of, softness_of
-from conformance.watch.record import Loss, Targets
+from conformance.watch.events import Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of
 from conformance.watch.watcher import Watcher, place
 

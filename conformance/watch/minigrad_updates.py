@@ -11,7 +11,7 @@ import numpy as np
 import minigrad.autograd
 import minigrad.io
 from conformance.watch.ending import equal_values
-from conformance.watch.record import Backward, Save, Schedule, Step
+from conformance.watch.events import Backward, Save, Schedule, Step
 from conformance.watch.rules import LARGEST, Change, History, rule_of
 from conformance.watch.targets import Array
 from conformance.watch.updates import Updates, rate_of, rates_of

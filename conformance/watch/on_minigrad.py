@@ -18,9 +18,9 @@ import minigrad.functional
 import minigrad.io
 import minigrad.nn.layers
 from conformance.watch.calls import Calls
+from conformance.watch.events import Loss, Mode, Seed
+from conformance.watch.events import Targets as Asked
 from conformance.watch.minigrad_updates import Files, Optimization, tensors, values
-from conformance.watch.record import Loss, Mode, Seed
-from conformance.watch.record import Targets as Asked
 from conformance.watch.targets import LARGEST, Array, Question, fingerprints, kind_of
 from conformance.watch.watcher import FOREIGN, Watcher
 from minigrad import Tensor, nn

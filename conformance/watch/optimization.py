@@ -13,10 +13,10 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from conformance.watch.copies import Copies
 from conformance.watch.ending import equal_values
+from conformance.watch.events import Backward, Schedule, Step, Unscale
 from conformance.watch.followers import Followers
 from conformance.watch.losses import array
 from conformance.watch.overlooked import overlooked
-from conformance.watch.record import Backward, Schedule, Step, Unscale
 from conformance.watch.resuming import moment
 from conformance.watch.rules import LARGEST, Change, History, rule_of
 from conformance.watch.updates import Updates, parameters_of, rates_of

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conformance.watch.events import Probe
 from conformance.watch.frames import padded_frames
-from conformance.watch.record import Probe, Run
+from conformance.watch.record import Run
 from conformance.watch.tensors import tensors
 
 

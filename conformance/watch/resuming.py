@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from conformance.watch.record import Forward, Moment
+from conformance.watch.events import Forward
+from conformance.watch.record import Moment
 
 if TYPE_CHECKING:
     from conformance.watch.watcher import Watcher

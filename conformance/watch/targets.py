@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.watch.record import Targets
+from conformance.watch.events import Targets
 
 Array = np.ndarray[Any, Any]
 Looked = tuple[Array, int, int | None]

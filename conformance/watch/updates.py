@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from conformance.watch.events import Clear, Clip
 from conformance.watch.lines import At
-from conformance.watch.record import Clear, Clip, Group
+from conformance.watch.record import Group
 from conformance.watch.rules import History
 from conformance.watch.watcher import Watcher, stack
 

@@ -21,9 +21,10 @@ from typing import Any
 from unittest import mock
 
 from conformance.places import is_users, short
+from conformance.watch.events import Forward, Kind
 from conformance.watch.libraries import Library, tap_all
 from conformance.watch.lines import At, at
-from conformance.watch.record import CLOSE, Forward, Kind, Parameter, Run
+from conformance.watch.record import Parameter, Run
 from conformance.watch.targets import Looked
 
 FOREIGN = [str(Path(__file__).parent)]
@@ -34,6 +35,9 @@ _START = str(Path(__file__).with_name("script.py"))
 
 _EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
 
+
+CLOSE = 3
+"""In so many steps what a loss sees is looked at token by token; in later ones only what costs next to nothing."""
 
 PATIENCE = 30.0
 """So many seconds one waits for what shows late: evaluations, epochs, checkpoints."""

@@ -33,7 +33,7 @@ def own_line(loss: Any) -> list[Line]:
 
 def inputs_of(run: Any, loss: Any) -> list[Line]:
     """The statement that called the model before a loss, and the lines behind what it was given."""
-    from conformance.watch.record import Forward
+    from conformance.watch.events import Forward
 
     calls = [e for e in run.events[: loss.order] if isinstance(e, Forward) and e.stack and run.parts.get(e.module)]
     if not calls:

@@ -30,7 +30,7 @@ def scheduled(run: Any, step: Any) -> list[str]:
 def over(run: Any, step: Any) -> list[str]:
     """Where a schedule was made that is over before the run is: the call of the function that steps, where a function
     of the user's makes it; and its formula."""
-    from conformance.watch.record import Schedule
+    from conformance.watch.events import Schedule
 
     numbers = dict.fromkeys(one.scheduler for one in run.of(Schedule) if one.optimizer == step.optimizer)
     stepping = {at.code for at in step.stack if at.code.co_name != "<module>"}
@@ -52,7 +52,7 @@ def setting(run: Any, number: int, name: str) -> list[str]:
 
 def total(run: Any, step: Any) -> list[str]:
     """Where a schedule gets the number of its steps; else where it was made."""
-    from conformance.watch.record import Schedule
+    from conformance.watch.events import Schedule
 
     mine = dict.fromkeys(one.scheduler for one in run.of(Schedule) if one.optimizer == step.optimizer)
     stacks = [run.planned[number] for number in mine if run.planned.get(number)]
@@ -162,7 +162,7 @@ def in_its_place(run: Any, name: str) -> list[str]:
 
 def later(run: Any, schedule: Any) -> list[str]:
     """Where an optimizer that steps was made after a schedule of another one."""
-    from conformance.watch.record import Step
+    from conformance.watch.events import Step
 
     places = [run.optimizers[number].place for number in dict.fromkeys(step.optimizer for step in run.of(Step))]
     made = run.schedulers.get(schedule.scheduler, "").rpartition(":")

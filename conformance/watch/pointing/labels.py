@@ -114,7 +114,7 @@ _COUNTED = (re.compile(r"numel|sum\(\)|count|len\("), re.compile(r"shape|size\(|
 
 def value(run: Any, back: Any) -> list[str]:
     """Where the loss of a backward pass got its value: a division, else the last line that computes it."""
-    from conformance.watch.record import Loss
+    from conformance.watch.events import Loss
 
     lines = learned(back)
     losses = [loss.place for loss in run.events[: back.order] if isinstance(loss, Loss)]
@@ -132,7 +132,7 @@ def _is_scaled(back: Any) -> bool:
 
 def divisor(run: Any, loss: Any) -> list[str]:
     """Where the number was made by which a loss is divided, and the division."""
-    from conformance.watch.record import Backward
+    from conformance.watch.events import Backward
 
     back = next(run.between(loss.order, len(run.events), Backward), None)
     lines = [*(learned(back) if back is not None else []), *own_line(loss)]

@@ -24,7 +24,7 @@ from conformance.watch.watcher import speaks_of_evaluation
 def switched(run: Any, call: Any, switches: Sequence[Any]) -> list[str]:
     """Where a model was left in evaluation mode: the switch, the end of the function that made it, and the call. Where
     nothing sets it to training and an epoch has a function of its own, the head of that."""
-    from conformance.watch.record import Backward, Mode
+    from conformance.watch.events import Backward, Mode
 
     last = switches[-1] if switches else None
     if last is None:
@@ -43,7 +43,7 @@ def switched(run: Any, call: Any, switches: Sequence[Any]) -> list[str]:
 def apart(run: Any, event: Any) -> list[str]:
     """The innermost line on the way to an event of an evaluation that training does not pass; only where the
     evaluation shares its innermost function with training."""
-    from conformance.watch.record import Backward, Forward
+    from conformance.watch.events import Backward, Forward
 
     learning = [e for e in run.events if isinstance(e, Backward) or (isinstance(e, Forward) and e.gradients)]
     plain = [e.stack for e in learning if e.stack and e is not event]
@@ -56,7 +56,7 @@ def apart(run: Any, event: Any) -> list[str]:
 
 def evaluating(run: Any, call: Any) -> list[str]:
     """Where an evaluation begins in training mode: a switch inside it, or the line of its function, and the call."""
-    from conformance.watch.record import Mode
+    from conformance.watch.events import Mode
 
     shared = apart(run, call)
     if shared:
@@ -72,7 +72,7 @@ def evaluating(run: Any, call: Any) -> list[str]:
 
 def seeded(run: Any, call: Any) -> list[str]:
     """The seed before a call, and the call."""
-    from conformance.watch.record import Seed
+    from conformance.watch.events import Seed
 
     return first([s.place for s in run.events[: call.order] if isinstance(s, Seed)][-1:], call.place)
 
@@ -184,7 +184,7 @@ _TRUTHS = re.compile(r"\b(ones|zeros)\(|bool\b")
 
 def hides(run: Any, probe: Any, wanted: re.Pattern[str] = _MADE) -> list[str]:
     """Where a mask is made and used in the user's model, or handed to it."""
-    from conformance.watch.record import Forward
+    from conformance.watch.events import Forward
 
     calls = [one for one in run.of(Forward) if one.stack]
     given = arguments(calls[0].stack) if calls else []

@@ -71,7 +71,7 @@ def rate(run: Any, step: Any) -> list[str]:
 
 def remade(run: Any, step: Any) -> list[str]:
     """Where a model was made anew, copied or given another part after its optimizer, and the optimizer's line."""
-    from conformance.watch.record import Forward
+    from conformance.watch.events import Forward
 
     made = run.optimizers[step.optimizer]
     for call in (one for one in run.of(Forward) if one.stack and one.gradients and run.parts.get(one.module)):

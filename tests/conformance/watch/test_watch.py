@@ -30,9 +30,9 @@ from conformance.page import to_html  # noqa: E402
 from conformance.report import read_reports, to_json, write_reports  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch.course import course_of  # noqa: E402
+from conformance.watch.events import Step, Targets  # noqa: E402
 from conformance.watch.launching import Script  # noqa: E402
 from conformance.watch.losses import array  # noqa: E402
-from conformance.watch.record import Step, Targets  # noqa: E402
 from conformance.watch.script import watched  # noqa: E402
 from conformance.watch.targets import OFFSETS, compare, kind_of  # noqa: E402
 from conformance.watch.verdicts import report_of, results_of  # noqa: E402

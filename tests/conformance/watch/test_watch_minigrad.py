@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from conformance.verdict import Verdict
+from conformance.watch.events import Step
 from conformance.watch.launching import Script
-from conformance.watch.record import Run, Step
+from conformance.watch.record import Run
 from conformance.watch.script import watched
 from conformance.watch.verdicts import results_of
 

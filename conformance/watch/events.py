@@ -1,0 +1,286 @@
+"""What happens in a training run, by kind: the events that a `Run` holds.
+
+Every event has the number of the optimizer step in which it happened (0 before the first one ended), a place in the
+order of all events, and the line of the user's code that made it happen. An event holds what a claim needs, worked out
+when it happened, and no tensor that would keep a graph alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from conformance.watch.details import Frames, Pairs
+from conformance.watch.lines import At
+
+
+@dataclass(kw_only=True)
+class Event:
+    """step: how many optimizer steps had ended. order: its number among all events. place: "train.py:12". stack: the
+    user's frames, innermost first."""
+
+    step: int = 0
+    order: int = 0
+    place: str = ""
+    stack: tuple[At, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(kw_only=True)
+class Forward(Event):
+    """A call of an outermost module.
+
+    module: its number in the run. training: its mode. random: the parts that draw random numbers in training
+    (dropout), by path, that are in training mode. resting: those that are not. dropping: in evaluation mode, the lines
+    of functions that drop all the same. normed: batch norms in training mode. gradients: whether operations were
+    recorded. generator, state: fingerprints of the random state, the second one only where moments are kept.
+    evaluating: the names of the user's functions on the way that speak of evaluation. samples: a fingerprint of each
+    row of its first input with rows; columns: of each column of ids, where a script keeps its samples in them.
+    learned: of the batch norms in training mode, those whose own parameters are frozen. frozen: whether all parameters
+    are. autocast: whether it was on. windows: fingerprints of some stretches of its ids. taught: the random parts in
+    training mode inside a frozen part that is named a teacher.
+    """
+
+    module: int
+    training: bool
+    random: tuple[str, ...] = ()
+    resting: tuple[str, ...] = ()
+    dropping: tuple[str, ...] = ()
+    normed: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
+    frozen: bool = False
+    gradients: bool = True
+    generator: int = 0
+    evaluating: tuple[str, ...] = ()
+    state: str = ""
+    samples: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()
+    windows: frozenset[int] = frozenset()
+    autocast: bool = False
+    taught: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Targets:
+    """What a cross-entropy saw, token by token: which input stood where each answer was given.
+
+    offsets: how far the label is ahead of the input at the same position -> the share of counted labels of which that
+    holds, for the input (of several) that fits best. kept: the share of counted labels that are the input at their own
+    place. tokens: how many ids that input has, without what fills its rows up. total: how many labels there are;
+    counted: how many weigh in the loss. pads: how many labels are padding that follows padding; padding: how many of
+    these weigh in the loss; pad: their id.
+    over_all: whether the sum is divided by the number of all labels although some do not count. crossed: whether the
+    labels are the next tokens once they are flattened along the other axis. masked: whether the input has one id at
+    more than half of the places that count. openings: how many labels count that are the one token which opens every
+    row and stands nowhere else. ends: how many rows end, before padding, with one token that stands nowhere else;
+    ended: how many labels of that token count.
+    idle: how many places have the id that stands where most labels count, no padding, and no label that counts.
+    """
+
+    offsets: Mapping[int, float] = field(default_factory=dict)
+    kept: float = 0.0
+    tokens: int = 0
+    counted: int = 0
+    total: int = 0
+    padding: int = 0
+    pads: int = 0
+    pad: int = -1
+    over_all: bool = False
+    crossed: bool = False
+    masked: bool = False
+    openings: int = 0
+    ends: int = 0
+    ended: int = 0
+    idle: int = 0
+
+
+@dataclass(kw_only=True)
+class Loss(Event):
+    """A call of one of torch's loss functions.
+
+    value: its result where that is one number. reduction: as given. gradients: whether it was recorded. input:
+    "logits", "log-probabilities" or "probabilities"; "" where it was not looked at. classes: how many. rows: of a
+    divergence, the least and the largest sum of a row of its target that is not zero. smoothing: the share that label
+    smoothing takes from the label. shapes: of input and target, where these are broadcast. softmax: the line that made
+    probabilities of the input. weights: those of the classes that were given; labels: how often each class was asked
+    for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
+    divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
+    multiplied before their softmax, where that was found. frames: of a CTC loss. pairs: where all are compared.
+    """
+
+    name: str
+    value: float | None
+    reduction: str = "mean"
+    gradients: bool = True
+    input: str = ""
+    classes: int = 0
+    rows: tuple[float, float] | None = None
+    smoothing: float = 0.0
+    shapes: str = ""
+    softmax: str = ""
+    weights: tuple[float, ...] = ()
+    labels: tuple[int, ...] = ()
+    targets: Targets | None = None
+    asked: bytes = b""
+    learner: str = ""
+    softness: tuple[float, ...] = ()
+    frames: Frames | None = None
+    pairs: Pairs | None = None
+
+
+@dataclass(kw_only=True)
+class Backward(Event):
+    """value: of the tensor that it began with. scaled: whether by a gradient scaler; factor: by how much. stale: the
+    parameters to whose gradient it added although the last step of their optimizer had used that already."""
+
+    value: float
+    scaled: bool = False
+    factor: float = 1.0
+    autocast: bool = False
+    stale: tuple[int, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Clear(Event):
+    """Gradients were cleared. parameters: their numbers."""
+
+    parameters: frozenset[int]
+
+
+@dataclass(kw_only=True)
+class Clip(Event):
+    """limit: the largest norm, or value. by: "norm" or "value". parameters: those that were given, by number. norm: the
+    norm before. gradients: how many of them had one."""
+
+    limit: float
+    by: str
+    parameters: frozenset[int]
+    norm: float
+    gradients: int
+
+
+@dataclass(kw_only=True)
+class Unscale(Event):
+    optimizer: int
+
+
+@dataclass(kw_only=True)
+class Step(Event):
+    """One optimizer step.
+
+    optimizer: its number. previous: the order of its step before this one; -1 for its first. began: the order of the
+    first event inside it, of a closure. rates: of its groups. missing: parameters without a gradient. closely: whether
+    it was looked at in detail; else the rest is empty. zero: parameters with a gradient that is zero throughout;
+    infinite: with one that is not finite; still: with a gradient that is not zero, which did not change. norm: of all
+    gradients; norms: of each, by parameter. scaler: whether a gradient scaler made the step; scaled: whether the
+    gradients still had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules` says.
+    """
+
+    optimizer: int
+    rates: tuple[float, ...]
+    previous: int = -1
+    began: int = 0
+    closely: bool = False
+    missing: frozenset[int] = frozenset()
+    zero: frozenset[int] = frozenset()
+    infinite: frozenset[int] = frozenset()
+    still: frozenset[int] = frozenset()
+    norm: float = 0.0
+    norms: Mapping[int, float] = field(default_factory=dict)
+    scaler: bool = False
+    scaled: bool = False
+    rule: str = ""
+
+
+@dataclass(kw_only=True)
+class Schedule(Event):
+    """A scheduler stepped. scheduler: its number. optimizer: whose rates it sets. rates: those it set. count: how many
+    steps it has counted. kind: its class. mode: "min" or "max" where it watches a measure. period: after how many
+    steps it turns round, where it has such a number."""
+
+    scheduler: int
+    optimizer: int
+    kind: str
+    rates: tuple[float, ...]
+    count: int
+    mode: str = ""
+    period: int = 0
+
+
+@dataclass(kw_only=True)
+class Batch(Event):
+    """A loader gave a batch. loader: its number. epoch: how often it was begun. samples: a fingerprint of each row.
+    size: how many rows; 0 is an empty one."""
+
+    loader: int
+    epoch: int
+    samples: tuple[int, ...]
+    size: int
+
+
+@dataclass(kw_only=True)
+class Seed(Event):
+    """The random generator was given a seed."""
+
+
+@dataclass(kw_only=True)
+class Mode(Event):
+    """A module was set to training or evaluation."""
+
+    module: int
+    training: bool
+
+
+@dataclass(kw_only=True)
+class Save(Event):
+    """A file was written. holds: which of "model", "optimizer", "scheduler", "scaler" and "random state" are in it.
+    numbers: the keys of its whole numbers; keys: all of its keys."""
+
+    holds: frozenset[str]
+    numbers: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Load(Event):
+    """A file was read that this run wrote. holds: as of a save."""
+
+    holds: frozenset[str]
+
+
+@dataclass(kw_only=True)
+class Restore(Event):
+    """State was loaded. what: "model", "optimizer" or "scheduler". is_itself: whether it is the module's own memory.
+    is_lost: whether nothing of the module is left when watching ends."""
+
+    what: str
+    is_itself: bool = False
+    is_lost: bool = False
+
+
+@dataclass(kw_only=True)
+class Snapshot(Event):
+    """The user's code asked a module for its state. outlived: for how many steps it kept what it was given, which
+    changes with the module."""
+
+    outlived: int = 0
+
+
+@dataclass(kw_only=True)
+class Averaged(Event):
+    """An optimizer is about to go on from the average of its weights. of: the number of a weight."""
+
+    of: int
+
+
+@dataclass(kw_only=True)
+class Probe(Event):
+    """A call that was made again. what: "future" or "padding" was changed. error: how far answers moved that should
+    not, as a share of the largest. unmasked: the lines that call attention without a mask of padding."""
+
+    what: str
+    error: float
+    unmasked: tuple[str, ...] = ()
+
+
+Kind = TypeVar("Kind", bound=Event)
