@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 from conformance.check import check
@@ -167,9 +168,12 @@ def begins_as_a_copy(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-training-leaves-its-average", roles=RUN)
 def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
-    """Weights that an evaluation takes from their average are put back before training goes on."""
-    from conformance.watch.events import Averaged, Forward, Restore
+    """Weights that an evaluation takes from their average are put back before training goes on. Who goes on from the
+    average on purpose (Switch EMA) keeps no weights to put back, and does not do it inside an evaluation."""
+    from conformance.watch import stated
+    from conformance.watch.events import Averaged, Forward, Restore, Snapshot
     from conformance.watch.followers import is_slow
+    from conformance.watch.watcher import speaks_of_evaluation
 
     run = run_of(impl)
     if not any(map(is_slow, run.copies.values())):
@@ -181,6 +185,10 @@ def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
     before = [e for e in run.events[: one.order] if e.step == one.step]
     loads = [e for e in before if isinstance(e, Restore) and e.what == "model"]
     was_judged = any(isinstance(e, Forward) and not e.gradients for e in before)
+    own = {n for group in run.optimizers.values() for n in group.parameters}
+    is_kept = any(isinstance(e, Snapshot) and e.of in own and e.order < loads[0].order for e in before if loads)
+    inside = any(speaks_of_evaluation(at.code.co_name) for e in loads for at in e.stack)
+    is_meant_back = is_kept or inside or _swaps(run, own) or stated.puts_back(run)
     return broken(
         one,
         "the weights that training goes on from",
@@ -189,7 +197,18 @@ def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
         at=lambda lines: lines.first([e.place for e in loads[:1]], one.place),
         diagnosis=f"The weights are overwritten by their average, and training goes on from it in step {one.step + 1}.",
         mend="keep a copy of the weights, and load it back after the evaluation; or evaluate a model of its own",
-        is_certain=was_judged,
+        is_certain=was_judged and is_meant_back,
+    )
+
+
+def _swaps(run: Any, own: set[int]) -> bool:
+    """Whether weights are put back anywhere: loaded, judged without gradients, and loaded again in one step."""
+    from conformance.watch.events import Forward, Restore
+
+    loads = [one for one in run.of(Restore) if one.what == "model" and one.of in own]
+    return any(
+        one.step == other.step and any(not call.gradients for call in run.between(one.order, other.order, Forward))
+        for one, other in pairwise(loads)
     )
 
 

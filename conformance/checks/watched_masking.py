@@ -97,13 +97,16 @@ def ends_learned(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-what-is-masked-is-asked", roles=RUN)
 def masked_is_asked(impl: Any, draw: Draw) -> Evidence:
-    """Most tokens that are replaced by the mask are asked for."""
+    """Most tokens that are replaced by the mask are asked for. Who hides more than is asked for on purpose hides what
+    is asked for first: a mask that is drawn of all tokens hides both in the same share."""
     run = run_of(impl)
     losses = masked(run)
-    idle, counted = (sum(getattr(loss.targets, name) for loss in losses) for name in ("idle", "counted"))
-    tokens = sum(loss.targets.tokens for loss in losses)
+    idle, hidden, counted, tokens = (
+        sum(getattr(loss.targets, name) for loss in losses) for name in ("idle", "hidden", "counted", "tokens")
+    )
     if idle < 1.5 * counted or idle < 0.3 * tokens:
         return kept("masked tokens that no label asks for", f"{idle}, beside {counted} that one asks for")
+    is_drawn_of_all = hidden < 0.97 * counted and abs(hidden / counted - idle / max(tokens - counted, 1)) < 0.2
     return broken(
         losses[0],
         "masked tokens that no label asks for",
@@ -113,4 +116,5 @@ def masked_is_asked(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"{idle / tokens:.0%} of all tokens are replaced by the mask, and labels ask for "
         f"{counted / tokens:.0%} only: the share to be replaced is taken of all tokens, not of the chosen ones.",
         mend="replace chosen tokens only: replaced = chosen & (torch.rand(shape) < 0.8)",
+        is_certain=is_drawn_of_all,
     )

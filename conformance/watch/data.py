@@ -126,7 +126,7 @@ class _Data:
         given = [tensor for tensor in state_dict.values() if isinstance(tensor, Tensor) and tensor.numel()]
         result = original(module, state_dict, *rest, **keywords)
         is_itself = bool(given) and all(tensor.data_ptr() in own for tensor in given)
-        event = self.watcher.add(Restore(what="model", is_itself=is_itself))
+        event = self.watcher.add(Restore(what="model", of=self.of(module), is_itself=is_itself))
         self.restored.append((event, [ref(one) for one in module.parameters()]))
         return result
 
@@ -139,8 +139,13 @@ class _Data:
         finally:
             self.in_state = False
         if isinstance(result, OrderedDict):
-            self.snapshots.append((self.watcher.add(Snapshot()), ref(result)))
+            self.snapshots.append((self.watcher.add(Snapshot(of=self.of(module))), ref(result)))
         return result
+
+    def of(self, module: nn.Module) -> int:
+        """The number of the first parameter of a module; -1 where it has none that is known. It is not kept alive."""
+        first = next(iter(module.parameters()), None)
+        return -1 if first is None else self.watcher.known("parameter", first)
 
     def outlive(self, *_: Any) -> None:
         """A step changes what is still held of the states that modules gave."""

@@ -74,7 +74,8 @@ class Targets:
     more than half of the places that count. openings: how many labels count that are the one token which opens every
     row and stands nowhere else. ends: how many rows end, before padding, with one token that stands nowhere else;
     ended: how many labels of that token count.
-    idle: how many places have the id that stands where most labels count, no padding, and no label that counts.
+    idle: how many places have the id that stands where most labels count, no padding, and no label that counts; hidden:
+    how many labels that count have it at their place.
     """
 
     offsets: Mapping[int, float] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Targets:
     ends: int = 0
     ended: int = 0
     idle: int = 0
+    hidden: int = 0
 
 
 @dataclass(kw_only=True)
@@ -250,19 +252,21 @@ class Load(Event):
 
 @dataclass(kw_only=True)
 class Restore(Event):
-    """State was loaded. what: "model", "optimizer" or "scheduler". is_itself: whether it is the module's own memory.
-    is_lost: whether nothing of the module is left when watching ends."""
+    """State was loaded. what: "model", "optimizer" or "scheduler". of: as of a snapshot. is_itself: whether it is the
+    module's own memory. is_lost: whether nothing of the module is left when watching ends."""
 
     what: str
+    of: int = -1
     is_itself: bool = False
     is_lost: bool = False
 
 
 @dataclass(kw_only=True)
 class Snapshot(Event):
-    """The user's code asked a module for its state. outlived: for how many steps it kept what it was given, which
-    changes with the module."""
+    """The user's code asked a module for its state. of: a parameter of the module, by number; -1 where it has none.
+    outlived: for how many steps it kept what it was given, which changes with the module."""
 
+    of: int = -1
     outlived: int = 0
 
 

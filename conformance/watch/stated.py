@@ -120,6 +120,21 @@ def updates(run: Any) -> list[Method]:
     return found
 
 
+_BACK = re.compile(r"^_*(restore|put_back|swap_back|swap_out|undo|revert|unapply)(_\w+)?$")
+_HELD = re.compile(r"shadow|backup|averag|\bema|ema\b", re.IGNORECASE)
+
+
+def puts_back(run: Any) -> bool:
+    """Whether a class of the script's that keeps averages has a method that is named after putting weights back."""
+    for source in sources(run):
+        for node in source.nodes:
+            if isinstance(node, ast.FunctionDef) and _BACK.match(node.name):
+                owner = source.owner(node)
+                if owner is not None and _HELD.search(ast.unparse(owner)):
+                    return True
+    return False
+
+
 def _writes(node: ast.AST) -> bool:
     """Whether a statement changes a tensor in place."""
     if isinstance(node, (ast.Assign, ast.AugAssign)):

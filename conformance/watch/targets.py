@@ -170,10 +170,12 @@ def _opening(targets: Targets, ids: Array, index: Array, labels: Array, counts: 
 
 
 def _idle(targets: Targets, rows: Array, ids: Array, asked: Array) -> None:
-    """Count the places of the mask that no label asks for. rows: the ids (B, T) along the time; asked: flat places."""
+    """Count the places of the mask that no label asks for, and those that one asks for. rows: the ids (B, T) along the
+    time; asked: flat places."""
     mask = mode(ids.reshape(-1)[asked])
     place = np.zeros(ids.size, bool)
     place[asked] = True
+    targets.hidden = int((ids.reshape(-1)[asked] == mask).sum())
     fills = tail_of(rows == mask) & (tail_of(rows == rows[:, -1:]).sum(1) > 1)[:, None]
     over = fills if rows.shape == ids.shape and rows is ids else fills.T
     targets.idle = int(((ids == mask) & ~place.reshape(ids.shape) & ~over).sum())

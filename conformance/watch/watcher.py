@@ -167,6 +167,10 @@ class Watcher:
             self._kept[id(thing)] = thing
         return self._numbers[key]
 
+    def known(self, kind: str, thing: Any) -> int:
+        """The number of a thing of some kind; -1 where it has none yet."""
+        return self._numbers.get((kind, id(thing)), -1)
+
     def thing(self, kind: str, number: int) -> Any:
         """The thing of a kind that has a number."""
         key = next((key for key, known in self._numbers.items() if key[0] == kind and known == number), ("", 0))

@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from conformance.mutants.script import FOLDER as SCRIPTS  # noqa: E402
 from conformance.mutants.script import run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch.verdicts import results_of  # noqa: E402
@@ -159,6 +160,10 @@ def judge():
         model(torch.randn(3, 4))
     {back}
 """
+SWITCH = """follow()
+    if step % 8 == 7:
+        model.load_state_dict(average.state_dict())
+        with torch.no_grad(): model(torch.randn(3, 4))"""
 AHEAD = "if step % 5 == 4:\n        follow(0.5)\n        model.load_state_dict(average.state_dict())"
 
 
@@ -169,8 +174,10 @@ AHEAD = "if step % 5 == 4:\n        follow(0.5)\n        model.load_state_dict(a
         ("model.load_state_dict(kept)", "follow()\n    if step == 15: judge()", Verdict.PASS),
         ("pass", "follow()\n    if step == 23: judge()", Verdict.PASS),
         ("pass", AHEAD, Verdict.NOT_SEEN),
+        ("pass", SWITCH, Verdict.NOTE),
+        ("pass", SWITCH.replace(":\n", ":\n        kept = copy.deepcopy(model.state_dict())\n", 1), Verdict.FAIL),
     ],
-    ids=["stays", "put back", "at the end", "looks ahead"],
+    ids=["stays", "put back", "at the end", "looks ahead", "switches on purpose", "kept for nothing"],
 )
 def test_training_leaves_the_average_of_its_weights(back, after, expected):
     parts = {"made": AVERAGE.format(back=back), "after": after}
@@ -270,3 +277,21 @@ def test_a_mean_is_over_what_is_summed(body, expected):
     before = JUDGED.format(body=body)
     parts = {"before": before, "after": "with torch.no_grad(): judge()", "steps": 3}
     assert judged("run-mean-is-over-what-is-summed", at=r"total \+= ", **parts) is expected
+
+
+MASKED = (SCRIPTS / "masked.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("hides", "expected"),
+    [
+        ("ids[chosen] = MASK", Verdict.PASS),
+        ("ids[torch.rand(ids.shape, generator=draw) < 0.8] = MASK", Verdict.FAIL),
+        ("ids[chosen | (torch.rand(ids.shape, generator=draw) < 0.5)] = MASK", Verdict.NOTE),
+    ],
+    ids=["what is asked", "any", "more on purpose"],
+)
+def test_who_hides_more_than_is_asked_for_on_purpose_is_only_told(hides, expected):
+    source = MASKED.replace("ids[chosen] = MASK", hides)
+    found = results_of(run_of(source, "train.py", steps=6).run)["run-what-is-masked-is-asked"]
+    assert found.verdict is expected
