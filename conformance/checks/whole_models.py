@@ -197,6 +197,8 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
         passes = [some.in_training(seed, **some.example())["out"] for seed in range(6)]
         if some.draws() or any(not np.array_equal(one, passes[0]) for one in passes[1:]):
             return note("it leaves out whole parts at random in training, and no single numbers", "no dropout")
+        if by := subject.told_to_drop():
+            raise NotProvided(f"the caller of forward says by {by} whether it drops")
         return true(f"with dropout {rate} something is dropped", False, expected=f"dropout {rate}", got="none").saying(
             diagnosis="The dropout option reaches nothing: no dropout acts in training mode.", place=subject.place()
         )

@@ -24,7 +24,9 @@ WORDS = {
     "source": r"(src|source|enc(oder)?)(_(ids|seq|tokens?|input(_ids)?|inp|words))?|seq_q|question",
     "target": r"(tgt|trg|target|dec(oder)?)(_(ids|seq|tokens?|input(_ids)?|inp|words|in|y))?",
     "ids": r"ids|input_ids|tokens?|token_ids|seq|sequences?|x|inputs?|words|batch|seq_k|inp|idx",
+    "marks": r"(.*_)?(pad(ding)?|attention|attn|valid|token)_?mask|mask",
     "size": SIZE,
+    "key_size": r"(k|kv|keys?)_?(seq_?)?(len(gth)?|size)|dim_k|j",
     "batch": r"(n_|num_)?(batch|batch_size|bsz|bs|b)",
     "heads": r"(n_|num_)?heads?|h|n_?heads?",
     "window": r"(local_|left_|look_?back_?)?(window|attention)(_?(size|len(gth)?))?|look_?back|span",
@@ -69,6 +71,8 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
     if arguments.has("pad") and not any(arguments.has(name) for name in TEXTS):  # what may be padded is no length
         arguments = read(function, {name: words for name, words in WORDS.items() if name != "size"}, ("ids",))
     text = [name for name in TEXTS if arguments.has(name)]
+    if not text and arguments.has("marks"):
+        return _of_marks(function, arguments)
     if not text:
         if not arguments.has("size"):
             raise Unresolved(f"{arguments.name} takes neither token ids nor a length")
@@ -88,7 +92,7 @@ def _causal_of_length(function: Callable[..., Any], arguments: Arguments) -> Ser
 
     def made(n: int) -> Any:
         """Of a window that is as wide as the sequence, which leaves the future alone to be hidden."""
-        return arguments.call(function, size=n, batch=1, heads=1, window=n, future=True)
+        return arguments.call(function, size=n, key_size=n, batch=1, heads=1, window=n, future=True)
 
     reader, facts, fits = _read_causal(function, made(size), size)
 
@@ -119,6 +123,33 @@ def _read_causal(function: Any, made: Any, n: int, at: int = 0) -> tuple[Reader,
     return Reader(at, marks), [Fact("mask", _shown(marks), how, not why and not equal)], marks in equal
 
 
+# --- of marks of the real tokens -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a function takes in the place of token ids: which tokens are real, or which are padding."""
+
+    real: bool
+    dtype: torch.dtype
+
+    def of(self, real: Tensor) -> Tensor:
+        return (real == self.real).to(self.dtype)
+
+
+def _of_marks(function: Callable[..., Any], arguments: Arguments) -> list[Served]:
+    """The function in the first form of marks of which it makes a mask of padding or of the future, in a known reading.
+
+    Raises Unresolved where there is none: what else is done with a mask is nothing that is known here.
+    """
+    for real, dtype in product((True, False), (torch.bool, torch.int64)):
+        makers = Makers(function, arguments, ("marks",), Marks(real, dtype))
+        served = [*makers.paddings(), *makers.causal()]
+        if any(one.fits for one in served):
+            return served
+    raise Unresolved(f"{arguments.name} makes no mask of padding or of the future out of marks: {makers.reason}")
+
+
 # --- of token ids ---------------------------------------------------------------------------------
 
 
@@ -128,19 +159,24 @@ class Makers:
     facts and readings are found with rows of real tokens, of which one is exchanged for the padding.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: Arguments, text: tuple[str, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], arguments: Arguments, text: tuple[str, ...], marks: Marks | None = None
+    ) -> None:
         self.function = function
         self.arguments = arguments
         self.text = text
+        self.marks = marks
         self.reason = "nothing that it returns depends on the padding or the place"
         self.told, self.why = marks_of(function)
-        self.takes_pad = any(arguments.has(name) for name in ("pad", "source_pad", "target_pad"))
+        self.takes_pad = bool(marks) or any(arguments.has(name) for name in ("pad", "source_pad", "target_pad"))
         self.sequence_first = False
 
     def call(self, ids: Tensor, pad: int, only: str = "") -> Any:
         """The function on (B, T) ids. only: the one of source and target that has them; the other is of real tokens."""
         other = torch.where(ids == pad, pad + 1, ids)
         texts = {name: ids if name == (only or name) else other for name in self.text}
+        if self.marks is not None:
+            texts = {name: self.marks.of(text != pad) for name, text in texts.items()}
         if self.sequence_first:
             texts = {name: text.t() for name, text in texts.items()}
         pads = dict.fromkeys(("pad", "source_pad", "target_pad"), pad)

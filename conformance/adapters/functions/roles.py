@@ -15,7 +15,10 @@ LOGITS = r"logits?|pred(s|icted|ictions?)?|inputs?|x|out(puts?)?|y_?(hat|pred)|s
 TARGETS = r"targets?|labels?|gold|truth|y(_true)?|tgt|trg|(target|tgt|label)_?(ids|tokens|out|y)|t|ref"
 WARMUP = r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n))?|n_warmup_steps"
 WIDTH = r"d_?model|model_?(size|dim)|dim(_?(model|embed|embedding))?|d|hidden_size|n_embd|embed_dim|emb_size|hid_dim"
-SIZE = r"(chunk_)?size|sz|n|t|l|length|((seq|tgt|trg|max)_?|sequence_)(len(gth)?|size)|len(_seq)?|seq|dim|num_positions"
+SIZE = (
+    r"(chunk_)?size|sz|n|t|l|i|length|((seq|tgt|trg|max|input|q(uery)?)_?|sequence_)(len(gth)?|size)|len(_seq)?|seq|dim|"
+    r"num_positions"
+)
 
 
 def _names(function: Any) -> list[str]:

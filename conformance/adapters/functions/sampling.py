@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +26,9 @@ WORDS = {
     "top_p": r"top_?p|p|nucleus(_p)?|threshold",
     "logits": LOGITS,
 }
-OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+CUT = {"cut": r"(filter_)?thres(hold)?"}
+"""Of a function that is called after top-k: the share of the tokens that it cuts off, in the place of their number."""
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "cut": 0.0}
 
 
 @contextmanager
@@ -45,7 +48,8 @@ def drawn(place: int | None = None) -> Iterator[list[Tensor]]:
 
 def resolve(function: Callable[..., Any]) -> list[Served]:
     """The function as sampling_filter. Raises Unresolved when nothing that it gives is a distribution of tokens."""
-    arguments = read(function, WORDS, ("logits",))
+    counts = re.search(r"top_?k", getattr(function, "__name__", "").lower())
+    arguments = read(function, {**CUT, **WORDS} if counts else WORDS, ("logits",))
     if not arguments.has("logits"):
         raise Unresolved(f"{arguments.name} has no parameter for the logits")
     logits = noise(2, 7)
@@ -68,14 +72,29 @@ def _make(
     wanted = {"temperature": None if config["temperature"] == 1.0 else config["temperature"]}
     wanted |= {"top_k": config["top_k"], "top_p": config["top_p"]}
     asked = {name: value for name, value in wanted.items() if value is not None}
+    cuts = "top_k" in asked and arguments.has("cut")
     for name in asked:
-        if not arguments.has(name):
+        if not arguments.has(name) and not (cuts and name == "top_k"):
             raise NotProvided(f"{arguments.name} has no {name}")
 
     def compute(training: bool, logits: Tensor) -> dict[str, Any]:
-        return {"out": _probabilities(function, arguments, rows, logits, asked)[0]}
+        wanted = dict(asked)
+        if cuts:
+            wanted["cut"] = _cut(function, arguments, rows, logits, wanted.pop("top_k"))
+        return {"out": _probabilities(function, arguments, rows, logits, wanted)[0]}
 
     return compute
+
+
+def _cut(function: Callable[..., Any], arguments: Arguments, rows: bool, logits: Tensor, kept: int) -> float:
+    """The share to cut off so that `kept` tokens are left, whether the function rounds their number down or up."""
+    tokens = logits.shape[-1]
+    if kept >= tokens:
+        return 0.0
+    ladder = torch.arange(tokens, dtype=logits.dtype).expand(1, tokens)
+    down, up = (1 - (kept + part) / tokens for part in (0.5, -0.5))
+    left = int((_probabilities(function, arguments, rows, ladder, {"cut": down})[0] > 0).sum())
+    return down if left == kept else up
 
 
 def _probabilities(

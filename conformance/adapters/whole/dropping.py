@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
+
+_TOLD = re.compile(r"(is_)?train(ing)?(_mode)?|deterministic")
+"""Parameters of forward by which its caller says whether something is dropped, whatever the module's mode is."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,10 @@ class DropProbes:
                 if value is True and _MONTE_CARLO.search(name.lower()):
                     return name
         return ""
+
+    def told_to_drop(self: WholeModel) -> str:  # type: ignore[misc]
+        """The parameter of forward that says whether something is dropped; "" when the mode alone decides."""
+        return next((name for name in inspect.signature(self.module.forward).parameters if _TOLD.fullmatch(name)), "")
 
     def active_dropouts(self: WholeModel, training: bool) -> list[Dropped]:  # type: ignore[misc]
         """Which dropouts drop something in this mode."""

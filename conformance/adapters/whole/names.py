@@ -44,7 +44,7 @@ MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""
 
 FLAGS = re.compile(
-    r"(return|output|use|need|is|do|with|training|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)"
+    r"(return|output|use|need|is|do|with|train(ing)?|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)"
 )
 """Names of switches, which keep their default, or are off."""
 

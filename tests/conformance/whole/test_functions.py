@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 import decoding_styles  # noqa: E402
 import function_styles  # noqa: E402
 import loss_styles  # noqa: E402
+import mark_styles  # noqa: E402
 import position_styles  # noqa: E402
 from function_styles import HEAD  # noqa: E402
 
@@ -25,7 +26,7 @@ from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import evidence_of  # noqa: E402
 
 CATALOGUE = load().claims
-ROOMS = (function_styles, loss_styles, decoding_styles, position_styles)
+ROOMS = (function_styles, loss_styles, decoding_styles, mark_styles, position_styles)
 STYLES = {style: given for room in ROOMS for style, given in room.STYLES.items()}
 MUTANTS = [mutant for room in ROOMS for mutant in room.MUTANTS]
 

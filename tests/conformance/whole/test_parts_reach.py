@@ -120,3 +120,22 @@ class PositionEmbedding(nn.Module):
 def test_a_table_of_positions_may_be_called_one_of_embeddings() -> None:
     assert pointed(PositionEmbedding).parts.roles == ("learned_positions",)
     assert verdict("learned-position-is-a-table-row", PositionEmbedding) is Verdict.PASS
+
+
+class LabelEmbedder(nn.Module):
+    """Labels of which some are left out, when its caller says that it trains."""
+
+    def __init__(self, classes: int, width: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.table, self.classes, self.dropout = nn.Embedding(classes + 1, width), classes, dropout
+
+    def forward(self, labels: Tensor, train: bool) -> Tensor:
+        if train and self.dropout > 0:
+            labels = torch.where(torch.rand(labels.shape) < self.dropout, self.classes, labels)
+        return self.table(labels)
+
+
+def test_what_drops_when_its_caller_says_that_it_trains_is_called_and_not_blamed() -> None:
+    assert pointed(LabelEmbedder).untested == []
+    assert verdict("model-evaluation-repeats-itself", LabelEmbedder) is Verdict.PASS
+    assert verdict("model-dropout-is-what-its-option-says", LabelEmbedder) is Verdict.NOT_PROVIDED
