@@ -35,9 +35,9 @@ def check(
         report = conformance.check(model)
         assert not report.failures, report
 
-    model: an nn.Module (an instance, a class, or a function that makes one), or an object with a method
-    ``build(role, config)``. inputs: what forward takes where it cannot be guessed, as --claims-input writes it: shapes
-    with the batch first, ``"2x16:int"`` or ``"idx=2x16:int,mask=2x16"``. kind: what it is meant to be
+    model: an nn.Module of torch or minigrad (an instance, a class, or a function that makes torch's), or an object with
+    a method ``build(role, config)``. inputs: what forward takes where it cannot be guessed, as --claims-input writes
+    it: shapes with the batch first, ``"2x16:int"`` or ``"idx=2x16:int,mask=2x16"``. kind: what it is meant to be
     ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier"), or the role of a
     component; inferred when None. reference: a second model with the same parameters; ``report.difference`` is then the
     first module whose output differs. budget: "quick", "default" or "deep". claims: which, as --claims selects them;

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import conformance.checks  # noqa: F401 (registers them)
-from conformance.adapters import Specification, SpecificationError
+from conformance.adapters import Specification, SpecificationError, as_torch_module
 from conformance.adapters.stated import Stated
 from conformance.catalogue import Catalogue, CatalogueError, Claim, load
 from conformance.check import CHECKS
@@ -95,6 +95,7 @@ def implementation_of(model: Any, kind: str = "", inputs: str = "", reference: A
         raise SpecificationError(f"there is no kind {kind!r}; a kind is a role, such as language_model or classifier")
     stated = Stated(input=inputs)
     stated.check()
+    model = as_torch_module(model)
     if hasattr(model, "build") and not _is_torch(model):
         return model() if isinstance(model, type) else model
     if not _is_torch(model) and not isinstance(model, FunctionType):
@@ -104,7 +105,7 @@ def implementation_of(model: Any, kind: str = "", inputs: str = "", reference: A
         )
     from conformance.adapters.whole.implementation import PointedImplementation
 
-    other = None if reference is None else _pointed(reference, kind)
+    other = None if reference is None else _pointed(as_torch_module(reference), kind)
     return PointedImplementation(*_pointed(model, kind), stated, other)
 
 

@@ -86,3 +86,7 @@ class Interpreter:
 
     def draws(self, generator: Any, device: str) -> None:
         """`generator` is drawn from on `device`."""
+
+    def categories(self, weights: Tensor, num_samples: int, replacement: bool) -> Tensor | None:
+        """The categories that a draw among `weights` shall give; None leaves it to the generator."""
+        return None

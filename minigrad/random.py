@@ -264,6 +264,9 @@ def multinomial(
                 f"multinomial: {num_samples} samples without replacement need as many categories of weight > 0 "
                 "in every row"
             )
+    drawn = state.interpreter.categories(weights, num_samples, replacement)
+    if drawn is not None:
+        return drawn
     weights = cast(weights, dtype=dtypes.float64)
     if not replacement:
         races = elementwise.log1p(-rand(*w.shape, generator=generator, dtype=dtypes.float64)) / weights  # -Exp(weight)

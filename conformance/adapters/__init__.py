@@ -4,7 +4,8 @@
                               minigrad:compiled, minigrad:cuda
     torch                     torch.nn and torch.nn.functional
     reference                 the formulas of the documents in plain numpy
-    path/to/file.py:Class     a class in a file: an nn.Module, or any class with a method build(role, config)
+    path/to/file.py:Class     a class in a file: an nn.Module of torch's or minigrad's, or any class with a method
+                              build(role, config)
     package.module:Class      the same, importable
     ...:function              a function that makes an nn.Module from sizes (make_model(...)), or one that plays a role
                               by itself: attention, a mask, a loss, a schedule, a decoder, positions
@@ -131,6 +132,9 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
     if spec.is_built_in:
         return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
     found = _find(_load(spec, folders), spec)
+    if is_minigrad_module(found):
+        _adapter(spec, "torch")  # or the sentence that says what to install
+        found = as_torch_module(found)
     is_function = isinstance(found, FunctionType)
     uses_torch = "torch.nn" in sys.modules
     if uses_torch and (is_function or (isinstance(found, type) and not hasattr(found, "build"))):
@@ -145,7 +149,7 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
         reference = None
         if stated is not None and stated.reference:
             theirs = parse(stated.reference)
-            reference = _find(_load(theirs, folders), theirs), theirs
+            reference = as_torch_module(_find(_load(theirs, folders), theirs)), theirs
         factory = partial(adapter, found, spec, stated, reference)
         return _made(spec, factory, "write an adapter class with build(role, config) for it")
     if stated is not None and stated.options:
@@ -167,8 +171,9 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
 def subjects(text: str, folders: Sequence[str] = ()) -> dict[str, str]:
     """What a whole file or package holds to be tested, in its order: short name -> the specification of each.
 
-    These are its public nn.Module classes and instances, functions that make one, and classes with a method
-    build(role, config). Raises SpecificationError when there is none. It runs the user's module, as `resolve` does.
+    These are its public nn.Module classes and instances (torch's and minigrad's), functions that make one, and classes
+    with a method build(role, config). Raises SpecificationError when there is none. It runs the user's module, as
+    `resolve` does.
     """
     spec = parse(text)
     module = _load(spec, folders)
@@ -179,6 +184,8 @@ def subjects(text: str, folders: Sequence[str] = ()) -> dict[str, str]:
     }
     if "torch.nn" in sys.modules:
         found |= set(_adapter(spec, "conformance.adapters.whole.making").subjects_in(module))
+    own = {name: value for name, value in vars(module).items() if name[0] != "_" and is_minigrad_module(value)}
+    found |= {name for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
     if not found:
         raise SpecificationError(
             f"--impl {text}: it holds nothing that can be tested: no nn.Module (class or instance), no function that "
@@ -341,6 +348,21 @@ def _find(module: ModuleType, spec: Specification) -> Any:
     ]
     has = f"it defines {', '.join(offered[:8])}" if offered else "it defines no class"
     raise SpecificationError(f"--impl {spec.text}: there is no {spec.name} in {spec.target}; {has}")
+
+
+def is_minigrad_module(value: Any) -> bool:
+    """Whether it is a subclass or an instance of minigrad's Module, without importing minigrad."""
+    nn = sys.modules.get("minigrad.nn")
+    if nn is None:
+        return False
+    return issubclass(value, nn.Module) if isinstance(value, type) else isinstance(value, nn.Module)
+
+
+def as_torch_module(found: Any) -> Any:
+    """A class or an instance of minigrad's modules as torch's; anything else as it is."""
+    if not is_minigrad_module(found):
+        return found
+    return importlib.import_module("conformance.adapters.whole.of_minigrad").on_torch(found)
 
 
 def _is_torch_module(value: Any) -> bool:

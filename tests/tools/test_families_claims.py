@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conformance.verdict import Result, Verdict  # noqa: E402
+from conformance.verdict import HELD, Result, Verdict  # noqa: E402
 from tools.families.__main__ import main  # noqa: E402
 from tools.families.answers import Answer, Answers, ask, claims_of, results  # noqa: E402
 from tools.families.rows import ROWS  # noqa: E402
@@ -34,6 +34,8 @@ def test_what_a_model_is_asked_depends_on_its_kind_only():
     assert "language-model-is-causal" in claims_of("language_model")
     assert "language-model-is-causal" not in claims_of("classifier")
     assert "model-every-parameter-gets-a-gradient" in claims_of("classifier")
+    assert {"generate-takes-the-best-token", "losses-teach-the-next-word"} <= {*claims_of("sequence_to_sequence")}
+    assert "attention-scale-is-one-over-sqrt-d-head" in claims_of("encoder_model")
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *OTHERS])
@@ -41,7 +43,7 @@ def test_our_model_keeps_every_claim_that_can_be_asked(name):
     found = results(ours(NAMES[name]))
     verdicts = {slug: result.verdict for slug, result in found.items()}
     assert {*verdicts.values()} <= {Verdict.PASS, Verdict.NOTE, Verdict.NOT_PROVIDED}, verdicts
-    assert sum(verdict is Verdict.PASS for verdict in verdicts.values()) >= 13, verdicts
+    assert sum(verdict in HELD for verdict in verdicts.values()) >= 55, verdicts
     assert all(result.message for result in found.values() if result.verdict is Verdict.NOT_PROVIDED)
 
 
@@ -53,7 +55,7 @@ def test_the_library_answers_every_claim_alike(name):
     library.logging.set_verbosity_error()
     found = ask(NAMES[name], library)
     assert not found.disagreeing, "\n".join(map(str, found.disagreeing))
-    assert found.difference < 1e-5
+    assert found.is_one_model, found.difference
 
 
 # --- the answers and the page ---------------------------------------------------------------------
@@ -92,9 +94,9 @@ def test_the_page_counts_each_answer_and_says_why_one_was_not_asked():
     ]
     text = table([Answers(ROWS[0], each, 3e-7)])
     assert "| `GPT2LMHeadModel` | language model | 5 | 1 | 1 | 1 | 1 | 1 | 3e-07 |" in text
-    assert "1 models, 5 questions: both sides answer 3, and 1 answers differ." in text
+    assert "1 models, 5 questions: both sides answer 3, and 1 answers differ; one side answers 1, and 1 are" in text
     assert "| `some-claim` | minigrad | nobody looks inside | 1 |" in text
-    assert "| `some-claim` | both | no words | 1 |" in text
+    assert "| no words | 1 | `some-claim` |" in text
 
 
 def test_a_name_that_is_no_row_is_refused_in_one_sentence(capsys):

@@ -18,17 +18,11 @@ from conformance.verdict import ABSENT, HELD, Result, Verdict, judged
 from tools.families.rows import Row
 from tools.families.sides import Side, ours, theirs
 
-TOPICS = ("whole-models", "language-models", "sequence-models")
-"""The topics whose claims need ids and answers, gradients, modes and state dicts only."""
-BESIDE = ("cached-steps-give-the-logits-of-one-pass", "half-precision-gives-no-nan", "autocast-gives-no-nan")
-"""Claims of other topics that need no more."""
-
 
 def claims_of(kind: str) -> list[str]:
-    """The slugs of the claims that are asked of a model of this kind."""
+    """The slugs of the claims that are asked of a model of this kind: all about whole models."""
     roles = {"module", "model", kind}
-    claims = (c for c in load().claims.values() if c.is_tested and (c.topic in TOPICS or c.slug in BESIDE))
-    return [claim.slug for claim in claims if roles & {*CHECKS[claim.slug].roles}]
+    return [c.slug for c in load().claims.values() if c.is_tested and roles & {*CHECKS[c.slug].roles}]
 
 
 def results(side: Side) -> dict[str, Result]:
@@ -74,6 +68,11 @@ class Answers:
     row: Row
     each: Sequence[Answer]
     difference: float
+
+    @property
+    def is_one_model(self) -> bool:
+        """Whether both sides gave the same numbers, where the library computes some of them in float32."""
+        return self.difference < 1e-5
 
     @property
     def disagreeing(self) -> list[Answer]:

@@ -30,6 +30,16 @@ class Row:
         return str(self.family.config_class.model_type)
 
     @property
+    def sees(self) -> bool:
+        """Whether it is given images, and no words."""
+        return "vocab_size" not in self.given
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether it has a head, for which the library's class has a loss."""
+        return self.kind != "encoder_model" or "For" in self.architecture
+
+    @property
     def takes_types(self) -> bool:
         """Whether each token may say of which of two texts it is."""
         return any(field.name == "type_vocab_size" for field in fields(self.family.config_class))
@@ -43,35 +53,35 @@ class Row:
 
 
 _LLAMA = {
-    "vocab_size": 23, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 61, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 24, "pad_token_id": 0, "tie_word_embeddings": False,
 }  # fmt: skip
 _WIDER = {**_LLAMA, "head_dim": 4}
 _EXPERTS = {"num_experts_per_tok": 2, "experts_implementation": "eager"}
 _BERT = {
-    "vocab_size": 23, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 14,
+    "vocab_size": 61, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 14,
     "max_position_embeddings": 26, "type_vocab_size": 2, "pad_token_id": 0,
 }  # fmt: skip
 _DISTILBERT = {
-    "vocab_size": 23, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 14, "max_position_embeddings": 24,
+    "vocab_size": 61, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 14, "max_position_embeddings": 24,
     "pad_token_id": 0,
 }  # fmt: skip
 _T5 = {
-    "vocab_size": 23, "d_model": 12, "d_kv": 4, "d_ff": 14, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3,
+    "vocab_size": 61, "d_model": 12, "d_kv": 4, "d_ff": 14, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }  # fmt: skip
 _BART = {
-    "vocab_size": 23, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+    "vocab_size": 61, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
     "decoder_attention_heads": 3, "encoder_ffn_dim": 14, "decoder_ffn_dim": 10, "max_position_embeddings": 24,
-    "pad_token_id": 1, "decoder_start_token_id": 2,
+    "pad_token_id": 1, "decoder_start_token_id": 2, "forced_eos_token_id": None,
 }  # fmt: skip
 _LABELS = {"id2label": {"0": "none", "1": "some", "2": "all"}}
 _ENCODERS = (("Bert", _BERT), ("Roberta", _BERT), ("DistilBert", _DISTILBERT))
 
 ROWS = (
     Row("GPT2LMHeadModel", "language_model",
-        {"vocab_size": 23, "n_positions": 24, "n_embd": 12, "n_layer": 2, "n_head": 3, "pad_token_id": 0}),
+        {"vocab_size": 61, "n_positions": 24, "n_embd": 12, "n_layer": 2, "n_head": 3, "pad_token_id": 0}),
     Row("LlamaForCausalLM", "language_model", _WIDER),
     Row("MistralForCausalLM", "language_model", {**_WIDER, "sliding_window": 3}),
     Row("MixtralForCausalLM", "language_model", {**_WIDER, "num_local_experts": 3, **_EXPERTS}),
@@ -80,10 +90,10 @@ ROWS = (
     Row("Phi3ForCausalLM", "language_model", {**_LLAMA, "hidden_size": 16}),
     Row("Gemma2ForCausalLM", "language_model", {**_WIDER, "sliding_window": 16, "query_pre_attn_scalar": 4}),
     Row("GPTNeoXForCausalLM", "language_model",
-        {"vocab_size": 23, "hidden_size": 24, "intermediate_size": 14, "num_hidden_layers": 2, "pad_token_id": 0,
+        {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 14, "num_hidden_layers": 2, "pad_token_id": 0,
          "num_attention_heads": 3, "max_position_embeddings": 24}),
     Row("DeepseekV2ForCausalLM", "language_model",
-        {"vocab_size": 23, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2, "q_lora_rank": 6,
+        {"vocab_size": 61, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2, "q_lora_rank": 6,
          "num_attention_heads": 3, "num_key_value_heads": 3, "max_position_embeddings": 24, "kv_lora_rank": 8,
          "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "head_dim": 4, "v_head_dim": 4, "n_routed_experts": 4,
          "moe_intermediate_size": 6, "first_k_dense_replace": 1, "pad_token_id": 0, **_EXPERTS}),

@@ -21,31 +21,34 @@ from conformance.adapters.whole.layouts import layout_of
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.model import WholeModel, in_double, moved
-from conformance.adapters.whole.of_minigrad import MinigradModel, OnTorch
+from conformance.adapters.whole.of_minigrad import OnTorch, on_torch
 from conformance.adapters.whole.sizes import Sizing
 from conformance.protocol import NotProvided
+from tools.families.ours import OfImages, OfPairs, OfText, Taught
 from tools.families.rows import Row
+from tools.families.theirs import beside
 from transformer.checkpoints import save
 
 
 @dataclass(frozen=True)
 class Words:
     """What forward's parameters are called: of one sequence, of what says which of its tokens are real and of which of
-    two texts they are, of a cache; of two sequences, of images. "" where padding is told by the token itself."""
+    two texts they are, of a cache, of labels; of two sequences, of images. "" where the token itself tells padding."""
 
     ids: str
     real: str
     types: str
     cache: str
+    labels: str
     source: str
     target: str
     real_source: str
     images: str
 
 
-OURS = Words("ids", "real", "types", "cache", "src", "tgt", "", "images")
+OURS = Words("ids", "real", "types", "cache", "labels", "src", "tgt", "", "images")
 THEIRS = Words(
-    "input_ids", "attention_mask", "token_type_ids", "past_key_values", "input_ids", "decoder_input_ids",
+    "input_ids", "attention_mask", "token_type_ids", "past_key_values", "labels", "input_ids", "decoder_input_ids",
     "attention_mask", "pixel_values",
 )  # fmt: skip
 
@@ -70,27 +73,34 @@ class Side:
 
 def ours(row: Row) -> Side:
     """The row on minigrad, its weights moved at random."""
-    made = _made(row, OnTorch, lambda settings: OnTorch(_family(row, settings)))
-    return _side("minigrad", row, made, moved(made.fresh()), OURS, MinigradModel)
+    made = _made(row, OnTorch, lambda settings: on_torch(_family(row, settings)))
+    return _side("minigrad", row, made, moved(made.fresh()), OURS)
 
 
 def theirs(row: Row, weights: Side, folder: Path, library: ModuleType) -> Side:
     """The row in the library `transformers`, with the weights of our side, which go through files in `folder`."""
-    cls = getattr(library, row.architecture)
+    published = getattr(library, row.architecture)
+    cls = beside(published)
     made = _made(row, cls, lambda settings: cls(cls.config_class(**settings)))
     given = weights.whole.twin(torch.float32)
     given(**given.example())  # now minigrad has torch's numbers
-    save(given.module.minigrad, folder)
+    own = given.module.minigrad
+    save(own.model if isinstance(own, Taught) else own, folder)
     module = made.fresh()
-    module.load_state_dict(cls.from_pretrained(folder).state_dict())  # itself, it would train what its class has frozen
-    return _side(library.__name__, row, made, module, THEIRS, WholeModel)
+    module.load_state_dict(
+        published.from_pretrained(folder).state_dict()
+    )  # itself, it would train what its class has frozen
+    return _side(library.__name__, row, made, module, THEIRS)
 
 
 def _family(row: Row, settings: Mapping[str, Any]) -> mg.nn.Module:
     mg.manual_seed(torch.initial_seed())
     config = row.family.config_class.from_dict(settings)
     model: mg.nn.Module = row.family(config, **row.family.architectures[row.architecture])
-    return model
+    if not row.has_loss:
+        return model
+    taught = OfImages if row.sees else OfPairs if row.kind == "sequence_to_sequence" else OfText
+    return taught(model, shifts=row.kind == "language_model")
 
 
 def _made(row: Row, cls: type[nn.Module], build: Callable[[dict[str, Any]], nn.Module]) -> Made:
@@ -100,7 +110,7 @@ def _made(row: Row, cls: type[nn.Module], build: Callable[[dict[str, Any]], nn.M
     return Made(row.architecture, cls, [], make)
 
 
-def _side(name: str, row: Row, made: Made, module: nn.Module, words: Words, subject: type[WholeModel]) -> Side:
+def _side(name: str, row: Row, made: Made, module: nn.Module, words: Words) -> Side:
     calling = _calling(row, words)
     data = first_data(calling, T)
     with quiet_evaluation(module):
@@ -108,21 +118,21 @@ def _side(name: str, row: Row, made: Made, module: nn.Module, words: Words, subj
     if found is None:
         raise ValueError(f"{row.architecture} on {name} gives no answer of a layout that is known")
     pad = row.given.get("pad_token_id")
-    return Side(name, in_double(subject(made, module.eval(), found, row.kind, [], pad)))
+    return Side(name, in_double(WholeModel(made, module.eval(), found, row.kind, [], pad)))
 
 
 def _calling(row: Row, words: Words) -> Calling:
-    given = row.given
-    if "vocab_size" not in given:
+    given, labels = row.given, words.labels if row.has_loss else ""
+    if row.sees:
         shape = (given["num_channels"], given["image_size"], given["image_size"])
-        return Calling((Input("x", words.images, shape=shape),))
+        return Calling((Input("x", words.images, shape=shape),), labels=labels)
     vocab = given["vocab_size"]
     if row.kind == "sequence_to_sequence":
         inputs = Input("src", words.source, vocab), Input("tgt", words.target, vocab)
         pad = given["pad_token_id"]
         told = Mask(words.real_source, lambda inputs: inputs["src"] != pad, "True = no pad_token_id", own=True)
-        return Calling(inputs, masks=(told,) if words.real_source else ())
+        return Calling(inputs, masks=(told,) if words.real_source else (), labels=labels)
     real = Mask(words.real, lambda inputs: real_tokens(inputs, "ids"), "True = real", keys="ids", when_padded=True)
     cache = words.cache if row.kind == "language_model" else ""
     types = words.types if row.takes_types else ""
-    return Calling((Input("ids", words.ids, vocab),), masks=(real,), types=types, cache=cache)
+    return Calling((Input("ids", words.ids, vocab),), masks=(real,), types=types, cache=cache, labels=labels)

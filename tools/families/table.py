@@ -16,10 +16,14 @@ def table(found: Sequence[Answers]) -> str:
     asked = [answer for one in found for answer in one.each]
     total = sum(len(answer.skipped) == 0 for answer in asked)
     differ = sum(len(one.disagreeing) for one in found)
-    head = f"{len(found)} models, {len(asked)} questions: both sides answer {total}, and {differ} answers differ."
+    apart, neither = (sum(len(answer.skipped) == sides for answer in asked) for sides in (1, 2))
+    head = (
+        f"{len(found)} models, {len(asked)} questions: both sides answer {total}, and {differ} answers differ; one "
+        f"side answers {apart}, and {neither} are about what the model does not have."
+    )
     lines = [head, "", HEAD, "|---|---" + "|---:" * 7 + "|", *map(_line, found), ""]
-    lines += ["### Asked of one side only", "", *_reasons(found, 1), ""]
-    lines += ["### Asked of neither", "", *_reasons(found, 2), ""]
+    lines += ["### Asked of one side only", "", *_of_one(found), ""]
+    lines += ["### Asked of neither", "", *_of_neither(found), ""]
     lines += ["### Noted on both", "", *_notes(found)]
     return "\n".join(lines)
 
@@ -36,17 +40,30 @@ def _line(one: Answers) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _reasons(found: Sequence[Answers], sides: int) -> Iterable[str]:
-    """The claims that so many sides could not be asked, why, and of which models."""
+def _of_one(found: Sequence[Answers]) -> Iterable[str]:
+    """The claims that one side could not be asked, which, why, and of how many models."""
     models: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in found:
         for answer in one.each:
-            if len(answer.skipped) == sides:
-                who = "both" if sides == 2 else "minigrad" if answer.ours in answer.skipped else "transformers"
-                why = " / ".join(dict.fromkeys(result.message for result in answer.skipped))
-                models[answer.claim, who, why] += 1
+            if len(answer.skipped) == 1:
+                who = "minigrad" if answer.ours in answer.skipped else "transformers"
+                models[answer.claim, who, answer.skipped[0].message] += 1
     return ["| claim | not asked of | because | models |", "|---|---|---|---:|"] + [
         f"| `{claim}` | {who} | {why} | {count} |" for (claim, who, why), count in sorted(models.items())
+    ]
+
+
+def _of_neither(found: Sequence[Answers]) -> Iterable[str]:
+    """Why neither side could be asked: the claims of each reason, and how many questions."""
+    claims: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for one in found:
+        for answer in one.each:
+            if len(answer.skipped) == 2:
+                why = " / ".join(dict.fromkeys(result.message for result in answer.skipped))
+                claims[why][answer.claim] += 1
+    return ["| because | questions | claims |", "|---|---:|---|"] + [
+        f"| {why} | {sum(asked.values())} | {', '.join(f'`{claim}`' for claim in sorted(asked))} |"
+        for why, asked in sorted(claims.items())
     ]
 
 

@@ -14,7 +14,8 @@ attention_findings, attention_scale, attention_masks    what is wrong with an at
 attention_relative, place_vectors, experts, ctc    relative biases, position vectors, mixtures, speech
 hiding      which line lets a model see padding or the future
 mixing, feeding, statements    where rows first see each other, what a cached step is handed, which line of a statement
-of_minigrad  a model on minigrad as such a subject
+of_minigrad  a model on minigrad as a module of torch
+mirror       a run of minigrad whose every op is one of torch's operations
 variants    the same model made with its other options
 conditions, hypotheses, results    what a writer hands forward, what it and forward give, taken apart
 balance     the losses for the balance of experts

@@ -221,15 +221,31 @@ def _exp_behind(record: Record, value: Value) -> Op | None:
 
 
 def _unshifted(record: Record, value: Value) -> Value:
-    """x of "x - max(x)"; else the value itself."""
-    op = record.producer(value)
+    """x of "x - max(x)", also where what is hidden is filled before, in between or after; else the value itself."""
+    op = _unfilled(record, value)
     if op is not None and base_name(op) == "sub" and len(op.inputs) == 2:
-        behind = record.producer(op.inputs[1])
-        while behind is not None and moves(behind):
-            behind = record.producer(behind.inputs[0])
-        if behind is not None and behind.name in ("amax", "max") and behind.inputs[0] is op.inputs[0]:
-            return op.inputs[0]
+        behind = _unfilled(record, op.inputs[1])
+        if behind is not None and behind.name in ("amax", "max"):
+            whole = behind.inputs[0]
+            filled = record.producer(whole)
+            inside = filled.inputs if filled is not None and base_name(filled) in _FILLS else ()
+            if whole is op.inputs[0] or op.inputs[0] in inside:
+                return whole
     return value
+
+
+_FILLS = ("where", "masked_fill")
+
+
+def _unfilled(record: Record, value: Value) -> Op | None:
+    """What computed a value, before some of its elements were replaced by constants, or only moved."""
+    op = record.producer(value)
+    while op is not None and (moves(op) or base_name(op) in _FILLS):
+        floating = [one for one in op.inputs if one.data.is_floating_point() and record.computed(one)]
+        if len(floating) != 1:
+            return None
+        op = record.producer(floating[0])
+    return op
 
 
 def _core(record: Record, softmax: Softmax) -> AttentionCore | None:

@@ -55,7 +55,13 @@ def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], boo
                 isinstance(first.annotation, type) and issubclass(first.annotation, nn.Module) if first else False
             )
             if first is not None and (annotated or MODELS.fullmatch(first.name.lower())):
-                yield name, function, False
+                yield name, taken_by(module, function), False
+
+
+def taken_by(module: nn.Module, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function beside the model, as one that takes this module: it may have been written for another engine."""
+    taken: Callable[[Callable[..., Any]], Callable[..., Any]] | None = getattr(module, "taken_by", None)
+    return taken(function) if taken else function
 
 
 def planned(name: str, function: Callable[..., Any], method: bool, subject: WholeModel) -> Writer:

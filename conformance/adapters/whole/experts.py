@@ -116,7 +116,7 @@ def _said_sum(record: Record, mixture: Mixture) -> str:
     source = (source_of(cls) or ("", "", 0))[0]
     text = " ".join(f"{getattr(module, '__doc__', None) or ''} {source}".split())
     for name, value in vars(mixture.call.module).items():
-        if re.fullmatch(r"(re)?norm(ali[sz]e)?(_\w*prob\w*|_topk\w*|_weights)?", name) and type(value) is bool:
+        if re.fullmatch(r"(re)?norm(ali[sz]ed?)?(_\w*prob\w*|_topk\w*|_weights)?", name) and type(value) is bool:
             return f"{name}={value}" if value else ""
     found = _SUMS.search(text)
     return found[0].strip() if found and not _NO_SUMS.search(text) else ""

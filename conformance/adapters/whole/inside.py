@@ -196,13 +196,22 @@ class InsideProbes:
 
     def is_excused(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
         """Whether it is about a part that the user's file calls outside of forward, as a head that the loss applies, or
-        only for arguments that the recorded run did not have."""
+        only for arguments that the recorded run did not have, or a dropout whose rate attention is given."""
         parts = {path.partition(".")[0] for path in finding.paths}
         return finding.claim == "modules-that-are-made-run" and (
             any(map(self.is_used_elsewhere, parts))
             or any(map(self.is_handed_on, finding.paths))
             or any(map(self._is_used_for_some_arguments, finding.paths))
+            or all(map(self._acts_by_its_rate, finding.paths))
         )
+
+    def _acts_by_its_rate(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
+        """Whether a dropout does not run, and torch's attention drops with its rate."""
+        part = self.module.get_submodule(path)
+        if not isinstance(part, nn.Dropout):
+            return False
+        fused = [one.rate for one in self.active_dropouts(True) if one.what.startswith("scaled_dot_product_attention")]
+        return part.p in fused
 
     def _is_used_for_some_arguments(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
         owner, _, name = path.rpartition(".")

@@ -234,14 +234,18 @@ class LanguageProbes:
         return any(part.running_mean is None for part in parts)
 
     def ignored_label(self: WholeModel) -> int | None:  # type: ignore[misc]
-        """The label that its loss ignores: what its code says, -100 where it says nothing and accepts it."""
+        """The label that its loss ignores: what its code says, -100 where it says nothing and calls torch's loss."""
         for _, source, _, _ in self.sources():
             found = re.search(r"ignore_index\s*=\s*(-?\d+)", source)
             if found:
                 return int(found.group(1))
             if re.search(r"ignore_index\s*=\s*[\w.]*pad", source) and self.pad_id is not None:
                 return self.pad_id
-        return -100 if self.line_of(r"cross_entropy|CrossEntropyLoss|nll_loss|NLLLoss") else None
+        if self.line_of(r"cross_entropy|CrossEntropyLoss|nll_loss|NLLLoss"):
+            return -100
+        with suppress(NotProvided):  # its loss may stand in another file
+            return -100 if any(c.of_classes for run in self.loss_runs() if run.own for c in run.criteria) else None
+        return None
 
     def padding_of(self: WholeModel, name: str) -> str | None:  # type: ignore[misc]
         """How an input's padding is told: by a "mask" of the caller, by "lengths", by the "token" itself, or not at all

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
-from conformance.adapters.whole.decoding import MODELS
+from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import user_line
@@ -202,7 +202,7 @@ def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], 
         if inspect.isfunction(function) and function.__module__ == cls.__module__ and _LOSS.search(name):
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
-                yield name, function, False
+                yield name, taken_by(subject.module, function), False
 
 
 def _labels_of(subject: WholeModel) -> str:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conformance.adapters import Specification, is_expression
+from conformance.adapters import Specification, as_torch_module, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole import needing
@@ -358,6 +358,7 @@ def _module(name: str, made: Any) -> nn.Module:
     """The module that a constructor gave, alone or first in a tuple."""
     if isinstance(made, tuple) and made and isinstance(made[0], nn.Module):
         made = made[0]
+    made = as_torch_module(made)
     if not isinstance(made, nn.Module):
         raise TypeError(f"{name} returns {_kind(made)}, which is no nn.Module")
     return with_forward(made)

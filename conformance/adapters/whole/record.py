@@ -11,6 +11,7 @@ run in its parts, so that all ways to write one formula look alike.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,11 +28,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from conformance.adapters.whole.fused import PARTS
+from conformance.adapters.whole.watching import is_of_an_engine
 
 _LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
 SHAPES_ONLY = {f"{name}_like" for name in _LIKE} | {f"new_{name}" for name in _LIKE} | {"new_empty_strided"}
 """Operations that read the shape of a tensor and none of its numbers."""
-_HELPERS = {"einops", "opt_einsum", "contextlib", "functools"}  # packages whose lines are nobody's model
+_HELPERS = {"einops", "opt_einsum", "contextlib", "functools", "minigrad"}  # packages whose lines are nobody's model
 _OURS = str(Path(__file__).resolve().parents[2])
 _SPECIMENS = str(Path(_OURS) / "mutants")  # models that stand for a user's
 _TORCHS = str(Path(torch.__file__).resolve().parent)
@@ -295,7 +297,7 @@ class _Recorder(TorchDispatchMode):
     # --- modules
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        record, code = self.record, getattr(type(module).forward, "__code__", None)
+        record, code = self.record, getattr(inspect.unwrap(type(module).forward), "__code__", None)
         place = Place(code.co_filename, code.co_firstlineno) if code is not None else None
         parent = self.stack[-1] if self.stack else -1
         path = self.paths.get(id(module), type(module).__name__)
@@ -423,7 +425,7 @@ class _Recorder(TorchDispatchMode):
             if frame.f_code is code:
                 return Place(code.co_filename, frame.f_lineno) if inner else None
             file = frame.f_code.co_filename
-            inner = inner or not file.startswith((_OURS, _TORCHS, "<frozen"))
+            inner = inner or not (file.startswith((_OURS, _TORCHS, "<frozen")) or is_of_an_engine(frame))
             frame = frame.f_back  # type: ignore[assignment]
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,13 +23,22 @@ def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], at: int, name: st
     return kwargs.get(name, args[at] if len(args) > at else default)
 
 
-def user_line(*engines: str) -> str:
-    """file:line of the innermost frame that is neither torch's nor ours, nor of a file in one of these folders."""
+ENGINES = ("torch", "minigrad")
+"""Packages whose lines are nobody's model."""
+
+
+def is_of_an_engine(frame: FrameType) -> bool:
+    """Whether a frame runs code of one of the packages that models are built with."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ENGINES
+
+
+def user_line() -> str:
+    """file:line of the innermost frame that is neither ours nor of an engine."""
     frame = sys._getframe(1)
-    strangers = (*engines, "/torch/", "/conformance/adapters/", "/conformance/checks/", "<")
+    strangers = ("/torch/", "/conformance/adapters/", "/conformance/checks/", "<")
     while frame is not None:
         name = frame.f_code.co_filename
-        if not any(part in name for part in strangers):
+        if not any(part in name for part in strangers) and not is_of_an_engine(frame):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
