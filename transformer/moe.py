@@ -107,6 +107,17 @@ class MixtureOfExperts(nn.Module):
         return f"top_k={self.top_k}"
 
 
+class WithShared(nn.Module):
+    """A mixture of experts, plus a network that every token goes through (DeepSeek-AI 2024)."""
+
+    def __init__(self, mixture: MixtureOfExperts, shared: nn.Module) -> None:
+        super().__init__()
+        self.mixture, self.shared = mixture, shared
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mixture(x) + self.shared(x)
+
+
 class _ChosenLinear(nn.Module):
     """Linear layers that are alike, of which each row takes its own."""
 

@@ -1,9 +1,12 @@
 """Checkpoint folders: what is written and read, and one clear sentence for each file that cannot be used."""
 
+import ast
+import inspect
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ import transformer.checkpoints as checkpoints
 from minigrad import functional as F
 from minigrad import nn, optim
 from minigrad.io import load_file, save_file
-from transformer.checkpoints import CheckpointError, load, save
+from transformer.checkpoints import FAMILIES, CheckpointError, load, save
 from transformer.models.gpt2 import GPT2, GPT2Config
 from transformer.models.llama import Llama, LlamaConfig
 
@@ -461,3 +464,27 @@ def test_loading_takes_about_as_much_memory_as_the_file_has_bytes(family, tmp_pa
         [sys.executable, "-c", LOADING, tmp_path], check=True, capture_output=True, text=True
     ).stdout
     assert int(output) <= 1.3 * size
+
+
+# --- a declaration is short -----------------------------------------------------------------------
+
+LONG = {"bart.py": 173, "bert.py": 164, "llama.py": 172, "t5.py": 145}
+"""Declarations that hold the parts of a group of families, too, and may not grow."""
+
+
+def lines_of_code(path):
+    """Lines that are neither empty, nor comments, nor of docstrings."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    holders = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    told = {line for node in holders if ast.get_docstring(node) is not None
+            for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)}  # fmt: skip
+    lines = enumerate(source.splitlines(), 1)
+    return sum(bool(text.strip()) and text.strip()[0] != "#" and number not in told for number, text in lines)
+
+
+@pytest.mark.parametrize(
+    "path", sorted({Path(inspect.getfile(cls)) for cls in FAMILIES.values()}), ids=lambda p: p.name
+)
+def test_a_declaration_has_at_most_80_lines_of_code(path):
+    assert lines_of_code(path) <= LONG.get(path.name, 80)

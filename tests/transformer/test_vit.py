@@ -8,7 +8,8 @@ from minigrad import functional as F
 from minigrad import optim
 from minigrad.io import load_file
 from transformer.checkpoints import CheckpointError, load, save, stored_arrays
-from transformer.models.vit import Patches, ViT, ViTConfig
+from transformer.models.vit import ViT, ViTConfig
+from transformer.patches import Patches
 
 RNG = np.random.default_rng(0)
 SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 14, "image_size": 11,

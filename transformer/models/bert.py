@@ -42,10 +42,6 @@ class BertConfig(Config):
     tie_word_embeddings: bool = True
     id2label: dict | None = None
 
-    @property
-    def n_labels(self) -> int:
-        return 2 if self.id2label is None else len(self.id2label)
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         d = self.hidden_size
         last = f"{self.prefix}.encoder.layer.{self.num_hidden_layers - 1}"
@@ -79,11 +75,8 @@ class MaskedLMHead(nn.Module):
         return self.decoder(self.norm(self.activation(self.dense(x))))
 
 
-HEADS = ("masked-lm", "classification", "tagging", "answering", None)
-
-
 class Bert(nn.Module, Family):
-    """BERT under one of its HEADS, or without one.
+    """BERT under one of its heads, or without one.
 
     "masked-lm" gives logits ``(B, T, vocab)``, "tagging" logits of each token ``(B, T, n_labels)``, "answering" those
     of each as an answer's first and last ``(B, T, 2)``, "classification" logits of each text ``(B, n_labels)``, None
@@ -137,8 +130,7 @@ class Bert(nn.Module, Family):
 
     def __init__(self, config: Any, head: str | None = "masked-lm", pooled: bool = False) -> None:
         super().__init__()
-        if head not in HEADS:
-            raise ValueError(f"{type(self).__name__}: head must be one of {HEADS}, got {head!r}")
+        self.check_head(head)
         self.config, self.head = config, head
         d, eps, dropout = config.hidden_size, config.layer_norm_eps, config.hidden_dropout_prob
         self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
@@ -181,9 +173,6 @@ class Bert(nn.Module, Family):
     def head_activation(config: Any) -> str:
         """Of the language-model head."""
         return activation(config.hidden_act)
-
-    def architecture(self) -> str:
-        return next(name for name, arguments in self.architectures.items() if arguments["head"] == self.head)
 
     def encode(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
         """The last hidden states ``(B, T, hidden_size)``; arguments as forward's."""

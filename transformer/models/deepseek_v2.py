@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minigrad import Tensor, nn
+from minigrad import nn
 from transformer.feedforward import GatedFeedForward
 from transformer.latent_attention import LatentAttention
 from transformer.models.family import CheckpointError, Name, activation
 from transformer.models.llama import GATED, NAMES, RotaryConfig, RotaryLM
 from transformer.models.rope_scaling import magnitude
-from transformer.moe import MixtureOfExperts
+from transformer.moe import MixtureOfExperts, WithShared
 from transformer.positions import RoPE
-
-
-class WithShared(nn.Module):
-    """A mixture of experts, plus a network that every token goes through."""
-
-    def __init__(self, mixture: MixtureOfExperts, shared: nn.Module) -> None:
-        super().__init__()
-        self.mixture, self.shared = mixture, shared
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mixture(x) + self.shared(x)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ class DistilBertConfig(Config):
     hidden_dropout_prob = property(lambda self: self.dropout)
     attention_probs_dropout_prob = property(lambda self: self.attention_dropout)
     classifier_dropout = property(lambda self: None)
-    n_labels = property(lambda self: 2 if self.id2label is None else len(self.id2label))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {
@@ -63,7 +62,7 @@ HEAD = {"vocab_transform": "lm_head.dense", "vocab_layer_norm": "lm_head.norm", 
 
 
 class DistilBert(Bert):
-    """DistilBERT under one of BERT's HEADS, or without one."""
+    """DistilBERT under one of BERT's heads, or without one."""
 
     config_class = DistilBertConfig
     architectures = {

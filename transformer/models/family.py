@@ -73,6 +73,12 @@ class Config:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "extra"}
         return {**self.extra, **own, "model_type": self.model_type}
 
+    @property
+    def n_labels(self) -> int:
+        """How many labels a head tells apart."""
+        labels = getattr(self, "id2label", None)
+        return 2 if labels is None else len(labels)
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of some keys of the weights file that have every size in them: checked before anything is allocated."""
         raise NotImplementedError
@@ -167,9 +173,17 @@ class Family:
     copies: ClassVar[Mapping[str, str]] = {}
     config: Any
 
+    @classmethod
+    def check_head(cls, head: str | None) -> None:
+        """Raise ValueError for a head that none of its architectures has."""
+        heads = [given.get("head") for given in cls.architectures.values()]
+        if head not in heads:
+            raise ValueError(f"{cls.__name__}: head must be {' or '.join(map(repr, heads))}, got {head!r}")
+
     def architecture(self) -> str:
-        """The class of `transformers` that this model is."""
-        return next(iter(self.architectures))
+        """The class of `transformers` that this model is: the first whose arguments are its own."""
+        found = self.architectures.items()
+        return next(name for name, given in found if all(getattr(self, key) == value for key, value in given.items()))
 
     @classmethod
     def canonical(cls, key: str) -> str:

@@ -21,7 +21,7 @@ class RobertaConfig(BertConfig):
 
 
 class Roberta(Bert):
-    """RoBERTa under one of BERT's HEADS, or without one.
+    """RoBERTa under one of BERT's heads, or without one.
 
     Positions are those of BERT's table behind the padding's number; padding itself stands at that number.
     """
