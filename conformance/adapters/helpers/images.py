@@ -119,7 +119,8 @@ def mixed(mix: Called) -> Iterator[Trouble]:
         (part for part in made if isinstance(part, Tensor) and part.shape == (count, count) and part is not image), None
     )
     if soft is not None:
-        in_labels = soft.double()
+        floor = float(soft.min())  # smoothing gives every class a share of it
+        in_labels = (soft.double() - floor) / (1 - count * floor)
     else:
         hard = [
             part

@@ -14,6 +14,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -109,8 +110,9 @@ class Constructions(Names):
                 if parameter.default is parameter.empty:
                     needed = self._needed(made_by, name, parameter.annotation, bound.arguments)
                     bound.arguments[name] = plain(_whole_patches(name, needed, signature))
-                elif parameter.default is None and self.sizing.named and name.lower() in CONFIGS:
-                    bound.arguments[name] = plain(self.part(name, parameter.annotation))  # else it makes its own
+                elif parameter.default is None and self.sizing.puts_in and name.lower() in CONFIGS:
+                    with suppress(Unknown):
+                        bound.arguments[name] = plain(self.part(name, parameter.annotation))  # else it makes its own
                 elif (sized := self.resized(name, parameter.default)) is not parameter.default:
                     bound.arguments[name] = plain(sized)
             if parameter.kind is parameter.VAR_KEYWORD:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from symtable import SymbolTable, symtable
 
 from conformance.adapters.whole.constructing import Evaluator
-from conformance.adapters.whole.sizes import Unknown, plain, small
+from conformance.adapters.whole.sizes import Unknown, meaning, plain, small
 from conformance.adapters.whole.syntax import Source
 
 
@@ -24,10 +24,12 @@ def set_script_names(evaluator: Evaluator) -> None:
     for name in _names(source):
         if name in held and name not in ours:
             continue
+        changed = {*evaluator.sizing.changed, name, meaning(name)}
         try:
             value = plain(evaluator.value(ast.Name(name, ast.Load(), lineno=sys.maxsize), source.top))
         except Exception:  # what the block runs for its value is not run here
             value = None
+        evaluator.sizing.changed &= changed  # a model that the block makes has options of its own
         if not isinstance(value, (int, float, str)):
             try:
                 value = plain(evaluator.sizing.of(name, small(name)))

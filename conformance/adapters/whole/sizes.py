@@ -146,6 +146,11 @@ class Sizing:
         """The same sizes for another construction, with these options put in."""
         return Sizing(changes, self.head_width, self.known, self.smallest, self.small_images, named)
 
+    @property
+    def puts_in(self) -> bool:
+        """Whether any option gets another value than its own."""
+        return bool(self.changes or self.named)
+
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name."""
         if name in self.named and type(value) is type(self.named[name]):
