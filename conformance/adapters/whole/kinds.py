@@ -18,6 +18,7 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling
 from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.layouts import ONE_ANSWER
+from conformance.adapters.whole.used_functions import text_of, used_functions
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
 
@@ -29,6 +30,8 @@ _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
 _TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
+_SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*)\[((:|\.\.\.), ?)?:-1(, ?:)?\]")
+_SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
 _SWITCHES = {
     "bidirectional": ("masked_language_model", "language_model"),
     "causal": ("language_model", "masked_language_model"),
@@ -123,6 +126,9 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
         found = re.search(code, source[0], re.IGNORECASE)
         if found:
             yield 1, f"{part.__name__} says {found.group(0)!r}"
+    for function in used_functions(cls):
+        if found := re.search(code, text_of(function), re.IGNORECASE):
+            yield 1, f"{function.__name__}, which it calls, says {found.group(0)!r}"
 
 
 def _words(name: str) -> str:
@@ -151,9 +157,11 @@ def _shifted(module: nn.Module) -> Iterator[Evidence]:
     """A loss that compares the scores of each position with the label behind it."""
     cls: type = type(module)
     found = source_of(cls)
-    one, other = r"\[(:|\.\.\.), ?:-1(, ?:)?\]", r"(labels?|targets?|ids|tokens)\[(:|\.\.\.), ?1:\]"
-    if found and re.search(rf"(logits|scores|out\w*){one}", found[0]) and re.search(other, found[0]):
-        yield 2, "its loss compares logits[:, :-1] with labels[:, 1:]"
+    for text in [found[0] if found else "", *map(text_of, used_functions(cls))]:
+        scores, labels = _SHIFTED_SCORES.search(text), _SHIFTED_LABELS.search(text)
+        if scores and labels:
+            yield 2, f"its loss compares {scores.group(0)} with {labels.group(0)}"
+            break
 
 
 def _switched(module: nn.Module, kind: str) -> Iterator[Evidence]:

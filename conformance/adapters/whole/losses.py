@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.balance import BALANCE
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
+from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
@@ -42,7 +44,6 @@ _BATCH = re.compile(r"batch|data|inputs?|examples?|samples?", re.I)
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
 _SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
-_BALANCE = re.compile(r"aux|balanc|router|z_loss|load", re.I)
 _ASKS = re.compile(r"(return|with|compute|get|calc|calculate|output)_?loss(es)?")
 _NUMBER = re.compile(r"\w+_(idx|index|nb)|epoch|step|i")
 ROWS, SOURCE, TEXT, GIVEN = 2, 4, 5, 2
@@ -101,7 +102,7 @@ class Lesson:
 @dataclass(frozen=True)
 class LossRun:
     """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T).
-    terms: losses for the router's balance that are returned beside the whole, and how the whole grows with each.
+    terms: losses for the router's balance that forward or a part leaves behind, and how the whole grows with each.
     prefix: how many words at the start of a text it was told are given. alone: it was given texts, and nothing else."""
 
     name: str
@@ -231,6 +232,8 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
         part.register_forward_hook(lambda _, __, result: answers.extend(tensors_in(result)))
         for part in subject.module.modules()
     ]
+    given_by_forward: list[Any] = []
+    handles.append(subject.module.register_forward_hook(lambda _, __, result: given_by_forward.append(result)))
     criteria, lookups = _Criteria(), Lookups()
     try:
         with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), criteria, lookups:
@@ -241,7 +244,7 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
     value = loss_in(result)
     if value is None and not criteria.seen:
         raise NotProvided(f"{name} gives no loss")
-    terms = _terms(value, result)
+    terms = _terms(value, [result, *given_by_forward], subject.module)
     seen = _with_gradients(value, criteria.seen)
     place = next((c.place for c in seen), "") or subject.line_of(rf"def {name}\b")
     lessons = [
@@ -251,21 +254,19 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
     return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix, alone)
 
 
-def _terms(value: Tensor | None, result: Any) -> dict[str, float]:
-    named = (
-        result._asdict()
-        if hasattr(result, "_asdict")
-        else result
-        if isinstance(result, Mapping)
-        else vars(result)
-        if is_dataclass(result)
-        else {}
-    )
-    terms = {n: t for n, t in named.items() if isinstance(t, Tensor) and t.requires_grad and _BALANCE.search(n)}
-    if value is None or not value.requires_grad or not terms:
+def _terms(value: Tensor | None, results: list[Any], module: nn.Module) -> dict[str, float]:
+    """How a loss grows with each loss for balance that it, the model's forward or a part of the model leaves behind."""
+    if value is None or not value.requires_grad:
         return {}
-    slopes = torch.autograd.grad(value, list(terms.values()), allow_unused=True, retain_graph=True)
-    return {name: float(slope.sum()) for name, slope in zip(terms, slopes, strict=True) if slope is not None}
+    named = [found for result in results for found in named_tensors(result)]
+    named += [(name, kept) for part in module.modules() for name, kept in vars(part).items() if _is_number(kept)]
+    terms = [(name, one) for name, one in named if _is_number(one) and one.requires_grad and BALANCE.search(name)]
+    slopes = torch.autograd.grad(value, [one for _, one in terms], allow_unused=True, retain_graph=True)
+    return {name: float(slope) for (name, _), slope in zip(terms, slopes, strict=True) if slope is not None}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point()
 
 
 def _with_gradients(value: Tensor | None, seen: list[Criterion]) -> list[Criterion]:
