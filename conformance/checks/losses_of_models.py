@@ -257,14 +257,15 @@ def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
 def leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
     """A loss that is a mean is one over the real words."""
     subject = causal_model(impl)
-    parts = [part for run in _beside(subject) if run.prefix and (part := _mean_of_the_taught(run)) is not None]
+    partly = [run for run in [*_beside(subject), *subject.loss_runs(marked=True)] if run.prefix or run.marks]
+    parts = [part for run in partly if (part := _mean_of_the_taught(run)) is not None]
     with suppress(NotProvided) if parts else nullcontext():
         parts += _means_without_padding(subject)
     return together(parts, "no loss beside forward is a mean that meets padding")
 
 
 def _mean_of_the_taught(run: Any) -> Evidence | None:
-    """Whether a mean over the words behind a prefix is divided by their number; None where it is no mean."""
+    """Whether a mean over some words, behind a prefix or marked, is divided by their number; None where it is none."""
     criterion = next((c for c in run.criteria if c.of_classes and c.weights is not None), None)
     share = _share(run)
     if criterion is None or share is None:
@@ -272,10 +273,41 @@ def _mean_of_the_taught(run: Any) -> Evidence | None:
     number, real = len(criterion.weights), int((criterion.weights > TINY).sum())
     diluted = real < number and abs(share * number - 1) < 1e-3
     return true(f"{run.name} is a mean over the words that it teaches", not diluted, f"1 / {real}", share).saying(
-        diagnosis=f"{run.name} leaves the prefix out of the sum and counts it in the mean.",
+        diagnosis=f"{run.name} leaves words out of the sum ({run.marks[0] if run.marks else 'the prefix'}) and counts "
+        "them in the mean.",
         place=run.place,
         mend="divide by the number of words that are taught",
     )
+
+
+@check("losses-count-the-words-that-a-mask-marks", roles=CAUSAL)
+def counts_the_marked(impl: Any, draw: Draw) -> Evidence:
+    """Of one text a loss teaches the words that its mask or its lengths mark: a word, and not the one before it."""
+    parts = []
+    for run in causal_model(impl).loss_runs(marked=True):
+        taught = {one.taught for one in run.lessons if one.taught and one.weight > TINY}
+        texts = {text for text, _, _ in taught}
+        if not run.marks or len(texts) != 1 or len(run.texts) != 1:
+            continue
+        found = sorted(at for _, row, at in taught if row == 0)
+        length = run.texts[min(texts)].shape[1]
+        kept = {at: at < length - run.hidden for at in range(length)}
+        for marked in (True, False):  # some masks mark what is left out
+            right = [at for at in range(1, length) if kept[at] == marked]
+            early = [at for at in range(1, length) if kept[at - 1] == marked]
+            late = [at for at in range(1, length) if kept.get(at + 1, False) == marked]
+            if found in (right, early, late):
+                name = run.marks[0]
+                parts.append(
+                    true(f"the words that {run.name} teaches", found == right, expected=right, got=found).saying(
+                        diagnosis=f"{run.name} uses {name} one place {'early' if found == early else 'late'}: it marks "
+                        "the words that are read, and not those that are taught.",
+                        place=run.place,
+                        mend=f"shift {name} as the labels are shifted",
+                    )
+                )
+                break
+    return together(parts, "no loss of one text takes a mask or lengths that leave words out")
 
 
 def _means_without_padding(subject: Any) -> list[Evidence]:

@@ -13,11 +13,11 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from textwrap import dedent
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.statements import argument_line
+from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
 
@@ -46,8 +47,9 @@ _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
 _SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
 _ASKS = re.compile(r"(return|with|compute|get|calc|calculate|output)_?loss(es)?")
 _NUMBER = re.compile(r"\w+_(idx|index|nb)|epoch|step|i")
-ROWS, SOURCE, TEXT, GIVEN = 2, 4, 5, 2
-"""How many sentences there are, how long sources and other texts are, and how many words of a text are a prefix."""
+ROWS, SOURCE, TEXT, GIVEN, HIDDEN = 2, 4, 5, 2, 2
+"""How many sentences there are, how long sources and other texts are, how many words of a text are a prefix, and how
+many at the end of the first text are hidden."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class Lesson:
 class LossRun:
     """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T).
     terms: losses for the router's balance that forward or a part leaves behind, and how the whole grows with each.
-    prefix: how many words at the start of a text it was told are given. alone: it was given texts, and nothing else."""
+    prefix: how many words at the start of a text it was told are given. alone: it was given texts, and nothing else.
+    marks: the parameters that hide the last words of the first text; hidden: how many."""
 
     name: str
     own: bool
@@ -115,6 +118,8 @@ class LossRun:
     lessons: list[Lesson] = field(default_factory=list)
     prefix: int = 0
     alone: bool = False
+    marks: Sequence[str] = ()
+    hidden: int = HIDDEN
 
     @property
     def label_place(self) -> str:
@@ -156,12 +161,15 @@ def _memory(given: Any) -> tuple[Any, ...]:
 class LossProbes:
     """The experiments with losses, as methods of `WholeModel`."""
 
-    def loss_runs(self: WholeModel, padded: bool = False, wider: int = 0) -> list[LossRun]:  # type: ignore[misc]
+    def loss_runs(  # type: ignore[misc]
+        self: WholeModel, padded: bool = False, wider: int = 0, marked: bool = False
+    ) -> list[LossRun]:
         """Every loss that could be run. padded: the first text has two words of padding, behind it or where its padding
-        stands; wider: so many more in all texts but sources. Raises NotProvided."""
-        key = f"losses{padded}{wider}"
+        stands; wider: so many more in all texts but sources; marked: masks and lengths, also those that may be left
+        out, hide the last two words of the first text. Raises NotProvided."""
+        key = f"losses{padded}{wider}{marked}"
         if key not in self.known:
-            self.known[key] = list(_runs(self.twin(), padded, wider))
+            self.known[key] = list(_runs(self.twin(), padded, wider, marked))
         if not self.known[key]:
             raise NotProvided("no loss was found in it or beside it that could be run")
         found: list[LossRun] = self.known[key]
@@ -176,10 +184,10 @@ class LossProbes:
         return any(type(value) is int and value == self.pad_id for value in ends)
 
 
-def _runs(subject: WholeModel, padded: bool, wider: int) -> Iterator[LossRun]:
+def _runs(subject: WholeModel, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
     for name, function, method in _candidates(subject):
         for flat, lean in ((False, True), (True, True), (False, False)):
-            texts = _Texts(subject, padded, flat, wider)
+            texts = _Texts(subject, padded, flat, wider, marked)
             try:
                 given = texts.arguments(function, lean)
                 yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
@@ -197,13 +205,20 @@ def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], 
         yield "forward", cls.forward, True
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         own = not function.__module__.startswith("torch")
-        if own and _LOSS.search(name) and not name.startswith("__") and name != "forward":
+        if own and not name.startswith("__") and name != "forward" and (_LOSS.search(name) or _is_a_loss(function)):
             yield name, function, True
     for name, function in vars(sys.modules.get(cls.__module__, object())).items():
         if inspect.isfunction(function) and function.__module__ == cls.__module__ and _LOSS.search(name):
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
                 yield name, taken_by(subject.module, function), False
+
+
+def _is_a_loss(function: FunctionType) -> bool:
+    """Whether a method computes a cross-entropy and gives it back, whatever it is called: it is no figure to read."""
+    texts = [text_of(function), *map(text_of, functions_called_by(function))]
+    computes = any(_OF_CLASSES.search(text) for text in texts)
+    return computes and not re.search(r"no_grad|inference_mode|\.item\(\)|\.exp\(|backward\(", "".join(texts))
 
 
 def _labels_of(subject: WholeModel) -> str:
@@ -251,7 +266,9 @@ def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[s
         lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
     ]
     alone = given.keys() <= texts.texts.keys()
-    return LossRun(name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix, alone)
+    return LossRun(
+        name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix, alone, texts.marks
+    )
 
 
 def _terms(value: Tensor | None, results: list[Any], module: nn.Module) -> dict[str, float]:
@@ -261,6 +278,8 @@ def _terms(value: Tensor | None, results: list[Any], module: nn.Module) -> dict[
     named = [found for result in results for found in named_tensors(result)]
     named += [(name, kept) for part in module.modules() for name, kept in vars(part).items() if _is_number(kept)]
     terms = [(name, one) for name, one in named if _is_number(one) and one.requires_grad and BALANCE.search(name)]
+    if not terms:
+        return {}
     slopes = torch.autograd.grad(value, [one for _, one in terms], allow_unused=True, retain_graph=True)
     return {name: float(slope) for (name, _), slope in zip(terms, slopes, strict=True) if slope is not None}
 
@@ -311,8 +330,9 @@ def _words_before(rows: Tensor, texts: _Texts, answers: list[Tensor], lookups: L
 class _Texts:
     """The texts of one run, and what stands for every other parameter."""
 
-    def __init__(self, subject: WholeModel, padded: bool, flat: bool, wider: int) -> None:
-        self.subject, self.padded, self.flat, self.wider = subject, padded, flat, wider
+    def __init__(self, subject: WholeModel, padded: bool, flat: bool, wider: int, marked: bool = False) -> None:
+        self.subject, self.padded, self.flat, self.wider, self.marked = subject, padded, flat, wider, marked
+        self.marks: list[str] = []
         self.texts: dict[str, Tensor] = {}
         self.where: dict[int, tuple[str, int, int]] = {}
         self.prefix = 0
@@ -336,6 +356,7 @@ class _Texts:
         of_forward = function.__name__ == "forward"
         known = {_labels_of(self.subject), _switch_of(self.subject)} if of_forward else set()
         known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
+        known |= {p.name for p in parameters if self.marked and meaning_of(p.name) in ("mask", "lengths")}
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
@@ -373,10 +394,10 @@ class _Texts:
         if PREFIX.fullmatch(lower):
             self.prefix = GIVEN
             return torch.full((ROWS,), GIVEN)
-        if said == "lengths":
-            return torch.full((ROWS,), TEXT)
-        if said in ("mask", "types"):
-            return torch.zeros(ROWS, TEXT, dtype=torch.long) + (said == "mask")
+        if said in ("mask", "lengths"):
+            return self._marks(name, said)
+        if said == "types":
+            return torch.zeros(ROWS, TEXT, dtype=torch.long)
         if not own and _NUMBER.fullmatch(lower):
             return 0
         of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
@@ -388,6 +409,14 @@ class _Texts:
             return dict(packed[calling.packed])
         source = own == "src" or (calling.two_sided and _SOURCE.search(lower) and own != "tgt")
         return self._text(name, SOURCE if source else TEXT)
+
+    def _marks(self, name: str, said: str) -> Tensor:
+        """Which words count, (B, T), or how many, (B)."""
+        counted = torch.ones(ROWS, TEXT, dtype=torch.long)
+        if self.marked:
+            self.marks.append(name)
+            counted[0, -HIDDEN:] = 0
+        return self.subject.calling.turned(counted) if said == "mask" else counted.sum(1)
 
     def _text(self, name: str, length: int) -> Tensor:
         main = self.subject.calling.main

@@ -9,22 +9,25 @@ from types import CodeType, FunctionType
 
 
 @cache
-def used_functions(cls: type) -> tuple[FunctionType, ...]:
-    """Functions in the order in which they are met; none of torch's and of installed packages."""
-    waiting = [
-        one for one in vars(cls).values() if isinstance(one, (FunctionType, staticmethod, classmethod, property))
-    ]
-    found: dict[FunctionType, None] = {}
+def used_functions(cls: type[object]) -> tuple[FunctionType, ...]:
+    """What the methods of a class call, in the order in which it is met; none of torch's and of installed packages."""
+    kinds = (FunctionType, staticmethod, classmethod, property)
+    methods = [method for one in vars(cls).values() if isinstance(one, kinds) and (method := _function(one))]
+    return tuple(dict.fromkeys(called for method in methods for called in functions_called_by(method)))
+
+
+@cache
+def functions_called_by(function: FunctionType) -> tuple[FunctionType, ...]:
+    """What a function calls, itself left out."""
+    waiting, found = [function], dict.fromkeys([function])
     while waiting:
-        one = _function(waiting.pop(0))
-        if one is None:
-            continue
+        one = waiting.pop(0)
         for name in _names(one.__code__):
-            value = one.__globals__.get(name)
-            if isinstance(value, FunctionType) and value not in found and _is_of_the_user(value):
+            value = _function(one.__globals__.get(name))
+            if value is not None and value not in found and _is_of_the_user(value):
                 found[value] = None
                 waiting.append(value)
-    return tuple(found)
+    return tuple(found)[1:]
 
 
 @cache
