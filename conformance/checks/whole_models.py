@@ -277,6 +277,21 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("model-learns-from-its-start", roles=("module",))
+def learns_from_its_start(impl: Any, draw: Draw) -> Evidence:
+    """What starts at zero learns: the factor beside it does not start at zero, or stops being zero."""
+    subject = impl.build("module", {})
+    bad = subject.never_learnt()
+    shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
+    return true(
+        "every matrix that starts at zero gets a gradient in training", not bad, got=f"none for {shown}"
+    ).saying(
+        diagnosis=f"{shown} and what multiplies them start at zero: no gradient ever reaches them, and they never learn.",
+        place=subject.line_of(r"zeros?_\(|constant_\([^\n]*\b0(\.0*)?\)|\.fill_\(0|torch\.zeros\("),
+        mend="let one of two factors that follow each other start at small random numbers",
+    )
+
+
 @check("model-gradients-agree-with-differences", roles=("module",))
 def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
     """Along a random direction the answer changes as its gradient says: nothing is detached on the way."""

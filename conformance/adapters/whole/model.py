@@ -52,6 +52,7 @@ from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import meaning
+from conformance.adapters.whole.starting import StartProbes
 from conformance.adapters.whole.unread import UnreadProbes
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
@@ -92,6 +93,7 @@ class WholeModel(
     PadProbes,
     PlaceProbes,
     RecommendProbes,
+    StartProbes,
     UnreadProbes,
 ):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
