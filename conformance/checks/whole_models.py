@@ -283,11 +283,11 @@ def learns_from_its_start(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("module", {})
     bad = subject.never_learnt()
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
-    return true(
-        "every matrix that starts at zero gets a gradient in training", not bad, got=f"none for {shown}"
-    ).saying(
-        diagnosis=f"{shown} and what multiplies them start at zero: no gradient ever reaches them, and they never learn.",
-        place=subject.line_of(r"zeros?_\(|constant_\([^\n]*\b0(\.0*)?\)|\.fill_\(0|torch\.zeros\("),
+    zeros = (r"(zeros?_|constant_|fill_)\([^\n]*weight", r"zeros?_\(|constant_\([^\n]*\b0(\.0*)?\)", r"zeros\(")
+    return true("matrices that start at zero get a gradient in training", not bad, got=f"none for {shown}").saying(
+        diagnosis=f"{shown} and what multiplies them start at zero: no gradient ever reaches them, and they never "
+        "learn.",
+        place=next(filter(None, map(subject.line_of, zeros)), ""),
         mend="let one of two factors that follow each other start at small random numbers",
     )
 

@@ -1,0 +1,50 @@
+"""What a model learns from the numbers that its constructor draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from conformance.adapters.whole.copying import in_dtype
+from conformance.protocol import NotProvided
+
+if TYPE_CHECKING:
+    from conformance.adapters.whole.model import WholeModel
+
+STEPS = 6
+"""What starts at zero gets a gradient in a few steps, one for each factor before it that starts at zero, too."""
+
+
+class StartProbes:
+    """The experiment, as a method of `WholeModel`."""
+
+    def never_learnt(self: WholeModel) -> list[str]:  # type: ignore[misc]
+        """The matrices that start at zero and get no gradient in some steps of training, and would get one if they
+        had started elsewhere. Raises NotProvided where none starts at zero."""
+        module = in_dtype(self.made.fresh(3), self.torch_dtype).eval()
+        zero = [
+            name
+            for name, p in module.named_parameters()
+            if p.requires_grad and p.ndim > 1 and p.numel() and not bool(p.any())
+        ]
+        if not zero:
+            raise NotProvided("no matrix of its starts at zero")
+        other = replace(self, module=module)
+        left = set(zero)
+        for step in range(STEPS):
+            gradients = other.gradients(other.example(4, seed=70 + step))
+            largest = max((float(abs(g).max(initial=0.0)) for g in gradients.values() if g is not None), default=0.0)
+            for name, parameter in module.named_parameters():
+                gradient = gradients.get(name)
+                size = 0.0 if gradient is None else float(abs(gradient).max(initial=0.0))
+                if gradient is None or size <= 1e-13 * largest:
+                    continue
+                left.discard(name)
+                with torch.no_grad():
+                    parameter.sub_(torch.tensor(gradient, dtype=parameter.dtype), alpha=0.02 / size)
+            if not left:
+                return []
+        elsewhere = self.gradients(self.example(4, seed=70))
+        return [n for n in zero if n in left and (g := elsewhere.get(n)) is not None and float(abs(g).max()) > 0]
