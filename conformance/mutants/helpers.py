@@ -340,3 +340,11 @@ changed(
     breaks=("examples-are-labelled-with-the-next-item",),
     defect="The labels are the history itself.",
 )
+changed(
+    "MasksJoinedByOr",
+    HELPERS,
+    "(tgt != pad).unsqueeze(-2) & torch",
+    "(tgt != pad).unsqueeze(-2) | torch",
+    breaks=("masks-of-targets-hide-padding-and-the-future",),
+    defect="A word is seen that is real or not ahead, and not both.",
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, LLAMA, MIXTURE, PREFIX, RECOMMENDER, TRANSLATOR, changed
+from conformance.mutants.source import ALIBI, BERT, LLAMA, MIXTURE, PREFIX, RECOMMENDER, TRANSLATOR, changed
 
 FITS = "losses-get-what-they-are-made-for"
 RETURNED = "losses-that-are-computed-are-returned"
@@ -10,6 +10,7 @@ NEXT = "losses-teach-the-next-word"
 EVERY = "losses-teach-every-word"
 PADDING = "losses-teach-no-padding"
 MEAN = "losses-leave-padding-out-of-the-mean"
+MARKED = "losses-count-the-words-that-a-mask-marks"
 
 CROSS_ENTROPY = "F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=self.tgt_pad_idx)"
 
@@ -158,4 +159,20 @@ changed(
     "F.softplus(-worse)",
     breaks=("losses-of-samples-prefer-the-true-item",),
     defect="The scores of false items are pushed up, as those of true ones.",
+)
+changed(
+    "MaskOfTheWordsThatWereRead",
+    ALIBI,
+    "loss_mask[:, 1:]",
+    "loss_mask[:, :-1]",
+    breaks=(MARKED,),
+    defect="The mask of the loss is not shifted with the labels.",
+)
+changed(
+    "MarkedWordsAndAMeanOverAll",
+    ALIBI,
+    "(each * counted).sum() / counted.sum()",
+    "(each * counted).mean()",
+    breaks=(MEAN,),
+    defect="Words that are not marked count in the mean.",
 )

@@ -11,6 +11,7 @@ ALONE = "model-answers-one-sentence-as-in-a-batch"
 DROPS = "model-drops-only-in-training"
 RATE = "model-dropout-is-what-its-option-says"
 GRADIENT = "model-every-parameter-gets-a-gradient"
+START = "model-learns-from-its-start"
 SLOPE = "model-gradients-agree-with-differences"
 PIECES = "model-every-piece-of-a-result-is-read"
 KEPT = "model-what-it-keeps-reaches-the-answer"
@@ -240,4 +241,14 @@ changed(
     "padding = padding_of(lengths, x.shape[1]) & False",
     breaks=("encoder-padding-changes-nothing",),
     defect="Attention sees the frames behind the length of a row.",
+)
+changed(
+    "MatricesOfBlocksStartAtZero",
+    GPT,
+    "        self.norm = nn.LayerNorm(d_model)\n        self.head",
+    "        for part in self.blocks.modules():\n            if isinstance(part, nn.Linear):\n"
+    "                nn.init.zeros_(part.weight)\n"
+    "        self.norm = nn.LayerNorm(d_model)\n        self.head",
+    breaks=(START,),
+    defect="All matrices of the blocks start at zero, so none of them ever gets a gradient.",
 )

@@ -23,6 +23,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     recommending,
     routing,
     scheduling,
+    target_masks,
     texts,
     windows,
 )
@@ -136,7 +137,9 @@ def _uses_parts(module: nn.Module, function: FunctionType, own: Mapping[str, Fun
 
 
 def functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:
-    """The functions that a module defines."""
+    """The functions that a module defines, and the static methods of its classes."""
     for value in list(vars(module).values()):
         if isinstance(value, FunctionType) and inspect.unwrap(value).__module__ == module.__name__:
             yield value
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from (one.__func__ for one in vars(value).values() if isinstance(one, staticmethod))

@@ -63,3 +63,10 @@ class ALiBi(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
+
+    def teach(self, tokens, loss_mask=None):
+        """The mean cross-entropy of the tokens that loss_mask (B, T) marks, each as the one behind those before it."""
+        logits = self(tokens[:, :-1])
+        each = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        counted = torch.ones_like(each) if loss_mask is None else loss_mask[:, 1:].flatten().to(each.dtype)
+        return (each * counted).sum() / counted.sum()

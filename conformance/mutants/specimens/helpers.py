@@ -36,6 +36,12 @@ def position_ids(input_ids, padding_idx):
     return torch.cumsum(real, 1) * real + padding_idx
 
 
+def make_std_mask(tgt, pad):
+    """Hide padding and future words."""
+    size = tgt.size(-1)
+    return (tgt != pad).unsqueeze(-2) & torch.ones(1, size, size, dtype=torch.bool).tril()
+
+
 def mask_tokens(ids, vocab_size, probability=0.15):
     """80 % of the selected words become the mask, 10 % another word, 10 % stay."""
     labels, given = ids.clone(), ids.clone()
