@@ -247,8 +247,8 @@ changed(
     GPT,
     "        self.norm = nn.LayerNorm(d_model)\n        self.head",
     "        for part in self.blocks.modules():\n            if isinstance(part, nn.Linear):\n"
-    "                nn.init.zeros_(part.weight)\n"
+    "                nn.init.zeros_(part.weight)\n                nn.init.zeros_(part.bias)\n"
     "        self.norm = nn.LayerNorm(d_model)\n        self.head",
     breaks=(START,),
-    defect="All matrices of the blocks start at zero, so none of them ever gets a gradient.",
+    defect="All linear maps of the blocks start at zero, so none of their matrices ever gets a gradient.",
 )
