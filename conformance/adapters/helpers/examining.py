@@ -115,6 +115,13 @@ def functions_beside(found: Any) -> list[Callable[..., Any]]:
     return list(functions_of(module)) if module is not None else []
 
 
+def classes_beside(found: Any) -> list[type]:
+    """The classes of the file that a class, function or instance stands in: losses may be written so."""
+    holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
+    values = vars(sys.modules.get(holder.__module__, object())).values()
+    return [one for one in values if isinstance(one, type) and one.__module__ == holder.__module__]
+
+
 def methods_of(module: nn.Module) -> list[Callable[..., Any]]:
     """The methods that a model has beside its forward and that use none of its parts: a loss of two vectors, the
     choice of words to mask. They are bound to it, and so know its settings."""

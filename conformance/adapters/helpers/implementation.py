@@ -14,8 +14,8 @@ from conformance.protocol import NotProvided
 
 ROLE = "helpers"
 BESIDE = ("cross_entropy", "lr_schedule", "sampling_filter", "clip_grad_norm")
-"""The roles of functions that are tested where a model is pointed at: those that need no model. Masks are not among
-them: what they do shows in the model that takes them."""
+"""The roles of functions and classes that are tested where a model is pointed at: those that need no model. Masks are
+not among them: what they do shows in the model that takes them."""
 
 
 def is_helper(function: Any) -> bool:
@@ -24,14 +24,15 @@ def is_helper(function: Any) -> bool:
 
 
 class HelpersImplementation:
-    """Functions of a file: the roles that they play, and the claims about helpers. They are called when first asked."""
+    """Functions and classes of a file: the roles that they play, and the claims about helpers. They are called when
+    first asked."""
 
     kind = None
 
     def __init__(self, functions: Sequence[Callable[..., Any]], name: str) -> None:
         self.name = name
         self.untested: list[str] = []
-        self.functions = [function for function in functions if is_helper(function)]
+        self.functions = [one for one in functions if not isinstance(one, type) and is_helper(one)]
         self.served: dict[str, list[FunctionImplementation]] = {}
         for function in functions:
             proposed = roles_of(function)
