@@ -22,7 +22,7 @@ from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, des
 from conformance.adapters.inference.resolve import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
-from conformance.adapters.whole.language import source_of
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of

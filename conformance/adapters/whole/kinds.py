@@ -16,7 +16,7 @@ from torch import nn
 
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling
-from conformance.adapters.whole.language import source_of
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.layouts import ONE_ANSWER
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
