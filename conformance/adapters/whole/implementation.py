@@ -19,7 +19,7 @@ from conformance.adapters.functions.implementation import FunctionImplementation
 from conformance.adapters.helpers.examining import functions_beside, methods_of
 from conformance.adapters.helpers.implementation import HelpersImplementation
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
-from conformance.adapters.inference.resolve import Resolution
+from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.class_source import source_of
