@@ -15,9 +15,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
+import conformance.checks  # noqa: F401 (registers them)
+from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS
-from conformance.mutants.script import NOTED, SCRIPTS, script_run
+from conformance.mutants import MUTANTS
+from conformance.mutants.script import NOTED, SCRIPTS
 from conformance.mutants.source import SPECIMENS, Specimen
+from conformance.mutated import implementation_of, script_run, specimen_as_it_is
 from conformance.protocol import NotProvided
 from conformance.runner import evidence_of
 
@@ -71,10 +75,8 @@ def checks_of(mutant: Any) -> list[str]:
 
 def row_of(name: str) -> Row:
     """Run the checks of one mutant."""
-    from conformance.mutants import MUTANTS
-
     mutant = MUTANTS[name]
-    implementation = mutant.implementation()
+    implementation = implementation_of(mutant)
     outcomes = {claim: outcome(claim, implementation) for claim in checks_of(mutant)}
     missing = tuple(claim for claim in mutant.breaks if claim not in CHECKS)
     return Row(name, " ".join(mutant.defect.split()), mutant.known_as, mutant.breaks, outcomes, missing)
@@ -95,9 +97,6 @@ def matrix(names: Sequence[str], progress: Callable[[Row], None], processes: int
 def _start_worker() -> None:
     """What a process of a pool needs. It computes on one thread: models are small, and the threads of processes side by
     side wait for each other ten times as long as they compute."""
-    import conformance.checks
-    import conformance.mutants  # noqa: F401
-
     if is_installed("torch"):
         import torch
 
@@ -132,13 +131,11 @@ def _script_outcomes(name: str, claims: Collection[str]) -> dict[str, str]:
 
 
 def _reference_outcome(claim: str) -> str:
-    from conformance.adapters.reference import ReferenceImplementation
-
     return outcome(claim, ReferenceImplementation())
 
 
 def _specimen_outcomes(specimen: Specimen, claims: Collection[str]) -> dict[str, str]:
     """What the checks of the claims make of a whole model, of those that build it."""
-    implementation = specimen.implementation()
+    implementation = specimen_as_it_is(specimen)
     mine = [claim for claim in claims if not {*specimen.roles}.isdisjoint(CHECKS[claim].roles)]
     return {claim: outcome(claim, implementation) for claim in mine}

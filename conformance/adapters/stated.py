@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from conformance.adapters import SpecificationError, parse
+from conformance.adapters.specification import SpecificationError, parse
 
 DTYPES = ("float", "int", "bool")
 

@@ -19,7 +19,8 @@ from conformance.adapters.inference.facts import DOUBT, CannotRun, Fact, NoRole,
 from conformance.adapters.inference.models import looks_ahead
 from conformance.adapters.inference.parts import PartOf, components, handed_axes, is_whole, whole_model
 from conformance.adapters.inference.probes import SIZES
-from conformance.adapters.inference.resolve import Resolution
+from conformance.adapters.inference.resolution import Resolution
+from conformance.adapters.inference.resolve import resolution_of
 from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
@@ -48,7 +49,7 @@ class TorchModuleImplementation:
         self.resolutions = {found.role: found for found in self._components(cls, role)}
         self._lay_out_positions()
         if not self.resolutions:
-            whole = Resolution(cls, role)
+            whole = resolution_of(cls, role)
             self.resolutions = {whole.role: whole}
 
     def _components(self, cls: Callable[..., nn.Module], role: str | None) -> Iterator[Resolution]:
@@ -65,7 +66,7 @@ class TorchModuleImplementation:
         for path, part in components(model):
             name = f"{path} ({type(part).__name__})"
             try:
-                resolution = Resolution(type(part), None, PartOf(constructor, path))
+                resolution = resolution_of(type(part), None, PartOf(constructor, path))
             except NoRole:
                 self.unresolved.append(f"  {name}: it plays none of the roles")
                 continue
@@ -85,7 +86,7 @@ class TorchModuleImplementation:
             if role not in (None, name) or not _takes_tokens(type(model), name, constructor):
                 continue
             try:
-                resolution = Resolution(cls, name)
+                resolution = resolution_of(cls, name)
             except Exception as error:
                 self.unresolved.append(f"  the whole as {name}: {' '.join(str(error).split())}")
                 continue
@@ -158,7 +159,7 @@ class TorchModuleImplementation:
             self._by_themselves[role] = None
             if isinstance(part.constructor, PartOf):
                 with suppress(Exception):  # whatever it raises, it cannot be had
-                    found = Resolution(part.cls, role)
+                    found = resolution_of(part.cls, role)
                     self._by_themselves[role] = found if found.fits else None
         return self._by_themselves[role]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from conformance.check import check
 from conformance.checks.watched_labels import RUN, SURE, broken, first_of_tokens, kept, of_tokens, run_of, trained
 from conformance.draw import Draw
@@ -44,8 +46,6 @@ def masked_words(impl: Any, draw: Draw) -> Evidence:
 @check("run-masks-differ", roles=RUN)
 def masks_differ(impl: Any, draw: Draw) -> Evidence:
     """Other places are masked in each batch."""
-    import numpy as np
-
     run = run_of(impl)
     first = masked(run)[0]
     by_size: dict[int, list[Any]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -333,8 +334,6 @@ def right_way(impl: Any, draw: Draw) -> Evidence:
 
 def _measure(event: Any) -> str:
     """The words of what a schedule was given."""
-    import ast
-
     call = event.stack[0].call()
     given = [*call.args, *(one.value for one in call.keywords)] if call is not None else []
     return ast.unparse(given[0]) if given else ""

@@ -9,6 +9,7 @@ files are graded once, a row written twice is one row, and a run that was broken
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sqlite3
 import time
@@ -199,8 +200,6 @@ def _row(key: str, part: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[
 def export(headings: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
     """Write a table as .csv, or as .parquet where pyarrow is installed. Raises GradingError, OSError."""
     if path.suffix == ".csv":
-        import io
-
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         writer.writerow(headings)

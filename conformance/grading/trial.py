@@ -17,7 +17,7 @@ from typing import Any
 from conformance.adapters import SpecificationError, parse
 from conformance.catalogue import Catalogue, load
 from conformance.dialogue import Refused
-from conformance.grading import warm
+from conformance.grading.forked import Forked, forbid
 from conformance.roots import fold
 from conformance.supervisor import Child, Died, fresh_process, judgement
 from conformance.verdict import SHOWN_IN_FULL, Result, Verdict, judged
@@ -127,8 +127,8 @@ def _child(task: Mapping[str, Any], impl: str, clock: _Clock, question: str) -> 
     """A child that answered its first question. Raises SpecificationError."""
     start = fresh_process
     if hasattr(os, "fork"):
-        before = functools.partial(warm.forbid, task["forbidden"])
-        start = functools.partial(warm.Forked, folder=task["folder"], before=before)
+        before = functools.partial(forbid, task["forbidden"])
+        start = functools.partial(Forked, folder=task["folder"], before=before)
     more: dict[str, dict[str, str]] = {"stated": {}} if question == "load" else {}
     seconds = max(clock.left / 4, 0.5)
     child = Child(impl, seconds, (), question, bool(task["sandbox"]), start, **more)

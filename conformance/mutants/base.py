@@ -8,13 +8,29 @@ role and overrides what it gets wrong. (One of a whole model is a changed source
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from conformance.adapters.reference.base import ReferenceImplementation, ReferenceSubject
 
-if TYPE_CHECKING:
-    from conformance.mutants.script import ScriptMutant
-    from conformance.mutants.source import SourceMutant
+
+class AnyMutant(Protocol):
+    """What is known of every mutant. defect: in a sentence; breaks: the claims that it violates; roles: those that it
+    plays; topic: what it stands among in tables; needs: the package that must be installed for it, beside numpy."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def defect(self) -> str: ...
+    @property
+    def breaks(self) -> tuple[str, ...]: ...
+    @property
+    def known_as(self) -> str: ...
+    @property
+    def roles(self) -> tuple[str, ...]: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def needs(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class Mutant:
         return ReferenceImplementation({self.role: self.cls}, name=f"mutant:{self.name}")
 
 
-MUTANTS: dict[str, Mutant | SourceMutant | ScriptMutant] = {}
+MUTANTS: dict[str, AnyMutant] = {}
 
 
 def mutant(*, breaks: tuple[str, ...], known_as: str = "", usual: str = "") -> Any:

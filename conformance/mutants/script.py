@@ -1,18 +1,15 @@
 """Mutants of training scripts: one place of a small, correct script is another.
 
-The scripts are the files of `conformance/mutants/scripts`. A mutant is run and watched as `conformance watch` would.
+The scripts are the files of `conformance/mutants/scripts`. A mutant is run and watched by
+`conformance.mutated`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import io
-import tempfile
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from conformance.mutants.base import MUTANTS
 
@@ -64,10 +61,6 @@ class ScriptMutant:
             source = source.replace(old, new)
         return source
 
-    def implementation(self) -> Any:
-        """The run of the changed script. Raises ValueError unless each `old` stands in it once."""
-        return run_of(self.source(), f"{self.name}.py", self.script == RESUMED, LONG.get(self.script, STEPS))
-
     def lines(self) -> set[int]:
         """The lines of the changed script that are wrong; where lines were left out, the two before and after."""
         old, new = ((FOLDER / self.script).read_text(encoding="utf-8"), self.source())
@@ -77,33 +70,6 @@ class ScriptMutant:
             if kind != "equal":
                 found |= {*range(begin + 1, end + 1)} if end > begin else {*range(begin - 1, begin + 3)}
         return found
-
-
-def script_run(name: str) -> Any:
-    """The run of a script as it is."""
-    return run_of((FOLDER / name).read_text(encoding="utf-8"), name, name == RESUMED, LONG.get(name, STEPS))
-
-
-def run_of(source: str, name: str, goes_on: bool = False, steps: int = STEPS) -> Any:
-    """The run of a script of this text, as an implementation; what it prints is swallowed. goes_on: it is run twice,
-    and the second run is given, which goes on from the checkpoint of the first. steps: that are watched."""
-    from conformance.watch.launching import Script
-    from conformance.watch.lines import source_of
-    from conformance.watch.script import watched
-    from conformance.watch.verdicts import Watched
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_text(source, encoding="utf-8")
-        source_of(str(path))  # read while it is there
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run = watched(Script(str(path)), steps, keeps_moments=goes_on)
-            if goes_on:
-                expected = run.moments[run.saved_at() :]
-                run = watched(Script(str(path)), steps, keeps_moments=True)
-                run.expected = expected
-            return Watched(run, name)
 
 
 def script(

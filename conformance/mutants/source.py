@@ -1,17 +1,14 @@
 """Mutants of whole models: one line of a small, correct PyTorch model is another.
 
-The models are the files of `conformance/mutants/specimens`. A mutant's module is compiled from the changed text, and is
-tested as `--impl file.py:Class` would be. Importing this module needs no torch; `implementation()` does.
+The models are the files of `conformance/mutants/specimens`. What a mutant is as an implementation,
+`conformance.mutated` says; nothing here needs torch.
 """
 
 from __future__ import annotations
 
-import linecache
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from conformance.mutants.base import MUTANTS
 
@@ -33,10 +30,6 @@ class Specimen:
     @property
     def source(self) -> str:
         return (FOLDER / self.file).read_text(encoding="utf-8")
-
-    def implementation(self) -> Any:
-        """What `--impl` would give for the file as it is."""
-        return _pointed_at(self, self.source, str(FOLDER / self.file))
 
 
 GPT = Specimen("gpt.py", "GPT", "language_model")
@@ -78,14 +71,14 @@ class SourceMutant:
     def roles(self) -> tuple[str, ...]:
         return self.specimen.roles
 
-    def implementation(self) -> Any:
-        """What `--impl` would give for the changed file. Raises ValueError unless `old` stands in it once."""
+    def source(self) -> str:
+        """The changed file. Raises ValueError unless `old` stands in it once."""
         source = self.specimen.source
         if source.count(self.old) != 1:
             raise ValueError(
                 f"mutant {self.name}: {self.old!r} stands {source.count(self.old)} times in {self.specimen.file}"
             )
-        return _pointed_at(self.specimen, source.replace(self.old, self.new), f"{FOLDER / self.name}.py")
+        return source.replace(self.old, self.new)
 
 
 def changed(name: str, specimen: Specimen, old: str, new: str, *, breaks: tuple[str, ...], defect: str) -> None:
@@ -93,21 +86,3 @@ def changed(name: str, specimen: Specimen, old: str, new: str, *, breaks: tuple[
     if name in MUTANTS:
         raise ValueError(f"two mutants are called {name}")
     MUTANTS[name] = SourceMutant(name, specimen, old, new, breaks, defect)
-
-
-def _pointed_at(specimen: Specimen, source: str, file: str) -> Any:
-    """The implementation of a source that is a module of its own; `inspect` finds its lines under `file`."""
-    from conformance.adapters import parse
-    from conformance.adapters.whole.implementation import PointedImplementation
-
-    module = ModuleType(f"conformance_specimen_{Path(file).stem}")
-    module.__file__ = file
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    sys.modules[module.__name__] = module
-    exec(compile(source, file, "exec"), vars(module))
-    if specimen is HELPERS:
-        from conformance.adapters.helpers.examining import functions_of
-        from conformance.adapters.helpers.implementation import HelpersImplementation
-
-        return HelpersImplementation(list(functions_of(module)), specimen.name)
-    return PointedImplementation(getattr(module, specimen.name), parse(f"{module.__name__}:{specimen.name}"))

@@ -8,7 +8,7 @@ from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import ROLES
 from conformance.reference.attention import attention, causal_mask, scaled_scores, softmax
 from conformance.reference.feed_forward import swiglu
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64, 16, 4)

@@ -7,7 +7,7 @@ import numpy as np
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.reference import multi_head as f
 from conformance.reference.attention import attention, causal_mask, scaled_scores, softmax
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64, 64)

@@ -13,7 +13,7 @@ import numpy as np
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.protocol import ROLES
 from conformance.reference.attention import attention
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64)

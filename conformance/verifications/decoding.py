@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, true
 from conformance.reference import decoding as f
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 Array = np.ndarray
 

@@ -9,7 +9,7 @@ import numpy as np
 from conformance.evidence import Evidence, all_of, close, true
 from conformance.protocol import Array
 from conformance.reference.feed_forward import feed_forward, relu, swiglu
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 XOR_INPUTS = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 XOR = np.array([0.0, 1.0, 1.0, 0.0])

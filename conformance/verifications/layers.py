@@ -11,7 +11,7 @@ from conformance.protocol import ROLES, Array
 from conformance.reference.attention import causal_mask, scaled_scores
 from conformance.reference.layers import Layers, part
 from conformance.reference.norms import layer_norm
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 CONFIG = {"d_model": 6, "n_heads": 3, "d_ff": 7}
 

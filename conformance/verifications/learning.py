@@ -9,7 +9,7 @@ from conformance.reference.attention import attention, softmax
 from conformance.reference.norms import layer_norm
 from conformance.reference.positions import frequencies, sinusoid
 from conformance.reference.training import cross_entropy, cross_entropy_gradient
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64, 16)

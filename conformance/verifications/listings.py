@@ -13,7 +13,7 @@ from conformance.reference.attention import attention, causal_mask, masked_softm
 from conformance.reference.decoding import beam_search, greedy_decode
 from conformance.reference.positions import rope
 from conformance.reference.training import smoothed_targets, warmup_rate
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64, 16)

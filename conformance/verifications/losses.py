@@ -10,7 +10,7 @@ import numpy as np
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.reference.attention import softmax
 from conformance.reference.training import cross_entropy, cross_entropy_gradient, smoothed_targets
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64, 16)

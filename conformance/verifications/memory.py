@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, tolerance, true
 from conformance.reference.attention import attention
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 Array = np.ndarray
 FLOAT32, FLOAT16 = np.dtype(np.float32).itemsize, np.dtype(np.float16).itemsize

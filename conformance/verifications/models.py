@@ -9,7 +9,7 @@ from conformance.evidence import Evidence, all_of, close, true
 from conformance.protocol import Array, Subject
 from conformance.reference.attention import causal_mask
 from conformance.reference.models import EncoderDecoder
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 CONFIG = {"src_vocab": 7, "tgt_vocab": 9, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 5}
 SOURCE, TARGET = np.array([[3, 1, 4, 1, 5]]), np.array([[2, 7, 1, 8]])

@@ -16,7 +16,7 @@ from conformance.reference import networks as f
 from conformance.reference import training
 from conformance.reference.attention import softmax
 from conformance.reference.feed_forward import sigmoid
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 Array = np.ndarray
 

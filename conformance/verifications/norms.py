@@ -7,7 +7,7 @@ import numpy as np
 from conformance.evidence import Evidence, all_of, close, true
 from conformance.protocol import Array
 from conformance.reference.norms import layer_norm, rms_norm
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 
 def moments(x: Array) -> tuple[float, float]:

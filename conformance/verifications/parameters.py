@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, true
 from conformance.protocol import ROLES
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 BASE: dict[str, Any] = {"d_model": 512, "n_heads": 8, "d_ff": 2048}
 SMALL: dict[str, Any] = {"d_model": 256, "n_heads": 8, "d_ff": 512}

@@ -12,7 +12,7 @@ from conformance.reference.layers import Layers
 from conformance.reference.norms import layer_norm
 from conformance.reference.positions import rope, sinusoid
 from conformance.reference.training import cross_entropy, optimize, warmup_rate
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 Array = np.ndarray
 ROUNDING = tolerance(np.float64, 16, 4)

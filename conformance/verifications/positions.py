@@ -11,7 +11,7 @@ from conformance.protocol import Array
 from conformance.reference.attention import scaled_scores, softmax
 from conformance.reference.norms import layer_norm
 from conformance.reference.positions import frequencies, rope, sinusoid
-from conformance.verifications import verify
+from conformance.verifications.base import verify
 
 EXACT = 1e-12
 

@@ -9,7 +9,7 @@ from conformance.reference.attention import attention, causal_mask, softmax
 from conformance.reference.decoding import shift
 from conformance.reference.positions import frequencies, sinusoid
 from conformance.reference.training import cross_entropy, warmup_rate
-from conformance.verifications import erratum, rounds_to, verify
+from conformance.verifications.base import erratum, rounds_to, verify
 
 ROUNDING = tolerance(np.float64)
 

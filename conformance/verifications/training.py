@@ -6,7 +6,7 @@ import numpy as np
 
 from conformance.evidence import Evidence, all_of, close, same, true
 from conformance.reference import training as f
-from conformance.verifications import erratum, verify
+from conformance.verifications.base import erratum, verify
 
 
 @verify("cross-entropy-leaves-padding-out-of-the-mean")

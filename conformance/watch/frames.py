@@ -6,17 +6,15 @@ behind it, as many as they see, stay; and only answers in the first half of a ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from conformance.watch.events import Probe
 from conformance.watch.record import Run
+from conformance.watch.repeating import Call
 from conformance.watch.watcher import place
-
-if TYPE_CHECKING:
-    from conformance.watch.probing import Call
 
 _ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 _ACROSS = (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm, nn.RNNBase)

@@ -6,6 +6,7 @@ from conformance.catalogue import load
 from conformance.in_process import Checked
 from conformance.watch.course import course_of
 from conformance.watch.ending import finish
+from conformance.watch.libraries import tap_all
 from conformance.watch.verdicts import results_of
 from conformance.watch.watcher import Watcher
 
@@ -17,7 +18,7 @@ class Watching:
         self._watcher = Watcher()
 
     def __enter__(self) -> Watching:
-        self._watcher.__enter__()
+        tap_all(self._watcher.__enter__())
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,28 +8,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-if TYPE_CHECKING:
-    from conformance.watch.watcher import Watcher
-
-
-class Library(Protocol):
-    """What is particular to a library. tap: put the taps. is_tracing: is a program being traced, so that values are
-    unknown? quiet: computing without recording. finish: what is worked out when watching is over."""
-
-    def tap(self, watcher: Watcher) -> None: ...
-
-    def is_tracing(self) -> bool: ...
-
-    def quiet(self) -> AbstractContextManager[Any]: ...
-
-    def finish(self, watcher: Watcher) -> None: ...
-
+from conformance.watch.watcher import Library, Watcher
 
 LIBRARIES = {"torch": "conformance.watch.on_torch", "minigrad": "conformance.watch.on_minigrad"}
 """Name of the package -> the module that taps it."""

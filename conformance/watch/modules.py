@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from conformance.watch.calls import Calls
 from conformance.watch.events import Forward, Mode
 from conformance.watch.losses import array
-from conformance.watch.probing import Call
+from conformance.watch.repeating import Call
 from conformance.watch.tensors import samples, tensors, windows
 from conformance.watch.watcher import Watcher, place, users_frames
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from conformance.watch.events import Step
 from conformance.watch.lines import Source, source_of
 from conformance.watch.stated import sources
 
@@ -17,8 +18,6 @@ _NO_SCHEDULE = re.compile(r"^(?!.*(sched|lr)).*(opt|scaler|engine|env)", re.IGNO
 def may_step_a_schedule(run: Any) -> bool:
     """Whether a line of the user's may be a schedule's step: one that names `step` of something else than what stepped
     an optimizer in this run. Libraries that call the user's code may step schedules themselves."""
-    from conformance.watch.events import Step
-
     steps = run.of(Step)
     if not all(at.is_direct for step in steps for at in step.stack[:-1]) or not all(step.stack for step in steps):
         return True

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from conformance.watch.ending import finish
 from conformance.watch.launching import Script
+from conformance.watch.libraries import tap_all
 from conformance.watch.record import Run
 from conformance.watch.watcher import Ended, Watcher
 
@@ -31,6 +32,7 @@ def watched(
     What it raises becomes the run's `ended`, and its traceback goes to standard error.
     """
     with _as_main(script), Watcher(steps, until, keeps_moments, least) as watcher:
+        tap_all(watcher)
         try:
             with _deadline(watcher, seconds):
                 if script.is_module:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from conformance.watch.lines import FUNCTIONS, Source
-from conformance.watch.stated import sources
+from conformance.watch.stated import classes, sources
 
 
 class Slot(NamedTuple):
@@ -22,8 +22,6 @@ class Slot(NamedTuple):
 
 def slots(run: Any) -> list[Slot]:
     """The buffers of the user's modules that are written from a place on which the module keeps."""
-    from conformance.watch.pointing import classes
-
     return [slot for source, owner in classes(run) for slot in _slots(run, source, owner)]
 
 

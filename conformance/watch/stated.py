@@ -1,4 +1,5 @@
-"""What a script states in words of its own: numbers that have a telling name."""
+"""What a script states in words of its own, as numbers that have a telling name; and where that is read: its files, and
+the classes of its modules."""
 
 from __future__ import annotations
 
@@ -17,6 +18,27 @@ def sources(run: Any) -> list[Source]:
     """The user's files that took part in a run."""
     files = dict.fromkeys(at.code.co_filename for event in run.events for at in event.stack)
     return [source for source in map(source_of, files) if source is not None]
+
+
+def classes(run: Any, name: str = "") -> Iterator[tuple[Source, ast.ClassDef]]:
+    """The user's classes of the modules that ran; those around a parameter, innermost first, where one is named."""
+    seen = set()
+    for parts in run.parts.values():
+        paths = [p for p in parts if not name or not p or name.startswith(f"{p}.")]
+        for path in sorted(paths, key=len, reverse=bool(name)):
+            found = _class(parts[path])
+            if found is not None and found[1] not in seen:
+                seen.add(found[1])
+                yield found
+
+
+def _class(cls: type) -> tuple[Source, ast.ClassDef] | None:
+    forward = getattr(cls, "forward", None)
+    code = getattr(forward, "__code__", None)
+    source = source_of(code.co_filename) if code else None
+    node = source.defined(code) if source and code else None
+    owner = source.owner(node) if source and node is not None else None
+    return (source, owner) if source and owner else None
 
 
 def warm_up(run: Any, in_steps: bool = False) -> int | None:
@@ -104,8 +126,6 @@ class Method:
 
 def updates(run: Any) -> list[Method]:
     """The methods of the user's modules that are named after an update, and write something in place."""
-    from conformance.watch.pointing import classes
-
     everything = sources(run)
     named = {n.attr for one in everything for n in one.nodes if isinstance(n, ast.Attribute)}
     found = []

@@ -13,16 +13,15 @@ import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 from conformance.places import is_users, short
 from conformance.watch.events import Forward, Kind
-from conformance.watch.libraries import Library, tap_all
 from conformance.watch.lines import At, at
 from conformance.watch.record import Parameter, Run
 from conformance.watch.targets import Looked
@@ -47,6 +46,19 @@ class Ended(BaseException):
     """Ends a script that was watched long enough. It is no Exception, so that no script takes it for an error."""
 
 
+class Library(Protocol):
+    """What is particular to a library. tap: put the taps. is_tracing: is a program being traced, so that values are
+    unknown? quiet: computing without recording. finish: what is worked out when watching is over."""
+
+    def tap(self, watcher: Watcher) -> None: ...
+
+    def is_tracing(self) -> bool: ...
+
+    def quiet(self) -> AbstractContextManager[Any]: ...
+
+    def finish(self, watcher: Watcher) -> None: ...
+
+
 class Seen:
     """What was seen since the last backward pass: inputs are the ids that tables were asked for, with the number of
     rows and the padding index of the table; results the last tensors that modules gave, answers the last ones of each
@@ -60,7 +72,7 @@ class Seen:
 
 
 class Watcher:
-    """Taps that write a `Run`. Use it as a context.
+    """Taps that write a `Run`. Use it as a context; `libraries.tap_all` puts the taps.
 
     steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. least: after so many it
     is raised as soon as PATIENCE is over; None: never. until: it is raised where the first "epoch" or evaluation
@@ -92,7 +104,6 @@ class Watcher:
         self.is_over = False
 
     def __enter__(self) -> Watcher:
-        tap_all(self)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -13,15 +13,15 @@ from torch import nn  # noqa: E402
 from torch_subjects import CORRECT, WRONG, split  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
-from conformance.adapters.inference.resolve import Resolution  # noqa: E402
+from conformance.adapters.inference.resolve import resolution_of  # noqa: E402
 
 
 def said(cls: type[nn.Module], subject: str, role: str | None = None) -> list[str]:
-    return [str(fact.value) for fact in Resolution(cls, role).facts if fact.subject == subject]
+    return [str(fact.value) for fact in resolution_of(cls, role).facts if fact.subject == subject]
 
 
 def layout_of(cls: type[nn.Module]) -> str:
-    (fact,) = [fact for fact in Resolution(cls).facts if fact.subject == "layout"]
+    (fact,) = [fact for fact in resolution_of(cls).facts if fact.subject == "layout"]
     assert fact.doubtful
     return fact.evidence
 
@@ -152,7 +152,7 @@ class OtherActivation(CORRECT["EncoderBlock"]):  # type: ignore[misc]
 
 
 def test_a_post_norm_layer_that_equals_no_formula_stays_a_post_norm_layer() -> None:
-    found = Resolution(OtherActivation)
+    found = resolution_of(OtherActivation)
     assert not found.fits
     assert found.fixed["norm_first"] is False
 
@@ -165,7 +165,7 @@ class NeedsAnEvenLength(CORRECT["SeparateProjections"]):  # type: ignore[misc]
 
 def test_what_cannot_be_run_in_its_role_is_unresolved_and_no_error_of_every_claim() -> None:
     with pytest.raises(Unresolved, match="lengths are multiples of 8"):
-        Resolution(NeedsAnEvenLength)
+        resolution_of(NeedsAnEvenLength)
 
 
 class TurnsPairsOfWords(nn.Module):
@@ -175,4 +175,4 @@ class TurnsPairsOfWords(nn.Module):
 
 def test_a_rotation_that_takes_no_known_layout_says_why() -> None:
     with pytest.raises(Unresolved, match="5 dimensions expected"):
-        Resolution(TurnsPairsOfWords, "rope")
+        resolution_of(TurnsPairsOfWords, "rope")

@@ -13,6 +13,7 @@ from conformance.check import CHECKS
 from conformance.kills import KILLED, NOT_PROVIDED, SURVIVED, outcome
 from conformance.mutants import MUTANTS
 from conformance.mutants.source import GPT, SPECIMENS, SourceMutant, changed
+from conformance.mutated import implementation_of, specimen_as_it_is
 
 ZOO = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant))
 WHOLE = {
@@ -29,7 +30,7 @@ CLAIMS = [claim for claim, check in CHECKS.items() if WHOLE.issuperset(check.rol
 
 @pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda s: s.name)
 def test_a_specimen_breaks_nothing(specimen):
-    implementation = specimen.implementation()
+    implementation = specimen_as_it_is(specimen)
     assert implementation.kind == specimen.kind
     outcomes = {claim: outcome(claim, implementation) for claim in CLAIMS if {*specimen.roles} & {*CHECKS[claim].roles}}
     assert {claim: o for claim, o in outcomes.items() if o not in (SURVIVED, NOT_PROVIDED)} == {}
@@ -39,7 +40,7 @@ def test_a_specimen_breaks_nothing(specimen):
 @pytest.mark.parametrize("name", ZOO)
 def test_a_mutant_dies_by_the_claims_that_it_breaks(name):
     mutant = MUTANTS[name]
-    implementation = mutant.implementation()
+    implementation = implementation_of(mutant)
     assert {claim: outcome(claim, implementation) for claim in mutant.breaks} == dict.fromkeys(mutant.breaks, KILLED)
 
 
@@ -49,7 +50,7 @@ def test_every_claim_about_whole_models_has_a_mutant():
 
 def test_the_lines_of_a_mutant_are_its_own():
     mutant = MUTANTS["NoCausalMask"]
-    source = inspect.getsource(type(mutant.implementation().whole.module.blocks[0].attention))
+    source = inspect.getsource(type(implementation_of(mutant).whole.module.blocks[0].attention))
     assert mutant.new in source
     assert mutant.old not in source
 
@@ -57,6 +58,6 @@ def test_the_lines_of_a_mutant_are_its_own():
 def test_an_edit_that_does_not_stand_in_the_source_is_refused():
     lost = SourceMutant("Lost", GPT, "no such line", "", (), "Its line is gone.")
     with pytest.raises(ValueError, match="stands 0 times"):
-        lost.implementation()
+        lost.source()
     with pytest.raises(ValueError, match="two mutants are called"):
         changed("NoCausalMask", GPT, "", "", breaks=(), defect="")

@@ -7,10 +7,10 @@ reason for each.
 
 import ast
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
+
+from floors import Package, in_circles, reason_for, unexplained
 
 import minigrad
 
@@ -72,59 +72,7 @@ BY_NAME = {
 }
 
 
-@cache
-def files() -> dict[str, Path]:
-    """Module, without "minigrad." in front -> its file."""
-    found = {}
-    for path in ROOT.rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "minigrad"] = path
-    return found
-
-
-@cache
-def trees() -> dict[str, ast.Module]:
-    return {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in files().items()}
-
-
-def imports(tree: ast.AST, inside: bool = False) -> Iterator[tuple[str, bool]]:
-    """(what is imported, is it inside a function?)"""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, inside) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "imports name the whole path"
-            yield from ((f"{node.module}.{alias.name}", inside) for alias in node.names)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from imports(ast.Module(node.orelse, []), inside)
-        else:
-            yield from imports(node, inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
-
-
-def module_of(name: str) -> str | None:
-    """The module of ours that an import of `name` runs: itself, or the one that defines it."""
-    parts = name.split(".")
-    if parts[0] != "minigrad":
-        return None
-    for end in range(len(parts), 1, -1):
-        if (found := ".".join(parts[1:end])) in files():
-            return found
-    return "minigrad"
-
-
-@cache
-def arrows() -> dict[str, set[str]]:
-    """Module -> those that it imports, with the packages that they lie in and it does not."""
-    found: dict[str, set[str]] = {}
-    for module, tree in trees().items():
-        found[module] = set()
-        for name, _ in imports(tree):
-            target = module_of(name)
-            if target is not None:
-                packages = {target[: dot.start()] for dot in re.finditer(r"\.", target)}
-                around = {package for package in packages if f"{module}.".startswith(f"{package}.")}
-                found[module] |= {target, *packages} - around - {module}
-    return found
+PACKAGE = Package(ROOT)
 
 
 def floor_of(module: str) -> int:
@@ -141,7 +89,7 @@ def test_a_file_imports_what_is_on_its_floor_or_below() -> None:
     names = list(FLOORS)
     up = [
         f"minigrad.{module} ({names[floor_of(module)]}) imports minigrad.{target} ({names[floor_of(target)]})"
-        for module, targets in arrows().items()
+        for module, targets in PACKAGE.arrows(typed=False).items()
         for target in sorted(targets)
         if floor_of(target) > floor_of(module)
     ]
@@ -150,39 +98,25 @@ def test_a_file_imports_what_is_on_its_floor_or_below() -> None:
 
 def test_there_is_no_circle() -> None:
     """Outside kernels/cuda, whose calls and kernels know each other."""
-    left = {module: set(targets) for module, targets in arrows().items() if not module.startswith("kernels.cuda.")}
-    while free := {module for module, targets in left.items() if not targets & set(left)}:
-        left = {module: targets for module, targets in left.items() if module not in free}
-    assert not left, f"these import each other: {', '.join(sorted(left))}"
-
-
-def reason_for(module: str, table: dict[str, object]) -> str | None:
-    return next((pattern for pattern in table if fnmatchcase(module, pattern)), None)
+    arrows = PACKAGE.arrows(typed=False)
+    circles = in_circles({m: targets for m, targets in arrows.items() if not m.startswith("kernels.cuda.")})
+    assert not circles, f"these import each other: {', '.join(sorted(circles))}"
 
 
 def test_imports_inside_functions_have_a_reason() -> None:
-    used = set()
-    for module, tree in trees().items():
-        for name, inside in imports(tree):
-            if not inside or module.startswith("kernels.cuda."):
-                continue
-            pattern = reason_for(module, LATE)  # type: ignore[arg-type]
-            assert pattern is not None, f"minigrad.{module} imports {name} inside a function: say in LATE why"
-            whole = LATE[pattern][0].split()
-            assert any(fnmatchcase(name, one) or name.startswith(one + ".") for one in whole), f"{module}: {name}"
-            used.add(pattern)
-    assert used == set(LATE), "some reason is left over"
+    wrong = unexplained(PACKAGE, LATE, without="kernels.cuda.*")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_names_that_are_loaded_at_their_first_use_have_a_reason() -> None:
     loaders = re.compile(r"\b(import_module|__import__|later\.load|later\.method|_later\.load|(?<!\.)load)\(")
     known = re.compile(r"from minigrad import .*\blater\b|from minigrad\.later import|import_module|__import__")
     used = set()
-    for module, path in files().items():
+    for module, path in PACKAGE.files.items():
         text = path.read_text(encoding="utf-8")
         if module == "later" or not known.search(text) or not loaders.search(text):
             continue
-        pattern = reason_for(module, BY_NAME)  # type: ignore[arg-type]
+        pattern = reason_for(module, BY_NAME)
         assert pattern is not None, f"minigrad.{module} loads names at their first use: say in BY_NAME why"
         used.add(pattern)
     assert used == set(BY_NAME), "some reason is left over"
@@ -190,11 +124,11 @@ def test_names_that_are_loaded_at_their_first_use_have_a_reason() -> None:
 
 def test_every_name_that_is_loaded_so_exists() -> None:
     """As text: nothing is imported for it."""
-    for module, tree in trees().items():
+    for module, tree in PACKAGE.trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 match = re.fullmatch(r"minigrad\.([\w.]+):(\w+)", node.value)
                 if match:
-                    target = files().get(match[1])
+                    target = PACKAGE.files.get(match[1])
                     assert target is not None, f"minigrad.{module}: {node.value}"
                     assert re.search(rf"\b{match[2]}\b", target.read_text(encoding="utf-8")), node.value

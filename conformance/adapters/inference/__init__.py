@@ -13,7 +13,8 @@ and what they propose is confirmed by running the module against the documents' 
     roles       which role a class plays
     subjects    the role's subject around the module
     parts       the components of a whole model, constructed through it
-    positions, models   what is found out about those
+    resolution  what is inferred of one class, and how a subject is built from it
     fit         the layout by numbers; known mistakes where none fits
+    networks, attention, layers, positions, models    what is found out about those
     resolve     the whole inference of one class
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -15,14 +15,12 @@ from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
 from conformance.adapters.inference.facts import CannotRun, Unresolved
 from conformance.adapters.inference.probes import FITS, NORM_EPS
+from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.inference.roles import MODELS, norms_in
 from conformance.adapters.inference.subjects import ModuleSubject
 from conformance.adapters.torch_subject import TorchSubject
 from conformance.places import innermost_line
 from conformance.protocol import ROLES, Array, Arrays, NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.inference.resolve import Resolution
 
 _ACTIVATIONS = {"activation": ("relu", "gelu", "gelu_tanh", "silu")}
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {

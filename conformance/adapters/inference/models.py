@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +14,8 @@ from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.parts import VOCABULARY
 from conformance.adapters.inference.probes import TK, TQ, B, randomise
+from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.inference.stacks import decoder_lm_layouts, encoder_decoder_layouts
-
-if TYPE_CHECKING:
-    from conformance.adapters.inference.resolve import Resolution
 
 
 def resolve_language_model(found: Resolution, module: nn.Module) -> None:

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from math import isfinite
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,11 +17,9 @@ from conformance.adapters.inference import probes
 from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
+from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.torch_subject import to_array
 from conformance.reference.positions import sinusoid
-
-if TYPE_CHECKING:
-    from conformance.adapters.inference.resolve import Resolution
 
 
 def resolve_positions(found: Resolution, module: nn.Module) -> None:

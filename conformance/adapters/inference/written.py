@@ -18,7 +18,7 @@ from conformance.adapters import Specification, SpecificationError, load_class, 
 from conformance.adapters.inference.calls import Call
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.parts import PartOf, class_made
-from conformance.adapters.inference.resolve import Resolution
+from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.inference.roles import MODELS
 from conformance.adapters.inference.subjects import Conventions
 from conformance.adapters.torch_module import TorchModuleImplementation

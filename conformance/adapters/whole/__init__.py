@@ -6,7 +6,10 @@ classmethods   classes that a classmethod of their own makes
 calling     how forward is called, and which of its results is the answer
 searching, fillers, beside    how that is found: the attempts, what they give, several inputs of different forms
 kinds       what a model is meant to be, from evidence of intent
-model       the model behind the protocol: numpy in and out
+running     the model behind the protocol: numpy in and out
+*_probes, pads, dropping, inside, losses, decoding, ...    families of experiments on it, each above those that it uses
+model       a running model with all experiments, and how one is made of what the user pointed at
+class_source    what is read off a class's source
 record      one observed run: which module and which operation got what and gave what, from which line
 flow        which element of one value is which element of another
 attention, norms, stream    what the record says about the parts that every Transformer has

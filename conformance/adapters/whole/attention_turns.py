@@ -17,9 +17,9 @@ from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_positions import turning_factors
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding, numbers
 from conformance.adapters.whole.flow import base_name, carriers, carry, moves
-from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.record import Op, Place, Record, Value
 
 _SUMS = {"add", "sub", "neg", "clone", "copy", "rsub", "written", "complex"}

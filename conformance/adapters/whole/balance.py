@@ -5,27 +5,28 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from conformance.adapters.whole.calling import default_dtype, loss_in
+from conformance.adapters.whole.pads import PadProbes
+from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.results import named_tensors
+from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.table_probes import TableProbes
 from conformance.protocol import NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 BALANCE = re.compile(r"aux|balanc|router|z_loss|load", re.I)
 _COUNTS = re.compile(r"one_hot|bincount|histc|scatter_add")
 
 
-class BalanceProbes:
-    """The experiments, as methods of `WholeModel`."""
+class BalanceProbes(TableProbes, PadProbes):
+    """The experiments, of a running model."""
 
-    def balance_without_gradient(self: WholeModel) -> tuple[str, str] | None:  # type: ignore[misc]
+    def balance_without_gradient(self) -> tuple[str, str] | None:
         """The first balance loss that has no gradient, and the line that counts choices; None where all have one.
         Raises NotProvided where there is none, or forward gives the whole loss, too: then one is to look at."""
         terms, whole = _terms(self, self.example(2))
@@ -33,7 +34,7 @@ class BalanceProbes:
             raise NotProvided("forward gives the whole loss, too")
         return next(((name, _line(self)) for name, term in terms.items() if not term.requires_grad), None)
 
-    def balance_counts_padding(self: WholeModel) -> tuple[str, str] | None:  # type: ignore[misc]
+    def balance_counts_padding(self) -> tuple[str, str] | None:
         """The first balance loss whose gradient leaves padded words out and whose value does not, and a line; None
         where none is such. Raises NotProvided where there is none, or no mask of padding."""
         main = self.calling.main.meaning
@@ -64,7 +65,7 @@ class BalanceProbes:
         return (odd[0], _line(self)) if odd else None
 
 
-def _terms(subject: WholeModel, inputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], Tensor | None]:
+def _terms(subject: RunningModel, inputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], Tensor | None]:
     """The balance losses by name, and the whole loss where forward gives one. Raises NotProvided without one."""
     with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype):
         result = subject.run(inputs)["result"]
@@ -76,7 +77,7 @@ def _terms(subject: WholeModel, inputs: Mapping[str, Any]) -> tuple[dict[str, Te
     return terms, loss_in(rest) if rest else None
 
 
-def _line(subject: WholeModel) -> str:
+def _line(subject: PlaceProbes) -> str:
     """file:line of the user's that counts how often each expert is chosen; "" where none is found."""
     files = dict.fromkeys(file for _, _, file, _ in subject.sources())
     for file in files:

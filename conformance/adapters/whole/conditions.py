@@ -9,17 +9,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from conformance.adapters.whole.names import PREFIX, meaning_of
+from conformance.adapters.whole.running import RunningModel
 from conformance.protocol import NotProvided
 
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
-
+M = TypeVar("M", bound=RunningModel)
 _OF_THE_STEP = ("mask", "cache", "positions", "offset", "labels")
 """Meanings of parameters that follow from where a step stands."""
 
@@ -41,7 +40,7 @@ def calls_of(module: nn.Module) -> Iterator[list[dict[str, Any]]]:
         handle.remove()
 
 
-def conditions_of(subject: WholeModel, calls: list[dict[str, Any]]) -> dict[str, Tensor]:
+def conditions_of(subject: RunningModel, calls: list[dict[str, Any]]) -> dict[str, Tensor]:
     """The tensors that every call was given alike, by parameter, where the subject is not called with them anyway."""
     calling = subject.calling
     known = {one.parameter for one in calling.inputs} | {mask.parameter for mask in calling.masks}
@@ -55,7 +54,7 @@ def conditions_of(subject: WholeModel, calls: list[dict[str, Any]]) -> dict[str,
     return found
 
 
-def under(subject: WholeModel, conditions: Mapping[str, Tensor]) -> WholeModel:
+def under(subject: M, conditions: Mapping[str, Tensor]) -> M:
     """The subject whose forward is handed these, too: a row for each row of its input."""
     if not conditions:
         return subject
@@ -64,7 +63,7 @@ def under(subject: WholeModel, conditions: Mapping[str, Tensor]) -> WholeModel:
     return replace(subject, calling=replace(subject.calling, fixed=fixed))
 
 
-def with_prefix(subject: WholeModel, length: int) -> WholeModel:
+def with_prefix(subject: M, length: int) -> M:
     """The subject told that so many tokens at the start of each row are a prefix. Raises NotProvided."""
     known = {*subject.calling.fixed, *subject.calling.lengths}
     names = [name for name in inspect.signature(subject.module.forward).parameters if PREFIX.fullmatch(name.lower())]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +19,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 FRAMES = 64
 """How many frames the first sentence of a batch has, where the model takes any number; the second has half as many."""
@@ -55,7 +53,19 @@ class Reading:
     got: list[int] | None
 
 
-def ctc_calls(subject: WholeModel) -> list[CtcCall]:
+class CtcProbes(RunningModel):
+    """The experiments with speech, of a running model."""
+
+    def ctc_calls(self) -> list[CtcCall]:
+        """What its CTC losses are given. Raises NotProvided."""
+        return ctc_calls(self)
+
+    def readings(self) -> list[Reading]:
+        """What its own methods make of a path of letters and blanks. Raises NotProvided."""
+        return readings(self)
+
+
+def ctc_calls(subject: RunningModel) -> list[CtcCall]:
     """Every ctc_loss of the model's forward and of its methods that compute a loss. Raises NotProvided."""
     own = type(subject.module)
     methods = [
@@ -72,7 +82,7 @@ def ctc_calls(subject: WholeModel) -> list[CtcCall]:
     return found
 
 
-def _calls_of(subject: WholeModel, name: str, function: Callable[..., Any]) -> Iterator[CtcCall]:
+def _calls_of(subject: RunningModel, name: str, function: Callable[..., Any]) -> Iterator[CtcCall]:
     given: dict[str, Any] = {}
     labels = torch.tensor([[2, 3, 4], [3, 4, 2]])
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
@@ -88,7 +98,7 @@ def _calls_of(subject: WholeModel, name: str, function: Callable[..., Any]) -> I
     yield from watch.seen
 
 
-def _value(subject: WholeModel, name: str, labels: Tensor) -> Any:
+def _value(subject: RunningModel, name: str, labels: Tensor) -> Any:
     """What stands for a parameter by its name; None for one that means nothing here."""
     if _LENGTHS.search(name):
         frames = subject.calling.main.length or FRAMES
@@ -116,7 +126,7 @@ class _CtcLosses(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def blank_of(subject: WholeModel) -> int:
+def blank_of(subject: RunningModel) -> int:
     """The number of the blank: what the model or its loss says, else 0."""
     for module in subject.module.modules():
         for name, value in vars(module).items():
@@ -128,7 +138,7 @@ def blank_of(subject: WholeModel) -> int:
 # --- writing
 
 
-def readings(subject: WholeModel) -> list[Reading]:
+def readings(subject: RunningModel) -> list[Reading]:
     """What the model's own methods make of a path of which the text is known. Raises NotProvided."""
     blank = blank_of(subject)
     first, second = [word for word in range(1, 8) if word != blank][:2]
@@ -154,7 +164,7 @@ def readings(subject: WholeModel) -> list[Reading]:
     return found
 
 
-def _place(subject: WholeModel, name: str) -> str:
+def _place(subject: RunningModel, name: str) -> str:
     """file:line in a method that merges or drops; else of its head."""
     function = inspect.unwrap(getattr(type(subject.module), name))
     lines, start = inspect.getsourcelines(function)
@@ -163,7 +173,7 @@ def _place(subject: WholeModel, name: str) -> str:
     return f"{inspect.getsourcefile(function)}:{start + at}"
 
 
-def _data_of(subject: WholeModel, function: Callable[..., Any]) -> dict[str, Any] | None:
+def _data_of(subject: RunningModel, function: Callable[..., Any]) -> dict[str, Any] | None:
     """The arguments of a method that takes frames, and nothing that means something else."""
     given = {}
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
@@ -178,7 +188,7 @@ def _data_of(subject: WholeModel, function: Callable[..., Any]) -> dict[str, Any
 class _Forced:
     """Stands for forward: it gives what that gives, with scores that are sure of one path."""
 
-    def __init__(self, subject: WholeModel, path: list[int], blank: int) -> None:
+    def __init__(self, subject: RunningModel, path: list[int], blank: int) -> None:
         self.subject, self.path, self.blank, self.used = subject, path, blank, False
         self.forward = subject.module.forward
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.protocol import NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 DECAY = 0.37
 _VALUES: dict[str, Any] = {
@@ -36,10 +34,10 @@ class Decays:
     place: str
 
 
-class DecayProbes:
-    """The experiment, as a method of `WholeModel`."""
+class DecayProbes(PlaceProbes):
+    """The experiment, of a running model."""
 
-    def decays(self: WholeModel) -> Decays:  # type: ignore[misc]
+    def decays(self) -> Decays:
         """What its own optimizer does. Raises NotProvided where it makes none, or does not keep vectors apart."""
         module = self.twin().module
         name = next((n for n in ("configure_optimizers", "configure_optimizer") if hasattr(module, n)), "")

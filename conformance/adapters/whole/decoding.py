@@ -11,24 +11,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Lookups
 from conformance.adapters.whole.conditions import under, with_prefix
 from conformance.adapters.whole.feeding import fed_otherwise_at
 from conformance.adapters.whole.fillers import Beside
+from conformance.adapters.whole.part_probes import PartProbes
+from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.stepping import Steps, stepping
-from conformance.adapters.whole.writer import MEANINGS, Writer, Written, parameters_of
+from conformance.adapters.whole.writer import MEANINGS, TextModel, Writer, Written, parameters_of
 from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 WRITES = re.compile(
     r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari|caption|transcri"
@@ -64,7 +62,7 @@ def taken_by(module: nn.Module, function: Callable[..., Any]) -> Callable[..., A
     return taken(function) if taken else function
 
 
-def planned(name: str, function: Callable[..., Any], method: bool, subject: WholeModel) -> Writer:
+def planned(name: str, function: Callable[..., Any], method: bool, subject: TextModel) -> Writer:
     """How to call it, by the names of its parameters. Raises NotProvided with what it asks for and is not known."""
     options: dict[str, str] = {}
     prompt, tells_of = "", False
@@ -89,17 +87,10 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Whol
     return Writer(name, function, method, options, prompt, beam=beam, tells_of=tells_of)
 
 
-class DecodingProbes:
-    """The experiments with writing, as methods of `WholeModel`."""
+class DecodingProbes(TextModel, PlaceProbes, PartProbes):
+    """The experiments with writing, of a running model."""
 
-    def token_tables(self: WholeModel) -> set[int]:  # type: ignore[misc]
-        """Where in memory the tables of the main input's tokens are; empty when it reads none."""
-        if "tables" not in self.known:
-            self.known["tables"] = _table_names(self.twin())
-        names = self.known["tables"]
-        return {p.data_ptr() for n, p in self.module.named_parameters(remove_duplicate=False) if n in names}
-
-    def writers(self: WholeModel) -> list[Writer]:  # type: ignore[misc]
+    def writers(self) -> list[Writer]:
         """The ways in which it writes that can be run. Raises NotProvided, with why none can, when there is none."""
         if "writers" not in self.known:
             self.known["writers"] = _found(self)
@@ -108,24 +99,24 @@ class DecodingProbes:
             raise NotProvided(reasons[0] if reasons else "it has no function that writes (generate, sample, translate)")
         return writers
 
-    def stepping(self: WholeModel) -> Steps:  # type: ignore[misc]
+    def stepping(self) -> Steps:
         """How it is fed in pieces with a cache. Raises NotProvided."""
         return stepping(self)
 
-    def called_as_in(self: WholeModel, written: Written) -> WholeModel:  # type: ignore[misc]
+    def called_as_in(self, written: Written) -> Self:
         """The subject whose forward is handed what the writer hands it at every step."""
         return under(self, written.conditions)
 
-    def fed_otherwise_at(self: WholeModel, writer: Writer, written: Written, data: Arrays) -> str:  # type: ignore[misc]
+    def fed_otherwise_at(self, writer: Writer, written: Written, data: Arrays) -> str:
         """file:line that makes the first thing that a cached step hands a part and one pass does not; "" for none."""
         return fed_otherwise_at(self, writer, written, data)
 
-    def with_prefix(self: WholeModel, length: int) -> WholeModel:  # type: ignore[misc]
+    def with_prefix(self, length: int) -> Self:
         """The subject told that so many tokens at the start of each row are a prefix. Raises NotProvided where forward
         takes no such number."""
         return with_prefix(self, length)
 
-    def next_logits(self: WholeModel, prefix: Array, src: Array | None = None) -> Array:  # type: ignore[misc]
+    def next_logits(self, prefix: Array, src: Array | None = None) -> Array:
         """(B, V): the model's own logits of the token after a prefix, in one pass without a cache."""
         meaning = self.calling.main.meaning
         longest = self.longest
@@ -144,7 +135,7 @@ class DecodingProbes:
                         return to_array(logits.double())
         raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
 
-    def with_larger_matrices(self: WholeModel, times: float) -> WholeModel:  # type: ignore[misc]
+    def with_larger_matrices(self, times: float) -> Self:
         """A copy whose matrices, but for those with a row or column for each word, are larger by a factor: what its
         layers say counts more beside the word that was read."""
         other = self.twin()
@@ -154,7 +145,7 @@ class DecodingProbes:
                     parameter.mul_(times)
         return other
 
-    def written_with_raised_logits(self: WholeModel, writer: Writer, data: Arrays, new: int, **options: Any) -> Array:  # type: ignore[misc]
+    def written_with_raised_logits(self, writer: Writer, data: Arrays, new: int, **options: Any) -> Array:
         """The new tokens where to all logits of a row one number is added, another one for each row: it changes no
         probability. Raises NotProvided where the product that gives the logits is not seen."""
         raised = _Raised(self.calling.main.vocab)
@@ -164,7 +155,7 @@ class DecodingProbes:
             raise NotProvided("the product that gives its logits was not seen")
         return written.new
 
-    def narrow(self: WholeModel, precision: str, inputs: Arrays) -> Array:  # type: ignore[misc]
+    def narrow(self, precision: str, inputs: Arrays) -> Array:
         """The answer in another precision: a dtype's name, or "autocast " and a dtype's name."""
         name = precision.rpartition(" ")[2]
         auto = precision.startswith("autocast")
@@ -189,20 +180,7 @@ class _Raised(TorchFunctionMode):
         return result
 
 
-def _table_names(subject: WholeModel) -> set[str]:
-    inputs = subject.tensors(subject.example(2, src=5, tgt=4) if subject.calling.two_sided else subject.example(2))
-    ids = inputs[subject.calling.main.meaning].reshape(-1).sort()[0]
-    with Lookups() as lookups, torch.no_grad(), subject.mode(False):
-        subject.run(inputs)
-    read = {
-        table.data_ptr()
-        for table, indices in lookups.seen
-        if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids)
-    }
-    return {name for name, p in subject.module.named_parameters(remove_duplicate=False) if p.data_ptr() in read}
-
-
-def _found(subject: WholeModel) -> tuple[list[Writer], list[str]]:
+def _found(subject: TextModel) -> tuple[list[Writer], list[str]]:
     writers: list[Writer] = []
     reasons: list[str] = []
     if any(one.length for one in subject.calling.inputs):
@@ -227,7 +205,7 @@ def _found(subject: WholeModel) -> tuple[list[Writer], list[str]]:
     return writers, sorted(reasons, key=lambda reason: "no prompt" in reason)
 
 
-def _counted(writer: Writer, subject: WholeModel) -> Writer:
+def _counted(writer: Writer, subject: TextModel) -> Writer:
     """The writer, with whether its count is that of all tokens. Raises NotProvided when it writes nothing."""
     data = prompt_for(subject, writer.rows, 70)
     asked = 3
@@ -250,7 +228,7 @@ def _counted(writer: Writer, subject: WholeModel) -> Writer:
     return writer
 
 
-def prompt_for(subject: WholeModel, rows: int, seed: int, length: int = 5) -> dict[str, Array]:
+def prompt_for(subject: TextModel, rows: int, seed: int, length: int = 5) -> dict[str, Array]:
     """A prompt ("ids"), or a source ("src"), of random words."""
     meaning = "src" if subject.calling.two_sided else subject.calling.main.meaning
     inputs = subject.example(rows, length, seed, **{meaning: length})

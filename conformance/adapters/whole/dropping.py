@@ -1,4 +1,4 @@
-"""Experiments on what a running model drops: which dropouts act, at which rate, by whose option."""
+"""Experiments on what a running model draws at random and drops: which dropouts act, at which rate, by whose option."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.record import Record, record
+from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import argument, user_line
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
 
@@ -69,10 +67,24 @@ def _is_one_a_sample(mask: torch.Tensor) -> bool:
     return mask.dim() > 1 and mask.numel() == mask.shape[0]
 
 
-class DropProbes:
-    """The experiments, as methods of `WholeModel`."""
+class DropProbes(RunningModel):
+    """The experiments, of a running model."""
 
-    def drawn_masks(self: WholeModel) -> list[Dropped]:  # type: ignore[misc]
+    @property
+    def draws_anew(self) -> bool:
+        """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time. Draws that
+        decide about few tokens change an answer once in a while only."""
+        if "draws_anew" not in self.known:
+            inputs, twin = self.example(), self.twin()
+            torch.manual_seed(1)
+            before, first = torch.get_rng_state(), twin(**inputs)["out"]
+            tries = 1 if torch.equal(before, torch.get_rng_state()) else 20  # draws that are not torch's show at once
+            others = (self.twin()(**inputs)["out"] for _ in range(tries))  # a twin each: what a call keeps is no draw
+            differs = any(float(np.abs(first - other).max(initial=0.0)) > 0 for other in others)
+            self.known["draws_anew"] = differs or bool(self.renewed)
+        return bool(self.known["draws_anew"])
+
+    def drawn_masks(self) -> list[Dropped]:
         """What is dropped in evaluation mode without a dropout of torch's: uniform numbers that are compared, and what
         they let through is multiplied."""
         if "drawn masks" not in self.known:
@@ -82,7 +94,7 @@ class DropProbes:
         found: list[Dropped] = self.known["drawn masks"]
         return found
 
-    def asks_for_dropout(self: WholeModel) -> str:  # type: ignore[misc]
+    def asks_for_dropout(self) -> str:
         """The option that is on and asks for dropout in evaluation (Monte Carlo dropout); "" when there is none."""
         for part in self.module.modules():
             for name, value in vars(part).items():
@@ -90,28 +102,28 @@ class DropProbes:
                     return name
         return ""
 
-    def told_to_drop(self: WholeModel) -> str:  # type: ignore[misc]
+    def told_to_drop(self) -> str:
         """The parameter of forward that says whether something is dropped; "" when the mode alone decides."""
         return next((name for name in inspect.signature(self.module.forward).parameters if _TOLD.fullmatch(name)), "")
 
-    def active_dropouts(self: WholeModel, training: bool) -> list[Dropped]:  # type: ignore[misc]
+    def active_dropouts(self, training: bool) -> list[Dropped]:
         """Which dropouts drop something in this mode."""
         with self.mode(training), torch.no_grad(), _Dropouts() as seen:
             self.run(self.example())
         return seen.seen
 
-    def draws(self: WholeModel) -> bool:  # type: ignore[misc]
+    def draws(self) -> bool:
         """Whether training mode is random in some way: layers and paths are dropped by numbers of their own."""
         inputs = self.example()
         first, second = (self.in_training(seed, **inputs)["out"] for seed in (1, 2))
         return not np.array_equal(first, second)
 
-    def dropout_rates(self: WholeModel) -> list[tuple[str, float]]:  # type: ignore[misc]
+    def dropout_rates(self) -> list[tuple[str, float]]:
         """The path and rate of every dropout module."""
         kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
         return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, kinds)]
 
-    def unscaled_drops(self: WholeModel) -> list[tuple[str, float, str]] | None:  # type: ignore[misc]
+    def unscaled_drops(self) -> list[tuple[str, float, str]] | None:
         """Parts of the user's that drop what they get, element by element or row by row: the path of each whose mean
         over many draws in training is not its answer in evaluation, their ratio, and the line that multiplies. None
         where none drops."""

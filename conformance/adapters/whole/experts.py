@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import PRODUCTS, projection
-from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.record import Call, Op, Record, Value
 
 _CLOSE = 1e-6

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from conformance.adapters.whole.record import Call, Record, Value, record
+from conformance.adapters.whole.writer import TextModel, Writer, Written
 from conformance.protocol import Arrays
 
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
-    from conformance.adapters.whole.writer import Writer, Written
 
-
-def fed_otherwise_at(subject: WholeModel, writer: Writer, written: Written, data: Arrays) -> str:
+def fed_otherwise_at(subject: TextModel, writer: Writer, written: Written, data: Arrays) -> str:
     """file:line that makes the first thing handed to a part in the second step, positions or a rotation, that is not
     what one pass has there for the last token; "" where there is none."""
     with suppress(Exception):

@@ -1,27 +1,29 @@
-"""What a model learns from: the gradients of its answer and of its loss."""
+"""What a model learns from: the gradients of its answer and of its loss, whether they are right, and what a few
+steps along them give."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from conformance.adapters.torch_subject import to_array
-from conformance.protocol import Array, NotProvided
+from conformance.adapters.whole.running import RunningModel
+from conformance.protocol import Array, Arrays, NotProvided
 
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
+RATES = (0.3, 0.03, 0.003)
 
 
-class GradientProbes:
-    """Gradients, as methods of `WholeModel`."""
+class GradientProbes(RunningModel):
+    """Gradients, of a running model."""
 
-    def gradients(  # type: ignore[misc]
-        self: WholeModel, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
+    def gradients(
+        self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
     ) -> dict[str, Array | None]:
         """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without. Of
         what goes backward in training only, as a stack that runs its layers again, it is that without dropout."""
@@ -34,7 +36,7 @@ class GradientProbes:
                 return self._gradients(inputs, cotangent, of, training=True)
             raise
 
-    def reached_as_drawn(self: WholeModel, names: list[str], inputs: Mapping[str, Any]) -> set[str]:  # type: ignore[misc]
+    def reached_as_drawn(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient in a model as its constructor draws it. Other weights may leave
         them none: a softmax that is one at a key, and 0 at all others to the last digit, has no slope."""
         found: dict[str, Array | None] = {}
@@ -44,7 +46,7 @@ class GradientProbes:
         largest = max(sizes.values(), default=0.0)
         return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
 
-    def reached_by_gaps(self: WholeModel, names: list[str], inputs: Mapping[str, Any]) -> set[str]:  # type: ignore[misc]
+    def reached_by_gaps(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient where a number of the input is missing (NaN): what stands in
         its place may be learnt."""
         given = inputs.get("x")
@@ -58,8 +60,95 @@ class GradientProbes:
         sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
         return {name for name in names if 0.0 < sizes.get(name, 0.0) < np.inf}
 
-    def _gradients(  # type: ignore[misc]
-        self: WholeModel, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool
+    def worst_gradient(self, inputs: Arrays) -> tuple[str, float, float, float]:
+        """Of all parameters the one whose slope along a random direction differs most from its gradient: its name, the
+        error that differences allow, the slope, and the gradient's."""
+        generator = torch.Generator().manual_seed(12)
+        with torch.no_grad(), self.mode(False):
+            answer = self.run(inputs)["out"]
+            weight = torch.randn(answer.shape, generator=generator, dtype=torch.float64)
+        gradients = self.gradients(inputs, to_array(weight))
+        directions = {
+            name: torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            * max(float(p.detach().double().std(correction=0)), 1e-2)
+            for name, p in self.module.named_parameters()
+            if p.requires_grad
+        }
+        for path, part in self.module.named_modules():
+            if (
+                isinstance(part, nn.Embedding)
+                and part.padding_idx is not None
+                and (name := f"{path}.weight") in directions
+            ):
+                directions[name][part.padding_idx] = 0.0  # torch gives the row of padding no gradient
+
+        def slope(names: list[str], step: float) -> float:
+            parameters = dict(self.module.named_parameters())
+            ends = []
+            for sign in (1.0, -1.0):
+                with torch.no_grad(), self.mode(False):
+                    for name in names:
+                        parameters[name].add_(directions[name].to(parameters[name].dtype), alpha=sign * step)
+                    ends.append(float((self.run(inputs)["out"].double() * weight).sum()))
+                    for name in names:
+                        parameters[name].sub_(directions[name].to(parameters[name].dtype), alpha=sign * step)
+            return (ends[0] - ends[1]) / (2 * step)
+
+        def of_gradient(names: list[str]) -> float:
+            return sum(float((gradients[n] * to_array(directions[n])).sum()) for n in names if gradients[n] is not None)
+
+        def differs(names: list[str]) -> tuple[bool, float, float, float]:
+            told = of_gradient(names)
+            for step in (1e-5, 1e-6, 1e-7):  # the error of kinks shrinks with the step, that of a mistake does not
+                coarse, fine = slope(names, 2 * step), slope(names, step)
+                kink = 3 * abs(coarse - fine) + 1e-7 * (
+                    abs(fine) + float((answer.double() * weight).abs().sum()) * 1e-4
+                )
+                wrong = abs(fine - told) > max(1e-4 * abs(fine), kink)
+                if not wrong:
+                    break
+            return wrong, kink, fine, told
+
+        everything = list(directions)
+        wrong, error, expected, got = differs(everything)
+        if not wrong:
+            return everything[0], error, expected, got
+        for name in everything:
+            wrong, error, expected, got = differs([name])
+            if wrong:
+                return name, error, expected, got
+        return everything[0], abs(expected - got), expected, got
+
+    def learns(self, length: int) -> tuple[float, float]:
+        """The cross-entropy of the next token on one batch, before and after 5 steps at the first of three rates that
+        lowers it, else at the best."""
+        inputs = self.example(4, length, seed=30)
+        best, before = float("inf"), float("nan")
+        for rate in RATES:
+            other = self.twin()
+            parameters = [p for p in other.module.parameters() if p.requires_grad]
+            given = other.tensors(inputs)
+            for step in range(6):
+                with other.mode(False), torch.enable_grad():
+                    logits = other.run(inputs)["out"]
+                    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).double(), given["ids"][:, 1:].flatten())
+                if step == 0:
+                    before = float(loss.detach())
+                if not loss.requires_grad:
+                    return float(loss), float(loss)
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                norm = sum(float(g.square().sum()) for g in gradients if g is not None) ** 0.5
+                with torch.no_grad():
+                    for parameter, gradient in zip(parameters, gradients, strict=True):
+                        if gradient is not None:
+                            parameter.sub_(gradient, alpha=rate / max(norm, 1.0))
+            best = min(best, float(loss.detach()))
+            if best < before:
+                break
+        return before, best
+
+    def _gradients(
+        self, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool
     ) -> dict[str, Array | None]:
         self.module.zero_grad(set_to_none=True)
         with self.mode(training), torch.enable_grad():

@@ -7,7 +7,7 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ from conformance.adapters.functions.implementation import FunctionImplementation
 from conformance.adapters.helpers.examining import classes_beside, functions_beside, methods_of
 from conformance.adapters.helpers.implementation import HelpersImplementation
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
-from conformance.adapters.inference.resolve import Resolution
+from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
-from conformance.adapters.whole.language import source_of
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
@@ -90,7 +90,8 @@ class PointedImplementation:
             self.running = self.whole = ran
         self.beside: HelpersImplementation | None = None
         if self.whole is not None and role is None:
-            beside = [*functions_beside(found), *methods_of(self.whole.twin().module), *classes_beside(found)]
+            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(self.whole.twin().module)]
+            beside += classes_beside(found)
             self.beside = HelpersImplementation(beside, self.name)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None

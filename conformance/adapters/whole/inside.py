@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,28 +13,22 @@ from torch import nn
 from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
+from conformance.adapters.whole.class_source import read_beside_forward, read_for_some_arguments, run_method
+from conformance.adapters.whole.dropping import DropProbes
 from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
-from conformance.adapters.whole.language import (
-    read_beside_forward,
-    read_for_some_arguments,
-    run_method,
-)
-from conformance.adapters.whole.mixing import mixing_place
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
+from conformance.adapters.whole.pads import PadProbes
+from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.pixels import pixel_findings
 from conformance.adapters.whole.place_vectors import added_positions, place_findings
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
-from conformance.protocol import Arrays
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 
 def _is_cut(run: Record, op: Op) -> bool:
@@ -57,10 +50,10 @@ class Inside:
     graph: tuple[Box, ...]
 
 
-class InsideProbes:
-    """The experiment, as a method of `WholeModel`."""
+class InsideProbes(PadProbes, PartProbes, DropProbes):
+    """The experiment, of a running model."""
 
-    def inside(self: WholeModel) -> Inside:  # type: ignore[misc]
+    def inside(self) -> Inside:
         """What a run on two sentences shows; recorded once for all copies of the model."""
         if "inside" not in self.known:
             inputs = self.example(batch=2, length=32 if self.answers_stretches else 6, seed=60)
@@ -109,7 +102,14 @@ class InsideProbes:
         found: Inside = self.known["inside"]
         return found
 
-    def future_place(self: WholeModel) -> str:  # type: ignore[misc]
+    def attention_place(self) -> str:
+        """file:line where attention takes its softmax: in the recorded run, else the first such line in the source."""
+        with suppress(Exception):
+            if ran := self.inside().attention:
+                return ran
+        return self.line_of(r"softmax|scaled_dot_product_attention|MultiheadAttention\(|nn\.Transformer\w*\(")
+
+    def future_place(self) -> str:
         """file:line of what lets a token see the future, where one does: its mask, or attention without one."""
         with suppress(Exception):
             found = self.inside().future
@@ -117,13 +117,7 @@ class InsideProbes:
                 return str(found.place or "") or self.made_at(found.held)
         return self.attention_place()
 
-    def mixing_place(self: WholeModel, one: Arrays, other: Arrays) -> str:  # type: ignore[misc]
-        """file:line where rows of a batch first see each other; "" where that is not found."""
-        with suppress(Exception):
-            return mixing_place(self, one, other)
-        return ""
-
-    def detached_at(self: WholeModel) -> str:  # type: ignore[misc]
+    def detached_at(self) -> str:
         """file:line that cuts the answer off from its parameters: the last detach on its way; "" without one."""
         with suppress(Exception):
             with self.mode(False), torch.enable_grad():
@@ -133,7 +127,7 @@ class InsideProbes:
             return str(cuts[-1].place) if cuts else ""
         return ""
 
-    def padding_seen(self: WholeModel, name: str) -> Culprit:  # type: ignore[misc]
+    def padding_seen(self, name: str) -> Culprit:
         """What reads the padded tokens of an input, for an answer that depends on them."""
         key = "padding" if name in ("ids", "x") else f"{name}_padding"
         inputs = self.example(batch=2, src=7, tgt=6, seed=61)
@@ -148,7 +142,7 @@ class InsideProbes:
             return seen_padding(run, torch.tensor(real)) or Culprit("", None)
         return Culprit("", None)
 
-    def bound_of_logits(self: WholeModel) -> tuple[float, str] | None:  # type: ignore[misc]
+    def bound_of_logits(self) -> tuple[float, str] | None:
         """Between minus and plus which number a tanh or sigmoid keeps the answers, with its line; None without one."""
         with self.mode(False), torch.no_grad():
             run = record(self.module, lambda: self.run(self.example(batch=2, length=6, seed=60)))
@@ -173,7 +167,7 @@ class InsideProbes:
             here = behind[0]
         return None
 
-    def told_apart(self: WholeModel) -> dict[str, bool]:  # type: ignore[misc]
+    def told_apart(self) -> dict[str, bool]:
         """For each input of tokens: whether some self-attention can tell one place from another, if all words are one
         word. Inputs without a self-attention are left out."""
         inputs = self.example(batch=2, length=6, seed=60)
@@ -194,7 +188,7 @@ class InsideProbes:
                 found[names[0]] = found.get(names[0], False) or core.tells_places
         return found
 
-    def is_excused(self: WholeModel, finding: Finding) -> bool:  # type: ignore[misc]
+    def is_excused(self, finding: Finding) -> bool:
         """Whether it is about a part that the user's file calls outside of forward, as a head that the loss applies, or
         only for arguments that the recorded run did not have, or a dropout whose rate attention is given."""
         parts = {path.partition(".")[0] for path in finding.paths}
@@ -205,7 +199,7 @@ class InsideProbes:
             or all(map(self._acts_by_its_rate, finding.paths))
         )
 
-    def _acts_by_its_rate(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
+    def _acts_by_its_rate(self, path: str) -> bool:
         """Whether a dropout does not run, and torch's attention drops with its rate."""
         part = self.module.get_submodule(path)
         if not isinstance(part, nn.Dropout):
@@ -213,7 +207,7 @@ class InsideProbes:
         fused = [one.rate for one in self.active_dropouts(True) if one.what.startswith("scaled_dot_product_attention")]
         return part.p in fused
 
-    def _is_used_for_some_arguments(self: WholeModel, path: str) -> bool:  # type: ignore[misc]
+    def _is_used_for_some_arguments(self, path: str) -> bool:
         owner, _, name = path.rpartition(".")
         module = self.module.get_submodule(owner)
         if isinstance(module, nn.ModuleDict):

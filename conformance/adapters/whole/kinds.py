@@ -16,7 +16,7 @@ from torch import nn
 
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling
-from conformance.adapters.whole.language import source_of
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.layouts import ONE_ANSWER
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -108,7 +108,7 @@ def _names(pattern: str, name: str) -> bool:
 
 
 def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
-    cls = type(module)
+    cls: type = type(module)
     if _names(names, cls.__name__):
         # LM alone is a name of both, as in ProteinLM: what stands at the top of the file weighs more
         yield 4 if re.search(names, _words(cls.__name__)) else 2, f"the class is called {cls.__name__}"

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from textwrap import dedent
 from types import FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,14 +31,12 @@ from conformance.adapters.whole.balance import BALANCE
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
+from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 _LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|objective|(^|_)nll|criterion", re.I)
 _BATCH = re.compile(r"batch|data|inputs?|examples?|samples?", re.I)
@@ -158,12 +156,10 @@ def _memory(given: Any) -> tuple[Any, ...]:
     return tuple((one.data_ptr(), tuple(one.shape), one.stride()) if isinstance(one, Tensor) else one for one in leaves)
 
 
-class LossProbes:
-    """The experiments with losses, as methods of `WholeModel`."""
+class LossProbes(PadProbes):
+    """The experiments with losses, of a running model."""
 
-    def loss_runs(  # type: ignore[misc]
-        self: WholeModel, padded: bool = False, wider: int = 0, marked: bool = False
-    ) -> list[LossRun]:
+    def loss_runs(self, padded: bool = False, wider: int = 0, marked: bool = False) -> list[LossRun]:
         """Every loss that could be run. padded: the first text has two words of padding, behind it or where its padding
         stands; wider: so many more in all texts but sources; marked: masks and lengths, also those that may be left
         out, hide the last two words of the first text. Raises NotProvided."""
@@ -175,7 +171,7 @@ class LossProbes:
         found: list[LossRun] = self.known[key]
         return found
 
-    def ends_with_padding(self: WholeModel) -> bool:  # type: ignore[misc]
+    def ends_with_padding(self) -> bool:
         """Whether its padding is its end token, too, which has to be taught."""
         holders = [self.module, *(getattr(self.module, name, None) for name in ("config", "cfg", "args", "hparams"))]
         scopes = [one if isinstance(one, dict) else getattr(one, "__dict__", {}) for one in holders]
@@ -184,7 +180,7 @@ class LossProbes:
         return any(type(value) is int and value == self.pad_id for value in ends)
 
 
-def _runs(subject: WholeModel, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
+def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
     for name, function, method in _candidates(subject):
         for flat, lean in ((False, True), (True, True), (False, False)):
             texts = _Texts(subject, padded, flat, wider, marked)
@@ -198,7 +194,7 @@ def _runs(subject: WholeModel, padded: bool, wider: int, marked: bool) -> Iterat
                 continue
 
 
-def _candidates(subject: WholeModel) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+def _candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
     cls = type(subject.module)
     if _labels_of(subject) or _switch_of(subject):
@@ -221,14 +217,14 @@ def _is_a_loss(function: FunctionType) -> bool:
     return computes and not re.search(r"no_grad|inference_mode|\.item\(\)|\.exp\(|backward\(", "".join(texts))
 
 
-def _labels_of(subject: WholeModel) -> str:
+def _labels_of(subject: PadProbes) -> str:
     """The parameter of forward that takes labels, also where it gives the loss alone for them; "" without one."""
     data = {one.parameter for one in subject.calling.inputs}
     names = [name for name in inspect.signature(subject.module.forward).parameters if name not in data]
     return subject.calling.labels or next((n for n in names if MAY_BE_LABELS.fullmatch(n.lower())), "")
 
 
-def _switch_of(subject: WholeModel) -> str:
+def _switch_of(subject: PadProbes) -> str:
     """The switch of forward that asks for the loss; "" without one."""
     parameters = inspect.signature(subject.module.forward).parameters.values()
     return next((p.name for p in parameters if p.default is False and _ASKS.fullmatch(p.name.lower())), "")
@@ -241,7 +237,7 @@ def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) ->
     return lambda **given: function(module, **given)
 
 
-def _run(subject: WholeModel, name: str, call: Callable[..., Any], given: dict[str, Any], texts: _Texts) -> LossRun:
+def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[str, Any], texts: _Texts) -> LossRun:
     answers: list[Tensor] = []
     handles = [
         part.register_forward_hook(lambda _, __, result: answers.extend(tensors_in(result)))
@@ -330,7 +326,7 @@ def _words_before(rows: Tensor, texts: _Texts, answers: list[Tensor], lookups: L
 class _Texts:
     """The texts of one run, and what stands for every other parameter."""
 
-    def __init__(self, subject: WholeModel, padded: bool, flat: bool, wider: int, marked: bool = False) -> None:
+    def __init__(self, subject: PadProbes, padded: bool, flat: bool, wider: int, marked: bool = False) -> None:
         self.subject, self.padded, self.flat, self.wider, self.marked = subject, padded, flat, wider, marked
         self.marks: list[str] = []
         self.texts: dict[str, Tensor] = {}

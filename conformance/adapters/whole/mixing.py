@@ -1,22 +1,74 @@
-"""Where the rows of a batch first see each other: two runs that share their first row, operation by operation."""
+"""What lets the rows of a batch see each other, and where they first do: two runs that share their first row, operation
+by operation."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from conformance.adapters.whole.record import Op, Record, record
+from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.watching import Watching, argument
 from conformance.protocol import Arrays
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 _CLOSE = 1e-6
 
 
-def mixing_place(subject: WholeModel, one: Arrays, other: Arrays) -> str:
+class MixingProbes(RunningModel):
+    """The rows of a batch, of a running model."""
+
+    @property
+    def tokens_compete(self) -> bool:
+        """Whether a choice is made among all tokens of a batch: experts with a capacity, experts that choose."""
+        if "tokens_compete" not in self.known:
+            batch, length = 3, self.calling.main.length or 7
+            with self.mode(False), torch.no_grad(), _Choices(batch * length) as choices:
+                self.run(self.example(batch, length))
+            self.known["tokens_compete"] = choices.seen
+        return bool(self.known["tokens_compete"])
+
+    def normalises_over_batches(self) -> bool:
+        return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
+
+    def takes_statistics_of_its_batch(self) -> bool:
+        """Whether it normalises over the batch in evaluation, too: no statistics were kept."""
+        parts = (part for part in self.module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm))
+        return any(part.running_mean is None for part in parts)
+
+    def mixing_place(self, one: Arrays, other: Arrays) -> str:
+        """file:line where rows of a batch first see each other; "" where that is not found."""
+        with suppress(Exception):
+            return _mixing_place(self, one, other)
+        return ""
+
+
+class _Choices(Watching):
+    """Whether a choice was made along the tokens of a batch: the largest, the first so many, a running count."""
+
+    def __init__(self, among: int) -> None:
+        super().__init__()
+        self.among, self.seen = among, False
+        self.found: set[int] = set()  # where in memory the places are that a condition holds
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name in ("topk", "sort", "cumsum"):
+            at = {"topk": 2, "sort": 1, "cumsum": 1}[name]
+            axis = argument(args, kwargs, at, "dim", -1)
+            self.seen = self.seen or (args[0].dim() > 0 and args[0].shape[axis] == self.among)
+        elif name == "nonzero":
+            self.found.add(result.untyped_storage()._cdata)
+        elif name == "slice" and args[0].untyped_storage()._cdata in self.found:
+            self.seen = self.seen or len(result) < len(args[0])
+        return result
+
+
+def _mixing_place(subject: RunningModel, one: Arrays, other: Arrays) -> str:
     """file:line of the first operation that gives the first row something else though it reads the same of it; "" where
     none is found. one, other: inputs with the same first row."""
     rows, others = (len(next(iter(inputs.values()))) for inputs in (one, other))

@@ -1,318 +1,60 @@
-"""A whole model behind the protocol: numpy in and out, at its own sizes, with its own parameters made less special.
+"""A whole model, or a component, as a subject: how what was made is called, what kind it is, and all experiments.
 
-Parameters are moved a little at random first: zero-initialised projections, gates and norms would hide what a part
-does. It computes in float64 where it can, so that a small leak is not taken for rounding.
+The families of experiments stand in layers: each inherits from the families whose findings it uses, and from
+`RunningModel` at the bottom. None calls what stands above it.
 """
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
-from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
-from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.balance import BalanceProbes
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
-from conformance.adapters.whole.calling import (
-    Calling,
-    T,
-    default_dtype,
-    quiet_evaluation,
-)
-from conformance.adapters.whole.calling_parts import PartCalling, part_calling
+from conformance.adapters.whole.calling import Calling
+from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
-from conformance.adapters.whole.copying import copied, in_dtype
-from conformance.adapters.whole.ctc import CtcCall, Reading, ctc_calls, readings
+from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
-from conformance.adapters.whole.dropping import DropProbes
-from conformance.adapters.whole.gradient_probes import GradientProbes
+from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
-from conformance.adapters.whole.language import LanguageProbes
-from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
-from conformance.adapters.whole.length_probes import LengthProbes
-from conformance.adapters.whole.losses import LossProbes
-from conformance.adapters.whole.pads import PadProbes, pad_of
-from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.label_probes import LabelProbes
+from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.mixing import MixingProbes
+from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
-from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.recommending import RecommendProbes
-from conformance.adapters.whole.renewed import Renewed, renewed_in
-from conformance.adapters.whole.results import named_tensors
+from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.searching import NoAnswer, calling_of
-from conformance.adapters.whole.sizes import meaning
-from conformance.adapters.whole.starting import StartProbes
+from conformance.adapters.whole.start_probes import StartProbes
+from conformance.adapters.whole.state_probes import StateProbes
 from conformance.adapters.whole.unread import UnreadProbes
-from conformance.adapters.whole.watching import Watching
-from conformance.protocol import Array, Arrays, NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.making import Made
-
-LARGE = 50_000_000
-"""Above so many parameters a model gets only the claims that need forward passes."""
-
-
-def moved(module: nn.Module, seed: int = 0) -> nn.Module:
-    """The module with every parameter moved at random by about half of its own spread; tied ones stay tied."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if not parameter.is_floating_point() or not bool(parameter.isfinite().all()):  # a mask is no weight
-                continue
-            own = float(parameter.float().std()) if parameter.numel() > 1 else 0.0
-            usual = 0.5 * parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.2
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.add_((noise * max(0.5 * own, usual)).to(parameter.dtype))
-    return module
 
 
 @dataclass
 class WholeModel(
-    Probes,
-    DropProbes,
-    LanguageProbes,
-    LossProbes,
-    BalanceProbes,
-    DecayProbes,
-    DecodingProbes,
     InsideProbes,
-    GradientProbes,
-    LengthProbes,
-    PadProbes,
-    PlaceProbes,
+    LabelProbes,
+    BalanceProbes,
+    DecodingProbes,
+    ExcuseProbes,
+    StateProbes,
+    DecayProbes,
     RecommendProbes,
     StartProbes,
     UnreadProbes,
+    MixingProbes,
+    CtcProbes,
 ):
-    """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
-
-    Inputs are "ids", or "src" and "tgt" (int64, ``(B, T)``), or "x" (numbers); beside them "padding" (or "src_padding",
-    "tgt_padding"; bool, True = real), "labels", "types". Outputs are "out" (``(B, T, V)`` or ``(B, C)``) and "loss".
-    """
-
-    made: Made
-    module: nn.Module
-    calling: Calling
-    kind: str
-    facts: list[Fact]
-    pad_id: int | None = None
-    known: dict[str, Any] = field(default_factory=dict)
-    """What was found out once and holds for every copy."""
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        return {"kind": self.kind, "pad_id": self.pad_id, "layout": self.calling.layout}
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return (
-            np.dtype(str(self.torch_dtype).removeprefix("torch."))
-            if self.torch_dtype != torch.bfloat16
-            else np.dtype("float32")
-        )
-
-    @property
-    def noise(self) -> float:
-        """How far two ways to compute the same may lie apart, relative to the largest output: float32's rounding where
-        the model casts to it by itself, whatever its parameters are."""
-        if "noise" not in self.known:
-            narrow = _Narrow()
-            with quiet_evaluation(self.module), narrow:
-                self.run(self.example())
-            self.known["noise"] = 1e-9 if self.torch_dtype is torch.float64 and not narrow.seen else 5e-5
-        return float(self.known["noise"])
-
-    @property
-    def positions(self) -> bool:
-        """Whether the answer has a row for each position."""
-        return self.calling.layout not in (*ONE_ANSWER, FEWER, "(...)")
-
-    @property
-    def answers_stretches(self) -> bool:
-        """Whether the answer has a row for each stretch of the time, and not for each position."""
-        return self.calling.layout == FEWER
-
-    @property
-    def stretch(self) -> int:
-        """How many numbers in a row its convolutions read at most as one: fewer may be left over at the end."""
-        return math.prod(max(part.stride) for part in self.module.modules() if isinstance(part, nn.Conv1d))
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is a model, and no component of one."""
-        return not isinstance(self.calling, PartCalling)
-
-    def takes_option(self, option: str) -> bool:
-        """Whether its own constructor has a parameter of this meaning, and not one around it."""
-        return any(meaning(name) == option for name in inspect.signature(type(self.module)).parameters)
-
-    @property
-    def batched(self) -> bool:
-        """Whether the answer has a row for each row of the batch."""
-        return self.calling.layout != "(...)"
-
-    @property
-    def last_only(self) -> bool:
-        """Whether a language model answers for the last position only."""
-        return self.kind == "language_model" and not self.positions
-
-    # --- data
-
-    def example(self, batch: int = 2, length: int | None = None, seed: int = 0, **lengths: int) -> Arrays:
-        """Data ``(batch, length)`` without padding: tokens or numbers at random. lengths: src=..., tgt=..."""
-        rng = np.random.default_rng(seed)
-        data: Arrays = {}
-        for one in self.calling.inputs:
-            steps = one.length or lengths.get(one.meaning) or length or T
-            if one.shape:
-                shape = [steps if size is None else size for size in one.shape]
-                data[one.meaning] = rng.standard_normal((batch, *shape))
-            else:
-                data[one.meaning] = self.tokens(rng, one.meaning, (batch, steps))
-        return data
-
-    def tokens(self, rng: np.random.Generator, meaning: str, shape: tuple[int, ...]) -> Array:
-        """Random tokens that are real words: none of the padding, none of the first few, which often are special."""
-        vocab = self.calling.input(meaning).vocab
-        if self.kind in ("language_model", "masked_language_model"):
-            vocab = min(vocab, self.calling.outputs)  # a table may have more rows than there are words
-        low = min(4, max(vocab - 8, 0))
-        ids = rng.integers(low, vocab, shape)
-        return (
-            np.where(ids == self.pad_id, (ids + 1 - low) % (vocab - low) + low, ids) if self.pad_id is not None else ids
-        )
-
-    # --- speech
-
-    def ctc_calls(self) -> list[CtcCall]:
-        """What its CTC losses are given. Raises NotProvided."""
-        return ctc_calls(self)
-
-    def readings(self) -> list[Reading]:
-        """What its own methods make of a path of letters and blanks. Raises NotProvided."""
-        return readings(self)
-
-    # --- running
-
-    def tensors(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        out: dict[str, Any] = {"pad_id": self.pad_id or 0}
-        for name, value in inputs.items():
-            if isinstance(value, np.ndarray):
-                tensor = torch.tensor(value)
-                value = tensor.to(self.torch_dtype) if tensor.is_floating_point() else tensor
-            out[name] = value
-        return out
-
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer and the loss as tensors, in whatever mode the module is in."""
-        with default_dtype(self.torch_dtype):
-            return self.calling(self.module, self.tensors(inputs))
-
-    def _run_alike(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same as `run`; layers that each call makes anew have the same weights in all of them."""
-        if self.renewed:
-            torch.manual_seed(0)
-        return self.run(inputs)
-
-    @property
-    def renewed(self) -> tuple[Renewed, ...]:
-        """The layers that each call makes anew."""
-        if "renewed" not in self.known:
-            with quiet_evaluation(self.module):
-                self.known["renewed"] = renewed_in(lambda: self.run(self.example()))
-        found: tuple[Renewed, ...] = self.known["renewed"]
-        return found
-
-    def __call__(self, **inputs: Any) -> Arrays:
-        """ "out", and "loss" where labels are given; in evaluation mode, without gradients."""
-        with quiet_evaluation(self.module):
-            found = self._run_alike(inputs)
-        if "out" not in found:
-            raise NotProvided(f"{self.made.name} gave no answer of the layout {self.calling.layout} for these inputs")
-        return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
-
-    def beside(self, inputs: Mapping[str, Any]) -> Arrays:
-        """What forward gives beside the answer with a row for each row of the batch, by name (or number); none where
-        the batch is not the first axis."""
-        with quiet_evaluation(self.module):
-            found = self._run_alike(inputs)
-        rows, answer = len(next(iter(inputs.values()))), found.get("out")
-        given = [value for value in self.tensors(inputs).values() if isinstance(value, torch.Tensor)]
-        if not self.calling.batch_first or isinstance(found["result"], torch.Tensor):
-            return {}
-        return {
-            name: to_array(value.double())
-            for name, value in named_tensors(found["result"])
-            if value.is_floating_point() and value.ndim > 1 and len(value) == rows != value.shape[-1]
-            if value is not answer and not any(value is one for one in given)
-        }
-
-    def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
-        """The same in training mode, with torch's generator seeded."""
-        with self.mode(True), torch.no_grad():
-            torch.manual_seed(seed)
-            found = self.run(inputs)
-        return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
-
-    @contextmanager
-    def mode(self, training: bool) -> Iterator[None]:
-        modes = [(part, part.training) for part in self.module.modules()]
-        self.module.train(training)
-        try:
-            yield
-        finally:
-            for part, was in modes:
-                part.training = was
-
-    def parameters(self) -> Arrays:
-        """The parameters by name; a tied one has one name."""
-        return {name: to_array(p.detach().double()) for name, p in self.module.named_parameters()}
-
-    # --- copies
-
-    def twin(self, dtype: torch.dtype | None = None) -> WholeModel:
-        """A copy that shares nothing, in another dtype if one is given."""
-        module = copied(self.module)
-        return replace(self, module=in_dtype(module, dtype) if dtype else module)
-
-    def fresh(self, seed: int = 1, **changes: Any) -> WholeModel:
-        """Another model made in the same way, from another seed, and moved, so that what starts at zero acts. Raises
-        NotProvided where none can be made."""
-        try:
-            module = in_dtype(moved(self.made.fresh(seed, **changes), seed), self.torch_dtype).eval()
-        except NotProvided:
-            raise
-        except Exception as error:
-            raise NotProvided(f"it cannot be made with {changes}: {type(error).__name__}: {error}") from error
-        return replace(self, module=module)
-
-
-class _Narrow(Watching):
-    """Whether an operation gave numbers narrower than float64."""
-
-    seen = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for one in tensors_in(result):
-            self.seen = self.seen or (one.is_floating_point() and one.numel() > 1 and one.dtype is not torch.float64)
-        return result
+    """A running model with all experiments."""
 
 
 # --- from what was made to a subject --------------------------------------------------------------

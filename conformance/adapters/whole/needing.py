@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,11 +21,9 @@ from torch import nn
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.whole.classmethods import fetches
 from conformance.adapters.whole.configs import Guessed, fields_of, is_config
+from conformance.adapters.whole.returning import Returns
 from conformance.adapters.whole.sizes import SMALL, Sized, Unknown, meaning, plain
 from conformance.adapters.whole.uses import Use, named, use_of
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.constructing import Constructions
 
 NUMBER = 4
 """A number of which nothing is known: small, and even."""
@@ -75,7 +73,7 @@ def _has_item(value: Mapping[Any, Any], key: str) -> bool:
     return True
 
 
-def needed(evaluator: Constructions, made_by: Any, name: str, annotation: Any, given: Mapping[str, Any]) -> Any:
+def needed(evaluator: Returns, made_by: Any, name: str, annotation: Any, given: Mapping[str, Any]) -> Any:
     """What the parameter of a class or function gets by its name, or by how it is used where that does not fit.
 
     given: the arguments so far, whose sizes a part must have. Raises Unknown.
@@ -99,12 +97,12 @@ def needed(evaluator: Constructions, made_by: Any, name: str, annotation: Any, g
         return by_name
 
 
-def settings(evaluator: Constructions, made_by: Any, name: str) -> Any:
+def settings(evaluator: Returns, made_by: Any, name: str) -> Any:
     """Settings that have every name that is read of them, and any other that says what it means."""
     return _Finder(evaluator, {}, made_by).settings(used(evaluator, made_by, name), None)
 
 
-def words_needed(evaluator: Constructions, made_by: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def words_needed(evaluator: Returns, made_by: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Of ``**name``, the keys that are read without a default, and those with one whose size changes."""
     finder, use = _Finder(evaluator, {}, made_by), used(evaluator, made_by, name)
     found: dict[str, Any] = {}
@@ -123,7 +121,7 @@ def words_needed(evaluator: Constructions, made_by: Any, name: str, given: Mappi
     return found
 
 
-def used(evaluator: Constructions, made_by: Any, name: str) -> Use:
+def used(evaluator: Returns, made_by: Any, name: str) -> Use:
     """What a class or function does with a parameter, found once."""
     known = evaluator.around.uses
     key = (made_by, name)
@@ -135,7 +133,7 @@ def used(evaluator: Constructions, made_by: Any, name: str) -> Use:
 class _Finder:
     """Finds or makes values by their uses. given: the arguments beside them."""
 
-    def __init__(self, evaluator: Constructions, given: Mapping[str, Any], made_by: Any) -> None:
+    def __init__(self, evaluator: Returns, given: Mapping[str, Any], made_by: Any) -> None:
         self.evaluator, self.around = evaluator, evaluator.around
         self.given, self.made_by = given, made_by
 

@@ -7,16 +7,16 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from conformance.adapters.whole.calling import quiet_evaluation
+from conformance.adapters.whole.length_probes import LengthProbes
+from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 _ON_THE_LEFT = re.compile(
     r"left[- ]?pad|padding_side\W{1,4}left"
@@ -26,25 +26,44 @@ _ON_THE_LEFT = re.compile(
 )
 """Words by which a file says that what is short is filled up in front."""
 
+_PAD_MASK = re.compile(
+    r"(!=|==|\.ne\(|\.eq\()[^\n]{0,40}pad|pad[^\n]{0,40}(!=|==|\.ne\(|\.eq\()|pad\w*_mask|mask_?pad|get_pad", re.I
+)
 
-class PadProbes:
-    """The side of padding, as methods of `WholeModel`."""
 
-    def counts_from_the_end(self: WholeModel) -> bool:  # type: ignore[misc]
+class PadProbes(LengthProbes, PlaceProbes):
+    """Padding, of a running model."""
+
+    def counts_from_the_end(self) -> bool:
         """Whether places are counted from the end of the input, and the file says that padding stands in front: the
         last word has one place in inputs of any length, and the first has not."""
         if "from_the_end" not in self.known:
             self.known["from_the_end"] = self.free_length and _says_left(self) and _places_end_alike(self)
         return bool(self.known["from_the_end"])
 
+    def padding_of(self, name: str) -> str | None:
+        """How an input's padding is told: by a "mask" of the caller, by "lengths", by the "token" itself, or not at all
+        (None)."""
+        masks = [mask for mask in self.calling.masks if mask.keys in (name, "")]
+        if any(mask.padding and not mask.own for mask in masks):
+            return "mask"
+        if name in self.calling.lengths.values():
+            return "lengths" if not self.calling.grows_together else None
+        if self.pad_id is None:
+            return None
+        if any(mask.own for mask in masks):
+            return "token"
+        says = any(_PAD_MASK.search(source) for _, source, _, _ in self.sources())
+        return "token" if says or compared_with(self) == self.pad_id else None
 
-def _says_left(subject: WholeModel) -> bool:
+
+def _says_left(subject: RunningModel) -> bool:
     module = sys.modules.get(type(subject.module).__module__)
     text = "".join(linecache.getlines(getattr(module, "__file__", None) or ""))
     return bool(_ON_THE_LEFT.search(" ".join(text.split())))
 
 
-def _places_end_alike(subject: WholeModel) -> bool:
+def _places_end_alike(subject: PadProbes) -> bool:
     """Whether a table that is read by no words is read by the same rows for the last words, whatever the length."""
     longest = subject.longest
     short, long = (longest - 2, longest) if longest is not None and longest < 8 else (5, 7)
@@ -57,7 +76,7 @@ def _places_end_alike(subject: WholeModel) -> bool:
     )
 
 
-def _places(subject: WholeModel, length: int) -> list[torch.Tensor]:
+def _places(subject: RunningModel, length: int) -> list[torch.Tensor]:
     """By which rows tables are read for one sentence, but those of words, in order: an index, or where a cut begins."""
     data = subject.example(1, length)
     words = torch.tensor(data[subject.calling.main.meaning]).reshape(-1)
@@ -90,7 +109,7 @@ class _Read(Watching):
         return result
 
 
-def pad_of(subject: WholeModel) -> int | None:
+def pad_of(subject: RunningModel) -> int | None:
     """The token that the model says is padding: an attribute of it or its config, of its table of tokens, a constant of
     its file, or the one number that a run compares its tokens with."""
     module = subject.module
@@ -126,7 +145,7 @@ class _Compared(Watching):
         return func(*args, **(kwargs or {}))
 
 
-def compared_with(subject: WholeModel) -> int | None:
+def compared_with(subject: RunningModel) -> int | None:
     """The one token that a run compares all its tokens with; None where there is none, or several."""
     data = subject.example()
     ids = [torch.tensor(data[one.meaning]) for one in subject.calling.inputs if one.vocab]

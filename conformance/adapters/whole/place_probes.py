@@ -1,21 +1,51 @@
-"""Where the parts of a model stand in the user's files."""
+"""What the user's files say about a model, line by line, and where its parts stand in them."""
 
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from conformance.adapters.whole.chained import has_forward
+from conformance.adapters.whole.class_source import modes_kept, source_of
+from conformance.adapters.whole.running import RunningModel
 
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
+class PlaceProbes(RunningModel):
+    """Places, of a running model."""
 
-class PlaceProbes:
-    """Places, as methods of `WholeModel`."""
+    def sources(self) -> Iterator[tuple[type, str, str, int]]:
+        """Class, source, file and first line of every class of the user's that the model is made of."""
+        for cls in dict.fromkeys(base for part in self.module.modules() for base in type(part).__mro__[:3]):
+            if found := source_of(cls):
+                yield cls, *found
 
-    def place(self: WholeModel, path: str = "") -> str:  # type: ignore[misc]
+    def line_of(self, pattern: str) -> str:
+        """file:line of the first line of the user's classes that the pattern is found in."""
+        for _, source, file, start in self.sources():
+            for number, line in enumerate(source.splitlines()):
+                if re.search(pattern, line):
+                    return f"{file}:{start + number}"
+        return ""
+
+    def scales_by_length(self) -> str:
+        """file:line where the code says that scores or rotations depend on the length of the input; "" when nowhere."""
+        return self.line_of(r"(?i)\blog_?n\b|\blog\([^()]*(length|seq_len|len\()|ntk|long_?rope|yarn")
+
+    def spreads_places(self) -> str:
+        """file:line where the code spreads places evenly over the whole length, padding and all; "" when nowhere."""
+        return self.line_of(r"\blinspace\(.*\b(n|t|l|s|\w*len\w*|length|\w*shape\[\S+\]|\w+\.size\(\S+\))\s*[,)]")
+
+    def modes_kept(self) -> list[tuple[str, str]]:
+        """The methods that put back a mode that they never changed, with their lines."""
+        return [
+            (name, f"{file}:{start + line - 1}")
+            for cls, _, file, start in self.sources()
+            for name, line in modes_kept(cls)
+        ]
+
+    def place(self, path: str = "") -> str:
         """file:line of the forward of the part at `path`; empty for torch's own."""
         part = self.module.get_submodule(path) if path else self.module
         with suppress(OSError, TypeError):
@@ -23,7 +53,7 @@ class PlaceProbes:
             return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
         return ""
 
-    def made_at(self: WholeModel, path: str) -> str:  # type: ignore[misc]
+    def made_at(self, path: str) -> str:
         """file:line of the user's where the part, parameter or buffer at `path` is assigned; else of the class that
         holds it."""
         holders = [""]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import base_name, moves, pointwise
-from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.record import Op, Place, Record, Value
 
 _POSITIONS = re.compile(r"(^|[._])(\w*pos(ition(al|s)?)?|w?pe|pos_?\w*|\w*places?)([._]|$)", re.IGNORECASE)

@@ -7,17 +7,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, loss_in
+from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.protocol import Array, NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 _RECOMMENDS = re.compile(r"recommend|suggest|(next|best|rank)_items|top_?k_items|predict_top", re.I)
 _MANY = re.compile(r"(top_?)?(k|n)|num_(items|results)|count|limit", re.I)
@@ -43,17 +41,17 @@ class Recommended:
     says: bool
 
 
-class RecommendProbes:
-    """The experiments with items, as methods of `WholeModel`."""
+class RecommendProbes(PlaceProbes):
+    """The experiments with items, of a running model."""
 
-    def recommended(self: WholeModel, many: int) -> list[Recommended]:  # type: ignore[misc]
+    def recommended(self, many: int) -> list[Recommended]:
         """What each method of its recommends for histories without padding. Raises NotProvided."""
         found = [one for name, function in _methods(self, _RECOMMENDS) if (one := _ask(self, name, function, many))]
         if not found:
             raise NotProvided("it has no method that recommends items")
         return found
 
-    def losses_of_pairs(self: WholeModel) -> list[tuple[str, str, Callable[[Array, Array, Array], float]]]:  # type: ignore[misc]
+    def losses_of_pairs(self) -> list[tuple[str, str, Callable[[Array, Array, Array], float]]]:
         """Its methods that compare true items with false ones: name, line and the loss of histories, true and false
         items, (B, T) each. Raises NotProvided."""
         found = []
@@ -67,13 +65,13 @@ class RecommendProbes:
         return found
 
 
-def _methods(subject: WholeModel, names: re.Pattern[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _methods(subject: PlaceProbes, names: re.Pattern[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, function in inspect.getmembers(type(subject.module), inspect.isfunction):
         if names.search(name) and not function.__module__.startswith("torch"):
             yield name, function
 
 
-def _ask(subject: WholeModel, name: str, function: Callable[..., Any], many: int) -> Recommended | None:
+def _ask(subject: PlaceProbes, name: str, function: Callable[..., Any], many: int) -> Recommended | None:
     parameters = list(inspect.signature(function).parameters.values())[1:]
     count = next((p.name for p in parameters[1:] if _MANY.fullmatch(p.name)), "")
     required = [p.name for p in parameters if p.default is p.empty]
@@ -98,7 +96,7 @@ def _are_items(one: Any, many: int) -> bool:
 
 
 def _pair_loss(
-    subject: WholeModel, function: Callable[..., Any], kinds: list[str]
+    subject: PlaceProbes, function: Callable[..., Any], kinds: list[str]
 ) -> Callable[[Array, Array, Array], float]:
     def loss(history: Array, true: Array, false: Array) -> float:
         given = {"history": history, "true": true, "false": false}

@@ -30,7 +30,8 @@ from conformance.adapters.whole.calling import (
     quiet_evaluation,
 )
 from conformance.adapters.whole.fillers import Beside, constants, of_shape
-from conformance.adapters.whole.layouts import ONE_ANSWER, SCORES, layout_of
+from conformance.adapters.whole.layout_search import layout_of
+from conformance.adapters.whole.layouts import ONE_ANSWER, SCORES
 from conformance.adapters.whole.names import meaning_of
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths

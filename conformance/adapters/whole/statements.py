@@ -10,7 +10,7 @@ from functools import cache
 
 from torch import nn
 
-from conformance.adapters.whole.language import source_of
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.record import Place
 from conformance.places import file_and_line
 

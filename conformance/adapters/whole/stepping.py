@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +22,9 @@ from torch import Tensor, nn
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.running import RunningModel
 from conformance.protocol import Array, NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 CACHE = re.compile(r"cache|past|present|incremental|(?<![a-z])kv|mems")
 MAKERS = re.compile(r"(init|make|new|create|empty|set_?up|build|alloc|get|enable|start)\w*(cache|state|kv)")
@@ -46,7 +45,7 @@ class Steps:
     begin: Callable[[nn.Module, int], Any]
     how: str
 
-    def logits(self, subject: WholeModel, ids: Array, pieces: Sequence[int]) -> Array:
+    def logits(self, subject: RunningModel, ids: Array, pieces: Sequence[int]) -> Array:
         """(B, T, V): the answers to the pieces, joined. Works on a copy. Raises whatever the model raises."""
         twin = subject.twin()
         calling, main = twin.calling, twin.calling.main.meaning
@@ -95,7 +94,7 @@ def handed_back(result: Any, out: Tensor) -> Any:
     return next((getattr(result, name) for name in named), None)
 
 
-def stepping(subject: WholeModel) -> Steps:
+def stepping(subject: PlaceProbes) -> Steps:
     """The first way to feed pieces that gives the logits of one pass; else the first that runs and uses the cache.
 
     Raises NotProvided when there is no sign of a cache, or none of the ways runs.
@@ -133,7 +132,7 @@ PIECES = (3, 1, 1, 1)
 """A prefill, then one token at a time."""
 
 
-def _ways(subject: WholeModel) -> Iterator[Steps]:
+def _ways(subject: PlaceProbes) -> Iterator[Steps]:
     module, calling = subject.module, subject.calling
     parameters = inspect.signature(module.forward).parameters
     data = {one.parameter for one in calling.inputs}

@@ -18,8 +18,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding, once
-from conformance.adapters.whole.language import source_of
 from conformance.adapters.whole.record import Call, Place, Record, Value
 
 _OPTIONAL = re.compile(r"pool|head|expert|adapter|lora|mask_token|cls|classifier|proj_out|decoder|predict", re.I)

@@ -11,26 +11,25 @@ import inspect
 import textwrap
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 _PIECES = (2, 3, 4, 6, 9)
 """Into so many equal pieces results are cut: gates, keys and values, modulations."""
 _FEWEST_ROWS = 4
 
 
-class UnreadProbes:
-    """What is computed and not read, as methods of `WholeModel`."""
+class UnreadProbes(PlaceProbes):
+    """What is computed and not read, of a running model."""
 
-    def unread_pieces(self: WholeModel) -> tuple[int, list[str]]:  # type: ignore[misc]
+    def unread_pieces(self) -> tuple[int, list[str]]:
         """How many linear maps have a gradient, and the paths of those of whose result one of some equal pieces reaches
         nothing that forward gives, while the others do. Left out are maps of which a sibling in a list is read as a
         whole: the last block of some stacks needs less."""
@@ -40,14 +39,14 @@ class UnreadProbes:
         alike, unread = Counter(siblings.values()), Counter(siblings[path] for path in found)
         return len(gradients), [path for path in found if unread[siblings[path]] == alike[siblings[path]]]
 
-    def attends_to_one(self: WholeModel) -> bool:  # type: ignore[misc]
+    def attends_to_one(self) -> bool:
         """Whether a softmax runs over one number: what it is made of changes nothing."""
         seen = _SoftmaxOfOne()
         with self.mode(False), torch.no_grad(), seen:
             self.run(self.example(batch=4))
         return seen.seen
 
-    def read_twice_at(self: WholeModel, path: str) -> str:  # type: ignore[misc]
+    def read_twice_at(self, path: str) -> str:
         """file:line that reads another piece of the map's result a second time; else where the result is taken, else
         where the map is made."""
         holder, _, name = path.rpartition(".")
@@ -76,7 +75,7 @@ class _SoftmaxOfOne(Watching):
         return func(*args, **(kwargs or {}))
 
 
-def _gradients(subject: WholeModel) -> dict[str, Tensor]:
+def _gradients(subject: RunningModel) -> dict[str, Tensor]:
     """The gradients of the weights of linear maps, by path, from everything that forward gives."""
     module, inputs = subject.module, subject.example(batch=4)
     module.zero_grad(set_to_none=True)

@@ -13,18 +13,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from conformance.adapters.whole.configs import fields_of, is_config
 from conformance.adapters.whole.copying import in_dtype
+from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import surroundings
 
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
-
+M = TypeVar("M", bound=PlaceProbes)
 MOST = 6
 """So many variants of one model are tried."""
 _SWITCHES = re.compile(
@@ -40,23 +40,21 @@ _NO_VALUE = re.compile(
 )
 
 
-def variants(subject: WholeModel) -> list[tuple[str, WholeModel]]:
+def variants(subject: M) -> list[tuple[str, M]]:
     """The option, as it would be written, and the model made with it, where that answers as the default does."""
     if "variants" not in subject.known:
-        found: list[tuple[str, WholeModel]] = []
+        found: list[tuple[str, M]] = []
         for name, value in _options(subject):
             if len(found) < MOST:
                 with suppress(Exception):
                     found.append((f"{name}={value!r}", _made_with(subject, name, value)))
         subject.known["variants"] = found
-    result: list[tuple[str, WholeModel]] = subject.known["variants"]
+    result: list[tuple[str, M]] = subject.known["variants"]
     return result
 
 
-def _made_with(subject: WholeModel, name: str, value: Any) -> WholeModel:
+def _made_with(subject: M, name: str, value: Any) -> M:
     """Raises ValueError where the answer has another shape; whatever the constructor or forward raises."""
-    from conformance.adapters.whole.model import moved
-
     module = in_dtype(moved(subject.made.otherwise(name, value)), subject.torch_dtype).eval()
     other = replace(subject, module=module, known={})
     inputs = subject.example()
@@ -66,7 +64,7 @@ def _made_with(subject: WholeModel, name: str, value: Any) -> WholeModel:
     return other
 
 
-def _options(subject: WholeModel) -> Iterator[tuple[str, Any]]:
+def _options(subject: PlaceProbes) -> Iterator[tuple[str, Any]]:
     """Names and values of options that are not as they were made."""
     module = sys.modules.get(type(subject.module).__module__)
     if module is None:
@@ -83,7 +81,7 @@ def _options(subject: WholeModel) -> Iterator[tuple[str, Any]]:
             yield name, not held
 
 
-def _settings(subject: WholeModel) -> dict[str, Any]:
+def _settings(subject: PlaceProbes) -> dict[str, Any]:
     """The options by name: the constructor's arguments, and the fields of configs among them or kept by the model."""
     found: dict[str, Any] = {}
     held = [vars(subject.module).get(name) for name in ("config", "cfg", "args", "hparams", "params")]

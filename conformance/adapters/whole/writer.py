@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +22,9 @@ from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.choices import Choices, Step
 from conformance.adapters.whole.conditions import calls_of, conditions_of
 from conformance.adapters.whole.hypotheses import Hypothesis, hypotheses, tokens_of
+from conformance.adapters.whole.length_probes import LengthProbes
+from conformance.adapters.whole.table_probes import TableProbes
 from conformance.protocol import Array, NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 MEANINGS: dict[str, str] = {
     "count": r"(max_?|num_?|n_?)?((new|gen|generated|out(put)?|decode|target|tgt|trg|total)_)?"
@@ -45,6 +44,10 @@ MEANINGS: dict[str, str] = {
     "device": r"device",
 }
 """Meaning -> the names that a writer's parameter has for it; the whole name, in lower case."""
+
+
+class TextModel(TableProbes, LengthProbes):
+    """A running model as a writer needs it: with its tables of words, and its longest input."""
 
 
 @dataclass
@@ -148,12 +151,12 @@ class Writer:
         prefix = 1 if "src" in data or self.tells_of else next(iter(data.values())).shape[1]
         return prefix * self.total
 
-    def end_of(self, subject: WholeModel) -> int | None:
+    def end_of(self, subject: TextModel) -> int | None:
         """The end token when none is handed in: the parameter's default is switched off, so that of the model's config,
         of the model, or a constant of its file, where the source names it."""
         return next((value for _, _, value in self.end_settings(subject)), None)
 
-    def end_settings(self, subject: WholeModel) -> Iterator[tuple[Any, Any, int]]:
+    def end_settings(self, subject: TextModel) -> Iterator[tuple[Any, Any, int]]:
         """Where an end token that its source names is kept: holder (a mapping or an object), its key, its value."""
         module = subject.module
         named = set(re.findall(r"\w*(?:eos|end|stop)\w*", self.source, re.IGNORECASE))
@@ -178,7 +181,7 @@ class Writer:
         if self.has("top_k"):
             yield "top_k", 1
 
-    def left_behind(self, subject: WholeModel, data: Mapping[str, Array]) -> tuple[list[str], str]:
+    def left_behind(self, subject: TextModel, data: Mapping[str, Array]) -> tuple[list[str], str]:
         """The names of parameters that writing changes, and the mode in which it leaves a model in training mode."""
         twin = subject.twin()
         before = {name: p.detach().clone() for name, p in twin.module.named_parameters()}
@@ -189,7 +192,7 @@ class Writer:
         return changed, "training" if modes == {True} else "evaluation" if modes == {False} else "a mode of its own"
 
     def twice(
-        self, subject: WholeModel, data: Mapping[str, Array], other: Mapping[str, Array], script: Array
+        self, subject: TextModel, data: Mapping[str, Array], other: Mapping[str, Array], script: Array
     ) -> tuple[Written, Written]:
         """What one model writes for a prompt, and again after it wrote for another one."""
         twin = subject.twin()
@@ -198,7 +201,7 @@ class Writer:
         self.write_with(twin, other, new, script=script[:, ::-1])
         return first, self.write_with(twin, data, new, script=script)
 
-    def distribution(self, subject: WholeModel, data: Mapping[str, Array], **options: Any) -> Array:
+    def distribution(self, subject: TextModel, data: Mapping[str, Array], **options: Any) -> Array:
         """(rows, V): how likely it draws each token first. Only the first row where columns are not tokens: then each
         column is drawn once to see which token it gives. Raises NotProvided where it does not draw, or otherwise."""
         options = {name: value for name, value in DRAWS.items() if self.has(name)} | options
@@ -223,7 +226,7 @@ class Writer:
         return found
 
     @contextmanager
-    def ending(self, subject: WholeModel, token: int) -> Iterator[dict[str, Any]]:
+    def ending(self, subject: TextModel, token: int) -> Iterator[dict[str, Any]]:
         """The end token set to `token` in the subject's settings, and in its file's; yields the options to hand in."""
         if self.has("end"):
             yield {"end": token}
@@ -239,14 +242,14 @@ class Writer:
             for holder, name, value in settings:
                 _set(holder, name, value)
 
-    def ended_by(self, subject: WholeModel, data: Mapping[str, Array], script: Array, token: int) -> Written:
+    def ended_by(self, subject: TextModel, data: Mapping[str, Array], script: Array, token: int) -> Written:
         """What it writes by a script when `token` is the end."""
         twin = subject.twin()
         with self.ending(twin, token) as options:
             return self.write_with(twin, data, script.shape[1], script=script, **options)
 
     def write(
-        self, subject: WholeModel, data: Mapping[str, Array], new: int, draw: int | None = -1, **more: Any
+        self, subject: TextModel, data: Mapping[str, Array], new: int, draw: int | None = -1, **more: Any
     ) -> Written:
         """What it writes behind a prompt ("ids"), or for a source ("src"). draw: as `Choices` takes it; more: script,
         seed, and options by meaning.
@@ -257,7 +260,7 @@ class Writer:
 
     def write_with(
         self,
-        subject: WholeModel,
+        subject: TextModel,
         data: Mapping[str, Array],
         new: int,
         draw: int | None = -1,
@@ -319,13 +322,13 @@ class Writer:
             return begun[:, None]
         raise NotProvided(f"{self.name} does not tell what a target begins with")
 
-    def shaped(self, prompt: Tensor, subject: WholeModel) -> Any:
+    def shaped(self, prompt: Tensor, subject: TextModel) -> Any:
         if self.form == "(B, T)" or self.form == "(1, T)":
             return subject.calling.turned(prompt)
         return prompt[0] if self.form == "(T)" else prompt[0].tolist()
 
     def arguments(
-        self, subject: WholeModel, data: Mapping[str, Array], prompt: Any, count: int, options: Mapping[str, Any]
+        self, subject: TextModel, data: Mapping[str, Array], prompt: Any, count: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Its keyword arguments: the prompt, the count, the options that are asked for, the others without effect."""
         given: dict[str, Any] = {}
@@ -345,7 +348,7 @@ class Writer:
                 given[parameter.name] = known[parameter.name]
         return given
 
-    def masks(self, subject: WholeModel, data: Mapping[str, Array]) -> dict[str, Any]:
+    def masks(self, subject: TextModel, data: Mapping[str, Array]) -> dict[str, Any]:
         """forward's other arguments for the same data: the writer may ask for them by the same names."""
         inputs = dict(data)
         if subject.calling.two_sided:
@@ -362,7 +365,7 @@ def _set(holder: Any, name: str, value: int) -> None:
         object.__setattr__(holder, name, value)
 
 
-def _neutral(meaning: str, parameter: inspect.Parameter, subject: WholeModel) -> Any:
+def _neutral(meaning: str, parameter: inspect.Parameter, subject: TextModel) -> Any:
     """The value of an option without effect; None where its default, or nothing, serves."""
     default, required = parameter.default, parameter.default is parameter.empty
     numbers: dict[str, Any] = {

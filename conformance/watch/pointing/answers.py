@@ -11,8 +11,7 @@ from conformance.watch.lines import FUNCTIONS, Source
 from conformance.watch.origins import Line, argument
 from conformance.watch.pointing.common import first, inputs_of, node_of, own_line, that
 from conformance.watch.pointing.labels import items, labels_of
-from conformance.watch.pointing.modules import classes
-from conformance.watch.stated import sources
+from conformance.watch.stated import classes, sources
 
 _MADE = re.compile(r"tensor\(")
 _PAIRED = re.compile(r"append\(\(|(return|yield) .*,")

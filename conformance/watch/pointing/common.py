@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from conformance.watch.events import Forward
 from conformance.watch.lines import FUNCTIONS, Source, source_of
 from conformance.watch.origins import Line, arguments, receiver
 
@@ -33,8 +34,6 @@ def own_line(loss: Any) -> list[Line]:
 
 def inputs_of(run: Any, loss: Any) -> list[Line]:
     """The statement that called the model before a loss, and the lines behind what it was given."""
-    from conformance.watch.events import Forward
-
     calls = [e for e in run.events[: loss.order] if isinstance(e, Forward) and e.stack and run.parts.get(e.module)]
     if not calls:
         return []

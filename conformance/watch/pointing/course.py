@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from conformance.watch.events import Schedule, Step
 from conformance.watch.lines import FUNCTIONS, Source, source_of
 from conformance.watch.origins import Line, argument, arguments, receiver
 from conformance.watch.pointing.common import first, inputs_of, statements, that
-from conformance.watch.pointing.modules import classes
 from conformance.watch.pointing.updates import rate
+from conformance.watch.stated import classes
 
 _RATES = re.compile(r"//|return .*(\*\*|warm|/)")
 _AVERAGES = re.compile(r"mul_\(|lerp|add_\(|copy_\(|\* .* \+ ")
@@ -30,8 +31,6 @@ def scheduled(run: Any, step: Any) -> list[str]:
 def over(run: Any, step: Any) -> list[str]:
     """Where a schedule was made that is over before the run is: the call of the function that steps, where a function
     of the user's makes it; and its formula."""
-    from conformance.watch.events import Schedule
-
     numbers = dict.fromkeys(one.scheduler for one in run.of(Schedule) if one.optimizer == step.optimizer)
     stepping = {at.code for at in step.stack if at.code.co_name != "<module>"}
     made = [stack for stack in (run.planned.get(number, ()) for number in numbers) if stack]
@@ -52,8 +51,6 @@ def setting(run: Any, number: int, name: str) -> list[str]:
 
 def total(run: Any, step: Any) -> list[str]:
     """Where a schedule gets the number of its steps; else where it was made."""
-    from conformance.watch.events import Schedule
-
     mine = dict.fromkeys(one.scheduler for one in run.of(Schedule) if one.optimizer == step.optimizer)
     stacks = [run.planned[number] for number in mine if run.planned.get(number)]
     lines = [line for stack in stacks for line in arguments(stack) if isinstance(line.node, ast.Assign)]
@@ -162,8 +159,6 @@ def in_its_place(run: Any, name: str) -> list[str]:
 
 def later(run: Any, schedule: Any) -> list[str]:
     """Where an optimizer that steps was made after a schedule of another one."""
-    from conformance.watch.events import Step
-
     places = [run.optimizers[number].place for number in dict.fromkeys(step.optimizer for step in run.of(Step))]
     made = run.schedulers.get(schedule.scheduler, "").rpartition(":")
     pairs = [place.rpartition(":") for place in places]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from conformance.watch.events import Backward, Loss
 from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.origins import Line, argument, receiver
 from conformance.watch.pointing.common import (
@@ -19,7 +20,7 @@ from conformance.watch.pointing.common import (
     statements,
     that,
 )
-from conformance.watch.pointing.modules import classes
+from conformance.watch.stated import classes
 
 _CUT = re.compile(r"\[[^\]]*:|roll|shift|cat\(|flip|stack|pad\(|clone|where|scatter|-100|tensor\(")
 _SHIFTED = re.compile(r"\b\d+:|:\s*-\s*\d|\[[^\]]*[+-] \d\b|roll|shift|cat\(|flip")
@@ -114,8 +115,6 @@ _COUNTED = (re.compile(r"numel|sum\(\)|count|len\("), re.compile(r"shape|size\(|
 
 def value(run: Any, back: Any) -> list[str]:
     """Where the loss of a backward pass got its value: a division, else the last line that computes it."""
-    from conformance.watch.events import Loss
-
     lines = learned(back)
     losses = [loss.place for loss in run.events[: back.order] if isinstance(loss, Loss)]
     plain = [] if _is_scaled(back) else [line.place for line in lines[:1]]
@@ -132,8 +131,6 @@ def _is_scaled(back: Any) -> bool:
 
 def divisor(run: Any, loss: Any) -> list[str]:
     """Where the number was made by which a loss is divided, and the division."""
-    from conformance.watch.events import Backward
-
     back = next(run.between(loss.order, len(run.events), Backward), None)
     lines = [*(learned(back) if back is not None else []), *own_line(loss)]
     divided = that(lines, re.compile(r" / |/= |mean\("))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conformance.watch.lines import FUNCTIONS, Source, source_of
+from conformance.watch.events import Backward, Forward, Mode, Seed
+from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.origins import DEEP, arguments, behind, scope_of
 from conformance.watch.pointing.common import (
     CUTS,
@@ -18,14 +19,13 @@ from conformance.watch.pointing.common import (
     statements,
     that,
 )
+from conformance.watch.stated import classes
 from conformance.watch.watcher import speaks_of_evaluation
 
 
 def switched(run: Any, call: Any, switches: Sequence[Any]) -> list[str]:
     """Where a model was left in evaluation mode: the switch, the end of the function that made it, and the call. Where
     nothing sets it to training and an epoch has a function of its own, the head of that."""
-    from conformance.watch.events import Backward, Mode
-
     last = switches[-1] if switches else None
     if last is None:
         return first(call.place)
@@ -43,8 +43,6 @@ def switched(run: Any, call: Any, switches: Sequence[Any]) -> list[str]:
 def apart(run: Any, event: Any) -> list[str]:
     """The innermost line on the way to an event of an evaluation that training does not pass; only where the
     evaluation shares its innermost function with training."""
-    from conformance.watch.events import Backward, Forward
-
     learning = [e for e in run.events if isinstance(e, Backward) or (isinstance(e, Forward) and e.gradients)]
     plain = [e.stack for e in learning if e.stack and e is not event]
     trained = [stack for stack in plain if not any(speaks_of_evaluation(at.code.co_name) for at in stack)]
@@ -56,8 +54,6 @@ def apart(run: Any, event: Any) -> list[str]:
 
 def evaluating(run: Any, call: Any) -> list[str]:
     """Where an evaluation begins in training mode: a switch inside it, or the line of its function, and the call."""
-    from conformance.watch.events import Mode
-
     shared = apart(run, call)
     if shared:
         return first(shared, call.place)
@@ -72,8 +68,6 @@ def evaluating(run: Any, call: Any) -> list[str]:
 
 def seeded(run: Any, call: Any) -> list[str]:
     """The seed before a call, and the call."""
-    from conformance.watch.events import Seed
-
     return first([s.place for s in run.events[: call.order] if isinstance(s, Seed)][-1:], call.place)
 
 
@@ -86,27 +80,6 @@ def batched(batch: Any) -> list[str]:
     loops = [n for n in source.nodes if isinstance(n, ast.For) and n.lineno == batch.stack[0].line]
     lines = [line.place for loop in loops for line in behind(loop.iter, scope, (), DEEP)]
     return first(lines[:2], batch.place)
-
-
-def classes(run: Any, name: str = "") -> Iterator[tuple[Source, ast.ClassDef]]:
-    """The user's classes of the modules that ran; those around a parameter, innermost first, where one is named."""
-    seen = set()
-    for parts in run.parts.values():
-        paths = [p for p in parts if not name or not p or name.startswith(f"{p}.")]
-        for path in sorted(paths, key=len, reverse=bool(name)):
-            found = _class(parts[path])
-            if found is not None and found[1] not in seen:
-                seen.add(found[1])
-                yield found
-
-
-def _class(cls: type) -> tuple[Source, ast.ClassDef] | None:
-    forward = getattr(cls, "forward", None)
-    code = getattr(forward, "__code__", None)
-    source = source_of(code.co_filename) if code else None
-    node = source.defined(code) if source and code else None
-    owner = source.owner(node) if source and node is not None else None
-    return (source, owner) if source and owner else None
 
 
 def used(run: Any, numbers: Iterable[int]) -> list[str]:
@@ -184,8 +157,6 @@ _TRUTHS = re.compile(r"\b(ones|zeros)\(|bool\b")
 
 def hides(run: Any, probe: Any, wanted: re.Pattern[str] = _MADE) -> list[str]:
     """Where a mask is made and used in the user's model, or handed to it."""
-    from conformance.watch.events import Forward
-
     calls = [one for one in run.of(Forward) if one.stack]
     given = arguments(calls[0].stack) if calls else []
     given = [line for line in given if not _FILLS.search(line.text)]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from conformance.watch.events import Forward
 from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.origins import Scope, argument, arguments, behind, receiver
 from conformance.watch.pointing.common import (
@@ -71,8 +72,6 @@ def rate(run: Any, step: Any) -> list[str]:
 
 def remade(run: Any, step: Any) -> list[str]:
     """Where a model was made anew, copied or given another part after its optimizer, and the optimizer's line."""
-    from conformance.watch.events import Forward
-
     made = run.optimizers[step.optimizer]
     for call in (one for one in run.of(Forward) if one.stack and one.gradients and run.parts.get(one.module)):
         frames = {at.code: at for at in call.stack}

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conformance.mutants.script import run_of  # noqa: E402
+from conformance.mutated import run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch import stated  # noqa: E402
 from conformance.watch.events import Targets  # noqa: E402

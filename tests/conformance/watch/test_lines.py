@@ -8,7 +8,8 @@ torch = pytest.importorskip("torch")
 
 import conformance.mutants  # noqa: E402, F401 (registers them)
 from conformance.mutants.base import MUTANTS  # noqa: E402
-from conformance.mutants.script import ScriptMutant, run_of  # noqa: E402
+from conformance.mutants.script import ScriptMutant  # noqa: E402
+from conformance.mutated import implementation_of, run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch.verdicts import results_of  # noqa: E402
 
@@ -123,7 +124,7 @@ def test_most_mutants_are_told_their_line():
     first, total = 0, 0
     for mutant in MUTANTS.values():
         if isinstance(mutant, ScriptMutant):
-            results, lines = results_of(mutant.implementation().run), mutant.lines()
+            results, lines = results_of(implementation_of(mutant).run), mutant.lines()
             failed = [results[claim] for claim in mutant.breaks if results[claim].verdict is Verdict.FAIL]
             first += bool(failed) and any(line(result.place) in lines for result in failed)
             total += bool(failed)

@@ -23,9 +23,8 @@ from conformance.mutants.script import (  # noqa: E402
     TAGGING,
     TRAINER,
     TRANSLATION,
-    run_of,
-    script_run,
 )
+from conformance.mutated import run_of, script_run  # noqa: E402
 from conformance.page import to_html  # noqa: E402
 from conformance.report import read_reports, to_json, write_reports  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402

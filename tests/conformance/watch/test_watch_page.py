@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from conformance.mutants.script import run_of
+from conformance.mutated import run_of
 from conformance.summary import broken_lines
 from conformance.verdict import Verdict
 from conformance.watch.verdicts import report_of, results_of

@@ -17,6 +17,7 @@ from conformance.check import CHECKS
 from conformance.kills import KILLED, SURVIVED, outcome
 from conformance.mutants import MUTANTS
 from conformance.mutants.source import HELPERS, SourceMutant
+from conformance.mutated import implementation_of, specimen_as_it_is
 
 CLAIMS = sorted(claim for claim, check in CHECKS.items() if check.roles == ("helpers",))
 MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen is HELPERS)
@@ -40,7 +41,7 @@ def functions(tmp_path, request):
 
 
 def test_correct_helpers_break_nothing_and_each_kind_has_one():
-    implementation = HELPERS.implementation()
+    implementation = specimen_as_it_is(HELPERS)
     assert {claim: outcome(claim, implementation) for claim in CLAIMS} == dict.fromkeys(CLAIMS, SURVIVED)
 
 
@@ -52,7 +53,7 @@ def test_every_kind_has_a_mutant():
 @pytest.mark.parametrize("name", MINE)
 def test_a_mutant_dies_by_its_claim(name):
     mutant = MUTANTS[name]
-    implementation = mutant.implementation()
+    implementation = implementation_of(mutant)
     assert {claim: outcome(claim, implementation) for claim in mutant.breaks} == dict.fromkeys(mutant.breaks, KILLED)
 
 

@@ -8,6 +8,7 @@ import conformance.checks  # noqa: F401
 from conformance.catalogue import load
 from conformance.check import CHECKS
 from conformance.mutants.source import BERT, GPT, MIXTURE, RELATIVE, TRANSLATOR, SourceMutant
+from conformance.mutated import implementation_of
 from conformance.protocol import WHOLE_MODELS
 from conformance.roots import fold
 from conformance.runner import run_check
@@ -28,7 +29,7 @@ MISTAKES = [
 def test_the_line_of_a_mistake_is_named(specimen, old, new):
     mutant = SourceMutant("Wrong", specimen, old, new, (), "")
     line = specimen.source[: specimen.source.index(old)].count("\n") + 1
-    subject = mutant.implementation()
+    subject = implementation_of(mutant)
     checks = {
         c: check for c, check in CHECKS.items() if {*check.roles} <= {*WHOLE_MODELS} & {*subject.roles} | {"module"}
     }

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from conformance.adapters.whole.copying import in_dtype
+from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.protocol import NotProvided
-
-if TYPE_CHECKING:
-    from conformance.adapters.whole.model import WholeModel
 
 STEPS = 6
 """What starts at zero gets a gradient in a few steps, one for each factor before it that starts at zero, too."""
 
 
-class StartProbes:
-    """The experiment, as a method of `WholeModel`."""
+class StartProbes(GradientProbes):
+    """The experiment with the start, of a running model."""
 
-    def never_learnt(self: WholeModel) -> list[str]:  # type: ignore[misc]
+    def never_learnt(self) -> list[str]:
         """The matrices that start at zero and get no gradient in some steps of training, and would get one if they
         had started elsewhere. Raises NotProvided where none starts at zero."""
         module = in_dtype(self.made.fresh(3), self.torch_dtype).eval()

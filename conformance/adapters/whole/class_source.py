@@ -1,0 +1,158 @@
+"""The source of a class, read as syntax: which attributes which of its methods read, and what its methods keep."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from textwrap import dedent
+
+from torch import nn
+
+
+@cache
+def source_of(cls: type) -> tuple[str, str, int] | None:
+    """Source, file and first line of a class of the user's; None for torch's and for one without a file. Kept, since
+    `inspect` parses the whole file each time."""
+    if cls.__module__.split(".")[0] in ("torch", "builtins"):
+        return None
+    with suppress(OSError, TypeError):
+        lines, start = inspect.getsourcelines(cls)
+        return "".join(lines), str(inspect.getsourcefile(cls)), start
+    return None
+
+
+@cache
+def read_beside_forward(cls: type, root: str = "forward") -> frozenset[str]:
+    """The attributes of `self` that methods read which neither forward nor __init__ calls: a temperature that the loss
+    applies, a head that only `generate` asks. root: the method that was run in the place of forward."""
+    return frozenset(attribute for method in _beside_forward(cls, root) for attribute in _own_attributes(method))
+
+
+def keys_read_beside_forward(cls: type, holder: str, root: str = "forward") -> frozenset[str] | None:
+    """The keys by which the same methods read a dict of parameters, ``self.params["scale"]``; None where they read it
+    by keys that are computed, or hand it on."""
+    keys: set[str] = set()
+    for method in _beside_forward(cls, root):
+        by_key = [
+            node
+            for node in ast.walk(method)
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_own(node.value, holder)
+        ]
+        if sum(_is_own(node, holder) for node in ast.walk(method)) != len(by_key):
+            return None
+        keys |= {str(node.slice.value) for node in by_key if isinstance(node.slice, ast.Constant)}
+    return frozenset(keys)
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    """Whether it is the attribute of this name of `self`."""
+    return isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node.value) == "self"
+
+
+def _beside_forward(cls: type, root: str) -> list[ast.FunctionDef]:
+    """The methods that neither forward nor __init__ calls."""
+    methods = _methods(cls)
+    run, stack = set(), [root, "__init__", "__call__"]
+    while stack:
+        name = stack.pop()
+        if name in methods and name not in run:
+            run.add(name)
+            stack += _own_attributes(methods[name])
+    return [method for name, method in methods.items() if name not in run]
+
+
+@cache
+def read_for_some_arguments(cls: type) -> frozenset[str]:
+    """The attributes of `self` that methods read only in a branch that a parameter decides: a table of token types
+    where there are types, a tower for queries where another one returns before."""
+    always, sometimes = set(), set()
+    for method in _methods(cls).values():
+        branches = list(_branches(method, _parameters(method)))
+        inside = {id(n) for branch in branches for n in ast.walk(branch)}
+        if method.name != "__init__":
+            sometimes |= {name for branch in branches for name in _own_attributes(branch)}
+            always |= {n.attr for n in _of_self(method) if id(n) not in inside}
+    return frozenset(sometimes - always)
+
+
+@cache
+def chosen_by_arguments(cls: type) -> frozenset[str]:
+    """The attributes of `self` of which methods take the part that a parameter names: ``self.towers[side]``."""
+    return frozenset(
+        node.value.attr
+        for method in _methods(cls).values()
+        for node in ast.walk(method)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Attribute)
+        and _parameters(method) & {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}
+    )
+
+
+def _parameters(method: ast.FunctionDef) -> set[str]:
+    return {argument.arg for argument in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+
+
+def _branches(method: ast.FunctionDef, names: set[str]) -> Iterator[ast.AST]:
+    """What runs only for some values of these names: the branches of a condition, and what follows one that returns."""
+    for node in ast.walk(method):
+        if isinstance(node, (ast.If, ast.IfExp)) and _speaks_of(node.test, names):
+            yield from [*node.body, *node.orelse] if isinstance(node, ast.If) else [node.body, node.orelse]
+    statements = list(method.body)
+    while statements:
+        first = statements.pop(0)
+        if isinstance(first, ast.If) and _speaks_of(first.test, names) and isinstance(first.body[-1], ast.Return):
+            yield from statements
+            return
+
+
+def _speaks_of(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+
+
+def _methods(cls: type) -> dict[str, ast.FunctionDef]:
+    """The methods of a class of the user's and of those that it inherits from, by name; none where there is no
+    source."""
+    methods: dict[str, ast.FunctionDef] = {}
+    for base in reversed(cls.__mro__):
+        found = source_of(base)
+        body = getattr(ast.parse(dedent(found[0])).body[0], "body", []) if found else []
+        methods |= {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    return methods
+
+
+def run_method(module: nn.Module) -> str:
+    """The name of the method that runs when the module is called."""
+    return str(getattr(vars(module).get("forward"), "__name__", "forward"))
+
+
+def modes_kept(cls: type) -> list[tuple[str, int]]:
+    """The methods that remember the mode and put it back, and never change it: name and line in the class's source."""
+    found = []
+    methods = _methods(cls)
+    switching = [name for name, method in methods.items() if re.search(r"\.(eval|train)\(", ast.unparse(method))]
+    for method in methods.values():
+        text = ast.unparse(method)
+        if any(re.search(rf"self\.{name}\(", text) for name in switching):
+            continue  # another method switches for it
+        remembers = re.search(r"(\w+) = self\.training\b", text)
+        if remembers and re.search(rf"self\.train\({remembers[1]}\)", text):
+            changes = re.search(r"\.eval\(\)|\.train\((mode=)?(False|True)?\)|\.train\(not ", text)
+            if not changes:
+                at = next(n.lineno for n in ast.walk(method) if isinstance(n, ast.Attribute) and n.attr == "training")
+                found.append((method.name, at))
+    return found
+
+
+def _of_self(node: ast.AST) -> Iterator[ast.Attribute]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self":
+            yield inner
+
+
+def _own_attributes(node: ast.AST) -> set[str]:
+    """The names that are read of `self`."""
+    return {found.attr for found in _of_self(node)}

@@ -1,0 +1,104 @@
+"""Which parameters of a model may be without a gradient, and why nobody is to blame for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+
+import numpy as np
+import torch
+from torch import nn
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.class_source import (
+    keys_read_beside_forward,
+    read_beside_forward,
+    read_for_some_arguments,
+    run_method,
+)
+from conformance.adapters.whole.gradient_probes import GradientProbes
+from conformance.adapters.whole.length_probes import LengthProbes
+from conformance.adapters.whole.part_probes import PartProbes
+from conformance.adapters.whole.table_probes import TableProbes
+
+
+class ExcuseProbes(TableProbes, GradientProbes, LengthProbes, PartProbes):
+    """The parameters that need no gradient, of a running model."""
+
+    def excused_parameters(self, wanted: list[str]) -> set[str]:
+        """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows
+        that were not looked up, experts that no token chose, poolers and heads beside the answer."""
+        if not wanted:
+            return set()
+        excused = {name for name in wanted if _is_key_bias(name)} | self.padding_tables()
+        called = self.called_paths()
+        experts = re.compile(r"expert")
+        others = self.other_outputs_reach()
+        for name in wanted:
+            path, _, own = name.rpartition(".")
+            parents = [".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)]
+            routed = any(experts.search(parent) for parent in parents)
+            siblings_run = routed and any(experts.search(c) for c in called)
+            apart = path.partition(".")[0]
+            whole: type = type(self.module)
+            of_methods = apart in read_beside_forward(whole, run_method(self.module)) | read_for_some_arguments(whole)
+            if path == apart and isinstance(getattr(self.module, path, None), nn.ParameterDict):
+                keys = keys_read_beside_forward(whole, path, run_method(self.module))
+                of_methods = of_methods and (keys is None or own in keys)  # its other keys are forward's to read
+            elsewhere = apart not in called and (of_methods or self.is_used_elsewhere(apart) or self.is_handed_on(path))
+            owner: type = type(self.module.get_submodule(path))
+            elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
+            elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
+            beside = name in others and not self._stacked(name, wanted)
+            if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
+                excused.add(name)
+        return excused | self._reached_by_more(set(wanted) - excused)
+
+    def _reached_by_more(self, names: set[str]) -> set[str]:
+        """Those of these parameters that a longer input reaches: what reads whole patches or segments of tokens."""
+        if not names or not self.free_length or not self.positions:
+            return set()
+        for length in (32, 64):
+            with suppress(Exception):
+                gradients = self.gradients(self.example(2, length))
+                sizes = {name: 0.0 if g is None else float(np.abs(g).max(initial=0.0)) for name, g in gradients.items()}
+                if reached := {name for name in names if sizes[name] > 1e-13 * max(sizes.values())}:
+                    return reached
+        return set()
+
+    def _stacked(self, name: str, without: Collection[str]) -> bool:
+        """Whether a parameter is of a block in a list of blocks of one class: the answer is made of all of them, or of
+        none, as it is where all parameters of the list are among those `without` a gradient."""
+        path = name
+        while path := path.rpartition(".")[0]:
+            holder, _, last = path.rpartition(".")
+            stack = self.module.get_submodule(holder)
+            if last.isdigit() and isinstance(stack, (nn.ModuleList, nn.Sequential)) and len(stack) > 1:
+                if {f"{holder}.{inner}" for inner, p in stack.named_parameters() if p.requires_grad} <= {*without}:
+                    return False
+                return len({type(block) for block in stack}) == 1 and any(stack[0].children())
+        return False
+
+    def other_outputs_reach(self) -> set[str]:
+        """Parameters that some output beside the answer depends on: a pooler, a second head, an auxiliary loss."""
+        self.module.zero_grad(set_to_none=True)
+        inputs = self.example(batch=4)
+        if self.calling.labels:
+            inputs["labels"] = next(iter(inputs.values()))
+        if self.calling.types and self.calling.main.vocab:
+            inputs["types"] = np.zeros_like(inputs[self.calling.main.meaning])
+        with self.mode(False), torch.enable_grad(), suppress(Exception):
+            result = self.run(inputs)["result"]
+            parts = [t for t in tensors_in(result) if t.is_floating_point() and t.requires_grad]
+            sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()
+        found = {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
+        self.module.zero_grad(set_to_none=True)
+        return found
+
+
+def _is_key_bias(name: str) -> bool:
+    """Biases of keys add the same to all scores of a query."""
+    parts = name.lower().split(".")
+    owner = parts[-2] if len(parts) > 1 else ""
+    return parts[-1].endswith("bias") and bool(re.search(r"(^|_)k(ey)?s?(_|$)|^wk$|^w_k$|k_?proj|key|to_k", owner))

@@ -1,0 +1,62 @@
+"""The labels of a model's loss: which it ignores, by how many places they are shifted, and which tokens it teaches."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+import torch
+
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.losses import LossProbes
+from conformance.protocol import Array, NotProvided
+
+_SHIFTS = re.compile(
+    r"(labels?|targets?)\W{1,3}(= |are |is )?(the )?(input_?ids|tokens? themselves|ids themselves|inputs themselves)"
+    r"|shift(ed|s)? (here|inside|internally|in the model)",
+    re.I,
+)
+_SHIFTED = re.compile(
+    r"(already|pre)[- ]?shifted|shifted by the (loader|caller|data)|aligned (from|by)"
+    r"|(labels|targets)\W{1,3}\w* ?next tokens?|next tokens? (of|for|at) (every|each) position",
+    re.I,
+)
+
+
+class LabelProbes(LossProbes):
+    """The labels, of a running model."""
+
+    def ignored_label(self) -> int | None:
+        """The label that its loss ignores: what its code says, -100 where it says nothing and calls torch's loss."""
+        for _, source, _, _ in self.sources():
+            found = re.search(r"ignore_index\s*=\s*(-?\d+)", source)
+            if found:
+                return int(found.group(1))
+            if re.search(r"ignore_index\s*=\s*[\w.]*pad", source) and self.pad_id is not None:
+                return self.pad_id
+        if self.line_of(r"cross_entropy|CrossEntropyLoss|nll_loss|NLLLoss"):
+            return -100
+        with suppress(NotProvided):  # its loss may stand in another file
+            return -100 if any(c.of_classes for run in self.loss_runs() if run.own for c in run.criteria) else None
+        return None
+
+    def says_shift(self) -> int | None:
+        """By how many places the model itself shifts labels, as its author says: 1 where they are the inputs, 0 where
+        the caller has shifted them; None where the text says neither, or both."""
+        text = " ".join(" ".join(source.split()) for cls, source, _, _ in self.sources() if cls is type(self.module))
+        inside, before = bool(_SHIFTS.search(text)), bool(_SHIFTED.search(text))
+        return None if inside == before else int(inside)
+
+    def taught(self, inputs: dict[str, Array]) -> Array:
+        """Which token the loss teaches at each position, ``(B, T)``: the one whose logit it raises, or -1.
+        Read from the gradient of the loss, so that smoothing, weights and other losses beside it do not matter."""
+        with self.mode(False), torch.enable_grad():
+            found = self.run(inputs)
+            if "loss" not in found or "out" not in found or found["out"].ndim < 3 or not found["out"].requires_grad:
+                raise NotProvided("it returns no loss beside its logits")
+            (gradient,) = torch.autograd.grad(found["loss"], found["out"], allow_unused=True)
+        if gradient is None:
+            raise NotProvided("its loss is not computed from the logits that it returns")
+        lowest, token = gradient.min(-1)
+        silent = lowest > -1e-3 * gradient.abs().max()
+        return to_array(torch.where(silent, -1, token))

@@ -1,0 +1,111 @@
+"""What a model keeps: tables of numbers that change nothing, what a state dict forgets, and what a call changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.entries import is_for_another_method
+from conformance.adapters.whole.length_probes import LengthProbes
+from conformance.adapters.whole.running import RunningModel
+from conformance.protocol import Arrays, NotProvided
+
+
+class StateProbes(LengthProbes):
+    """What is kept, of a running model."""
+
+    def idle_buffers(self) -> list[str] | None:
+        """Parts all of whose tables of numbers change nothing; None when there are no tables. Triangles are masks,
+        what a call changes is a cache, and one table may be made from another of the same part."""
+        groups: dict[str, list[str]] = {}
+        used = self.twin()
+        used(**self.example(seed=3))
+        after = dict(used.module.named_buffers())
+        for name, buffer in self.module.named_buffers():
+            if buffer.layout is not torch.strided or not torch.equal(buffer, after[name]):
+                continue
+            numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
+            if (
+                numbers
+                and bool((buffer != 0).any())
+                and not _is_mask(buffer)
+                and not is_for_another_method(self.module, name)
+            ):
+                groups.setdefault(name.rpartition(".")[0], []).append(name)
+        if not groups:
+            return None
+        inputs = self.example(length=min(self.longest or 6, 6))
+        before = self(**inputs)["out"]
+        first = None
+        with suppress(NotProvided):
+            first = self.fresh().module
+        idle = []
+        for names in groups.values():
+            other = self.twin()
+            _forget(other.module, first)
+            buffers = {name: one for name, one in other.module.named_buffers() if name in names}
+            if not buffers:  # all are kept from the first call
+                continue
+            with torch.no_grad():
+                for buffer in buffers.values():
+                    noise = torch.randn(buffer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+                    buffer.add_(noise.to(buffer.dtype))
+            if np.array_equal(before, other(**inputs)["out"]):
+                idle.append(names[0])
+        return idle
+
+    def load_state_of(self, other: RunningModel) -> list[str]:
+        """Load another model's state dict; the names of tensors that differ all the same."""
+        self.module.load_state_dict(copy.deepcopy(other.module.state_dict()))
+        return [
+            name
+            for name, mine in _plain_tensors(self.module)
+            if (theirs := dict(_plain_tensors(other.module)).get(name)) is not None and not torch.equal(mine, theirs)
+        ]
+
+    def changed_inputs(self, inputs: Arrays) -> list[str]:
+        """The inputs that a call changes in place."""
+        given = self.tensors(inputs)
+        before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
+        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
+            self.calling(self.module, given)
+        return [name for name, value in before.items() if not torch.equal(value, given[name])]
+
+
+def _is_mask(buffer: Tensor) -> bool:
+    """Whether it has two values at most, or is a triangle of a fill value: a mask."""
+    return buffer.unique().numel() <= 2
+
+
+def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that parts hold as plain attributes, in lists too."""
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name.startswith("_"):
+                continue
+            held = value if isinstance(value, (list, tuple)) else [value]
+            for item in held:
+                if isinstance(item, Tensor):
+                    yield f"{path}.{name}".lstrip("."), item
+                elif isinstance(item, nn.Module) and item not in list(part.children()):
+                    for inner, tensor in item.named_parameters():
+                        yield f"{path}.{name}.{inner}".lstrip("."), tensor
+
+
+def _forget(module: nn.Module, first: nn.Module | None) -> None:
+    """Take out of a module what its first call made and kept: tables, and numbers that say how long they are. A new
+    module has none of these yet."""
+    new = dict(first.named_modules()) if first is not None else {}
+    for path, part in module.named_modules():
+        for name, buffer in (new[path]._buffers if path in new else {}).items():
+            if buffer is None and name in part._buffers:
+                part._buffers[name] = None
+        for name, value in (vars(new[path]) if path in new else {}).items():
+            if (value is None or type(value) is int) and name in vars(part):
+                setattr(part, name, value)

@@ -1,0 +1,44 @@
+"""A call of the model that can be made again when watching is over (`Call`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.watch.tensors import tensors
+
+
+@dataclass
+class Call:
+    """A call of an outermost module. learned: the tokens whose next ones were its labels, where that was seen."""
+
+    number: int
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    learned: Tensor | None = field(default=None)
+
+    def given(self) -> list[Tensor]:
+        return list(tensors((self.arguments, dict(self.keywords)), 3))
+
+    def answers(self, old: Tensor | None = None, new: Tensor | None = None) -> list[Tensor]:
+        """The tensors of numbers that it gives, with `new` in the place of the input `old`. What it draws is the same
+        each time."""
+        swap = (lambda x: new if x is old else x) if old is not None else (lambda x: x)
+        torch.manual_seed(0)
+        result = self.module(*_mapped(self.arguments, swap), **_mapped(dict(self.keywords), swap))
+        return [tensor for tensor in tensors(result, 3) if tensor.is_floating_point() and tensor.dim() >= 2]
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _mapped(item, change) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(item, change) for item in value)
+    return value
