@@ -21,7 +21,7 @@ import minigrad as mg
 from minigrad import Tensor, dtypes, nn
 from minigrad.files import write_atomically
 from minigrad.io import FormatError, load_file, release, save_file
-from transformer.models.bart import Bart, Marian
+from transformer.models.bart import Bart
 from transformer.models.bert import Bert
 from transformer.models.deepseek_v2 import DeepseekV2
 from transformer.models.distilbert import DistilBert
@@ -30,6 +30,7 @@ from transformer.models.gemma2 import Gemma2
 from transformer.models.gpt2 import GPT2
 from transformer.models.gpt_neox import GPTNeoX
 from transformer.models.llama import Llama
+from transformer.models.marian import Marian
 from transformer.models.mistral import Mistral
 from transformer.models.mixtral import Mixtral
 from transformer.models.mt5 import MT5

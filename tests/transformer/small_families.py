@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import minigrad as mg
-from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
+from transformer.models.bart import Bart, BartConfig
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.deepseek_v2 import DeepseekV2, DeepseekV2Config
 from transformer.models.distilbert import DistilBert, DistilBertConfig
@@ -13,6 +13,7 @@ from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
 from transformer.models.gpt_neox import GPTNeoX, GPTNeoXConfig
 from transformer.models.llama import Llama, LlamaConfig
+from transformer.models.marian import Marian, MarianConfig
 from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
 from transformer.models.mt5 import MT5, MT5Config

@@ -11,8 +11,8 @@ from minigrad import functional as F
 from transformer.feedforward import GatedFeedForward
 from transformer.layers import SandwichLayer
 from transformer.models.family import Name, activation
-from transformer.models.llama import RotaryConfig, RotaryLM
 from transformer.models.qwen import windows
+from transformer.models.rotary import RotaryConfig, RotaryLM
 from transformer.places import Start
 
 

@@ -10,7 +10,7 @@ from minigrad import Tensor, nn
 from transformer.feedforward import FeedForward
 from transformer.layers import Layer, ParallelLayer
 from transformer.models.family import Name, activation
-from transformer.models.llama import RopeConfig, RotaryLM
+from transformer.models.rotary import RopeConfig, RotaryLM
 from transformer.places import Start
 
 

@@ -9,6 +9,7 @@ from minigrad import Tensor
 from minigrad import functional as F
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.family import Name
+from transformer.models.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class RobertaConfig(BertConfig):
     pad_token_id: int = 1
 
 
-class Roberta(Bert):
+class Roberta(TextEncoder):
     """RoBERTa under one of BERT's heads, or without one.
 
     Positions are those of BERT's table behind the padding's number; padding itself stands at that number.
