@@ -26,6 +26,7 @@ from transformer.models.bert import Bert
 from transformer.models.deepseek_v2 import DeepseekV2
 from transformer.models.distilbert import DistilBert
 from transformer.models.family import CheckpointError, Config, Family, Name
+from transformer.models.gemma import Gemma
 from transformer.models.gemma2 import Gemma2
 from transformer.models.gpt2 import GPT2
 from transformer.models.gpt_neox import GPTNeoX
@@ -34,6 +35,8 @@ from transformer.models.marian import Marian
 from transformer.models.mistral import Mistral
 from transformer.models.mixtral import Mixtral
 from transformer.models.mt5 import MT5
+from transformer.models.opt import OPT
+from transformer.models.phi import Phi
 from transformer.models.phi3 import Phi3
 from transformer.models.qwen import Qwen2, Qwen3
 from transformer.models.roberta import Roberta
@@ -44,8 +47,8 @@ from transformer.quantization import check_kind, is_quantized, matrices, quantiz
 FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
     for family in (
-        GPT2, GPTNeoX, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma2, DeepseekV2, Bert, Roberta, DistilBert, T5,
-        MT5, Bart, Marian, ViT,
+        GPT2, OPT, GPTNeoX, Phi, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma, Gemma2, DeepseekV2,
+        Bert, Roberta, DistilBert, T5, MT5, Bart, Marian, ViT,
     )
 }  # fmt: skip
 STRIP = 32  # columns that are copied at a time
@@ -71,21 +74,13 @@ def load(folder: Folder, dtype: np.dtype | None = None, weights: str | None = No
                 f"weights in {weights} are computed in float32, not in {dtypes.name(dtype)}: leave one out"
             )
     folder = Path(folder)
-    settings = _read_json(folder / CONFIG)
-    family, arguments = _family(settings)
-    config = family.config_class.from_dict(settings)
+    family, config, arguments = _described(folder)
     arrays = _canonical(family, _read_weights(folder), folder)
     _check_sizes(family, config, arrays, folder)
     dtype = mg.float32 if dtype is None else dtype
-    try:
-        with nn.init.skipped():
-            model = family(config, **arguments).to(dtype).eval()
-            if getattr(config, "tie_word_embeddings", False) and _differ(model, arrays):  # as files of T5 1.1 do
-                model = family(replace(config, tie_word_embeddings=False), **arguments).to(dtype).eval()
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(f"{folder / CONFIG}: {error}") from None
+    model = _made(family, config, arguments, folder).to(dtype)
+    if getattr(config, "tie_word_embeddings", False) and _differ(model, arrays):  # as files of T5 1.1 do
+        model = _made(family, replace(config, tie_word_embeddings=False), arguments, folder).to(dtype)
     stored = matrices(model) if weights is not None else []
     _fill(model, _own_values(model, arrays, folder), {id(matrix) for matrix in stored})
     if weights is not None:
@@ -97,6 +92,31 @@ def load(folder: Folder, dtype: np.dtype | None = None, weights: str | None = No
         for array in read:
             release(array)
     return model
+
+
+def without_weights(folder: Folder) -> Any:
+    """The model that config.json describes, in evaluation mode and in float32, with parameters that hold anything.
+
+    Raises CheckpointError where config.json is missing or cannot be used.
+    """
+    return _made(*_described(Path(folder)), Path(folder))
+
+
+def _described(folder: Path) -> tuple[type[Any], Any, Mapping[str, Any]]:
+    """The family, its configuration, and the arguments beside it that config.json names."""
+    settings = _read_json(folder / CONFIG)
+    family, arguments = _family(settings)
+    return family, family.config_class.from_dict(settings), arguments
+
+
+def _made(family: type[Any], config: Any, arguments: Mapping[str, Any], folder: Path) -> Any:
+    try:
+        with nn.init.skipped():
+            return family(config, **arguments).eval()
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from None
 
 
 def _fill(model: Any, values: Mapping[str, np.ndarray], halves: Container[int]) -> None:
@@ -140,11 +160,16 @@ def save(model: Any, folder: Folder) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     arrays = stored_arrays(model, {name: tensor.numpy() for name, tensor in model.state_dict().items()})
     save_file(arrays, folder / WEIGHTS, {"format": "pt"})
+    save_settings(model, folder)
+
+
+def save_settings(model: Any, folder: Folder) -> None:
+    """Write config.json, whole or not at all, into a folder that there is."""
     settings = model.config.to_dict()
     settings["architectures"] = [model.architecture()]
     settings["dtype"] = dtypes.name(next(model.parameters()).dtype)
     settings.pop("torch_dtype", None)
-    write_atomically(folder / CONFIG, [(json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()])
+    write_atomically(Path(folder) / CONFIG, [(json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()])
 
 
 def stored_arrays(model: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -100,6 +100,25 @@ class ParallelLayer(Layer):
         return x + seen + self.dropout2(self.feed_forward(self.norm2(x)))
 
 
+class OneNormLayer(Layer):
+    """Attention and network side by side behind one norm: x + attention(norm1(x)) + network(norm1(x)) (Phi)."""
+
+    def __init__(
+        self,
+        self_attn: nn.Module,
+        feed_forward: nn.Module,
+        norm: Callable[[], nn.Module],
+        dropout: float = 0.0,
+        norm_first: bool = True,
+    ) -> None:
+        super().__init__(self_attn, feed_forward, norm, dropout, norm_first)
+        del self.norm2
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:  # type: ignore[override]
+        y = self.norm1(x)
+        return x + self.dropout1(self.self_attn(y, y, y, mask, cache)) + self.dropout2(self.feed_forward(y))
+
+
 class PaperLayer(Layer):
     """The layer of the paper: attention and a feed-forward network with biases, LayerNorm after each residual sum.
 

@@ -61,11 +61,15 @@ class Roberta(TextEncoder):
             self.dense, self.out_proj = self.pooler, self.classifier
             del self.pooler, self.classifier
 
+    @property
+    def max_len(self) -> int:
+        return self.config.max_position_embeddings - self.config.pad_token_id - 1
+
     def place(self, ids: Tensor) -> Tensor:
         """Raises ValueError for more tokens than there are positions behind the padding's."""
-        pad, room = self.config.pad_token_id, self.config.max_position_embeddings
-        if ids.shape[1] + pad + 1 > room:
-            raise ValueError(f"{ids.shape[1]} tokens do not fit {room - pad - 1} positions: shorten the input")
+        pad = self.config.pad_token_id
+        if ids.shape[1] > self.max_len:
+            raise ValueError(f"{ids.shape[1]} tokens do not fit {self.max_len} positions: shorten the input")
         real = (ids != pad).long()
         return real.cumsum(1) * real + pad
 

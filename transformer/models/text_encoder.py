@@ -107,6 +107,11 @@ class TextEncoder(nn.Module, Family):
             x = layer(x, mask)
         return x
 
+    @property
+    def max_len(self) -> int:
+        """How many tokens it reads at most."""
+        return self.config.max_position_embeddings
+
     def place(self, ids: Tensor) -> Tensor | None:
         """At which position each of the ids ``(B, T)`` stands, None where they stand at 0, 1, ..."""
         return None
