@@ -16,7 +16,8 @@ from transformer.data.published import Words, copy_words
 from transformer.lora import AdaptSettings, LoRALinear, adapt, merge
 from transformer.models.base import CausalLM
 from transformer.models.text_encoder import TextEncoder
-from transformer.tasks import MASKED, TEXT, MaskedTask, ModelSettings, TextTask, text_of
+from transformer.quantization import is_quantized
+from transformer.tasks import MASKED, TEXT, MaskedTask, ModelSettings, TextTask, Windows, text_of
 from transformer.training import checkpoint
 
 FOLDER = "published"
@@ -123,36 +124,35 @@ class Tokens:
         return ""
 
 
-class PublishedText(TextTask):
+class _OfModel(Windows):
+    """A task whose model there is: `model`, with tokens of its own."""
+
+    tokenizer: Tokens
+
+    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokens: Tokens, model: Any) -> None:
+        self.model = model
+        super().__init__(text, sizes, seed, tokens)
+
+    def _make_model(self, vocab: int, sizes: ModelSettings) -> Any:
+        return self.model
+
+
+class PublishedText(_OfModel, TextTask):
     """A published decoder learns a text: the next token."""
 
-    tokenizer: Tokens
 
-    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokens: Tokens, model: Any) -> None:
-        self.model = model
-        super().__init__(text, sizes, seed, tokens)
-
-    def _make_model(self, vocab: int, sizes: ModelSettings) -> Any:
-        return self.model
-
-
-class PublishedMasked(MaskedTask):
+class PublishedMasked(_OfModel, MaskedTask):
     """A published encoder learns a text: tokens that are hidden."""
-
-    tokenizer: Tokens
-
-    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokens: Tokens, model: Any) -> None:
-        self.model = model
-        super().__init__(text, sizes, seed, tokens)
-
-    def _make_model(self, vocab: int, sizes: ModelSettings) -> Any:
-        return self.model
 
 
 PublishedTask = PublishedText | PublishedMasked
 
 
 def _task(model: Any, path: Path, settings: ModelSettings, seed: int) -> PublishedTask:
+    if is_quantized(model):
+        raise ValueError(
+            f"{path} holds weights in fewer bytes, which are used and not trained: name what it was made of"
+        )
     kind = PublishedText if task_name(model, path) == TEXT else PublishedMasked
     if settings.max_len > model.max_len:
         raise ValueError(f"{path} reads {model.max_len} tokens: max_len must not be above, got {settings.max_len}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from minigrad import Tensor, nn
 from transformer.attention import MultiHeadAttention
@@ -103,15 +104,8 @@ class ParallelLayer(Layer):
 class OneNormLayer(Layer):
     """Attention and network side by side behind one norm: x + attention(norm1(x)) + network(norm1(x)) (Phi)."""
 
-    def __init__(
-        self,
-        self_attn: nn.Module,
-        feed_forward: nn.Module,
-        norm: Callable[[], nn.Module],
-        dropout: float = 0.0,
-        norm_first: bool = True,
-    ) -> None:
-        super().__init__(self_attn, feed_forward, norm, dropout, norm_first)
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
         del self.norm2
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:  # type: ignore[override]

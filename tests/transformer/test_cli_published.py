@@ -88,6 +88,36 @@ def test_a_conversation_becomes_a_prompt(folders):
         words.chat([{"role": "bad", "content": ""}])
 
 
+TEMPLATE = """{%- set found = namespace(text="") %}
+{%- for m in messages %}
+    {%- if loop.index > 2 %}{% break %}{% endif %}
+    {{- m.role | upper + ": " + m.content | trim + eos_token }}
+{% endfor %}
+{{- messages | tojson }}{{ strftime_now("%Y") }}
+{% if add_generation_prompt %}ASSISTANT:{% endif %}"""
+
+
+def test_a_template_gives_what_the_other_library_makes_of_it(spoiled):
+    transformers = pytest.importorskip("transformers")
+    folder = spoiled / "llama"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
+    said = [{"role": role, "content": f" <{role}> & 猫 "} for role in ("system", "user", "assistant")]
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = theirs.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    assert tf.AutoTokenizer.from_pretrained(folder).chat(said) == expected
+
+
+@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ messages[9].content.x }}", "{{ ().__class__.__mro__ }}",
+                                      "{% for i in range(10**9) %}x{% endfor %}", "{% for %}"])  # fmt: skip
+def test_a_template_that_breaks_is_one_sentence(spoiled, template):
+    folder = spoiled / "llama"
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ValueError, match="its chat template cannot be used") as refused:
+        tf.AutoTokenizer.from_pretrained(folder).chat([{"role": "user", "content": "Hello"}])
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize("family", [*CONTINUE, *ANSWER])
 def test_the_other_library_reads_the_same_ids(folders, family):
     transformers = pytest.importorskip("transformers")
@@ -243,6 +273,9 @@ BAD = [
         setting("config.json", decoder_start_token_id=None, pad_token_id=None),
         "does not say with",
     ),
+    ("translate {}/t5 x", setting("config.json", decoder_start_token_id=9999), "of its 256 tokens answers begin"),
+    ("translate {}/marian x", setting("vocab.json", a="b"), "no vocab.json that gives each piece a number"),
+    ("generate {}/gpt2 --prompt=x", setting("config.json", eos_token_id="end"), "eos_token_id must be a token's id"),
     ("translate {}/gpt2 x", nothing, "does not answer, it continues texts: use generate"),
     ("perplexity {}/gpt2 x", nothing, "a text of one token has nothing to foresee"),
     ("perplexity {}/gpt2 x --file=y", nothing, "give a text or --file, not both"),

@@ -17,7 +17,7 @@ from transformer.cli.speaker import open_speaker
 from transformer.lora import LoRALinear
 from transformer.training import checkpoint
 
-QUICK = ["--batch-size", "4", "--warmup", "1", "--no-compile", "--lr", "0.01", "--max-len", "16"]
+QUICK = ["--batch-size", "4", "--warmup", "1", "--no-compile", "--lr", "0.01"]
 
 
 def said(capsys, *arguments):
@@ -136,6 +136,7 @@ BAD = [
     ("gpt2", ["--data", "/nowhere.txt"], "there is no file or folder /nowhere.txt"),
     ("wordless", [], "has no tokenizer: tokenizer.json"),
     ("torn", [], "is not a readable safetensors file"),
+    ("short", [], "is held out, has"),
     ("alien", [], "model_type 'alien' is not known here"),
 ]
 
@@ -152,7 +153,9 @@ def test_what_cannot_be_trained_on_is_one_sentence(folders, family, options, mes
         (base / "model.safetensors").write_bytes(b"torn")
     elif family == "alien":
         (base / "config.json").write_text(json.dumps({"model_type": "alien"}))
-    data = [] if "--data" in options else ["--data", folders / "mine.txt"]
+    (tmp_path / "short.txt").write_text("too short")
+    text = tmp_path / "short.txt" if family == "short" else folders / "mine.txt"
+    data = [] if "--data" in options else ["--data", text]
     code, _, words = said(capsys, "train", *QUICK, "--base", base, *data, *options, "--out", tmp_path / "run")
     assert code == 2
     assert message in words

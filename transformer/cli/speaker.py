@@ -145,11 +145,16 @@ def _published(path: Path, published: Path, model: Any, device: str) -> Speaker:
     found.words, found.room, settings = words, LONGEST, model.config.extra
     named = checkpoints.generation(published).get("eos_token_id", settings.get("eos_token_id"))
     ends = named if isinstance(named, list) else [words.id("eos_token") if named is None else named]
-    found.ends = [end for end in ends if isinstance(end, int)]
+    if not all(end is None or type(end) is int for end in ends):
+        raise ValueError(f"{published}: eos_token_id must be a token's id or a list of them, got {named!r}")
+    found.ends = [end for end in ends if end is not None]
     if purpose == ANSWERS:
         begin = settings.get("decoder_start_token_id", model.config.pad_token_id)
-        if not isinstance(begin, int):
-            raise ValueError(f"{path}: config.json does not say with what answers begin (decoder_start_token_id)")
+        if type(begin) is not int or not 0 <= begin < model.config.vocab_size:
+            raise ValueError(
+                f"{path}: config.json does not say with which of its {model.config.vocab_size} tokens answers begin "
+                f"(decoder_start_token_id), got {begin!r}"
+            )
         found.begin = begin
         found.answer = lambda texts, beams, longest: _answers(found, texts, beams, longest)
     return found

@@ -120,7 +120,9 @@ def _based(path: object, given: Mapping[str, Any]) -> dict[str, Any]:
         chosen = (given.keys() & (sizes | {"dropout"})) - {"max_len", "mask_rate"}
         if chosen:
             raise ValueError(f"{folder} has its own {', '.join(sorted(chosen))}: leave that out")
-        return {"task": finetuning.task_name(checkpoints.without_weights(published), folder)}
+        model = checkpoints.without_weights(published)
+        window = min(ModelSettings.max_len, model.max_len) if hasattr(model, "max_len") else ModelSettings.max_len
+        return {"task": finetuning.task_name(model, folder), "max_len": window}
     found = dataclasses.asdict(settings_of(checkpoint.notes(folder), folder))
     return {name: value for name, value in found.items() if name in sizes or name == "task"}
 

@@ -34,16 +34,17 @@ class Words:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.settings = _table(self.folder / "tokenizer_config.json")
+        older = _table(self.folder / "special_tokens_map.json")  # where older folders name their special tokens
+        self.settings = {**older, **_table(self.folder / "tokenizer_config.json")}
         self.kind = _table(self.folder / "config.json").get("model_type")
         self.tokenizer = self._read()
         self.target: Any = self.tokenizer  # of what is written, where that has a tokenizer of its own
         self.numbers: Mapping[str, int] | None = None  # ids of pieces, where the tokenizer's own are not used
         if (self.folder / "source.spm").is_file():
             self.target = sentencepiece.read(self.folder / "target.spm")
-            self.numbers = {text: int(i) for text, i in _table(self.folder / "vocab.json").items()}
-            if not self.numbers:
-                raise ValueError(f"{self.folder} has source.spm and no vocab.json, which numbers the pieces")
+            self.numbers = _table(self.folder / "vocab.json")
+            if not self.numbers or not all(type(i) is int for i in self.numbers.values()):
+                raise ValueError(f"{self.folder} has source.spm and no vocab.json that gives each piece a number")
             self.pieces = {i: text for text, i in self.numbers.items()}
 
     def _read(self) -> Any:
@@ -169,7 +170,7 @@ class Words:
         names = {name: self.special(name) or "" for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
         try:
             return environment.from_string(template).render(messages=messages, add_generation_prompt=True, **names)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # a template is a program of somebody else's
             raise ValueError(f"{self.folder}: its chat template cannot be used ({error})") from None
 
 
