@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from minigrad import Tensor, nn
 from transformer.attention import MultiHeadAttention
@@ -98,6 +99,18 @@ class ParallelLayer(Layer):
         y = self.norm1(x)
         seen = self.dropout1(self.self_attn(y, y, y, mask, cache))
         return x + seen + self.dropout2(self.feed_forward(self.norm2(x)))
+
+
+class OneNormLayer(Layer):
+    """Attention and network side by side behind one norm: x + attention(norm1(x)) + network(norm1(x)) (Phi)."""
+
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        del self.norm2
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:  # type: ignore[override]
+        y = self.norm1(x)
+        return x + self.dropout1(self.self_attn(y, y, y, mask, cache)) + self.dropout2(self.feed_forward(y))
 
 
 class PaperLayer(Layer):

@@ -7,7 +7,7 @@ token reads one row; they, norms and biases stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from minigrad import Tensor, dtypes, nn
@@ -26,9 +26,9 @@ def quantize(model: Model, weights: str) -> Model:
     """The same model, changed in place to one whose matrices are stored as `weights`, "int8" or "bfloat16".
 
     int8: each row times 127 / its largest value, rounded, with that factor beside it. Such a model is used, not trained
-    (its matrices have no gradients), and not saved: save it before. Raises ValueError for another kind of weights, a
-    model on a GPU, one that is stored so already, and matrices with values that are not finite; TypeError for one that
-    is not in float32 (its matrices may be in bfloat16). Then nothing has been changed.
+    (its matrices have no gradients); `transformer.checkpoints.save` saves it as it is. Raises ValueError for another
+    kind of weights, a model on a GPU, one that is stored so already, and matrices with values that are not finite;
+    TypeError for one that is not in float32 (its matrices may be in bfloat16). Then nothing has been changed.
     """
     check_kind(weights)
     if is_quantized(model):
@@ -51,13 +51,29 @@ def quantize(model: Model, weights: str) -> Model:
                 made[id(layer.weight)] = nn.Stored(layer.weight, weights)
             except ValueError as error:
                 raise ValueError(f"{path}.weight: {error}") from None
-    for _, parent, name, layer in places:
-        matrix = made[id(layer.weight)]
+    replace(model, made)
+    return model
+
+
+def replace(model: nn.Module, made: Mapping[int, nn.Stored]) -> None:
+    """Put stored matrices into the model, in the place of those with these ids."""
+    for _, parent, name, layer in list(_places(model)):
+        matrix = made.get(id(layer.weight))
+        if matrix is None:
+            continue
         if isinstance(layer, nn.Linear):
             setattr(parent, name, nn.StoredLinear(matrix, layer.bias))
         else:
             setattr(parent, name, nn.StoredEmbedding(matrix, layer.padding_idx))
-    return model
+
+
+def stored_in(model: nn.Module) -> dict[str, nn.Stored]:
+    """The matrices that are stored in fewer bytes, by the name that the parameter had before; tied ones under each."""
+    holders = (
+        (path, module) for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, nn.StoredLinear | nn.StoredEmbedding)
+    )  # fmt: skip
+    return {f"{path}.weight": module.matrix for path, module in holders}
 
 
 def is_quantized(model: nn.Module) -> bool:

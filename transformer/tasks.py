@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -101,8 +102,7 @@ def make(task: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None
     if task not in NAMES:
         raise ValueError(f"there is no task {task!r}: the tasks are {', '.join(NAMES)}")
     if task in TEXT_TASKS:
-        text = data.own_text(Path(sizes.data)) if sizes.data else data.shakespeare()
-        return TEXT_TASKS[task](text, sizes, seed, tokenizer)
+        return TEXT_TASKS[task](text_of(sizes), sizes, seed, tokenizer)
     if sizes.data:
         raise ValueError(f"a text of one's own (data) is learned by {', '.join(TEXT_TASKS)}, and not by {task}")
     if task == TRANSLATE:
@@ -111,6 +111,11 @@ def make(task: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None
     kind, words = (RecurrentPairsTask, "copy") if task == LONG_COPY else (PairsTask, task)
     held_out = data.examples(words, 256, np.random.default_rng([seed, 1]), sizes.size, held_out=True)
     return kind(SyntheticPairs(words, sizes, seed), held_out, sizes, seed, tokenizer)
+
+
+def text_of(sizes: ModelSettings) -> str:
+    """What is learned: one's own text, or Shakespeare's plays. Raises FileNotFoundError, and ValueError as own_text."""
+    return data.own_text(Path(sizes.data)) if sizes.data else data.shakespeare()
 
 
 def device_of(model: nn.Module) -> str:
@@ -271,12 +276,16 @@ class RecurrentPairsTask(PairsTask):
 
 
 class Windows:
-    """A text in windows of max_len tokens, of which the last tenth is held out. What is learned on it, a class says."""
+    """A text in windows of max_len tokens, of which the last tenth is held out. What is learned on it, a class says.
+
+    tokenizer: a Tokenizer, or what cuts texts as a published model does (see `transformer.finetuning`).
+    """
 
     pad_id = -1  # no token of the text is padding
     model: nn.Module
+    tokenizer: Any
 
-    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Any = None) -> None:
         cut = len(text) * 9 // 10
         self.tokenizer = tokenizer or data.train_bpe([text[:cut]], sizes.vocab)
         self.sizes, self.seed = sizes, seed
@@ -319,7 +328,7 @@ class TextTask(Windows):
     purpose = "continues texts: use generate"
     model: CausalLM
 
-    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Any = None) -> None:
         super().__init__(text, sizes, seed, tokenizer)
         self.model = self._make_model(self.tokenizer.vocab, sizes)
 
@@ -394,16 +403,19 @@ class MaskedTask(Windows):
 
     purpose = "finds hidden tokens: inspect shows it"
 
-    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, text: str, sizes: ModelSettings, seed: int, tokenizer: Any = None) -> None:
         super().__init__(text, sizes, seed, tokenizer)
-        self.mask_id = self.tokenizer.vocab
+        self.mask_id = self.tokenizer.mask_id
+        self.model = self._make_model(self.tokenizer.vocab, sizes)
+
+    def _make_model(self, vocab: int, sizes: ModelSettings) -> nn.Module:
         config = BertConfig(
-            vocab_size=self.tokenizer.vocab + 1, hidden_size=sizes.d_model, num_hidden_layers=sizes.n_layers,
+            vocab_size=vocab + 1, hidden_size=sizes.d_model, num_hidden_layers=sizes.n_layers,
             num_attention_heads=sizes.n_heads, intermediate_size=sizes.d_ff, max_position_embeddings=sizes.max_len,
             hidden_dropout_prob=sizes.dropout, attention_probs_dropout_prob=sizes.dropout, type_vocab_size=1,
             pad_token_id=None, initializer_range=sizes.d_model**-0.5,  # BERT's 0.02 fits a width of 2,500
         )  # fmt: skip
-        self.model = Bert(config)
+        return Bert(config)
 
     def _hidden(self, rows: np.ndarray, key: list[int]) -> Batch:
         """The rows with tokens hidden by the draws that `key` names; at least one is."""

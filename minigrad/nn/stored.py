@@ -22,6 +22,15 @@ class Stored(Module):
         self.stored = Parameter(stored, requires_grad=False)
         self.scales = Parameter(scales[0], requires_grad=False) if scales else None
 
+    @classmethod
+    def of(cls, stored: Tensor, scales: Tensor | None = None) -> Stored:
+        """A matrix that is stored so already: bfloat16, or int8 ``(n, k)`` with scales float32 ``(n,)``."""
+        made = cls.__new__(cls)
+        Module.__init__(made)
+        made.stored = Parameter(stored, requires_grad=False)
+        made.scales = None if scales is None else Parameter(scales, requires_grad=False)
+        return made
+
     @property
     def weight(self) -> Tensor:
         """The matrix in float32, made anew at every look."""

@@ -39,11 +39,11 @@ FIELDS = [
     (r"n_positions|max_position_embeddings", st.integers(24, 40)),
     (r"sliding_window", st.integers(1, 12)),
     (r"max_window_layers|(\w*_)?layers?|n_layer|num_hidden_layers", _LAYERS),
-    (r"n_embd|d_model|hidden_size|dim", _WIDTHS),
+    (r"n_embd|d_model|hidden_size|dim|word_embed_proj_dim", _WIDTHS),
     (r"num_key_value_heads", st.sampled_from([1, 2])),
     (r"n_head|num_heads|\w*_heads", st.sampled_from([2, 6])),
     (r"d_kv|head_dim", st.sampled_from([4, 6, 8])),
-    (r"n_inner|d_ff|hidden_dim|(moe_)?intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
+    (r"n_inner|d_ff|hidden_dim|ffn_dim|(moe_)?intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
     (r"activation(_function)?|hidden_act(ivation)?",
      st.sampled_from([name for name in ACTIVATIONS if name != "linear"])),
     (r"feed_forward_proj", st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"])),
@@ -136,8 +136,14 @@ def fitting(drawn):
         drawn["head_dim"], drawn["hidden_size"] = drawn["head_dim"] or 4, 4 * drawn["num_attention_heads"]
         drawn["pad_token_id"] = drawn["pad_token_id"] or 0
         drawn["sliding_window"] = drawn["sliding_window"] or 3
-    if drawn["model_type"] == "gpt_neox":
-        drawn["hidden_size"] = 16 * drawn["num_attention_heads"]  # of which a quarter is rotated
+    if drawn["model_type"] == "gemma":
+        drawn["head_dim"], drawn["hidden_size"] = drawn["head_dim"] or 4, 4 * drawn["num_attention_heads"]
+        drawn["num_key_value_heads"] = drawn["num_key_value_heads"] or drawn["num_attention_heads"]
+        drawn["pad_token_id"] = drawn["pad_token_id"] or 0
+        if drawn["hidden_act"] == "gelu":
+            drawn["hidden_act"] = "gelu_pytorch_tanh"  # as which both read it
+    if drawn["model_type"] in ("gpt_neox", "phi"):
+        drawn["hidden_size"] = 16 * drawn["num_attention_heads"]  # of which a quarter or half is rotated
     if drawn["model_type"] == "phi3":
         drawn["head_dim"], drawn["hidden_size"] = None, 4 * drawn["num_attention_heads"]
         drawn["pad_token_id"] = drawn["pad_token_id"] or 0

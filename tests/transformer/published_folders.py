@@ -114,6 +114,36 @@ def mixtral(folder):
     model_files("mixtral", folder, vocab_size=SIZE, **ROTARY, num_local_experts=3, eos_token_id=1)
 
 
+def qwen2(folder):
+    """tokenizer.json without a first token, and the template of conversations as a file of its own."""
+    pairs_of_bytes(["<|endoftext|>", "<|im_end|>"]).save(str(folder / "tokenizer.json"))
+    write(folder, "tokenizer_config.json", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"})
+    (folder / "chat_template.jinja").write_text(CHAT)
+    model_files("qwen2", folder, vocab_size=SIZE, **ROTARY, eos_token_id=1)
+
+
+def gpt_neox(folder):
+    pairs_of_bytes(["<|endoftext|>"]).save(str(folder / "tokenizer.json"))
+    sizes = {name: value for name, value in ROTARY.items() if name != "num_key_value_heads"}
+    model_files("gpt_neox", folder, vocab_size=SIZE, **{**sizes, "hidden_size": 32}, eos_token_id=0)
+
+
+def opt(folder):
+    """vocab.json with merges.txt, and the end token in front of a text."""
+    pairs_of_bytes(["<pad>", "</s>"]).model.save(str(folder))
+    write(folder, "special_tokens_map.json", {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>"})
+    model_files("opt", folder, vocab_size=SIZE, hidden_size=24, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
+                max_position_embeddings=40, pad_token_id=0, eos_token_id=1)  # fmt: skip
+
+
+def gemma(folder):
+    """A sentencepiece model, and a first token."""
+    content, pieces = sentencepiece_model(("<pad>", "<eos>", "<bos>", "<unk>"))
+    (folder / "tokenizer.model").write_bytes(content)
+    write(folder, "tokenizer_config.json", {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"})
+    model_files("gemma", folder, vocab_size=len(pieces), **ROTARY, head_dim=6, pad_token_id=0, eos_token_id=1)
+
+
 def bart(folder):
     pairs_of_bytes(["<s>", "<pad>", "</s>"]).model.save(str(folder))
     write(folder, "tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"})
@@ -149,8 +179,9 @@ def bert(folder):
                 intermediate_size=16, max_position_embeddings=40)  # fmt: skip
 
 
-MAKE = {"gpt2": gpt2, "llama": llama, "mixtral": mixtral, "bart": bart, "t5": t5, "marian": marian, "bert": bert}
-CONTINUE, ANSWER = ("gpt2", "llama", "mixtral"), ("bart", "t5", "marian")
+MAKE = {each.__name__: each for each in (gpt2, llama, mixtral, qwen2, gpt_neox, opt, gemma, bart, t5, marian, bert)}
+CONTINUE = ("gpt2", "llama", "mixtral", "qwen2", "gpt_neox", "opt", "gemma")
+ANSWER = ("bart", "t5", "marian")
 
 
 def make(parent):

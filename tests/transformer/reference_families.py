@@ -15,8 +15,8 @@ from minigrad.io import load_file  # noqa: E402
 from transformer.checkpoints import load  # noqa: E402
 
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
-ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2")
-DECODERS = ("gpt2", *ROTARY)
+ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2", "gemma", "phi")
+DECODERS = ("gpt2", *ROTARY, "opt")
 ENCODERS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
 HEADS = {"-lm": "ForMaskedLM", "-classify": "ForSequenceClassification", "-tag": "ForTokenClassification",
          "-answer": "ForQuestionAnswering", "": "Model"}  # fmt: skip
@@ -38,7 +38,8 @@ def hf_class(family):
             "marian": "MarianMTModel", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
             "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
             "gpt_neox": "GPTNeoXForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
-            "mt5": "MT5ForConditionalGeneration",
+            "mt5": "MT5ForConditionalGeneration", "gemma": "GemmaForCausalLM", "phi": "PhiForCausalLM",
+            "opt": "OPTForCausalLM",
         }[family],
     )  # fmt: skip
 
@@ -53,6 +54,12 @@ def random_config(family, rng, coin):
             vocab_size=vocab, n_positions=23, n_embd=d, n_layer=layers, n_head=heads, n_inner=d_ff if coin else None,
             activation_function=str(rng.choice(["gelu_new", "gelu", "relu"])), tie_word_embeddings=coin,
             layer_norm_epsilon=1e-3, bos_token_id=1, eos_token_id=2,
+        )  # fmt: skip
+    if family == "opt":
+        return transformers.OPTConfig(
+            vocab_size=vocab, hidden_size=d, num_hidden_layers=layers, ffn_dim=d_ff, max_position_embeddings=23,
+            do_layer_norm_before=coin, word_embed_proj_dim=d + 2 if coin else None, num_attention_heads=heads,
+            activation_function=str(rng.choice(["gelu", "relu"])), pad_token_id=0, enable_bias=not coin,
         )  # fmt: skip
     if family in ROTARY:
         groups = int(rng.integers(1, 4))
@@ -136,6 +143,15 @@ def _descendant(family, shared, coin):
         far = {"rope_type": "linear", "factor": 2.0} if coin else {"rope_type": "default"}
         sizes["rope_parameters"] = {**far, "partial_rotary_factor": 0.5 if coin else 0.25, **theta}
         return transformers.GPTNeoXConfig(**sizes, layer_norm_eps=1e-3, use_parallel_residual=not coin)
+    if family == "phi":
+        drop = ("head_dim", "rms_norm_eps")
+        sizes = {name: value for name, value in shared.items() if name not in drop}
+        sizes["hidden_size"] = shared["num_attention_heads"] * 8
+        far = {"rope_type": "linear", "factor": 2.0} if coin else {"rope_type": "default"}
+        sizes["rope_parameters"] = {**far, "partial_rotary_factor": 0.5 if coin else 0.25, **theta}
+        return transformers.PhiConfig(**sizes, layer_norm_eps=1e-3, qk_layernorm=coin)
+    if family == "gemma":
+        return transformers.GemmaConfig(**shared, attention_bias=coin, pad_token_id=0)
     if family == "gemma2":
         shared["hidden_size"] = shared["num_attention_heads"] * 3
         caps = {} if coin else {"final_logit_softcapping": 2.0, "attn_logit_softcapping": 1.5}

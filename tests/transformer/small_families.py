@@ -5,17 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 import minigrad as mg
-from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
+from transformer.models.bart import Bart, BartConfig
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.deepseek_v2 import DeepseekV2, DeepseekV2Config
 from transformer.models.distilbert import DistilBert, DistilBertConfig
+from transformer.models.gemma import Gemma, GemmaConfig
 from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
 from transformer.models.gpt_neox import GPTNeoX, GPTNeoXConfig
 from transformer.models.llama import Llama, LlamaConfig
+from transformer.models.marian import Marian, MarianConfig
 from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
 from transformer.models.mt5 import MT5, MT5Config
+from transformer.models.opt import OPT, OPTConfig
+from transformer.models.phi import Phi, PhiConfig
 from transformer.models.phi3 import Phi3, Phi3Config
 from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.roberta import Roberta, RobertaConfig
@@ -43,7 +47,20 @@ MAKE = {
     "qwen2": lambda: Qwen2(Qwen2Config(**_ROTARY, use_sliding_window=True, sliding_window=4, max_window_layers=1)),
     "qwen3": lambda: Qwen3(Qwen3Config(**_ROTARY)),
     "phi3": lambda: Phi3(Phi3Config(**_ROTARY, pad_token_id=0)),
+    "gemma": lambda: Gemma(GemmaConfig(**_ROTARY)),
     "gemma2": lambda: Gemma2(Gemma2Config(**_ROTARY, sliding_window=4, query_pre_attn_scalar=5)),
+    "phi": lambda: Phi(
+        PhiConfig(
+            vocab_size=19, hidden_size=24, intermediate_size=14, num_hidden_layers=2, num_attention_heads=6,
+            num_key_value_heads=2, max_position_embeddings=24, qk_layernorm=True,
+        )
+    ),
+    "opt": lambda: OPT(
+        OPTConfig(
+            vocab_size=19, hidden_size=12, ffn_dim=14, num_hidden_layers=2, num_attention_heads=3,
+            max_position_embeddings=24, word_embed_proj_dim=8, pad_token_id=0,
+        )
+    ),
     "gpt_neox": lambda: GPTNeoX(
         GPTNeoXConfig(
             vocab_size=19, hidden_size=24, intermediate_size=14, num_hidden_layers=2, num_attention_heads=3,
@@ -78,7 +95,8 @@ MAKE = {
     "bart": lambda: Bart(BartConfig(**_SEQ2SEQ)),
     "marian": lambda: Marian(MarianConfig(**_SEQ2SEQ, scale_embedding=True)),
 }  # fmt: skip
-DECODERS = ("gpt2", "llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2")
+DECODERS = ("gpt2", "llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "phi", "opt",
+            "gpt_neox", "deepseek_v2")  # fmt: skip
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
 
 

@@ -48,7 +48,15 @@ def test_what_is_read_comes_back(folders, family):
         assert "".join(got.split()) == "".join(expected.split())
         if family in CONTINUE:
             assert got == line
-    around = {"llama": (0, None), "mixtral": (0, None), "bart": (0, 2), "t5": (None, 1), "marian": (None, -2)}
+    around = {
+        "llama": (0, None),
+        "mixtral": (0, None),
+        "opt": (1, None),
+        "gemma": (2, None),
+        "bart": (0, 2),
+        "t5": (None, 1),
+        "marian": (None, -2),
+    }
     first, last = around.get(family, (None, None))
     ids, bare = words.encode(SENTENCE), words.encode(SENTENCE, special=family == "marian")
     if first is not None:
@@ -88,12 +96,42 @@ def test_a_conversation_becomes_a_prompt(folders):
         words.chat([{"role": "bad", "content": ""}])
 
 
+TEMPLATE = """{%- set found = namespace(text="") %}
+{%- for m in messages %}
+    {%- if loop.index > 2 %}{% break %}{% endif %}
+    {{- m.role | upper + ": " + m.content | trim + eos_token }}
+{% endfor %}
+{{- messages | tojson }}{{ strftime_now("%Y") }}
+{% if add_generation_prompt %}ASSISTANT:{% endif %}"""
+
+
+def test_a_template_gives_what_the_other_library_makes_of_it(spoiled):
+    transformers = pytest.importorskip("transformers")
+    folder = spoiled / "llama"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
+    said = [{"role": role, "content": f" <{role}> & 猫 "} for role in ("system", "user", "assistant")]
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = theirs.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    assert tf.AutoTokenizer.from_pretrained(folder).chat(said) == expected
+
+
+@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ messages[9].content.x }}", "{{ ().__class__.__mro__ }}",
+                                      "{% for i in range(10**9) %}x{% endfor %}", "{% for %}"])  # fmt: skip
+def test_a_template_that_breaks_is_one_sentence(spoiled, template):
+    folder = spoiled / "llama"
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ValueError, match="its chat template cannot be used") as refused:
+        tf.AutoTokenizer.from_pretrained(folder).chat([{"role": "user", "content": "Hello"}])
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize("family", [*CONTINUE, *ANSWER])
 def test_the_other_library_reads_the_same_ids(folders, family):
     transformers = pytest.importorskip("transformers")
     if family in ("t5", "marian"):
         pytest.importorskip("google.protobuf")
-    if family == "mixtral":  # whose class there reads no vocab.json
+    if family in ("mixtral", "opt", "gemma"):  # whose classes there read these files otherwise
         return
     theirs = transformers.AutoTokenizer.from_pretrained(folders / family)
     ours = tf.AutoTokenizer.from_pretrained(folders / family)
@@ -243,6 +281,9 @@ BAD = [
         setting("config.json", decoder_start_token_id=None, pad_token_id=None),
         "does not say with",
     ),
+    ("translate {}/t5 x", setting("config.json", decoder_start_token_id=9999), "of its 256 tokens answers begin"),
+    ("translate {}/marian x", setting("vocab.json", a="b"), "no vocab.json that gives each piece a number"),
+    ("generate {}/gpt2 --prompt=x", setting("config.json", eos_token_id="end"), "eos_token_id must be a token's id"),
     ("translate {}/gpt2 x", nothing, "does not answer, it continues texts: use generate"),
     ("perplexity {}/gpt2 x", nothing, "a text of one token has nothing to foresee"),
     ("perplexity {}/gpt2 x --file=y", nothing, "give a text or --file, not both"),

@@ -111,7 +111,7 @@ BAD = [
     (["--lora", 2, "--lora-alpha", 0], "lora_alpha must be above 0"),
     (["--lora", 2, "--lora-alpha", "nan"], "lora_alpha must be above 0"),
     (["--lora", 2, "--lora-layers", "("], "lora_layers must be a regular expression"),
-    (["--lora", 2], "name its folder with --base"),
+    (["--lora", 2], "name a run or a model with --base"),
     (["--base", "{base}", "--lora", 2, "--lora-layers", "query"], "are none of the linear layers: down_proj"),
     (["--lora", 2, "--frozen", "attn"], "adapters are all that lora trains"),
     (["--lora", 2, "--precision", "bfloat16"], "in float32 only"),

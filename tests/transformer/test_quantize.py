@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from small_families import DECODERS, SEQ2SEQ, small
+from small_families import DECODERS, MAKE, SEQ2SEQ, small
 from test_cli import said
 
 import minigrad as mg
@@ -28,6 +28,12 @@ def logits_of(model, family, eager):
         step, ids = translator(model, mg.tensor(SOURCE), model.new_cache(20), eager=eager), mg.full((2, 1), 2)
     written = greedy_decode(step, ids, 8)
     return step(written).numpy(), written.numpy()
+
+
+def run(model):
+    ids = mg.tensor(IDS)
+    with mg.no_grad():
+        return (model(ids, ids) if hasattr(model, "decode") else model(ids)).numpy()
 
 
 def rounded(model, kind):
@@ -99,6 +105,90 @@ def test_bfloat16_of_a_file_is_not_copied(tmp_path):
     assert not isinstance(owner, np.ndarray), "its memory is not the file's"
 
 
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", MAKE)
+def test_what_is_stored_in_fewer_bytes_is_saved_and_loaded_as_it_is(family, kind, tmp_path):
+    model = quantize(small(family).float(), kind)
+    checkpoints.save(model, tmp_path / "first")
+    again = checkpoints.load(tmp_path / "first", weights=kind)
+    assert is_quantized(again)
+    np.testing.assert_array_equal(run(again), run(model))
+    checkpoints.save(again, tmp_path / "second")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    plain = checkpoints.load(tmp_path / "first")
+    assert is_quantized(plain) == (kind == "int8")
+    np.testing.assert_allclose(run(plain), run(model), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_other_library_reads_int8_of_an_untied_model(family, tmp_path):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+    model = quantize(small(family).float(), "int8")
+    checkpoints.save(model, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        expected = theirs(torch.tensor(IDS.tolist())).logits.float().numpy()
+    np.testing.assert_allclose(run(model), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_other_library_finds_no_wrong_weights_in_int8_of_a_tied_one(tmp_path):
+    checkpoints.save(quantize(small("gpt2").float(), "int8"), tmp_path)
+    keys = load_file(tmp_path / "model.safetensors")
+    assert {"transformer.wte.weight_int8", "transformer.wte.weight_scale"} <= keys.keys()
+    assert not [key for key, tensor in keys.items() if key.endswith(".weight") and tensor.ndim > 1 and "wpe" not in key]
+
+
+@pytest.fixture
+def in_int8(tmp_path):
+    checkpoints.save(quantize(small("llama").float(), "int8"), tmp_path)
+    return tmp_path
+
+
+def changed(folder, change):
+    arrays = {name: value.numpy().copy() for name, value in load_file(folder / "model.safetensors").items()}
+    change(arrays)
+    save_file(arrays, folder / "model.safetensors")
+
+
+KEY = "model.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda arrays: arrays.update({f"{KEY}_scale": arrays[f"{KEY}_scale"][:-1]}), r"has shape \[23, 1\]"),
+        (lambda arrays: arrays[f"{KEY}_scale"].__setitem__(0, np.nan), "no int8 rows with finite scales"),
+        (lambda arrays: arrays.update({KEY: arrays[KEY].astype(np.float32)}), "no int8 rows with finite scales"),
+        (lambda arrays: arrays.pop(f"{KEY}_scale"), "are int8 without a scale"),
+        (lambda arrays: arrays.pop(KEY), r"the weights have no model.layers.0.self_attn.q_proj.weight"),
+        (lambda arrays: arrays.update({"x.weight_scale": np.ones((3, 1))}), "the weights have x.weight_scale"),
+    ],
+    ids=range(6),
+)
+def test_int8_that_cannot_be_read_is_one_sentence(in_int8, change, sentence):
+    changed(in_int8, change)
+    with pytest.raises(checkpoints.CheckpointError, match=sentence) as refused:
+        checkpoints.load(in_int8)
+    assert "\n" not in str(refused.value)
+
+
+def test_int8_is_nothing_else(in_int8):
+    with pytest.raises(ValueError, match="holds int8 already"):
+        checkpoints.load(in_int8, weights="bfloat16")
+    with pytest.raises(ValueError, match="computed in float32, not in float64"):
+        checkpoints.load(in_int8, mg.float64)
+    config = json.loads((in_int8 / "config.json").read_text())
+    for method in ({"quant_method": "gptq", "bits": 4}, "awq", {**config["quantization_config"], "format": "pack"}):
+        (in_int8 / "config.json").write_text(json.dumps({**config, "quantization_config": method}))
+        with pytest.raises(checkpoints.CheckpointError, match="are not read here, only those in the format"):
+            checkpoints.load(in_int8)
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 
@@ -121,8 +211,6 @@ def test_what_cannot_be_quantized_is_one_sentence_and_changes_nothing(folder):
     quantize(model, "int8")
     with pytest.raises(ValueError, match="stored in fewer bytes already"):
         quantize(model, "bfloat16")
-    with pytest.raises(ValueError, match="used, not saved: save it before"):
-        checkpoints.save(model, folder)
     with pytest.raises(ValueError, match="stored as int8 or bfloat16, got 'q4'"):
         AutoModel.from_pretrained(folder, weights="q4")
     with pytest.raises(ValueError, match="computed in float32, not in float64"):

@@ -69,7 +69,7 @@ HELP = {
     "max_len": "longest sequence in tokens",
     "data": "one's own text to learn: a file, or a folder of .txt files (text, masked, mixture)",
     "patience": "evaluations without a better held-out loss after which training ends; 0 is never",
-    "base": "a run of the same task, from whose weights training begins",
+    "base": "a run of the same task, or a published model, from whose weights training begins",
     "lora": "rank of adapters, which are all that is trained then; 0 is none",
     "lora_alpha": "weight of the adapters, which is divided by their rank",
     "lora_layers": "names of the linear layers that get adapters, a regular expression",

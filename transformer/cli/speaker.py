@@ -11,7 +11,7 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.kernels import usable
 from minigrad.ops.stored import KINDS
-from transformer import checkpoints, data, tasks
+from transformer import checkpoints, data, finetuning, tasks
 from transformer.cli.settings import Settings, collect
 from transformer.data import BEGIN, END, PAD, Tokenizer
 from transformer.data.published import Words
@@ -76,7 +76,7 @@ def open_speaker(path: Path, device: str, weights: str = STORED[0]) -> Speaker:
     if fewer is not None and device != "cpu":
         raise ValueError(f"--weights {fewer} are read on the CPU only: leave out --device {device}, or --weights")
     if (path / checkpoints.CONFIG).is_file():
-        return _published(path, device, fewer)
+        return _published(path, path, checkpoints.load(path, weights=fewer), device)
     if path.is_dir() and not (path / checkpoint.FILE).is_file():
         raise FileNotFoundError(
             f"{path} holds no model: neither {checkpoint.FILE}, which `python -m transformer train` writes, nor "
@@ -102,6 +102,9 @@ def settings_of(notes: dict, path: Path) -> Settings:
 def _trained(path: Path, device: str) -> Speaker:
     notes = checkpoint.notes(path)
     settings = settings_of(notes, path)
+    published = finetuning.folder_of(path)
+    if published is not None:
+        return _published(path, published, finetuning.trained(path, settings), device)
     settings = replace(settings, data="")  # a model is used without the text that it learned
     task = tasks.make(settings.task, settings, settings.seed, Tokenizer.from_json(notes["tokenizer"]))
     adapt(task.model, settings)
@@ -127,11 +130,11 @@ def _trained(path: Path, device: str) -> Speaker:
 # --- published folders ----------------------------------------------------------------------------
 
 
-def _published(path: Path, device: str, weights: str | None) -> Speaker:
-    model = checkpoints.load(path, weights=weights)
+def _published(path: Path, published: Path, model: Any, device: str) -> Speaker:
+    """The model at `path`, with the words of the folder `published`."""
     if device != "cpu":
         model.to(device)
-    words = Words(path)
+    words = Words(published)
     if isinstance(model, CausalLM):
         purpose = CONTINUES
     elif isinstance(model, Seq2Seq):
@@ -140,13 +143,18 @@ def _published(path: Path, device: str, weights: str | None) -> Speaker:
         purpose = "reads texts and writes none: use attention or inspect"
     found = Speaker(path, model, purpose, model.config.vocab_size, words.encode, words.decode, words.spelling)
     found.words, found.room, settings = words, LONGEST, model.config.extra
-    named = checkpoints.generation(path).get("eos_token_id", settings.get("eos_token_id"))
+    named = checkpoints.generation(published).get("eos_token_id", settings.get("eos_token_id"))
     ends = named if isinstance(named, list) else [words.id("eos_token") if named is None else named]
-    found.ends = [end for end in ends if isinstance(end, int)]
+    if not all(end is None or type(end) is int for end in ends):
+        raise ValueError(f"{published}: eos_token_id must be a token's id or a list of them, got {named!r}")
+    found.ends = [end for end in ends if end is not None]
     if purpose == ANSWERS:
         begin = settings.get("decoder_start_token_id", model.config.pad_token_id)
-        if not isinstance(begin, int):
-            raise ValueError(f"{path}: config.json does not say with what answers begin (decoder_start_token_id)")
+        if type(begin) is not int or not 0 <= begin < model.config.vocab_size:
+            raise ValueError(
+                f"{path}: config.json does not say with which of its {model.config.vocab_size} tokens answers begin "
+                f"(decoder_start_token_id), got {begin!r}"
+            )
         found.begin = begin
         found.answer = lambda texts, beams, longest: _answers(found, texts, beams, longest)
     return found

@@ -6,13 +6,14 @@ import argparse
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from minigrad.files import write_atomically
 from minigrad.kernels import usable
 from minigrad.locks import only_writer
-from transformer import tasks
+from transformer import checkpoints, finetuning, tasks
 from transformer.cli import processes
 from transformer.cli.settings import Settings, add_options, collect, read_toml, to_toml
 from transformer.cli.speaker import open_speaker, settings_of
@@ -34,6 +35,7 @@ EXAMPLES = """examples:
   python -m transformer train text --device cuda            on a GPU
   python -m transformer train text --processes 4            by four processes, which share each batch
   python -m transformer train text --base runs/text --data mine.txt --lora 8 --out runs/mine      adapters only (LoRA)
+  python -m transformer train --base path/to/gpt2 --data mine.txt --lora 8 --out runs/mine      of a published model
 """
 
 _NOT_SETTINGS = {"run", "command", "arguments", "task", "config", "out", "resume", "device", "processes"}
@@ -81,7 +83,7 @@ def _start(mpiexec: str, options: argparse.Namespace) -> None:
 
 def _begin(options: argparse.Namespace, given: dict[str, Any], device: str, team: Team | None) -> None:
     file = read_toml(options.config) if options.config else {}
-    base = _based(given.get("base", file.get("base", "")))
+    base = _based(given.get("base", file.get("base", "")), given)
     task_name = options.task or file.get("task") or base.get("task")
     settings = collect(task_name, {**base, **file}, given)
     if base and settings.task != base["task"]:
@@ -89,7 +91,7 @@ def _begin(options: argparse.Namespace, given: dict[str, Any], device: str, team
             f"{settings.base} has learned {base['task']}: train {base['task']} from it, not {settings.task}"
         )
     if settings.lora and not settings.base:
-        raise ValueError("lora trains adapters beside the weights of another run: name its folder with --base")
+        raise ValueError("lora trains adapters beside weights that there are: name a run or a model with --base")
     if settings.data:  # so that the run is continued from any folder
         settings = dataclasses.replace(settings, data=str(Path(settings.data).resolve()))
     if settings.base:
@@ -106,18 +108,31 @@ def _begin(options: argparse.Namespace, given: dict[str, Any], device: str, team
         _train(folder, settings, task, device, team, resume=False)
 
 
-def _based(path: object) -> dict[str, Any]:
-    """The task and the sizes of the run that training begins with, of none for an empty path."""
+def _based(path: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The task and the sizes of what training begins with, of none for an empty path. Raises ValueError where `given`
+    has sizes of a published model, which cannot be chosen."""
     if not path:
         return {}
     folder = Path(str(path))
-    found = dataclasses.asdict(settings_of(checkpoint.notes(folder), folder))
     sizes = {field.name for field in dataclasses.fields(ModelSettings)} - {"data", "batch_size", "dropout"}
+    published = finetuning.folder_of(folder)
+    if published is not None:
+        chosen = (given.keys() & (sizes | {"dropout"})) - {"max_len", "mask_rate"}
+        if chosen:
+            raise ValueError(f"{folder} has its own {', '.join(sorted(chosen))}: leave that out")
+        model = checkpoints.without_weights(published)
+        window = min(ModelSettings.max_len, model.max_len) if hasattr(model, "max_len") else ModelSettings.max_len
+        return {"task": finetuning.task_name(model, folder), "max_len": window}
+    found = dataclasses.asdict(settings_of(checkpoint.notes(folder), folder))
     return {name: value for name, value in found.items() if name in sizes or name == "task"}
 
 
 def _fresh(settings: Settings) -> tasks.Task:
     """The task with a new model, or with that of its base, of which what is not trained is frozen."""
+    if settings.base and finetuning.folder_of(Path(settings.base)) is not None:
+        task: tasks.Task = finetuning.begin(Path(settings.base), settings, settings.seed)
+        finetuning.adapt_published(task.model, settings)
+        return task
     if settings.base:
         base = Path(settings.base)
         tokenizer = Tokenizer.from_json(checkpoint.notes(base)["tokenizer"])
@@ -136,12 +151,16 @@ def _continue(path: Path, given: dict[str, Any], device: str, team: Team | None)
     folder = file.parent
     with _held(folder, team):
         notes = checkpoint.notes(file)
-        settings, tokenizer = settings_of(notes, folder), Tokenizer.from_json(notes["tokenizer"])
+        settings = settings_of(notes, folder)
         if given:
             if given["steps"] < notes["step"]:
                 raise ValueError(f"{folder} has {notes['step']} steps behind it: --steps must not be below")
             settings = dataclasses.replace(settings, **given)
-        task = tasks.make(settings.task, settings, settings.seed, tokenizer)
+        if finetuning.folder_of(folder) is not None:
+            task: tasks.Task = finetuning.resume(folder, settings, settings.seed)
+        else:
+            tokenizer = Tokenizer.from_json(notes["tokenizer"])
+            task = tasks.make(settings.task, settings, settings.seed, tokenizer)
         adapt(task.model, settings)
         if notes.get("text", task.digest) != task.digest:
             raise ValueError(f"{settings.data} is not the text that {folder} began to learn: put that one back")
@@ -177,6 +196,8 @@ def _train(folder: Path, settings: Settings, task: tasks.Task, device: str, team
         trainer.run()
         return
     write_atomically(folder / "settings.toml", [to_toml(settings).encode()])
+    if isinstance(task, finetuning.PublishedTask) and not resume:
+        finetuning.keep(task, folder)
     if resume:
         print(f"resuming after {done} of {settings.steps} steps", file=sys.stderr)
     size = sum(parameter.numel() for parameter in model.parameters())
@@ -190,6 +211,8 @@ def _train(folder: Path, settings: Settings, task: tasks.Task, device: str, team
         if team is None:
             print(f"interrupted: continue with --resume {folder}", file=sys.stderr)
         raise
+    if isinstance(task, finetuning.PublishedTask):
+        print(f"a published folder, adapters merged: {finetuning.finish(folder)}", file=sys.stderr)
     if trainer.step < settings.steps:
         waited = f"{settings.patience} evaluations without a better held-out loss"
         print(f"stopped after {trainer.step} of {settings.steps} steps: {waited}", file=sys.stderr)

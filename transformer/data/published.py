@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,10 @@ from transformer.data import sentencepiece
 NEEDED = 'tokenizers and chat templates of published folders need: pip install "minigrad-conformance[words]"'
 FILES = "tokenizer.json, vocab.json with merges.txt, vocab.txt, or a sentencepiece model"
 _MODELS = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "spm.model")
-_BEFORE = ("llama", "mistral", "mixtral", "gemma2", "phi3", "deepseek_v2")  # begin with their bos token
+_BESIDE = ("source.spm", "target.spm", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+           "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json", "chat_template.jinja",
+           "generation_config.json")  # fmt: skip
+_BEFORE = ("llama", "mistral", "mixtral", "gemma", "gemma2", "phi3", "deepseek_v2", "opt")  # begin with their bos token
 _AFTER = ("t5", "mt5", "marian")  # end with their eos token
 _AROUND = ("roberta", "bart")
 
@@ -29,16 +34,17 @@ class Words:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.settings = _table(self.folder / "tokenizer_config.json")
+        older = _table(self.folder / "special_tokens_map.json")  # where older folders name their special tokens
+        self.settings = {**older, **_table(self.folder / "tokenizer_config.json")}
         self.kind = _table(self.folder / "config.json").get("model_type")
         self.tokenizer = self._read()
         self.target: Any = self.tokenizer  # of what is written, where that has a tokenizer of its own
         self.numbers: Mapping[str, int] | None = None  # ids of pieces, where the tokenizer's own are not used
         if (self.folder / "source.spm").is_file():
             self.target = sentencepiece.read(self.folder / "target.spm")
-            self.numbers = {text: int(i) for text, i in _table(self.folder / "vocab.json").items()}
-            if not self.numbers:
-                raise ValueError(f"{self.folder} has source.spm and no vocab.json, which numbers the pieces")
+            self.numbers = _table(self.folder / "vocab.json")
+            if not self.numbers or not all(type(i) is int for i in self.numbers.values()):
+                raise ValueError(f"{self.folder} has source.spm and no vocab.json that gives each piece a number")
             self.pieces = {i: text for text, i in self.numbers.items()}
 
     def _read(self) -> Any:
@@ -156,13 +162,23 @@ class Words:
         def refuse(message: str) -> None:
             raise jinja2.TemplateError(message)
 
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = refuse
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals |= {"raise_exception": refuse, "strftime_now": time.strftime}
+        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, indent=indent, ensure_ascii=False)
         names = {name: self.special(name) or "" for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
         try:
             return environment.from_string(template).render(messages=messages, add_generation_prompt=True, **names)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # a template is a program of somebody else's
             raise ValueError(f"{self.folder}: its chat template cannot be used ({error})") from None
+
+
+def copy_words(source: Path, target: Path) -> None:
+    """Copy what a published folder says about its words, and how its model writes, into a folder that there is."""
+    for name in (*_BESIDE, *_MODELS):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 def _table(path: Path) -> dict[str, Any]:

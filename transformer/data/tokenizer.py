@@ -44,6 +44,11 @@ class Tokenizer:
         """How many ids there are, the special ones included."""
         return FIRST_BYTE + 256 + len(self.merges)
 
+    @property
+    def mask_id(self) -> int:
+        """What stands for a hidden token: an id that no text has, behind all others."""
+        return self.vocab
+
     def encode(self, text: str) -> list[int]:
         """The text's ids, without begin and end. Raises ValueError for a text that has no UTF-8 bytes."""
         try:

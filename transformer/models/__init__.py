@@ -1,18 +1,22 @@
 """Whole models: the encoder-decoder of the paper, the decoder-only language model, and published families."""
 
-from transformer.models.bart import Bart, BartConfig, Marian, MarianConfig
+from transformer.models.bart import Bart, BartConfig
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.decoder_lm import DecoderLM, DecoderLMLayer
 from transformer.models.deepseek_v2 import DeepseekV2, DeepseekV2Config
 from transformer.models.distilbert import DistilBert, DistilBertConfig
 from transformer.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from transformer.models.gemma import Gemma, GemmaConfig
 from transformer.models.gemma2 import Gemma2, Gemma2Config
 from transformer.models.gpt2 import GPT2, GPT2Config
 from transformer.models.gpt_neox import GPTNeoX, GPTNeoXConfig
 from transformer.models.llama import Llama, LlamaConfig
+from transformer.models.marian import Marian, MarianConfig
 from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
 from transformer.models.mt5 import MT5, MT5Config
+from transformer.models.opt import OPT, OPTConfig
+from transformer.models.phi import Phi, PhiConfig
 from transformer.models.phi3 import Phi3, Phi3Config
 from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.roberta import Roberta, RobertaConfig
@@ -22,6 +26,7 @@ from transformer.models.vit import ViT, ViTConfig
 __all__ = [
     "GPT2",
     "MT5",
+    "OPT",
     "T5",
     "Bart",
     "BartConfig",
@@ -39,8 +44,10 @@ __all__ = [
     "GPT2Config",
     "GPTNeoX",
     "GPTNeoXConfig",
+    "Gemma",
     "Gemma2",
     "Gemma2Config",
+    "GemmaConfig",
     "Llama",
     "LlamaConfig",
     "MT5Config",
@@ -50,8 +57,11 @@ __all__ = [
     "MistralConfig",
     "Mixtral",
     "MixtralConfig",
+    "OPTConfig",
+    "Phi",
     "Phi3",
     "Phi3Config",
+    "PhiConfig",
     "Qwen2",
     "Qwen2Config",
     "Qwen3",

@@ -1,20 +1,12 @@
-"""BERT: a bidirectional encoder with post-norm layers, and its heads (Devlin et al. 2019)."""
+"""BERT: a bidirectional encoder with post-norm layers (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import minigrad as mg
-from minigrad import Tensor, nn
-from minigrad import functional as F
-from transformer.attention import MultiHeadAttention
-from transformer.feedforward import ACTIVATIONS, FeedForward
-from transformer.ids import check_ids
-from transformer.layers import Layer
-from transformer.models.family import Config, Family, Name, activation, initialise
-from transformer.positions import LearnedPositions
+from transformer.models.family import Config, Name
+from transformer.models.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,40 +45,11 @@ class BertConfig(Config):
         }
 
 
-class MaskedLMHead(nn.Module):
-    """Logits over the vocabulary for each token: dense, activation, LayerNorm, the embedding's matrix, a bias.
+class Bert(TextEncoder):
+    """BERT under one of its heads, or without one."""
 
-    bias: the decoder's where the model ties, else a second one, which files have and nothing uses.
-    """
-
-    def __init__(self, d_model: int, vocab: int, activation: str, eps: float) -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[activation]
-        self.dense = nn.Linear(d_model, d_model)
-        self.norm = nn.LayerNorm(d_model, eps)
-        self.decoder = nn.Linear(d_model, vocab)
-        self.bias: nn.Parameter | None = nn.Parameter(mg.zeros(vocab))
-
-    def tie(self, table: nn.Parameter) -> None:
-        """Make the embedding's table the decoder's matrix, and the two biases one."""
-        self.decoder.weight, self.bias = table, self.decoder.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.norm(self.activation(self.dense(x))))
-
-
-class Bert(nn.Module, Family):
-    """BERT under one of its heads, or without one.
-
-    "masked-lm" gives logits ``(B, T, vocab)``, "tagging" logits of each token ``(B, T, n_labels)``, "answering" those
-    of each as an answer's first and last ``(B, T, 2)``, "classification" logits of each text ``(B, n_labels)``, None
-    the last hidden states ``(B, T, hidden_size)``. pooled: the tanh layer over the first token, from which
-    classification starts, is there without a head too. Raises ValueError for another head and where heads do not
-    divide. RoBERTa and DistilBERT override `place`, `make_head` and `answer`.
-    """
-
-    config_class: ClassVar[type[Config]] = BertConfig
-    architectures: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    config_class = BertConfig
+    architectures = {
         "BertForMaskedLM": {"head": "masked-lm"},
         "BertForPreTraining": {"head": "masked-lm"},
         "BertForSequenceClassification": {"head": "classification"},
@@ -94,7 +57,7 @@ class Bert(nn.Module, Family):
         "BertForQuestionAnswering": {"head": "answering"},
         "BertModel": {"head": None},
     }
-    ignored: ClassVar[Sequence[str]] = (
+    ignored = (
         r"bert\.embeddings\.(position_ids|token_type_ids)",
         r"bert\.pooler\..*",
         r"cls\.seq_relationship\..*",
@@ -104,8 +67,8 @@ class Bert(nn.Module, Family):
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
     )
-    copies: ClassVar[Mapping[str, str]] = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
-    names: ClassVar[Sequence[Name]] = (
+    copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+    names = (
         Name("bert.embeddings.word_embeddings.weight", "token_embedding.weight"),
         Name("bert.embeddings.position_embeddings.weight", "positions.weight"),
         Name("bert.embeddings.token_type_embeddings.weight", "type_embedding.weight"),
@@ -127,87 +90,3 @@ class Bert(nn.Module, Family):
         Name("classifier.*", "classifier.*"),
         Name("qa_outputs.*", "qa_outputs.*"),
     )
-
-    def __init__(self, config: Any, head: str | None = "masked-lm", pooled: bool = False) -> None:
-        super().__init__()
-        self.check_head(head)
-        self.config, self.head = config, head
-        d, eps, dropout = config.hidden_size, config.layer_norm_eps, config.hidden_dropout_prob
-        self.token_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
-        if config.type_vocab_size:
-            self.type_embedding = nn.Embedding(config.type_vocab_size, d)
-        self.positions = LearnedPositions(config.max_position_embeddings, d)
-        self.norm = nn.LayerNorm(d, eps)
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(
-            Layer(
-                MultiHeadAttention(d, config.num_attention_heads, dropout=config.attention_probs_dropout_prob),
-                FeedForward(d, config.intermediate_size, activation(config.hidden_act)),
-                lambda: nn.LayerNorm(d, eps),
-                dropout,
-            )
-            for _ in range(config.num_hidden_layers)
-        )
-        if pooled:
-            self.pooler = nn.Linear(d, d)
-        self.make_head(config, head)
-        initialise(self, config.initializer_range)
-
-    def make_head(self, config: Any, head: str | None) -> None:
-        """The modules of a head."""
-        d = config.hidden_size
-        if head == "classification":
-            self.pooler = nn.Linear(d, d)
-        if head == "masked-lm":
-            self.lm_head = MaskedLMHead(d, config.vocab_size, self.head_activation(config), config.layer_norm_eps)
-            if config.tie_word_embeddings:
-                self.lm_head.tie(self.token_embedding.weight)
-        elif head == "answering":
-            self.qa_outputs = nn.Linear(d, 2)
-        elif head is not None:
-            last = config.classifier_dropout
-            self.classifier_dropout = nn.Dropout(config.hidden_dropout_prob if last is None else last)
-            self.classifier = nn.Linear(d, config.n_labels)
-
-    @staticmethod
-    def head_activation(config: Any) -> str:
-        """Of the language-model head."""
-        return activation(config.hidden_act)
-
-    def encode(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
-        """The last hidden states ``(B, T, hidden_size)``; arguments as forward's."""
-        check_ids(ids)
-        if real is None and self.config.pad_token_id is not None:
-            real = ids != self.config.pad_token_id
-        mask = None if real is None else real.unsqueeze(1).unsqueeze(1)
-        x = self.token_embedding(ids)
-        if self.config.type_vocab_size:
-            x = x + self.type_embedding(mg.zeros_like(ids) if types is None else types)
-        x = self.dropout(self.norm(self.positions(x, positions=self.place(ids))))
-        for layer in self.layers:
-            x = layer(x, mask)
-        return x
-
-    def place(self, ids: Tensor) -> Tensor | None:
-        """At which position each of the ids ``(B, T)`` stands, None where they stand at 0, 1, ..."""
-        return None
-
-    def pool(self, x: Tensor) -> Tensor:
-        """tanh of a Linear of the first token: hidden states ``(B, T, hidden_size)`` to ``(B, hidden_size)``."""
-        return F.tanh(self.pooler(x[:, 0]))
-
-    def forward(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
-        """ids ``(B, T)`` int to what the head gives; types ``(B, T)`` int: which of two texts, 0 unless given.
-
-        real bool ``(B, T)``: the tokens that are no padding, unless given those that are not pad_token_id.
-        """
-        x = self.encode(ids, types, real)
-        return x if self.head is None else self.answer(x)
-
-    def answer(self, x: Tensor) -> Tensor:
-        """What the head makes of hidden states ``(B, T, hidden_size)``."""
-        if self.head == "masked-lm":
-            return self.lm_head(x)
-        if self.head == "answering":
-            return self.qa_outputs(x)
-        return self.classifier(self.classifier_dropout(self.pool(x) if self.head == "classification" else x))

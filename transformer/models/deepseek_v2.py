@@ -8,8 +8,8 @@ from minigrad import nn
 from transformer.feedforward import GatedFeedForward
 from transformer.latent_attention import LatentAttention
 from transformer.models.family import CheckpointError, Name, activation
-from transformer.models.llama import GATED, NAMES, RotaryConfig, RotaryLM
 from transformer.models.rope_scaling import magnitude
+from transformer.models.rotary import GATED, NAMES, RotaryConfig, RotaryLM
 from transformer.moe import MixtureOfExperts, WithShared
 from transformer.positions import RoPE
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from minigrad import Tensor, nn
 from minigrad import functional as F
-from transformer.models.bert import Bert
 from transformer.models.family import Config, Name
+from transformer.models.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ HEAD = {"vocab_transform": "lm_head.dense", "vocab_layer_norm": "lm_head.norm", 
         "pre_classifier": "pooler", "classifier": "classifier", "qa_outputs": "qa_outputs"}  # fmt: skip
 
 
-class DistilBert(Bert):
+class DistilBert(TextEncoder):
     """DistilBERT under one of BERT's heads, or without one."""
 
     config_class = DistilBertConfig
@@ -74,7 +74,6 @@ class DistilBert(Bert):
     }
     prefix = "distilbert."
     ignored = (r"distilbert\.embeddings\.position_ids",)
-    copies = {}
     names = (
         Name("distilbert.embeddings.word_embeddings.weight", "token_embedding.weight"),
         Name("distilbert.embeddings.position_embeddings.weight", "positions.weight"),

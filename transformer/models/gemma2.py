@@ -5,26 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import minigrad as mg
 from minigrad import Tensor, nn
-from minigrad import functional as F
 from transformer.feedforward import GatedFeedForward
 from transformer.layers import SandwichLayer
 from transformer.models.family import Name, activation
-from transformer.models.llama import RotaryConfig, RotaryLM
+from transformer.models.gemma import Gemma, OffsetRMSNorm
 from transformer.models.qwen import windows
-from transformer.places import Start
-
-
-class OffsetRMSNorm(nn.Module):
-    """RMSNorm times 1 + weight: weights start, and stay, near zero."""
-
-    def __init__(self, d_model: int, eps: float) -> None:
-        super().__init__()
-        self.eps, self.weight = eps, nn.Parameter(mg.zeros(d_model))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight + 1.0, self.eps)
+from transformer.models.rotary import RotaryConfig, RotaryLM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +53,7 @@ class Gemma2Config(RotaryConfig):
                        self.num_hidden_layers)  # fmt: skip
 
 
-class Gemma2(RotaryLM):
+class Gemma2(Gemma):
     """Gemma 2 with its language-model head."""
 
     config_class = Gemma2Config
@@ -79,9 +66,6 @@ class Gemma2(RotaryLM):
 
     def __init__(self, config: Gemma2Config) -> None:
         super().__init__(config, SandwichLayer)
-
-    def embed(self, ids: Tensor, start: Start, positions: Tensor | None) -> Tensor:
-        return self.token_embedding(ids) * self.config.hidden_size**0.5
 
     def logits(self, x: Tensor) -> Tensor:
         cap, found = self.config.final_logit_softcapping, self.lm_head(x)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from minigrad import Tensor, nn
 from transformer.feedforward import FeedForward
 from transformer.layers import Layer, ParallelLayer
 from transformer.models.family import Name, activation
-from transformer.models.llama import RopeConfig, RotaryLM
+from transformer.models.rotary import RopeConfig, RotaryLM
 from transformer.places import Start
 
 
@@ -31,13 +30,6 @@ class GPTNeoXConfig(RopeConfig):
     layer_norm_eps: float = 1e-5
     use_parallel_residual: bool = True
     attention_bias: bool = True
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """As RopeConfig's; how much of a head is rotated is a quarter unless the file says it."""
-        config = super().from_dict(settings)
-        config.rope_parameters.setdefault("partial_rotary_factor", 0.25)
-        return config
 
     def to_dict(self) -> dict[str, Any]:
         """As RopeConfig's, with the names of its own that readers of rope_scaling look for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from transformer.models.llama import RotaryConfig, RotaryLM
+from transformer.models.rotary import RotaryConfig, RotaryLM
 
 
 @dataclass(frozen=True, kw_only=True)

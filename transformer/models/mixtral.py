@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from minigrad import nn
 from transformer.feedforward import GatedFeedForward
 from transformer.models.family import Name, activation
-from transformer.models.llama import NAMES, RotaryConfig, RotaryLM
+from transformer.models.rotary import NAMES, RotaryConfig, RotaryLM
 from transformer.moe import MixtureOfExperts
 
 

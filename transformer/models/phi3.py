@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from transformer.models.family import Name
-from transformer.models.llama import NAMES, RotaryConfig, RotaryLM
+from transformer.models.rotary import NAMES, RotaryConfig, RotaryLM
 
 
 @dataclass(frozen=True, kw_only=True)

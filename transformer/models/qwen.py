@@ -7,7 +7,7 @@ from typing import Any
 
 from minigrad import nn
 from transformer.models.family import CheckpointError, Name
-from transformer.models.llama import RotaryConfig, RotaryLM
+from transformer.models.rotary import RotaryConfig, RotaryLM
 
 KINDS = {"full_attention": False, "sliding_attention": True}
 

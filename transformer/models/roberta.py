@@ -9,6 +9,7 @@ from minigrad import Tensor
 from minigrad import functional as F
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.family import Name
+from transformer.models.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class RobertaConfig(BertConfig):
     pad_token_id: int = 1
 
 
-class Roberta(Bert):
+class Roberta(TextEncoder):
     """RoBERTa under one of BERT's heads, or without one.
 
     Positions are those of BERT's table behind the padding's number; padding itself stands at that number.
@@ -60,11 +61,15 @@ class Roberta(Bert):
             self.dense, self.out_proj = self.pooler, self.classifier
             del self.pooler, self.classifier
 
+    @property
+    def max_len(self) -> int:
+        return self.config.max_position_embeddings - self.config.pad_token_id - 1
+
     def place(self, ids: Tensor) -> Tensor:
         """Raises ValueError for more tokens than there are positions behind the padding's."""
-        pad, room = self.config.pad_token_id, self.config.max_position_embeddings
-        if ids.shape[1] + pad + 1 > room:
-            raise ValueError(f"{ids.shape[1]} tokens do not fit {room - pad - 1} positions: shorten the input")
+        pad = self.config.pad_token_id
+        if ids.shape[1] > self.max_len:
+            raise ValueError(f"{ids.shape[1]} tokens do not fit {self.max_len} positions: shorten the input")
         real = (ids != pad).long()
         return real.cumsum(1) * real + pad
 
