@@ -26,6 +26,7 @@ from conformance.adapters.whole.language import (
 from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.watching import Watching, argument
 from conformance.protocol import Arrays, NotProvided
+from conformance.seeds import seed_torch
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -67,7 +68,7 @@ class Probes:
         decide about few tokens change an answer once in a while only."""
         if "draws_anew" not in self.known:
             inputs, twin = self.example(), self.twin()
-            torch.manual_seed(1)
+            seed_torch(1)
             before, first = torch.get_rng_state(), twin(**inputs)["out"]
             tries = 1 if torch.equal(before, torch.get_rng_state()) else 20  # draws that are not torch's show at once
             others = (self.twin()(**inputs)["out"] for _ in range(tries))  # a twin each: what a call keeps is no draw

@@ -23,6 +23,7 @@ from conformance.adapters.whole.choices import Choices, Step
 from conformance.adapters.whole.conditions import calls_of, conditions_of
 from conformance.adapters.whole.hypotheses import Hypothesis, hypotheses, tokens_of
 from conformance.protocol import Array, NotProvided
+from conformance.seeds import seed_torch
 
 if TYPE_CHECKING:
     from conformance.adapters.whole.model import WholeModel
@@ -276,7 +277,7 @@ class Writer:
         call = getattr(subject.module, self.name) if self.method else self.function
         first = () if self.method else (subject.module,)
         watch = Choices(subject.token_tables(), subject.calling.main.vocab, rows, draw, script)
-        torch.manual_seed(seed)
+        seed_torch(seed)
         with (
             nullcontext() if mode is None else subject.mode(mode),
             torch.no_grad(),
