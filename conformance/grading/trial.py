@@ -19,7 +19,7 @@ from conformance.catalogue import load
 from conformance.dialogue import Refused
 from conformance.grading import warm
 from conformance.roots import fold
-from conformance.supervisor import Child, Died, fresh_process, judgement
+from conformance.supervisor import Child, Died, judgement
 from conformance.verdict import SHOWN_IN_FULL, Result, Verdict, judged
 
 MAX_DEATHS = 5
@@ -125,7 +125,7 @@ def _asked(task: Mapping[str, Any], child: Child, claim: str, clock: _Clock) -> 
 @contextmanager
 def _child(task: Mapping[str, Any], impl: str, clock: _Clock, question: str) -> Iterator[Child]:
     """A child that answered its first question. Raises SpecificationError."""
-    start = fresh_process
+    start = None
     if hasattr(os, "fork"):
         before = functools.partial(warm.forbid, task["forbidden"])
         start = functools.partial(warm.Forked, folder=task["folder"], before=before)
