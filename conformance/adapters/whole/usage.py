@@ -90,7 +90,9 @@ class Surroundings:
         return [
             Usage(call, scope)
             for source in self.sources
-            if called.search(source.text) and (not is_here or source is self.own or not _defines(source, name))
+            if name in source.text
+            and called.search(source.text)
+            and (not is_here or source is self.own or not _defines(source, name))
             for call, scope in source.calls
             if _called(call) == name
         ]
