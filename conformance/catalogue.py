@@ -2,7 +2,7 @@
 
 `claims/<topic>.toml` holds the claims of a topic, one `[[claim]]` table each; `claims/documents.toml` the five
 documents and the numbered rows of statements that claims cite. A claim may also come from elsewhere: a paper, a
-library's documentation, an issue. `load` refuses what is malformed (an unknown field, a value of the wrong type, a
+library's documentation, an issue. `read` refuses what is malformed (an unknown field, a value of the wrong type, a
 slug used twice); `conformance.lint` finds what is inconsistent.
 """
 
@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,13 @@ def _parts(version: str) -> tuple[int, ...]:
 # --- loading --------------------------------------------------------------------------------------
 
 
-def load(folder: Path = CLAIMS_FOLDER) -> Catalogue:
+@cache
+def load() -> Catalogue:
+    """This package's catalogue, read once: it does not change while a process runs."""
+    return read(CLAIMS_FOLDER)
+
+
+def read(folder: Path) -> Catalogue:
     """Read every TOML file of `folder`. Raises CatalogueError, naming file and claim, when one is malformed."""
     claims: dict[str, Claim] = {}
     for path in sorted(folder.glob("*.toml")):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from conformance.lookalike import lookalike
 from conformance.observed import Observed
 from conformance.places import innermost_line, with_source
 from conformance.protocol import NotProvided, Refused
+from conformance.seeds import seed_everything
 from conformance.settings import BUDGETS
 from conformance.verdict import BROKEN, Result, Verdict
 
@@ -152,7 +152,7 @@ class _Run:
         return next((self.impl.places[role] for role in self.check.roles if self.impl.places.get(role)), "")
 
     def example(self, source: Source) -> _Example:
-        _seed_everything()
+        seed_everything()
         self.count += 1
         recorded = Recorded(source)
         draw = Draw(recorded)
@@ -220,12 +220,12 @@ def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example
         verbosity=Verbosity.quiet,
     )
     start = random.Random(zlib.crc32(f"{run.check.claim} {seed}".encode()))
-    with _without_foreign_constants(), contextlib.suppress(_Enough, NoSuchExample, Unsatisfiable, Flaky):
+    with without_foreign_constants(), contextlib.suppress(_Enough, NoSuchExample, Unsatisfiable, Flaky):
         find(st.data(), breaks, settings=quiet, random=start)
     return smallest
 
 
-def _without_foreign_constants() -> contextlib.AbstractContextManager[Any]:
+def without_foreign_constants() -> contextlib.AbstractContextManager[Any]:
     """Keep hypothesis from drawing numbers that it reads in the source of the modules loaded so far: a claim that runs
     alone must see the examples that it sees among others. (There is no setting for it; older versions do not do it.)
     """
@@ -250,14 +250,6 @@ class _Explored:
 
     def integer(self, low: int, high: int, pin: int) -> int:
         return self.choose(low, high)
-
-
-def _seed_everything() -> None:
-    """Make an implementation that uses a global generator repeatable: numpy's, Python's, torch's if it is there."""
-    random.seed(0)
-    np.random.seed(0)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
 
 
 def _plain(value: Any) -> Any:

@@ -80,13 +80,14 @@ class HostProcess(Protocol):
 
 def fresh_process(log: IO[bytes], scratch: str) -> HostProcess:
     """A new Python that hosts an implementation, in the sandbox where `scratch` names a folder."""
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    settings = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    settings["HYPOTHESIS_NO_PLUGINS"] = "1"  # they import whole libraries, and the suite draws numbers only
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _START.format(root=_ROOT, scratch=scratch)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env={**one_thread, **os.environ, "PYTHONHASHSEED": "0"},
+        env={**settings, **os.environ, "PYTHONHASHSEED": "0"},
         start_new_session=True,
     )
 
@@ -94,7 +95,8 @@ def fresh_process(log: IO[bytes], scratch: str) -> HostProcess:
 class Child:
     """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects".
 
-    start: makes the process, from the file for its standard error and the sandbox's folder ("" for none).
+    start: makes the process, from the file for its standard error and the sandbox's folder ("" for none);
+    `fresh_process` where none is given.
     """
 
     def __init__(
@@ -104,13 +106,13 @@ class Child:
         folders: Sequence[Path] = (),
         question: str = "load",
         is_shut_in: bool = False,
-        start: Callable[[IO[bytes], str], HostProcess] = fresh_process,
+        start: Callable[[IO[bytes], str], HostProcess] | None = None,
         **more: Mapping[str, str],
     ) -> None:
         self.scratch = tempfile.mkdtemp(prefix="conformance-") if is_shut_in else ""
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         self._closing = threading.Lock()  # a worker buries it, and the run may end at the same moment
-        self.process = start(self.log, self.scratch)
+        self.process = (start or fresh_process)(self.log, self.scratch)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._asker = Asker(self.process.stdin, self.process.stdout)

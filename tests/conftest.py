@@ -3,13 +3,53 @@
 Kernels that they generate lie in pytest's cache folder, not in the user's. Libraries compute on one thread: tests run
 in parallel on small models, and threads that wait for each other between small operations take ten times as long.
 Ctrl-C acts, also where a shell runs the tests in the background, for which it turns Ctrl-C off.
+
+Processes start as cheaply as they can. Those that host an implementation are forks of one that has imported what they
+need (`forks`). The others find our files compiled, also where Python is told to compile them anew each time, and load
+no plugins of hypothesis, which import whole libraries.
 """
 
+import compileall
 import os
 import signal
+import sys
 from pathlib import Path
+from unittest import mock
 
-os.environ.setdefault("MINIGRAD_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "kernels"))
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+os.environ.setdefault("MINIGRAD_CACHE", str(ROOT / ".pytest_cache" / "kernels"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):  # before there are workers
+        for package in ("minigrad", "conformance", "transformer", "tools"):
+            compileall.compile_dir(ROOT / package, quiet=2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config):
+    """Examples of hypothesis do not depend on which files of ours happen to be loaded; it would read all of them."""
+    if "hypothesis" in sys.modules:
+        from conformance.runner import without_foreign_constants
+
+        constants = without_foreign_constants()
+        constants.__enter__()
+        config.add_cleanup(lambda: constants.__exit__(None, None, None))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hosts_are_forks():
+    if not hasattr(os, "fork"):
+        yield
+        return
+    import forks
+
+    with mock.patch("conformance.supervisor.fresh_process", forks.Host):
+        yield

@@ -39,14 +39,15 @@ class WarmHost:
     """One warm process. Use it from one thread at a time."""
 
     def __init__(self) -> None:
-        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        settings = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        settings["HYPOTHESIS_NO_PLUGINS"] = "1"
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**os.environ, **one_thread, "PYTHONHASHSEED": "0"},
+            env={**os.environ, **settings, "PYTHONHASHSEED": "0"},
         )
         self._received = b""
         self._answer(lambda: None)

@@ -23,7 +23,6 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +115,8 @@ def _told(row: Mapping[str, Any]) -> list[str]:
     lines += [f"    at        {row['place']}"] if row["place"] else []
     lines += [f"    expected  {row['expected']}", f"    got       {row['got']}"] if row["expected"] else []
     lines += [f"    mend      {row['mend']}"] if row["mend"] else []
-    claim = _catalogue().claims.get(row["claim"])
+    claim = load().claims.get(row["claim"])
     return lines + ([f"    claim     {' '.join(claim.says.split())}"] if claim else [])
-
-
-@cache
-def _catalogue() -> Catalogue:
-    """Read once: a class has many mistakes."""
-    return load()
 
 
 def merged(results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

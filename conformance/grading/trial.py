@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.adapters import SpecificationError, parse
-from conformance.catalogue import Catalogue, load
+from conformance.catalogue import load
 from conformance.dialogue import Refused
 from conformance.grading.forked import Forked, forbid
 from conformance.roots import fold
-from conformance.supervisor import Child, Died, fresh_process, judgement
+from conformance.supervisor import Child, Died, judgement
 from conformance.verdict import SHOWN_IN_FULL, Result, Verdict, judged
 
 MAX_DEATHS = 5
@@ -71,7 +71,7 @@ def _parts(task: Mapping[str, Any], clock: _Clock) -> dict[str, str]:
 
 def _part(task: Mapping[str, Any], name: str, impl: str, clock: _Clock) -> dict[str, Any]:
     results, kind, refused = _results(task, impl, clock)
-    folded = fold(results, _catalogue())
+    folded = fold(results, load())
     return {"name": name, "kind": kind, "refused": refused, "results": [one.to_json() for one in folded.values()]}
 
 
@@ -119,13 +119,13 @@ def _asked(task: Mapping[str, Any], child: Child, claim: str, clock: _Clock) -> 
         result = child.ask("claim", values, lambda answer: judgement(answer, claim), max(clock.left / 4, 0.5))
     except Refused as refusal:
         result = Result(claim, Verdict.ERROR, message=str(refusal))
-    return replace(judged(result, _catalogue().claims[claim]), graph=())
+    return replace(judged(result, load().claims[claim]), graph=())
 
 
 @contextmanager
 def _child(task: Mapping[str, Any], impl: str, clock: _Clock, question: str) -> Iterator[Child]:
     """A child that answered its first question. Raises SpecificationError."""
-    start = fresh_process
+    start = None
     if hasattr(os, "fork"):
         before = functools.partial(forbid, task["forbidden"])
         start = functools.partial(Forked, folder=task["folder"], before=before)
@@ -136,8 +136,3 @@ def _child(task: Mapping[str, Any], impl: str, clock: _Clock, question: str) -> 
         yield child
     finally:
         child.close()
-
-
-@functools.cache
-def _catalogue() -> Catalogue:
-    return load()

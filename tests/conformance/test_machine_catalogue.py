@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 import conformance.checks  # noqa: F401 (registers them)
-from conformance.catalogue import CatalogueError, is_newer, load
+from conformance.catalogue import CatalogueError, is_newer, load, read
 from conformance.check import CHECKS
 from conformance.lint import lint
 from conformance.verifications import VERIFICATIONS
@@ -47,7 +47,7 @@ def catalogue(tmp_path):
     def make(*claims, documents=DOCUMENTS):
         (tmp_path / "documents.toml").write_text(documents)
         (tmp_path / "topic.toml").write_text("\n".join(claims))
-        return load(tmp_path)
+        return read(tmp_path)
 
     return make
 

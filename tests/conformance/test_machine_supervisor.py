@@ -26,6 +26,7 @@ from conformance.verdict import Verdict
 MINIATURES = Path(__file__).parent / "miniatures.py"
 CLAIMS = [claim.slug for claim in load().select("attention") if claim.is_tested][:6]
 FIRST = "attention-is-scaled-by-sqrt-d-k"
+FRESH = supervisor_module.fresh_process  # for the time of the tests hosts are forks
 
 
 def run(miniature, claims=(FIRST,), **options):
@@ -38,7 +39,10 @@ def question():
     return "claim", {"claim": FIRST, "budget": "default", "seed": 0}, lambda answer: judgement(answer, FIRST)
 
 
-def test_a_correct_implementation_passes():
+@pytest.mark.parametrize("start", [FRESH, None], ids=["fresh", "as-all-tests"])
+def test_a_correct_implementation_passes(start, monkeypatch):
+    if start is not None:
+        monkeypatch.setattr(supervisor_module, "fresh_process", start)
     assert {result.verdict for result in run("Correct", CLAIMS).values()} <= {Verdict.PASS, Verdict.NOT_PROVIDED}
 
 

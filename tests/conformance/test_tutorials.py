@@ -32,7 +32,7 @@ def test_the_mistake_fails_as_its_page_shows(tutorial, pytester, monkeypatch):
     monkeypatch.setenv("LINES", str(LINES))
     pytester.path.joinpath(tutorial.pointed[0]).write_text(tutorial.code, encoding="utf-8")
     asked = [word for word in tutorial.command[1:] if word not in ("--claims-report", "before.json")]
-    ran = pytester.runpytest_subprocess(*asked, "-p", "no:cacheprovider", "--claims", tutorial.claim)
+    ran = pytester.runpytest_inprocess(*asked, "-p", "no:cacheprovider", "--claims", tutorial.claim)
     printed = set(map(rough, ran.outlines))
     for line in tutorial.failure.splitlines():
         assert rough(line.partition("  (explains")[0]) in printed

@@ -15,6 +15,7 @@ from conformance.adapters.functions.arguments import PAD, read
 from conformance.adapters.functions.subjects import Served, agrees, first_tensor, noise
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.protocol import NotProvided
+from conformance.seeds import seed_torch
 
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -171,7 +172,7 @@ def masked_tokens(function: Callable[..., Any]) -> list[Served]:
     arguments = read(function, MASKED, ("ids",))
 
     def call(config: Mapping[str, Any], ids: Tensor, seed: int) -> dict[str, Any]:
-        torch.manual_seed(seed)
+        seed_torch(seed)
         values = {name: config[name] for name in config if arguments.has(name)}
         if arguments.has("generator"):
             values["generator"] = torch.Generator().manual_seed(seed)

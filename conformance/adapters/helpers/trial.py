@@ -17,6 +17,7 @@ from torch import Tensor
 from conformance.adapters.functions.arguments import Arguments, Words, read
 from conformance.adapters.functions.subjects import file_of, source_of
 from conformance.adapters.inference.facts import Unresolved
+from conformance.seeds import seed_torch
 
 HELPERS: list[Helper] = []
 """All kinds of helpers, in the order in which a function is compared with them."""
@@ -122,7 +123,7 @@ def seeded() -> Iterator[None]:
     """All generators start from the same numbers inside, and go on as if nothing had been drawn."""
     numbers, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        seed_torch(0)
         random.seed(0)
         np.random.seed(0)
         try:

@@ -2,12 +2,14 @@
 
 `copy.deepcopy` keeps functions as they are: a lambda that a module made for itself goes on to call the parts of the
 first module. Here such functions are made anew around the parts of the copy. And it asks each value for a method
-`__deepcopy__`, which a dict with ``__getattr__ = dict.__getitem__``, a usual config, answers with a KeyError.
+`__deepcopy__`, which a dict with ``__getattr__ = dict.__getitem__``, a usual config, answers with a KeyError. The empty
+tables of hooks, a dozen in each module and most of what is to be copied, are made without asking at all.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from types import CellType, FunctionType
 from typing import Any
 
@@ -41,7 +43,11 @@ def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _copy_by_hand(value: Any, memo: dict[int, Any]) -> None:
-    """Put the copy of a value that cannot be asked for `__deepcopy__` into the memo, where deepcopy finds it."""
+    """Put the copy of a value that cannot be asked for `__deepcopy__`, or need not be, into the memo, where deepcopy
+    finds it."""
+    if type(value) is OrderedDict and not value:
+        memo[id(value)] = OrderedDict()
+        return
     try:
         getattr(value, "__deepcopy__", None)
     except Exception:

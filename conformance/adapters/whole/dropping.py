@@ -19,6 +19,7 @@ from conformance.adapters.whole.record import Record, record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import argument, user_line
+from conformance.seeds import seed_torch
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
 
@@ -136,7 +137,7 @@ class DropProbes(RunningModel):
             setattr(part, rates[0], 0.4)
             x = torch.ones(20_000, 1, 1, dtype=self.torch_dtype)
             with suppress(Exception), torch.no_grad():
-                torch.manual_seed(0)
+                seed_torch(0)
                 trained, plain = part.train()(x), part.eval()(x)
                 values = trained.unique()
                 if trained.shape != x.shape or len(values) != 2 or float(values[0]) != 0 or len(plain.unique()) != 1:

@@ -26,7 +26,6 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-import torch
 from torch import nn
 
 from conformance.adapters import Specification, as_torch_module, is_expression
@@ -45,6 +44,7 @@ from conformance.adapters.whole.sizes import MAX_PARAMETERS, SMALL, Sizing, Unkn
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
 from conformance.protocol import NotProvided, Refused
+from conformance.seeds import seed_torch
 
 _TRIALS = 24
 """So many combinations of small numbers are tried for parameters whose names say nothing."""
@@ -89,7 +89,7 @@ class Made:
     def _with(self, seed: int, changes: Mapping[str, Any], named: Mapping[str, str | bool]) -> nn.Module:
         sizing = self._sizing.with_changes(changes, named)
         changes = {**changes, **named}
-        torch.manual_seed(seed)
+        seed_torch(seed)
         try:
             module = self._make(sizing)
         except Exception as error:

@@ -31,6 +31,7 @@ from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
+from conformance.seeds import seed_torch
 
 LARGE = 50_000_000
 """Above so many parameters a model gets only the claims that need forward passes."""
@@ -170,7 +171,7 @@ class RunningModel:
     def _run_alike(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The same as `run`; layers that each call makes anew have the same weights in all of them."""
         if self.renewed:
-            torch.manual_seed(0)
+            seed_torch(0)
         return self.run(inputs)
 
     @property
@@ -209,7 +210,7 @@ class RunningModel:
     def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
         """The same in training mode, with torch's generator seeded."""
         with self.mode(True), torch.no_grad():
-            torch.manual_seed(seed)
+            seed_torch(seed)
             found = self.run(inputs)
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
 

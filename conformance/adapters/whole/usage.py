@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -73,7 +73,8 @@ class Surroundings:
         found = [self.own]
         paths = [path for path in self._files(".py") if path != self.path]
         paths.sort(key=lambda path: (path.parent != self.path.parent, len(path.parts), str(path)))
-        found += [source for path in paths if (source := read(path, self._imported.get(path))) is not None]
+        imported = _imported(paths)
+        found += [source for path in paths if (source := read(path, imported.get(path))) is not None]
         found += filter(None, map(read_notebook, self._files(".ipynb")))
         for folder in dict.fromkeys((self.path.parent, self.root)):
             for path in sorted(folder.glob("[Rr][Ee][Aa][Dd][Mm][Ee]*.*")):
@@ -89,7 +90,9 @@ class Surroundings:
         return [
             Usage(call, scope)
             for source in self.sources
-            if called.search(source.text) and (not is_here or source is self.own or not _defines(source, name))
+            if name in source.text
+            and called.search(source.text)
+            and (not is_here or source is self.own or not _defines(source, name))
             for call, scope in source.calls
             if _called(call) == name
         ]
@@ -176,11 +179,6 @@ class Surroundings:
         paths = [path for path in paths if path.suffix in (".json", ".yaml", ".yml")][:40]
         return [(path.name, section) for path in paths for section in _sections(_parsed(path))]
 
-    @cached_property
-    def _imported(self) -> dict[Path, ModuleType]:
-        modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
-        return {Path(str(module.__file__)).resolve(): module for module in modules}
-
     def _files(self, ending: str) -> list[Path]:
         """The repository's files, its upper folders first; the file's own folder always."""
         found = sorted(self.path.parent.glob(f"*{ending}"))
@@ -190,6 +188,14 @@ class Surroundings:
             if len(found) > MAX_FILES:
                 break
         return list(dict.fromkeys(path.resolve() for path in found))[:MAX_FILES]
+
+
+def _imported(paths: Iterable[Path]) -> dict[Path, ModuleType]:
+    """Of these files those that are imported modules. Only files of these names are looked up: a process with torch has
+    thousands of modules."""
+    names = {path.name for path in paths}
+    files = [(str(getattr(module, "__file__", None) or ""), module) for module in list(sys.modules.values())]
+    return {Path(file).resolve(): module for file, module in files if os.path.basename(file) in names}
 
 
 def _sum_of_numbers(value: ast.expr) -> int:

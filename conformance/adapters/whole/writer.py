@@ -25,6 +25,7 @@ from conformance.adapters.whole.hypotheses import Hypothesis, hypotheses, tokens
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.table_probes import TableProbes
 from conformance.protocol import Array, NotProvided
+from conformance.seeds import seed_torch
 
 MEANINGS: dict[str, str] = {
     "count": r"(max_?|num_?|n_?)?((new|gen|generated|out(put)?|decode|target|tgt|trg|total)_)?"
@@ -279,7 +280,7 @@ class Writer:
         call = getattr(subject.module, self.name) if self.method else self.function
         first = () if self.method else (subject.module,)
         watch = Choices(subject.token_tables(), subject.calling.main.vocab, rows, draw, script)
-        torch.manual_seed(seed)
+        seed_torch(seed)
         with (
             nullcontext() if mode is None else subject.mode(mode),
             torch.no_grad(),
