@@ -1,8 +1,8 @@
 """The process that has imported torch, numpy and the suite once, and forks for each submission: `main`.
 
-It runs nothing foreign and no operation of torch, so that it has one thread and a fork of it is whole. A task is a line
-of JSON on its standard input, what came of it a line on its standard output. Where a system cannot fork, a fresh process
-takes the child's place.
+It runs nothing foreign and no operation of torch, so that it has one thread and a fork of it is whole. A task is a
+line of JSON on its standard input, what came of it a line on its standard output. Where a system cannot fork, a fresh
+process takes the child's place.
 """
 
 from __future__ import annotations
