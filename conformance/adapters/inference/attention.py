@@ -28,7 +28,7 @@ def resolve_attention(found: Resolution, module: nn.Module) -> None:
     call = found.conventions.call
     resolve_inputs(found, module)
     probe = probe_of(found, module)
-    causal = call.form == "found" and probe_causal(found, probe)
+    causal = call.form == "self" and probe_causal(found, probe)
     inputs = _attention_inputs(found, probe)
     mask = causal_mask(TQ)[None, None] if causal else None
     has_norm = any(is_norm(child) for child in module.modules())
@@ -37,7 +37,7 @@ def resolve_attention(found: Resolution, module: nn.Module) -> None:
     probe_dropout(found, inputs, mask)
     if found.conventions.bare:
         without_norms(module)
-    keys = {"found": ("query",), "context": ("memory",), "qkv": ("key", "value")}[call.form]
+    keys = {"self": ("query",), "context": ("memory",), "qkv": ("key", "value")}[call.form]
     found.conventions = replace(found.conventions, channels=channels_of(found, probe, call.masks, keys))
     _probe_outputs(found)
 
