@@ -23,6 +23,7 @@ from typing import IO, Any
 
 PRELOADED = (
     *("numpy", "hypothesis", "hypothesis.strategies", "hypothesis.internal.conjecture.engine", "torch", "torch.nn"),
+    "torch.fx.experimental.symbolic_shapes",  # what the first backward pass of a process imports, with sympy: 0.3 s
     *(
         "conformance.checks",
         "conformance.host",
