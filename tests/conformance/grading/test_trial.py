@@ -70,7 +70,7 @@ def asked(monkeypatch):
         child = FakeChild({claims[at] for at in provided}, {claims[at] for at in deadly})
         monkeypatch.setattr(trial, "_child", lambda *_: contextlib.nullcontext(child))
         monkeypatch.setattr(trial.os, "chdir", lambda _: None)
-        task = {"impl": "one.py:A", "folder": "", "claims": claims, "budget": "quick", "seed": 0, "seconds": 30.0}
+        task = {"impl": "reference", "folder": "", "claims": claims, "budget": "quick", "seed": 0, "seconds": 30.0}
         results = trial.outcome({**task, "until_broken": False})["parts"][0]["results"]
         verdicts = {one["claim"]: (one["verdict"], one["message"]) for one in results}
         return [verdicts[claim] for claim in claims], [[claims.index(one) for one in asked] for asked in child.asked]
