@@ -52,6 +52,7 @@ def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
         "subjects": host.subjects,
         "adapter": host.adapter,
         "claim": host.claim,
+        "claims": host.claims,
     }
     for question in questions:
         try:
@@ -118,18 +119,32 @@ class Host:
 
         return {"source": source(self._implementation, self._impl, Path(path))}
 
-    def claim(self, claim: str, budget: str, seed: int) -> dict[str, Any]:
-        """The fields of the claim's `Result`."""
+    def claim(self, claim: str, budget: str, seed: int, is_explained: bool = False) -> dict[str, Any]:
+        """The fields of the claim's `Result`. is_explained: see `conformance.runner.run_check`."""
         from conformance.check import CHECKS
         from conformance.runner import run_check
         from conformance.verdict import Result, Verdict
 
         if claim in CHECKS:
-            result = run_check(CHECKS[claim], self._implementation, budget, seed)
+            result = run_check(CHECKS[claim], self._implementation, budget, seed, is_explained=is_explained)
         else:
             result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
         values = {"notes": self._news("notes"), "untested": self._news("untested"), "graph": self._graph()}
         return {**result.to_json(), **values}
+
+    def claims(self, claims: Sequence[str], explained: Sequence[str], budget: str, seed: int) -> dict[str, Any]:
+        """The results of the first of several claims: those about what is not provided, and the first about what is.
+
+        explained: those of them that a broken claim explains.
+        """
+        from conformance.verdict import Verdict
+
+        results = []
+        for claim in claims:
+            results.append(self.claim(claim, budget, seed, claim in explained))
+            if results[-1]["verdict"] != Verdict.NOT_PROVIDED:
+                break
+        return {"results": results}
 
     def _news(self, of: str) -> list[str]:
         """What the implementation says for the first time in its list `of` sentences."""

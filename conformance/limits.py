@@ -20,9 +20,10 @@ GIB = 2**30
 @dataclass(frozen=True)
 class Limits:
     """memory: bytes that a process may allocate beyond what it has already, and bytes in memory that a subject and its
-    children may have together. processes: how many it may have, itself included; in the sandbox threads count, too.
-    files: open descriptors of a process. file_size: bytes of every file that it writes, its output among them.
-    libraries: bytes of addresses, beyond `memory`, for what is loaded later (PyTorch with CUDA takes 8 GiB)."""
+    children may have together. processes: how many it may have, itself included; in the sandbox the system refuses
+    beyond twice as many, threads included. files: open descriptors of a process. file_size: bytes of every file that
+    it writes, its output among them. libraries: bytes of addresses, beyond `memory`, for what is loaded later (PyTorch
+    with CUDA takes 8 GiB)."""
 
     memory: int = 4 * GIB
     processes: int = 64

@@ -56,18 +56,22 @@ def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[E
     return evidence, draw
 
 
-def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -> Result:
+def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0, *, is_explained: bool = False) -> Result:
     """The verdict on one claim: PASS, FAIL, ERROR, NOTE, NOT PROVIDED or VACUOUS.
 
-    budget: a key of BUDGETS. seed: where exploration starts; the same seed gives the same examples.
+    budget: a key of BUDGETS. seed: where exploration starts; the same seed gives the same examples. is_explained: a
+    claim that this one depends on is broken, so that a failure here needs no smallest example and no diagnosis: the
+    first one that is found is enough.
     """
     started = time.perf_counter()
     run = _Run(check, Observed(impl))
     decisive = run.example(Pinned())
     elsewhere = isinstance(decisive.error, Refused)  # these sizes: it may take others
-    if (decisive.verdict is not Verdict.NOT_PROVIDED or elsewhere) and decisive.draw.values:
+    goes_on = decisive.verdict is not Verdict.NOT_PROVIDED or elsewhere
+    if goes_on and decisive.draw.values and not (is_explained and decisive.verdict in BROKEN):
         kind = decisive.verdict if decisive.verdict in BROKEN else None
-        decisive = _explore(run, round(check.examples * BUDGETS[budget]), seed, kind) or decisive
+        count = round(check.examples * BUDGETS[budget])
+        decisive = _explore(run, count, seed, kind, shrink=not is_explained) or decisive
     if decisive.verdict not in BROKEN:
         decisive = run.noted or run.closest or decisive
     result = decisive.result(check.claim)
@@ -76,7 +80,7 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0) -
         result = Result(
             check.claim, Verdict.VACUOUS, message=f"no example met the precondition: {', '.join(never)}", example={}
         )
-    if result.verdict is Verdict.FAIL and not result.diagnosis:
+    if result.verdict is Verdict.FAIL and not result.diagnosis and not is_explained:
         alike = lookalike(check, run.impl, decisive.choices)
         asked = not (alike.usual and run.impl.infers)
         result = replace(result, verdict=Verdict.FAIL if asked else Verdict.NOTE, diagnosis=alike.words)
@@ -182,8 +186,8 @@ def _margin(example: _Example) -> float:
     return example.evidence.margin
 
 
-def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example | None:
-    """Search `count` examples for a broken one (of `kind`, if given) and shrink it; None when none is broken."""
+def _explore(run: _Run, count: int, seed: int, kind: Verdict | None, *, shrink: bool) -> _Example | None:
+    """Search `count` examples for a broken one (of `kind`, if given), and `shrink` it; None when none is broken."""
     if not count:
         return None
     from hypothesis import HealthCheck, Phase, Verbosity, find, reject, settings
@@ -215,7 +219,7 @@ def _explore(run: _Run, count: int, seed: int, kind: Verdict | None) -> _Example
         deadline=None,
         derandomize=False,
         max_examples=count,
-        phases=[Phase.generate, Phase.shrink],
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )

@@ -96,7 +96,8 @@ class Child:
     """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects".
 
     start: makes the process, from the file for its standard error and the sandbox's folder ("" for none);
-    `fresh_process` where none is given.
+    `fresh_process` where none is given. patience: how many times longer than on an idle machine a step may take by the
+    clock.
     """
 
     def __init__(
@@ -107,10 +108,12 @@ class Child:
         question: str = "load",
         is_shut_in: bool = False,
         start: Callable[[IO[bytes], str], HostProcess] | None = None,
+        patience: float = 1.0,
         **more: Mapping[str, str],
     ) -> None:
         self.scratch = tempfile.mkdtemp(prefix="conformance-") if is_shut_in else ""
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        self._patience = patience
         self._closing = threading.Lock()  # a worker buries it, and the run may end at the same moment
         self.process = (start or fresh_process)(self.log, self.scratch)
         assert self.process.stdin is not None
@@ -140,17 +143,17 @@ class Child:
     ) -> Value:
         """Ask a question; the answer is what `read` makes of its values (see `Asker.ask`).
 
-        It may take `seconds` of processor time, or ASLEEP times that by the clock and `grace` (GRACE) for the child to
-        end. Raises Refused, and Died when there is no answer, or none that fits.
+        It may take `seconds` of processor time, or ASLEEP times that by the clock (times the patience) and `grace`
+        (GRACE) for the child to end. Raises Refused, and Died when there is no answer, or none that fits.
         """
         start = self.log.seek(0, os.SEEK_END)
-        clock, grace = ASLEEP * seconds, GRACE if grace is None else grace
+        clock, grace = ASLEEP * seconds * self._patience, GRACE if grace is None else grace
         try:
             return self._asker.ask(kind, values, read, seconds=seconds, clock=clock, grace=grace)
         except Unfit as error:
             raise Died(str(error)) from error
         except TimeoutError as error:
-            raise Died(f"took longer than {clock:g} s", timed_out=True) from error
+            raise Died(f"took longer than {ASLEEP * seconds:g} s", timed_out=True) from error
         except EOFError as error:
             raise self._death(start, seconds) from error
 
@@ -205,6 +208,20 @@ def judgement(answer: dict[str, Any], claim: str) -> Result:
     if result.verdict not in JUDGED:
         raise ValueError(f"a check cannot come to the verdict {result.verdict}")
     return result
+
+
+def judgements(answer: dict[str, Any], claims: Sequence[str]) -> list[Result]:
+    """The results that answer the question of several claims: of the first ones, the last of them alone about what is
+    provided. Raises ValueError, with a sentence, when they are none."""
+    answers = answer.get("results")
+    if set(answer) != {"results"} or not isinstance(answers, list) or not 0 < len(answers) <= len(claims):
+        raise ValueError(f"it must hold 1 to {len(claims)} results, and nothing else")
+    if not all(isinstance(one, dict) for one in answers):
+        raise ValueError("a result must be an object")
+    found = [judgement(one, claim) for one, claim in zip(answers, claims, strict=False)]
+    if any(one.verdict is not Verdict.NOT_PROVIDED for one in found[:-1]):
+        raise ValueError("results follow one about what is provided")
+    return found
 
 
 def _death(code: int, log: str, seconds: float) -> Died:

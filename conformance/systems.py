@@ -62,6 +62,18 @@ if sys.platform == "win32":
             return True
 
 
+def busyness() -> float:
+    """How many processes there are for each core that this one may use, averaged over a minute; 1 where they are fewer,
+    or the system does not tell. A process takes so many times as long by the clock as it computes."""
+    if sys.platform == "win32":
+        return 1.0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        return max(os.getloadavg()[0] / cores, 1.0)
+    except OSError:
+        return 1.0
+
+
 def end(process: Process) -> None:
     """End a process at once, and its group, where the system has groups."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -71,14 +71,14 @@ class WarmHost:
 
     def _answer(self, give_way: Callable[[], None]) -> dict[str, Any]:
         assert self._process.stdout is not None
-        used, since, gave_way = _used_by(self.pid), time.monotonic(), False
+        used, since, gave_way = used_by(self.pid), time.monotonic(), False  # since: when it was last seen to work
         while b"\n" not in self._received:
             if is_readable(self._process.stdout, 0.5):
                 block = os.read(self._process.stdout.fileno(), 1 << 20)
                 if not block:
                     raise self._lost()
                 self._received += block
-            elif (now := _used_by(self.pid)) - used > 0.05:
+            elif (now := used_by(self.pid)) - used > 0.05 or _is_waiting_for_a_core(self.pid):
                 used, since = now, time.monotonic()
             elif time.monotonic() - since > IDLE_SECONDS and not gave_way:
                 gave_way = True
@@ -107,11 +107,22 @@ class WarmHost:
             self._process.wait()
 
 
-def _used_by(process: int) -> float:
+def used_by(process: int) -> float:
     """Seconds of processor time of a process and all below it; 0 where the system does not tell."""
     if sys.platform == "win32":
         return 0.0
-    total, waiting = 0, [process]
+    ticks = sum(sum(map(int, fields[11:15])) for fields in _family(process))  # its own, and that of children that ended
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _is_waiting_for_a_core(process: int) -> bool:
+    """Whether a process or one below it would go on if it had a core: on a busy machine that is not sleep."""
+    return any(fields[0] == "R" for fields in _family(process))
+
+
+def _family(process: int) -> Iterator[list[str]]:
+    """What the system says of a process and of each below it: the fields of /proc/PID/stat from the state on."""
+    waiting = [process] if sys.platform != "win32" else []
     while waiting:
         one = waiting.pop()
         try:
@@ -120,9 +131,8 @@ def _used_by(process: int) -> float:
             children = [Path(f"/proc/{one}/task/{task}/children").read_text() for task in tasks]
         except OSError:
             continue
-        total += sum(map(int, fields[11:15]))  # its own, and that of children that ended
+        yield fields
         waiting += [int(child) for text in children for child in text.split()]
-    return total / os.sysconf("SC_CLK_TCK") if total else 0.0
 
 
 _idle: queue.SimpleQueue[WarmHost] = queue.SimpleQueue()

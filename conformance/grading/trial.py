@@ -9,21 +9,29 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from conformance import systems
 from conformance.adapters import SpecificationError, parse
 from conformance.catalogue import load
 from conformance.dialogue import Refused
 from conformance.grading.forked import Forked, forbid
 from conformance.roots import fold
-from conformance.supervisor import Child, Died, judgement
-from conformance.verdict import SHOWN_IN_FULL, Result, Verdict, judged
+from conformance.supervisor import Child, Died, judgements
+from conformance.verdict import BROKEN, SHOWN_IN_FULL, Result, Verdict, judged
 
 MAX_DEATHS = 5
 """After so many claims that ended the process, the rest are not run."""
+
+STEP = 2.0
+"""Seconds of processor time that one step may take at least, if so many are left; else a fourth of all."""
+
+TOGETHER = 100
+"""How many claims are asked at a time. Most are about components that a submission does not have, and a question each
+would take longer than their answers."""
 
 
 def outcome(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,11 +51,14 @@ def outcome(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Clock:
-    """How much processor time a submission has left; told by the children's, as the system counts it."""
+    """How much processor time a submission has left; told by the children's, as the system counts it.
+
+    What sleeps ends by the clock, which a busy machine slows down for all: `patience` says how many times.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.began = seconds, self._used()
-        self.started = time.monotonic()
+        self.started, self.patience = time.monotonic(), 1.0
 
     @staticmethod
     def _used() -> float:
@@ -57,8 +68,15 @@ class _Clock:
     @property
     def left(self) -> float:
         """Seconds: by the processor, or by the clock (three times as many) for what sleeps."""
-        slept = self.seconds - (time.monotonic() - self.started) / 3
+        self.patience = max(self.patience, systems.busyness())
+        slept = self.seconds - (time.monotonic() - self.started) / 3 / self.patience
         return max(min(self.seconds - (self._used() - self.began), slept), 0.0)
+
+    @property
+    def step(self) -> float:
+        """Seconds that loading, or one claim, may take. What a step leaves over does not count, so that a step that
+        never ends has the same limit, and the same message, each time."""
+        return max(round(min(self.left, max(self.seconds / 4, STEP)), 1), 0.1)
 
 
 def _parts(task: Mapping[str, Any], clock: _Clock) -> dict[str, str]:
@@ -78,22 +96,30 @@ def _part(task: Mapping[str, Any], name: str, impl: str, clock: _Clock) -> dict[
 def _results(task: Mapping[str, Any], impl: str, clock: _Clock) -> tuple[dict[str, Result], str, str]:
     """The results by claim, what kind of model it is, and why it cannot be loaded."""
     results: dict[str, Result] = {}
-    waiting, deaths, gave_up, kind = list(reversed(task["claims"])), 0, "", ""
+    waiting, deaths, gave_up, kind = list(task["claims"]), 0, "", ""
+    singly = 0  # so many claims are asked one at a time: among them is one that ended the process
     while waiting:
         try:
             with _child(task, impl, clock, "load") as child:
                 kind = child.started["kind"]
                 while waiting:
-                    claim = waiting.pop()
+                    claims, died = waiting[: 1 if singly else TOGETHER], False
                     try:
-                        results[claim] = _asked(task, child, claim, clock)
+                        answered = _asked(task, child, claims, clock, results)
                     except Died as death:
-                        results[claim] = Result(claim, Verdict.ERROR, message=f"the implementation {death}")
-                        deaths += 1
+                        if len(claims) > 1:
+                            singly = len(claims)
+                            break
+                        answered = [Result(claims[0], Verdict.ERROR, message=f"the implementation {death}")]
+                        deaths, died = deaths + 1, True
                         gave_up = _gave_up(death, deaths)
-                        break
-                    if task["until_broken"] and results[claim].verdict in SHOWN_IN_FULL:
+                    results |= {result.claim: result for result in answered}
+                    del waiting[: len(answered)]
+                    singly = max(singly - len(answered), 0)
+                    if task["until_broken"] and answered[-1].verdict in SHOWN_IN_FULL:
                         return results, kind, ""
+                    if died:
+                        break
         except SpecificationError as error:
             if not results:
                 return {}, "", str(error)
@@ -111,15 +137,23 @@ def _gave_up(death: Died, deaths: int) -> str:
     return f"not run: {deaths} claims before it ended the process" if deaths >= MAX_DEATHS else ""
 
 
-def _asked(task: Mapping[str, Any], child: Child, claim: str, clock: _Clock) -> Result:
-    values = {"claim": claim, "budget": task["budget"], "seed": task["seed"]}
+def _asked(
+    task: Mapping[str, Any], child: Child, claims: Sequence[str], clock: _Clock, known: Mapping[str, Result]
+) -> list[Result]:
+    """The results of the first of the claims: one at least. known: those of the claims before. Raises Died."""
     if not clock.left:
-        return Result(claim, Verdict.ERROR, message=f"not run: the submission used more than {clock.seconds:g} s")
+        message = f"not run: the submission used more than {clock.seconds:g} s"
+        return [Result(claims[0], Verdict.ERROR, message=message)]
+    broken = {slug for slug, result in known.items() if result.verdict in BROKEN}
+    explained = [claim for claim in claims if not broken.isdisjoint(load().ancestors(claim))]
+    values = {"claims": claims, "explained": explained, "budget": task["budget"], "seed": task["seed"]}
     try:
-        result = child.ask("claim", values, lambda answer: judgement(answer, claim), max(clock.left / 4, 0.5))
+        results = child.ask("claims", values, lambda answer: judgements(answer, claims), clock.step)
     except Refused as refusal:
-        result = Result(claim, Verdict.ERROR, message=str(refusal))
-    return replace(judged(result, load().claims[claim]), graph=())
+        if len(claims) > 1:
+            return _asked(task, child, claims[:1], clock, known)
+        results = [Result(claims[0], Verdict.ERROR, message=str(refusal))]
+    return [replace(judged(result, load().claims[result.claim]), graph=()) for result in results]
 
 
 @contextmanager
@@ -130,8 +164,8 @@ def _child(task: Mapping[str, Any], impl: str, clock: _Clock, question: str) -> 
         before = functools.partial(forbid, task["forbidden"])
         start = functools.partial(Forked, folder=task["folder"], before=before)
     more: dict[str, dict[str, str]] = {"stated": {}} if question == "load" else {}
-    seconds = max(clock.left / 4, 0.5)
-    child = Child(impl, seconds, (), question, bool(task["sandbox"]), start, **more)
+    seconds = clock.step
+    child = Child(impl, seconds, (), question, bool(task["sandbox"]), start, clock.patience, **more)
     try:
         yield child
     finally:

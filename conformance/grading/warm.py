@@ -18,6 +18,7 @@ import traceback
 
 PRELOADED = (
     *("numpy", "hypothesis", "hypothesis.strategies", "hypothesis.internal.conjecture.engine", "torch", "torch.nn"),
+    "torch.fx.experimental.symbolic_shapes",  # what the first backward pass of a process imports, with sympy: 0.3 s
     *(
         "conformance.checks",
         "conformance.host",

@@ -26,6 +26,7 @@ LATE = {
     "adapters.whole.placing": ("safetensors", "it need not be installed"),
     "adapters.whole.usage": ("yaml", "it need not be installed"),
     "check": ("conformance.protocol", "it imports numpy, and `import conformance` imports this file"),
+    "seeds": ("torch", "an implementation on numpy is seeded without it"),
     "checks.watched_*": (
         "conformance.watch.*",
         "every run imports the checks, and only one that watches a script needs what they look at",

@@ -246,3 +246,21 @@ def test_a_note_is_a_verdict_of_its_own():
 
 def test_a_failure_outweighs_a_note():
     assert run_check(noted(fails_above=6), Correct()).verdict is Verdict.FAIL
+
+
+def test_what_is_explained_is_neither_shrunk_nor_compared_with_known_mistakes(monkeypatch):
+    def check(impl, draw):
+        n = draw.int("n", 1, 50, 1)
+        return true("n < 5", n < 5)
+
+    monkeypatch.setattr("conformance.runner.lookalike", lambda *_: pytest.fail("no diagnosis is needed"))
+    result = run_check(a_check(check), Correct(), is_explained=True)
+    assert result.verdict is Verdict.FAIL
+    assert result.example["n"] > 5
+
+    def always(impl, draw):
+        return true("no", draw.int("n", 1, 50, 40) < 0)
+
+    result = run_check(a_check(always), Correct(), is_explained=True)
+    assert (result.verdict, result.examples, result.example) == (Verdict.FAIL, 1, {"n": 40})
+    assert run_check(a_check(formula), Correct(), is_explained=True).verdict is Verdict.PASS

@@ -17,7 +17,7 @@ from torch import nn
 
 import minigrad as mg
 from conformance.adapters.whole.calling import Calling, Input, T, first_data, quiet_evaluation
-from conformance.adapters.whole.layouts import layout_of
+from conformance.adapters.whole.layout_search import layout_of
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.model import WholeModel, in_double, moved
