@@ -29,8 +29,8 @@ HEAD = """# A gallery of mistakes
 This page shows what the suite says about typical mistakes in Transformers. It is for everybody who wants to know what
 the suite can find.
 
-Each mistake is one wrong line in a model that still runs and trains. Each part of the page shows the line, why Python and
-torch accept it, and the first thing that the suite says. The right models are those of the tutorials: {models}.
+Each mistake is one wrong line in a model that still runs and trains. Each part of the page shows the line, why Python
+and torch accept it, and the first thing that the suite says. The right models are those of the tutorials: {models}.
 
 The suite gets each file as it is:
 
@@ -38,8 +38,8 @@ The suite gets each file as it is:
 pytest --pyargs conformance --impl FILE:CLASS
 ```
 
-It fails {found} of the {all} mistakes. The others can be intended, as their parts explain. For {lines} of the
-{found} the suite names the wrong line itself. For the others it names a line near it: a call, or the first line of the
+It fails {found} of the {all} mistakes. The others can be intended, as their parts explain. For {lines} of the {found}
+the suite names the wrong line itself. For the others it names a line near it: a call, or the first line of the
 component.
 
 `python -m tools.gallery` runs all of them and writes this page.

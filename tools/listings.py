@@ -230,13 +230,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 HEAD = """# The documents' listings, tested
 
-The five documents show PyTorch code. This page says which of their classes keep the claims, and which claims the others
-break. It is for readers of the documents who want to use their code.
+The five documents show PyTorch code. This page says which of their classes keep the claims, and which claims the
+others break. It is for readers of the documents who want to use their code.
 
-The suite tested every `nn.Module` class of the Python listings as it is. A whole model is tested in its own role and in
-those of its components. *Ledger rows* are the mistakes that were found in a class by reading it
-([`tools/listings.toml`](../tools/listings.toml) lists them). A class must break the claims that belong to these rows, and no
-others.
+The suite tested every `nn.Module` class of the Python listings as it is. A whole model is tested in its own role and
+in those of its components. *Ledger rows* are the mistakes that were found in a class by reading it
+([`tools/listings.toml`](../tools/listings.toml) lists them). A class must break the claims that belong to these rows,
+and no others.
 """
 TAIL = """
 To make this table again, where FOLDER holds the documents as text:

@@ -144,7 +144,8 @@ def _judged(
     elif one.normalised and any(other.has_norm and not other.normalised for other in plain):
         yield Finding(
             "sublayers-add-their-own-input",
-            f"The residual connection of {what} adds the output of its norm; the other sublayers add the input of theirs.",
+            f"The residual connection of {what} adds the output of its norm; those of the other sublayers add the "
+            "input of theirs.",
             place,
             "x + sublayer(norm(x))",
             "norm(x) + sublayer(norm(x))",
