@@ -160,7 +160,9 @@ function lines(parent, style, wanted) {
    module that holds neither end of the line counts as large as that module: the line stays outside of it --- */
 const BAND = 60, LANE = 8;
 let bands = new Map();  /* boxes by the bands of height that they stand in */
+let borders = [];  /* the upright sides of frames */
 function intoBands() {
+  borders = [...frames.values()].flatMap(f => [f.x, f.x + f.w].map(x => ({x, y0: f.y, y1: f.y + f.h})));
   bands = new Map();
   for (const [id, at] of shown) for (let i = Math.floor(at.y / BAND); i <= Math.floor((at.y + at.h) / BAND); i++)
     bands.has(i) ? bands.get(i).push([id, at]) : bands.set(i, [[id, at]]);
@@ -188,8 +190,10 @@ function around(a, b, s, t) {
     let lane = side > 0 ? Math.max(...[...crossed].map(c => c.x + c.w)) + LANE : Math.min(...[...crossed].map(c => c.x)) - LANE;
     for (let i = 0; i < 40; i++) {
       const hit = standing(lane - 4, Math.min(from, to) + 14, lane + 4, Math.max(from, to) - 14, ends).map(whole);
-      if (!hit.length) return lane;
-      lane = side > 0 ? Math.max(...hit.map(c => c.x + c.w)) + LANE : Math.min(...hit.map(c => c.x)) - LANE;
+      const border = hit.length ? null : borders.find(e => Math.abs(e.x - lane) < 5 && Math.min(e.y1, Math.max(from, to)) - Math.max(e.y0, Math.min(from, to)) > 10);
+      if (border) lane = border.x + side * 6;
+      else if (!hit.length) return lane;
+      else lane = side > 0 ? Math.max(...hit.map(c => c.x + c.w)) + LANE : Math.min(...hit.map(c => c.x)) - LANE;
     }
     return lane;
   });
@@ -210,9 +214,10 @@ function around(a, b, s, t) {
 }
 
 let drawn = [], culling = 0;
+let room = stage.getBoundingClientRect();  /* kept: to ask for it here would lay out all that is about to be hidden */
 function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
   culling = 0;
-  const r = stage.getBoundingClientRect(), x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
+  const r = room, x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
   const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
   const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; for (const e of [a.g, a.name]) if (e) e.style.display = on ? "" : "none"; } };
   shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
@@ -248,24 +253,28 @@ function aim({x0, y0, x1, y1}, k) {
   const r = stage.getBoundingClientRect();
   view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
 }
+function overview() {  /* everything, and how large it is when all of it is in the window */
+  const b = bounds([...shown.values(), ...frames.values()]);
+  return {b, k: Math.min(1.6, (room.width - 40) / (b.x1 - b.x0), (room.height - 40) / (b.y1 - b.y0))};
+}
 function fit() {
-  const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
-  if (!all.length) return;
-  const b = bounds(all);
-  aim(b, Math.min(1.6, (r.width - 40) / (b.x1 - b.x0), (r.height - 40) / (b.y1 - b.y0)));
+  if (!shown.size && !frames.size) return;
+  room = stage.getBoundingClientRect();
+  const {b, k} = overview();
+  aim(b, k);
   whole = true;
   move();
 }
 const LEGIBLE = 0.8, READABLE = 1;
 function arriveAt() {  /* as it opens: everything, if it can be read so; else where the forward pass begins, in full size */
-  fit();
-  if (view.k >= LEGIBLE || !shown.size) return;
+  const {b, k} = overview();
+  if (!shown.size || k >= LEGIBLE) return fit();
   const forward = [...shown.values()].filter(a => item(a.id).side === "forward"), first = forward.length ? forward : [...shown.values()];
-  const r = stage.getBoundingClientRect();
-  const all = bounds([...shown.values(), ...frames.values()]), x = first.reduce((sum, a) => sum + a.x + a.w / 2, 0) / first.length * READABLE;
-  view = {x: (all.x1 - all.x0) * READABLE < r.width ? (r.width - (all.x0 + all.x1) * READABLE) / 2 : r.width / 2 - x, y: 12 - all.y0 * READABLE, k: READABLE};
+  const x = first.reduce((sum, a) => sum + a.x + a.w / 2, 0) / first.length * READABLE, narrow = (b.x1 - b.x0) * READABLE < room.width;
+  view = {x: narrow ? (room.width - (b.x0 + b.x1) * READABLE) / 2 : room.width / 2 - x, y: 12 - b.y0 * READABLE, k: READABLE};
   whole = false;
   move();
+  cull();
 }
 function center(id, always) {
   const at = shown.get(id) || frames.get(id), r = stage.getBoundingClientRect();
@@ -304,7 +313,7 @@ function picture() {  /* the boxes as they stand open now, whole, as an SVG file
 const map = $("map"), pen = map.getContext("2d");
 let scaled = null;  /* of the map: how far the whole is made smaller, and where it begins */
 function chart() {  /* all boxes small, and the part in the window; none where everything is in the window */
-  const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
+  const all = [...shown.values(), ...frames.values()], r = room;
   map.hidden = true;
   if (whole || !all.length) return;
   const b = bounds(all), inWindow = (x, y) => view.x + x * view.k >= 0 && view.y + y * view.k >= 0 && view.x + x * view.k <= r.width && view.y + y * view.k <= r.height;
@@ -577,7 +586,7 @@ draw();
 arriveAt();
 document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 addEventListener("hashchange", arrive);
-new ResizeObserver(() => move()).observe(stage);
+new ResizeObserver(() => { room = stage.getBoundingClientRect(); move(); }).observe(stage);
 addEventListener("resize", () => whole && fit());
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
