@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch):
 
 def test_the_adapter_of_the_page_is_one():
     (block,) = [block for block in fences(ROOT / "docs" / "adapters.md", "python") if "class MySoftmax" in block]
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(block, "adapters.md", "exec"), names)
     built = names["Mine"]().build("softmax", {"dim": -1})
     assert built(x=[[0.0, 0.0]])["out"].tolist() == [[0.5, 0.5]]
