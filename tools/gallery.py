@@ -26,12 +26,23 @@ PAGE = DOCS / "gallery.md"
 
 HEAD = """# A gallery of mistakes
 
-Each of these is one line of a model that runs, trains, and is wrong. The suite got the file as it is, with
-`pytest --pyargs conformance --impl FILE:CLASS`. Shown are the line, why Python and torch accept it, and what the suite
-says first. The right files are those of the tutorials: {models}. `python -m tools.gallery` writes this page.
+This page shows what the suite says about typical mistakes in Transformers. It is for everybody who wants to know what
+the suite can find.
 
-{found} of {all} are failed. In {lines} of these the suite names the line itself; else it names the one nearest to it
-that it could tell: a call, or the beginning of the component.
+Each mistake is one wrong line in a model that still runs and trains. Each part of the page shows the line, why Python
+and torch accept it, and the first thing that the suite says. The right models are those of the tutorials: {models}.
+
+The suite gets each file as it is:
+
+```text
+pytest --pyargs conformance --impl FILE:CLASS
+```
+
+It fails {found} of the {all} mistakes. The others can be intended, as their parts explain. For {lines} of the {found}
+the suite names the wrong line itself. For the others it names a line near it: a call, or the first line of the
+component.
+
+`python -m tools.gallery` runs all of them and writes this page.
 """
 
 

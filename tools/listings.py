@@ -228,16 +228,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(wrong))
 
 
+HEAD = """# The documents' listings, tested
+
+The five documents show PyTorch code. This page says which of their classes keep the claims, and which claims the
+others break. It is for readers of the documents who want to use their code.
+
+The suite tested every `nn.Module` class of the Python listings as it is. A whole model is tested in its own role and
+in those of its components. *Ledger rows* are the mistakes that were found in a class by reading it
+([`tools/listings.toml`](../tools/listings.toml) lists them). A class must break the claims that belong to these rows,
+and no others.
+"""
+TAIL = """
+To make this table again, where FOLDER holds the documents as text:
+
+```text
+python -m tools.listings FOLDER --markdown docs/listings.md
+```
+
+The program fails when a class breaks other claims than its ledger rows say.
+"""
+
+
 def _page(rows: str) -> str:
-    return (
-        "# The documents' listings, tested\n\n"
-        "Every `nn.Module` class of the documents' Python listings, run as a subject without any code for it:\n"
-        "`python -m tools.listings FOLDER --markdown docs/listings.md`, where FOLDER holds the documents as text. A\n"
-        "whole model is tested in its own role and in those of its components. *Ledger rows* are what the documents'\n"
-        "ledgers list against a class, with the claims that it then breaks\n"
-        "([`tools/listings.toml`](../tools/listings.toml)): those and no other, or the program fails.\n\n"
-        f"{rows}\n"
-    )
+    return f"{HEAD}\n{rows}\n{TAIL}"
 
 
 if __name__ == "__main__":

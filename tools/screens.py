@@ -49,6 +49,7 @@ const lines = [], walk = document.createTreeWalker(scope, NodeFilter.SHOW_TEXT),
 while (walk.nextNode()) {
   const node = walk.currentNode, parent = node.parentElement;
   if (!node.data.trim() || !parent.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+  if (!parent.getBoundingClientRect().width) continue;  // not displayed: a range in an SVG has boxes all the same
   if (parent.closest(`title, desc, style, script, nav, .headerlink, [aria-hidden=true],
                       details:not([open]) > :not(summary)`)) continue;
   range.selectNodeContents(node);

@@ -229,21 +229,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not all(row.verdict.startswith(("equal", "runs;", "does not run on torch")) for row in rows))
 
 
+HEAD = f"""# Run a PyTorch file on minigrad
+
+minigrad has a stand-in for torch: a package with torch's names. It runs files that are written for PyTorch,
+unchanged. This page is for everybody who wants to see how minigrad computes a program that they know from torch.
+
+Run a script:
+
+```text
+python -m minigrad.torch script.py
+```
+
+In your own code, write this line in place of `import torch`:
+
+```python
+import minigrad.torch as torch
+```
+
+If a file uses a name or an option that the stand-in does not have, it raises an error that names it. Three things
+differ from torch. Shapes are tuples and dtypes are numpy's, so both print in another way. The random numbers are
+minigrad's own, so the same seed gives other numbers. And if a bool mask hides all keys of a row, the row is not NaN.
+
+## Results: the same programs on torch and on the stand-in
+
+Each program below ran unchanged on torch and on `minigrad.torch`, from the same weights, data and dropout masks. The
+programs are the listings of the documents that use torch, and files of public repositories (`tools/standin.toml`
+names them).
+
+- The second column is the line of the listing, or the first 7 digits of the repository's commit.
+- An output is what a module or a function returns, or a gradient.
+- A difference is divided by the largest value of the output (at least {LEAST:g}). It may be {RELATIVE:g} at most.
+
+`tests/minigrad/test_torch_standin_transformer.py` also compares `nn.MultiheadAttention` and `nn.Transformer` with
+torch's. They agree to 1e-9 in float64, with every kind of mask.
+"""
+TAIL = """
+To make this table again:
+
+```text
+python -m tools.standin FOLDER --repositories SOURCES --markdown docs/standin.md
+```
+
+FOLDER holds the documents as text. SOURCES holds a checkout of each repository, at its commit, in the folder
+`owner+name`.
+"""
+
+
 def _page(rows: str) -> str:
-    return (
-        "# The stand-in for torch, held to torch\n\n"
-        "A file written for PyTorch runs on minigrad, unchanged, by `python -m minigrad.torch script.py`, or with\n"
-        "`import minigrad.torch as torch` for its `import torch`; what is missing raises an error that names it.\n"
-        "`nn.MultiheadAttention` and `nn.Transformer` with its parts are held to torch's, with every kind of mask\n"
-        "and to 1e-9 in float64, by `tests/minigrad/test_torch_standin_transformer.py`.\n\n"
-        "Every listing of the documents that uses torch, and the files of public repositories that tools/standin.toml\n"
-        "names, each run unchanged on torch and on `minigrad.torch` from the same weights, data and dropout masks:\n"
-        "`python -m tools.standin FOLDER --repositories SOURCES --markdown docs/standin.md`, where FOLDER holds the\n"
-        "documents as text and SOURCES a checkout of each repository, in the folder `owner+name`, at its commit (its\n"
-        "first 7 digits are in the column of lines). An output is what a module or function returns, or a gradient;\n"
-        f"its difference is relative to its largest value (at least {LEAST:g}), and {RELATIVE:g} at most if equal.\n\n"
-        f"{rows}\n"
-    )
+    return f"{HEAD}\n{rows}\n{TAIL}"
 
 
 if __name__ == "__main__":

@@ -171,7 +171,8 @@ class TorchModuleImplementation:
     def describe(self) -> str:
         """The inference as text, a fact a line, component by component; then the components without a role."""
         told = [describe(r.cls.__name__, r.role, r.facts) for r in self.resolutions.values()]
-        heading = [f"{len(self.unresolved)} without a role"] if self.unresolved else []
+        several = "s" if len(self.unresolved) > 1 else ""
+        heading = [f"{len(self.unresolved)} component{several} without a role"] if self.unresolved else []
         return "\n".join([*told, *heading, *self.unresolved])
 
 

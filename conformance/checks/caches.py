@@ -80,7 +80,7 @@ def _steps_of(subject: Any, writer: Any, written: Any, data: dict[str, Array]) -
     """The numbers that a cached writer chose by, against one pass: after the first choice, where that one fits."""
     counted = ended(subject, writer, written.new)
     readable = True
-    what = f"the logits that {writer.name} has by its cache"
+    what = f"the logits of {writer.name} with its cache"
     for at, own in enumerate(own_logits(subject, written, data)):
         rows = counted > at
         if at >= len(written.steps) or not rows.any():
@@ -141,7 +141,7 @@ def _of_step(
     unseen = _unseen(subject, writer, data, written, at)
     if unseen:
         return f"{said}: it does not see tokens {unseen} of the prompt. Look at the mask."
-    return f"{said}, while the first choice agrees: {LOOK}"
+    return f"{said}, though step 1 agrees: {LOOK}"
 
 
 LOOK = (

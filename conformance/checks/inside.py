@@ -23,7 +23,7 @@ FAMILIES = {
     "blocks": ("blocks", "stack of blocks"),
     "sublayers": ("sublayers", "block with two sublayers"),
     "decoder-layers": ("blocks", "stack of blocks"),
-    "class-token": ("tokens", "token of its own"),
+    "class-token": ("tokens", "learned class token"),
     "patches": ("tokens", "image or frames"),
     "positions": ("positions", "position vectors that are added"),
     "modules": ("modules", "module"),
@@ -40,14 +40,14 @@ def no_finding(slug: str, family: str, says: str) -> Callable[[Any, Draw], Evide
         inside = impl.build("module", {}).inside()
         key, words = FAMILIES[family]
         if key not in inside.seen:
-            raise NotProvided(f"its run shows no {words}")
+            raise NotProvided(f"its recorded run has no {words}")
         found = sorted((f for f in inside.findings if f.claim == slug), key=lambda f: not f.certain)
         if not found:
             return true("the recorded run keeps it everywhere", True)
         first = found[0]
         if not first.certain:
             return note(first.sentence, str(first.got))
-        return true("the recorded run keeps it", False, expected=str(first.expected), got=str(first.got)).saying(
+        return true("in the recorded run", False, expected=str(first.expected), got=str(first.got)).saying(
             diagnosis=first.sentence, place=str(first.place or ""), mend=first.mend
         )
 

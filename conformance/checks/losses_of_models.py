@@ -79,7 +79,7 @@ def computed_is_returned(impl: Any, draw: Draw) -> Evidence:
                     mend="add it to the loss",
                 )
             )
-    return together(parts, "no loss of its is a sum of several")
+    return together(parts, "none of its losses is a sum of several")
 
 
 @check("losses-are-added-once", roles=("model",))
@@ -98,7 +98,7 @@ def added_once(impl: Any, draw: Draw) -> Evidence:
                     mend="give it its own scores, such as those of the other direction (scores.t())",
                 )
             )
-    return together(parts, "no loss of its is a sum of several")
+    return together(parts, "none of its losses is a sum of several")
 
 
 @check("losses-for-balance-are-added", roles=("model",))
@@ -114,7 +114,7 @@ def balance_is_added(impl: Any, draw: Draw) -> Evidence:
                     mend=f"add {name}, do not subtract it",
                 )
             )
-    return together(parts, "it gives no loss for balance beside its loss")
+    return together(parts, "it returns no loss for the balance of experts beside its loss")
 
 
 @check("losses-for-balance-teach-the-router", roles=("model",))

@@ -25,7 +25,7 @@ def every_piece_is_read(impl: Any, draw: Draw) -> Evidence:
     return true(
         "each piece of what a map gives is read", not unread, got=f"a piece of {path}", expected="all pieces"
     ).saying(
-        diagnosis=f"Of what {path} gives one piece reaches nothing: another piece is read in its place.",
+        diagnosis=f"One piece of the result of {path} is not used: another piece is read in its place.",
         place=subject.read_twice_at(path) if path else "",
         mend="give each piece its own use",
     )

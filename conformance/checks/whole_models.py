@@ -366,7 +366,7 @@ def positions_reach_every_side(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("its input is numbers, not words")
     told = subject.told_apart()
     if not told:
-        raise NotProvided("its run shows no self-attention over its words")
+        raise NotProvided("its recorded run has no self-attention over its words")
     owned = subject.position_parts()
     blind = [name for name, tells in told.items() if not tells]
     if not blind or not owned or subject.line_of(r"(?i)\bnope\b|no (explicit )?position"):

@@ -108,7 +108,7 @@ def _kernels() -> Finding:
 
     with kernels.use("always"):
         total = float(tensor(np.ones((2, 8), np.float32)).softmax(-1).sum())
-    said = f"{version('numba')}, a kernel computes {total:.0f} where 2 is right"
+    said = f"{version('numba')}, a test kernel gave {total:.0f}, and 2 is right"
     return Finding("numba", f"{said}; {lacks()}", INSTALL_ENGINE) if lacks() else Finding("numba", said)
 
 
@@ -171,7 +171,7 @@ def _device() -> Finding:
     free, total = device.driver.memory()
     major, minor = device.driver.capability
     memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-    answered = f"a kernel computes {answer:.0f} where 16 is right"
+    answered = f"a test kernel gave {answer:.0f}, and 16 is right"
     return Finding("device 'cuda'", f"{device.driver.name}, compute capability {major}.{minor}, {memory}, {answered}")
 
 

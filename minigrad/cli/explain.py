@@ -10,7 +10,7 @@ from minigrad.study.explain import explain
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("op", nargs="*", metavar="OP", help="names of ops; without one, the names that there are")
+    parser.add_argument("op", nargs="*", metavar="OP", help="names of ops; without a name, all ops are listed")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -462,6 +462,6 @@ class TestAnotherNumba:
     def test_the_report_says_so(self, without_private_parts, monkeypatch):
         monkeypatch.setattr(softmax._forward, "codes", {})
         finding = doctor._kernels()
-        assert "a kernel computes 2 where 2 is right" in finding.found
+        assert "a test kernel gave 2, and 2 is right" in finding.found
         assert f"{self.SAID}, and gives no machine code away (AttributeError: module 'numba.core" in finding.found
         assert finding.mend == requirements.INSTALL

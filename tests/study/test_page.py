@@ -478,6 +478,62 @@ def test_no_line_runs_through_a_box(chrome, tmp_path, example):
     assert chrome.errors() == []
 
 
+ALONG = """
+const size = r => ['x', 'y', 'width', 'height'].map(name => Number(r.getAttribute(name)));
+const frames = [...document.querySelectorAll('.frame rect')].map(size), along = [];
+for (const path of document.querySelectorAll('#arrows path'))
+  for (const part of path.getAttribute('d').matchAll(/([-\\d.]+),([-\\d.]+) L\\1,([-\\d.]+)/g)) {
+    const [x, from, to] = part.slice(1).map(Number), low = Math.min(from, to), high = Math.max(from, to);
+    for (const [left, top, width, height] of frames) for (const edge of [left, left + width])
+      if (Math.abs(x - edge) < 4 && Math.min(high, top + height) - Math.max(low, top) > 20)
+        along.push([path.dataset.from, path.dataset.to, x, edge].join(' '));
+  }
+return along;
+"""
+"""The lines whose upright part runs along the border of a frame, where it looks like a part of the frame."""
+
+
+@browsing
+@pytest.mark.parametrize("example", ["encoder-decoder", "gpt-train-step"])
+def test_no_line_runs_along_the_border_of_a_frame(chrome, tmp_path, example):
+    from minigrad.cli import main
+
+    path = tmp_path / "page.html"
+    assert main(["render", "--example", example, "-o", str(path)]) == 0
+    chrome.open(path)
+    upright = (
+        "return [...document.querySelectorAll('#arrows path')].filter(p => p.getAttribute('d').includes(' L')).length"
+    )
+    assert chrome.run(upright) > 0
+    for _ in range(2):
+        assert chrome.run(ALONG) == []
+        chrome.run("document.getElementById('more').click()")
+
+
+@browsing
+def test_names_of_frames_lie_above_the_lines(page):
+    order = page.run("return [...document.querySelectorAll('#world > g')].map(g => g.id)")
+    assert order.index("names") > max(order.index("arrows"), order.index("near"))
+    assert count(page, "#names .name") == count(page, ".frame") > 0
+
+
+@browsing
+def test_a_narrow_window_begins_where_the_forward_pass_does(page, sized, tmp_path):
+    sized(400)
+    page.open(tmp_path / "page.html")
+    seen = """
+      const stage = document.getElementById('graph').getBoundingClientRect();
+      return [...document.querySelectorAll('.box.input')].some(e => {
+        const r = e.getBoundingClientRect();
+        return r.width && r.x >= stage.x && r.right <= stage.right && r.y >= stage.y && r.bottom <= stage.bottom; });
+    """
+    assert page.wait(seen)
+    resting = (
+        "return !document.getElementById('map').hidden && document.getElementById('map').classList.contains('resting')"
+    )
+    assert page.wait(resting)
+
+
 @browsing
 @pytest.mark.parametrize("width", [1400, 1000, 400])
 def test_it_opens_at_a_size_that_can_be_read(page, sized, tmp_path, width):

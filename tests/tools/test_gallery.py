@@ -34,7 +34,7 @@ def test_each_mistake_is_an_edit_that_still_is_python_and_has_its_place_on_the_p
 
 def test_the_page_has_its_mistakes_in_the_order_of_the_list_and_counts_them():
     assert re.findall(r"^## (.*)$", TEXT, re.MULTILINE) == [mistake.title for mistake in ALL]
-    assert f"{TEXT.count('FAIL ')} of {len(ALL)} are failed." in TEXT
+    assert f"It fails {TEXT.count('FAIL ')} of the {len(ALL)} mistakes." in TEXT
 
 
 @pytest.mark.slow
@@ -65,5 +65,5 @@ def test_a_line_that_is_not_there_once_is_refused():
 
 def test_a_mistake_that_is_not_failed_is_said_to_be():
     text = page([(ALL[0], None)])
-    assert "0 of 1 are failed." in text
+    assert "It fails 0 of the 1 mistakes." in text
     assert "**The suite does not fail it.**" in section(ALL[0], None)

@@ -72,7 +72,7 @@ def _terms(subject: RunningModel, inputs: Mapping[str, Any]) -> tuple[dict[str, 
     named = [(n, t) for n, t in named_tensors(result) if t.is_floating_point() and t.numel() == 1]
     terms = {name: term for name, term in named if BALANCE.search(name)}
     if not terms:
-        raise NotProvided("it gives no loss for balance beside its answer")
+        raise NotProvided("it returns no loss for the balance of experts")
     rest = [term for name, term in named if name not in terms]
     return terms, loss_in(rest) if rest else None
 

@@ -34,7 +34,8 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
             try:
                 if hides(module, candidate) and _is_causal(module, candidate):
                     how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in masks)
-                    return replace(candidate, facts=(*calling.facts, Fact("masks of its caller", how, "it hides so")))
+                    fact = Fact("masks of its caller", how, "found by running it")
+                    return replace(candidate, facts=(*calling.facts, fact))
             except Exception:
                 continue
     return calling
@@ -72,7 +73,8 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
             elif least < _HIDES or named:
                 added.append(replace(offered[at if least < _NO_EFFECT else leaks[0][1]], when_padded=True))
     how = ", ".join(f"{mask.parameter} = {mask.how}" for mask in added)
-    facts = (*calling.facts, Fact("padding", how, "it hides so, or comes closest")) if added else calling.facts
+    fact = Fact("padding", how, "of the ways tried, this one hides padding best")
+    facts = (*calling.facts, fact) if added else calling.facts
     return replace(calling, masks=(*calling.masks, *added), facts=facts)
 
 

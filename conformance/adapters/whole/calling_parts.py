@@ -287,7 +287,7 @@ class _PartFinder:
             shown.append(f"{one.parameter} = {what}")
         order = "(B, T, ...)" if calling.batch_first else "(T, B, ...)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
-        evidence = "it was run so"
+        evidence = "found by running it"
         call = Fact("call", ", ".join([*shown, *calling.fixed, *masks]), evidence)
         return replace(calling, facts=(call, Fact("layout", f"{order} in, {calling.layout} out", evidence)))
 

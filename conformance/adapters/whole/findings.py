@@ -176,7 +176,7 @@ FINDINGS: dict[str, str] = {
         f"The input of a sublayer is added to its result once, as for all sublayers of a block ({_VASWANI}, 3.1)."
     ),
     "sublayers-add-their-own-input": (
-        f"What is added to the result of a sublayer is its own input, from before its norm if the others' is "
+        f"A sublayer's residual connection adds its own input, from before its norm if the other sublayers do so "
         f"({_VASWANI}, section 3.1; Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, fig. 1)."
     ),
     "decoder-layers-read-one-memory": (

@@ -167,7 +167,7 @@ class LossProbes(PadProbes):
         if key not in self.known:
             self.known[key] = list(_runs(self.twin(), padded, wider, marked))
         if not self.known[key]:
-            raise NotProvided("no loss was found in it or beside it that could be run")
+            raise NotProvided("no loss that could be run was found in it or beside it")
         found: list[LossRun] = self.known[key]
         return found
 

@@ -61,7 +61,7 @@ class RecommendProbes(PlaceProbes):
             if sorted(kinds) == ["false", "history", "true"]:
                 found.append((name, self.line_of(rf"def {name}\b"), _pair_loss(self, function, kinds)))
         if not found:
-            raise NotProvided("no loss of its compares true items with false ones")
+            raise NotProvided("none of its losses compares true items with false ones")
         return found
 
 

@@ -122,7 +122,7 @@ def _judged(
             return
         yield Finding(
             "sublayers-have-a-residual",
-            f"Nothing is added to what {what} gives: its block has a residual elsewhere, and none here.",
+            f"Nothing is added to the result of {what}, though its block has a residual connection elsewhere.",
             _caller(record, one),
             "x + sublayer(x)",
             "sublayer(x)",
@@ -134,7 +134,7 @@ def _judged(
             return
         yield Finding(
             "sublayers-add-their-own-input",
-            f"What is added to the result of {what} is not its input, as it is for the other sublayers.",
+            f"The residual connection of {what} does not add its input, as those of the other sublayers do.",
             place,
             "x + sublayer(x)",
             "another value + sublayer(x)",
@@ -144,7 +144,8 @@ def _judged(
     elif one.normalised and any(other.has_norm and not other.normalised for other in plain):
         yield Finding(
             "sublayers-add-their-own-input",
-            f"To the result of {what} its normalised input is added; the other sublayers add what their norm gets.",
+            f"The residual connection of {what} adds the output of its norm; those of the other sublayers add the "
+            "input of theirs.",
             place,
             "x + sublayer(norm(x))",
             "norm(x) + sublayer(norm(x))",

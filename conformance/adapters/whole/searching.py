@@ -350,7 +350,7 @@ class _Finder:
         shown = [f"{self.proposals.packed} = {{{', '.join(shown)}}}"] if self.proposals.packed else shown
         order = "(B, T)" if calling.batch_first else "(T, B)"
         masks = [f"{mask.parameter} = {mask.how}" for mask in calling.masks]
-        evidence = "it was run so"
+        evidence = "found by running it"
         return replace(
             calling,
             facts=(

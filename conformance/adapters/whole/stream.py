@@ -238,7 +238,7 @@ def _order(record: Record, stack: Stack, records: Sequence[Record]) -> Iterator[
         names = ", ".join(stack.paths[i] for i in missing)
         yield Finding(
             "blocks-run-once-and-in-order",
-            f"{names} never runs, though {len(ran)} of the {len(stack.blocks)} blocks of {stack.path} do.",
+            f"{names} never runs: only {len(ran)} of the {len(stack.blocks)} blocks in {stack.path} run.",
             place,
             list(range(len(stack.blocks))),
             [stack.index(call) for call in stack.calls],

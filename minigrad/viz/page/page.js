@@ -33,7 +33,7 @@ const visible = id => {
 const measure = text => { let w = 0; for (const c of text) w += c.charCodeAt(0) > 0x2e7f ? 1.9 : 1; return w; };
 function size(id) {
   const it = item(id), title = isScope(id) ? measure(it.title) * 7.8 + 34 : measure(it.title) * 6.9 + 18;
-  const lines = it.lines.reduce((w, line) => Math.max(w, measure(line) * 5.3 + 14), 0);
+  const lines = it.lines.reduce((w, line) => Math.max(w, measure(line) * 5.6 + 14), 0);
   return {w: Math.max(54, title, lines), h: 22 + 12 * it.lines.length};
 }
 function layout(id) {
@@ -62,7 +62,7 @@ function layout(id) {
   for (const row of lines) place(row, before);
   for (const row of [...lines].reverse()) place(row, after);
   for (const row of lines) place(row, before);
-  const pad = 12, head = id === D.root ? 0 : 20, tall = lines.map(row => Math.max(...row.map(m => cells.get(m).h)));
+  const pad = 16, head = id === D.root ? 0 : 20, tall = lines.map(row => Math.max(...row.map(m => cells.get(m).h)));
   const left = Math.min(0, ...members.map(m => x.get(m) - cells.get(m).w / 2)), up = scope.side === "backward";
   let y = head + pad, total = tall.reduce((s, h) => s + h + 26, 0), width = 0;
   const placed = [];
@@ -95,10 +95,10 @@ function draw() {
   const tree = layout(D.root);
   world.setAttribute("width", tree.w); world.setAttribute("height", tree.h);
   shown = new Map(); frames = new Map(); seenAs = new Map();
-  for (const layer of ["frames", "arrows", "boxes"]) $(layer).replaceChildren();
+  for (const layer of ["frames", "arrows", "names", "boxes"]) $(layer).replaceChildren();
   const put = (cell, dx, dy) => {
     for (const p of cell.inside) {
-      const at = {x: dx + p.x, y: dy + p.y, w: p.cell.w, h: p.cell.h};
+      const at = {id: p.id, x: dx + p.x, y: dy + p.y, w: p.cell.w, h: p.cell.h};
       if (p.cell.inside) { frames.set(p.id, at); frame(p.id, at); put(p.cell, at.x, at.y); }
       else { shown.set(p.id, at); box(p.id, at); }
     }
@@ -113,7 +113,7 @@ function draw() {
 function frame(id, at) {
   const g = make("g", {class: `frame ${D.scopes[id].side}`, "data-id": id}, $("frames"));
   make("rect", {x: at.x, y: at.y, width: at.w, height: at.h, rx: 7}, g);
-  make("text", {x: at.x + 9, y: at.y + 15}, g, `▾ ${D.scopes[id].title}`);
+  at.name = make("text", {class: "name", "data-id": id, x: at.x + 9, y: at.y + 15}, $("names"), `▾ ${D.scopes[id].title}`);
   at.g = g;
 }
 function box(id, at) {
@@ -156,10 +156,13 @@ function lines(parent, style, wanted) {
   for (const s of D.steps) if (s.kept) line(visible(s.node), visible(s.kept), "tie");
 }
 
-/* --- lines that pass boxes: such a line, a residual connection for one, goes around them in a lane beside --- */
-const BAND = 60;
+/* --- lines that pass boxes: such a line, a residual connection for one, goes around them in a lane beside. A box in a
+   module that holds neither end of the line counts as large as that module: the line stays outside of it --- */
+const BAND = 60, LANE = 8;
 let bands = new Map();  /* boxes by the bands of height that they stand in */
+let borders = [];  /* the upright sides of frames */
 function intoBands() {
+  borders = [...frames.values()].flatMap(f => [f.x, f.x + f.w].map(x => ({x, y0: f.y, y1: f.y + f.h})));
   bands = new Map();
   for (const [id, at] of shown) for (let i = Math.floor(at.y / BAND); i <= Math.floor((at.y + at.h) / BAND); i++)
     bands.has(i) ? bands.get(i).push([id, at]) : bands.set(i, [[id, at]]);
@@ -172,6 +175,8 @@ function standing(x0, y0, x1, y1, but) {  /* the boxes in a rectangle */
 }
 function around(a, b, s, t) {
   const up = t.y + t.h <= s.y, sx = s.x + s.w / 2, tx = t.x + t.w / 2, ends = [a, b];
+  const ours = new Set([...ancestors(a), ...ancestors(b)]);
+  const whole = box => ancestors(box.id).filter(p => frames.has(p) && !ours.has(p)).reduce((_, p) => frames.get(p), box);
   if (!up && t.y < s.y + s.h) return null;  /* side by side */
   const [from, to] = up ? [s.y, t.y + t.h] : [s.y + s.h, t.y], mid = (from + to) / 2;
   const at = u => {  /* a point of the plain curve */
@@ -179,14 +184,16 @@ function around(a, b, s, t) {
     return [p[0] * sx + p[1] * sx + p[2] * tx + p[3] * tx, p[0] * from + p[1] * mid + p[2] * mid + p[3] * to];
   };
   const crossed = new Set(), parts = Math.min(400, Math.max(16, Math.round(Math.abs(to - from) / 10)));
-  for (let i = 1; i < parts; i++) { const [x, y] = at(i / parts); standing(x - 3, y - 1, x + 3, y + 1, ends).forEach(box => crossed.add(box)); }
+  for (let i = 1; i < parts; i++) { const [x, y] = at(i / parts); standing(x - 3, y - 1, x + 3, y + 1, ends).forEach(box => crossed.add(whole(box))); }
   if (!crossed.size) return null;
   const lanes = [1, -1].map(side => {  /* right of all that is crossed, or left */
-    let lane = side > 0 ? Math.max(...[...crossed].map(c => c.x + c.w)) + 10 : Math.min(...[...crossed].map(c => c.x)) - 10;
+    let lane = side > 0 ? Math.max(...[...crossed].map(c => c.x + c.w)) + LANE : Math.min(...[...crossed].map(c => c.x)) - LANE;
     for (let i = 0; i < 40; i++) {
-      const hit = standing(lane - 4, Math.min(from, to) + 14, lane + 4, Math.max(from, to) - 14, ends);
-      if (!hit.length) return lane;
-      lane = side > 0 ? Math.max(...hit.map(c => c.x + c.w)) + 10 : Math.min(...hit.map(c => c.x)) - 10;
+      const hit = standing(lane - 4, Math.min(from, to) + 14, lane + 4, Math.max(from, to) - 14, ends).map(whole);
+      const border = hit.length ? null : borders.find(e => Math.abs(e.x - lane) < 5 && Math.min(e.y1, Math.max(from, to)) - Math.max(e.y0, Math.min(from, to)) > 10);
+      if (border) lane = border.x + side * 6;
+      else if (!hit.length) return lane;
+      else lane = side > 0 ? Math.max(...hit.map(c => c.x + c.w)) + LANE : Math.min(...hit.map(c => c.x)) - LANE;
     }
     return lane;
   });
@@ -207,11 +214,12 @@ function around(a, b, s, t) {
 }
 
 let drawn = [], culling = 0;
+let room = stage.getBoundingClientRect();  /* kept: to ask for it here would lay out all that is about to be hidden */
 function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
   culling = 0;
-  const r = stage.getBoundingClientRect(), x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
+  const r = room, x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
   const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
-  const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; a.g.style.display = on ? "" : "none"; } };
+  const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; for (const e of [a.g, a.name]) if (e) e.style.display = on ? "" : "none"; } };
   shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
   chart();
 }
@@ -220,7 +228,11 @@ function detail(rest) {  /* what is too small to read goes at once, and comes ba
   for (const [name, limit] of [["far", 0.55], ["farther", 0.4]])
     if (rest || view.k < limit) stage.classList.toggle(name, view.k < limit);
 }
+let still = 0;
 function move(zooming) {
+  map.classList.remove("resting");  /* in a narrow window the map is there while one moves, and then makes way for what lies under it */
+  clearTimeout(still);
+  still = setTimeout(() => map.classList.add("resting"), 1500);
   culling ||= requestAnimationFrame(cull);
   clearTimeout(resting);
   detail(!zooming);
@@ -241,23 +253,28 @@ function aim({x0, y0, x1, y1}, k) {
   const r = stage.getBoundingClientRect();
   view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
 }
+function overview() {  /* everything, and how large it is when all of it is in the window */
+  const b = bounds([...shown.values(), ...frames.values()]);
+  return {b, k: Math.min(1.6, (room.width - 40) / (b.x1 - b.x0), (room.height - 40) / (b.y1 - b.y0))};
+}
 function fit() {
-  const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
-  if (!all.length) return;
-  const b = bounds(all);
-  aim(b, Math.min(1.6, (r.width - 40) / (b.x1 - b.x0), (r.height - 40) / (b.y1 - b.y0)));
+  if (!shown.size && !frames.size) return;
+  room = stage.getBoundingClientRect();
+  const {b, k} = overview();
+  aim(b, k);
   whole = true;
   move();
 }
-const READABLE = 0.8;
-function arriveAt() {  /* as it opens: everything, if it can be read so; else what comes first, at a size that can be read */
-  fit();
-  if (view.k >= READABLE || !shown.size) return;
-  const r = stage.getBoundingClientRect(), first = [...shown.values()].sort((a, b) => a.y - b.y), top = first.filter(a => a.y < first[0].y + 40);
-  const b = bounds(top), all = bounds([...shown.values(), ...frames.values()]), x = (b.x0 + b.x1) / 2 * READABLE;
-  view = {x: (all.x1 - all.x0) * READABLE < r.width ? (r.width - (all.x0 + all.x1) * READABLE) / 2 : r.width / 2 - x, y: 12 - all.y0 * READABLE, k: READABLE};
+const LEGIBLE = 0.8, READABLE = 1;
+function arriveAt() {  /* as it opens: everything, if it can be read so; else where the forward pass begins, in full size */
+  const {b, k} = overview();
+  if (!shown.size || k >= LEGIBLE) return fit();
+  const forward = [...shown.values()].filter(a => item(a.id).side === "forward"), first = forward.length ? forward : [...shown.values()];
+  const x = first.reduce((sum, a) => sum + a.x + a.w / 2, 0) / first.length * READABLE, narrow = (b.x1 - b.x0) * READABLE < room.width;
+  view = {x: narrow ? (room.width - (b.x0 + b.x1) * READABLE) / 2 : room.width / 2 - x, y: 12 - b.y0 * READABLE, k: READABLE};
   whole = false;
   move();
+  cull();
 }
 function center(id, always) {
   const at = shown.get(id) || frames.get(id), r = stage.getBoundingClientRect();
@@ -296,7 +313,7 @@ function picture() {  /* the boxes as they stand open now, whole, as an SVG file
 const map = $("map"), pen = map.getContext("2d");
 let scaled = null;  /* of the map: how far the whole is made smaller, and where it begins */
 function chart() {  /* all boxes small, and the part in the window; none where everything is in the window */
-  const all = [...shown.values(), ...frames.values()], r = stage.getBoundingClientRect();
+  const all = [...shown.values(), ...frames.values()], r = room;
   map.hidden = true;
   if (whole || !all.length) return;
   const b = bounds(all), inWindow = (x, y) => view.x + x * view.k >= 0 && view.y + y * view.k >= 0 && view.x + x * view.k <= r.width && view.y + y * view.k <= r.height;
@@ -374,7 +391,7 @@ function every(opening) {
   const ids = Object.keys(D.scopes).filter(s => s !== D.root && !D.sides.includes(s));
   if (opening) ids.filter(s => !open.has(s) && ancestors(s).every(p => open.has(p))).forEach(s => open.add(s));
   else ids.forEach(s => open.delete(s));
-  draw(); fit(); choose(null);
+  draw(); arriveAt(); choose(null);
 }
 
 /* --- the panel --- */
@@ -569,7 +586,7 @@ draw();
 arriveAt();
 document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 addEventListener("hashchange", arrive);
-new ResizeObserver(() => move()).observe(stage);
+new ResizeObserver(() => { room = stage.getBoundingClientRect(); move(); }).observe(stage);
 addEventListener("resize", () => whole && fit());
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */

@@ -215,7 +215,7 @@ def test_the_line_of_a_dropout_is_the_models_own():
 @pytest.mark.parametrize(
     ("claim", "why"),
     [
-        ("losses-for-balance-leave-padding-out-altogether", "it gives no loss for balance"),
+        ("losses-for-balance-leave-padding-out-altogether", "it returns no loss for the balance of experts"),
         ("cached-steps-give-the-logits-of-one-pass", "Tiny has no method new_cache"),
         (
             "autocast-gives-no-nan",

@@ -17,7 +17,7 @@ def finding(name):
 
 def test_a_device_is_described_and_tried(cuda):
     assert "simulated, compute capability 9.0" in finding("device 'cuda'").found
-    assert "computes 16 where 16 is right" in finding("device 'cuda'").found
+    assert "gave 16, and 16 is right" in finding("device 'cuda'").found
 
 
 def test_what_is_missing_comes_with_its_command(monkeypatch):
