@@ -109,16 +109,16 @@ def grade(subjects: str, store: str = "grades.sqlite", executor: Executor | None
         opened.close()
 
 
-def reward(source: str, name: str = "", rubric: str | None = None, seed: int = 0) -> Score:
+def reward(source: str, name: str = "", rubric: str | None = None, seed: int = 0, seconds: float = 30.0) -> Score:
     """How good the code of a Transformer or of a part of it is, for programs that learn to write one.
 
         score = conformance.reward(code, "Attention", seed=step)
         score.value, score.reasons, score.mistakes
 
     source: a file of Python, as text. name: the class or function in it; everything in it where empty. rubric: a file
-    that says what counts (docs/grading.md). seed: of the examples; the same code and seed have the same reward. Any
-    thread may call it. The code runs in a process of its own, on Linux in the sandbox. Raises GradingError for a wrong
-    rubric.
+    that says what counts (docs/grading.md). seed: of the examples; the same code and seed have the same reward.
+    seconds: of processor time that the code may take, for all of it; claims that are left then are not kept. Any thread
+    may call it. The code runs in a process of its own, on Linux in the sandbox. Raises GradingError for a wrong rubric.
     """
     import sys
     from pathlib import Path
@@ -128,4 +128,4 @@ def reward(source: str, name: str = "", rubric: str | None = None, seed: int = 0
     from conformance.grading.run import Options
 
     found = read(Path(rubric)) if rubric else None
-    return rewarded(source, name, found, Options(seed=seed, sandbox=sys.platform == "linux"))
+    return rewarded(source, name, found, Options(seed=seed, seconds=seconds, sandbox=sys.platform == "linux"))

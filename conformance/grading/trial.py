@@ -75,8 +75,8 @@ class _Clock:
     @property
     def step(self) -> float:
         """Seconds that loading, or one claim, may take. What a step leaves over does not count, so that a step that
-        never ends has the same limit each time."""
-        return max(min(self.left, max(self.seconds / 4, STEP)), 0.05)
+        never ends has the same limit, and the same message, each time."""
+        return max(round(min(self.left, max(self.seconds / 4, STEP)), 1), 0.1)
 
 
 def _parts(task: Mapping[str, Any], clock: _Clock) -> dict[str, str]:

@@ -168,6 +168,18 @@ def test_a_reward_is_the_same_each_time_and_its_process_forks_with_one_thread(tm
     hosts.close_all()
 
 
+@pytest.mark.slow
+def test_a_reward_has_a_hard_limit_of_processor_time():
+    with hosts.borrowed() as host:
+        pass
+    before = hosts.used_by(host.pid)
+    score = conformance.reward(f"{RIGHT}\nwhile True:\n    pass\n", "MultiHeadAttention", seconds=2.0)
+    assert score.value == 0.0
+    assert "used more than 2 s of processor time" in " ".join(score.reasons)
+    assert 1.5 < hosts.used_by(host.pid) - before < 2.5
+    hosts.close_all()
+
+
 @pytest.mark.deep
 def test_threads_may_ask_for_rewards_at_a_time():
     sources = [UNSCALED, RIGHT, UNSCALED, RIGHT]

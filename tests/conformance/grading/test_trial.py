@@ -16,11 +16,11 @@ pytest.importorskip("torch")
 
 def test_what_a_claim_depends_on_stands_before_it():
     order = in_order(Options().slugs(), {"multi-head-formula": 5})
-    place = {claim: at for at, claim in enumerate(order)}
+    place, catalogue = {claim: at for at, claim in enumerate(order)}, load()
     assert sorted(order) == sorted(Options().slugs())
     for claim in order:
-        assert all(place[one] < place[claim] for one in load().claims[claim].depends if one in place)
-    first = {"multi-head-formula", *load().ancestors("multi-head-formula")}
+        assert all(place[one] < place[claim] for one in catalogue.claims[claim].depends if one in place)
+    first = {"multi-head-formula", *catalogue.ancestors("multi-head-formula")}
     assert set(order[: place["multi-head-formula"] + 1]) <= first
 
 
@@ -70,7 +70,7 @@ def asked(monkeypatch):
         child = FakeChild({claims[at] for at in provided}, {claims[at] for at in deadly})
         monkeypatch.setattr(trial, "_child", lambda *_: contextlib.nullcontext(child))
         monkeypatch.setattr(trial.os, "chdir", lambda _: None)
-        task = {"impl": "one.py:A", "folder": "", "claims": claims, "budget": "quick", "seed": 0, "seconds": 30.0}
+        task = {"impl": "reference", "folder": "", "claims": claims, "budget": "quick", "seed": 0, "seconds": 30.0}
         results = trial.outcome({**task, "until_broken": False})["parts"][0]["results"]
         verdicts = {one["claim"]: (one["verdict"], one["message"]) for one in results}
         return [verdicts[claim] for claim in claims], [[claims.index(one) for one in asked] for asked in child.asked]
