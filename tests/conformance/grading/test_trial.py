@@ -16,11 +16,11 @@ pytest.importorskip("torch")
 
 def test_what_a_claim_depends_on_stands_before_it():
     order = in_order(Options().slugs(), {"multi-head-formula": 5})
-    place = {claim: at for at, claim in enumerate(order)}
+    place, catalogue = {claim: at for at, claim in enumerate(order)}, load()
     assert sorted(order) == sorted(Options().slugs())
     for claim in order:
-        assert all(place[one] < place[claim] for one in load().claims[claim].depends if one in place)
-    first = {"multi-head-formula", *load().ancestors("multi-head-formula")}
+        assert all(place[one] < place[claim] for one in catalogue.claims[claim].depends if one in place)
+    first = {"multi-head-formula", *catalogue.ancestors("multi-head-formula")}
     assert set(order[: place["multi-head-formula"] + 1]) <= first
 
 
