@@ -15,7 +15,7 @@ from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.experts import expert_findings, mixtures
-from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
@@ -31,6 +31,7 @@ from conformance.adapters.whole.place_vectors import added_positions, place_find
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
+from conformance.adapters.whole.thrown_away import thrown_away
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
 from conformance.protocol import Arrays
 
@@ -91,6 +92,7 @@ class InsideProbes:
                 *token_findings(run),
                 *pixel_findings(run),
                 *place_findings(run),
+                *once(thrown_away(run)),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""

@@ -36,6 +36,7 @@ from conformance.adapters.whole.ctc import CtcCall, Reading, ctc_calls, readings
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.dropping import DropProbes
+from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
@@ -49,6 +50,7 @@ from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.probes import Probes
 from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.renewed import Renewed, renewed_in
+from conformance.adapters.whole.resizing import ResizeProbes
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import meaning
@@ -81,6 +83,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
 class WholeModel(
     Probes,
     DropProbes,
+    FrameProbes,
     LanguageProbes,
     LossProbes,
     BalanceProbes,
@@ -92,6 +95,7 @@ class WholeModel(
     PadProbes,
     PlaceProbes,
     RecommendProbes,
+    ResizeProbes,
     UnreadProbes,
 ):
     """One running model. kind: one of KINDS. pad_id: the token that is padding, None when it has none.
