@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.frames import padded_frames_equal
 from conformance.checks.options import with_every_option
 from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
@@ -427,7 +428,7 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
     if how is None:
         raise NotProvided("it takes no padding mask and says of no token that it is padding")
     if subject.answers_stretches:
-        return _far_padding_changes_nothing(subject, name, draw)
+        return padded_frames_equal(subject, name, draw)
     data = inputs[name]
     batch, length = data.shape[:2]
     in_front = how != "lengths" and subject.counts_from_the_end()
@@ -476,32 +477,6 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
         f"{seen.words or 'it is not hidden everywhere, or it is counted'}.",
         place=str(seen.place or "") or subject.attention_place() or subject.place(),
         mend="hide the padding from every attention before the softmax, and leave it out of means",
-    )
-
-
-def _far_padding_changes_nothing(subject: Any, name: str, draw: Draw) -> Evidence:
-    """Of frames behind convolutions: neither numbers far in the padding nor more padding change an answer to real
-    frames. What stands next to the last real frame may, where the kernels reach it."""
-    frames, length = 16, 64
-    inputs = subject.example(2, length, seed=24)
-    real = np.ones((2, length), bool)
-    real[0, frames:] = False
-    inputs[name][0, frames:] = 0.0
-    moved = {**inputs, name: inputs[name].copy()}
-    moved[name][0, 3 * frames :] = subject.example(1, length, seed=25)[name][0, 3 * frames :]
-    rows = subject(**subject.example(1, frames, seed=24), padding=np.ones((1, frames), bool))["out"].shape[1]
-    still, other = (subject(**data, padding=real)["out"][0, :rows] for data in (inputs, moved))
-    draw.bites(True, "padding")
-    parts = [equal("the answer to real frames, with other padding", subject, other, still, "rounding")]
-    if subject.free_length and subject.takes(2 * length):
-        longer = {**inputs, name: np.concatenate([inputs[name], np.zeros_like(inputs[name])], 1)}
-        more = np.concatenate([real, np.repeat(real[:, -1:], length, 1)], 1)
-        other = subject(**longer, padding=more)["out"][0, :rows]
-        parts.append(equal("the answer to real frames, with more padding", subject, other, still, "rounding"))
-    return all_of(*parts).saying(
-        diagnosis="Padding changes the answer for real frames: it is not hidden everywhere.",
-        place=subject.attention_place() or subject.place(),
-        mend="hide the frames behind each row's own length from every attention before the softmax",
     )
 
 

@@ -117,8 +117,8 @@ changed(
 changed(
     "RowsOfPatchesForgotten",
     VIT,
-    "self.patches(images - self.mean).flatten(2)",
-    "self.patches(images - self.mean)[..., :1].repeat(1, 1, 1, 2).flatten(2)",
+    "patches = patches.flatten(2)",
+    "patches = patches[..., :1].repeat(1, 1, 1, 2).flatten(2)",
     breaks=(EVERY_PART,),
     defect="Only the first column of patches is read.",
 )

@@ -45,11 +45,12 @@ RECOMMENDER = Specimen("recommender.py", "NextItem", "language_model")
 VIT = Specimen("vit.py", "ViT", "classifier")
 RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
+CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers")
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -47,6 +49,7 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     any is taken for one only where its name says that it is about padding."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
+    calling = replace(calling, shares=_shares(module, calling))
     with quiet_evaluation(module):
         for parameter, keys in calling.optional_lengths.items():
             counted = replace(calling, lengths={**calling.lengths, parameter: keys})
@@ -76,6 +79,19 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     fact = Fact("padding", how, "of the ways tried, this one hides padding best")
     facts = (*calling.facts, fact) if added else calling.facts
     return replace(calling, masks=(*calling.masks, *added), facts=facts)
+
+
+def _shares(module: nn.Module, calling: Calling) -> frozenset[str]:
+    """Which lengths are shares of the longest: forward multiplies them by the size of something."""
+    with suppress(OSError, TypeError):
+        source = inspect.getsource(type(module).forward)
+        size = r"[\w.]+\.(shape\[|size\()"
+        return frozenset(
+            name
+            for name in {**calling.lengths, **calling.optional_lengths}
+            if re.search(rf"\b{name}\s*\*\s*{size}|{size}-?\d[\])]\s*\*\s*{name}\b", source)
+        )
+    return frozenset()
 
 
 def _leak(module: nn.Module, candidate: Calling, keys: str, hidden_at: int) -> float | None:

@@ -53,7 +53,8 @@ class Calling:
 
     inputs: the data, the main one first. fixed: parameter -> maker (inputs by meaning -> value) of what else it needs.
     masks: those that its caller makes. labels, cache, types, positions, offset: the parameters of these meanings;
-    lengths: of the numbers of real tokens, each with the input that it counts; optional_lengths: those left out so far.
+    lengths: of the numbers of real tokens, each with the input that it counts; optional_lengths: those left out so far;
+    shares: those of them that want a share of the longest, 1.0 for all.
 
     packed: the one parameter of forward that holds all of these under their names; in_order: the names, where it is a
     tuple of them. beside: the shapes of all inputs, where these were found one by one.
@@ -67,6 +68,7 @@ class Calling:
     optional_masks: tuple[str, ...] = ()
     lengths: Mapping[str, str] = field(default_factory=dict)
     optional_lengths: Mapping[str, str] = field(default_factory=dict)
+    shares: frozenset[str] = frozenset()
     labels: str = ""
     cache: str = ""
     types: str = ""
@@ -114,7 +116,9 @@ class Calling:
         for parameter, make in self.fixed.items():
             given[parameter] = make(inputs)
         for parameter, meaning in self.lengths.items():
-            given[parameter] = real_tokens(inputs, meaning).sum(1)
+            real = real_tokens(inputs, meaning)
+            shares = parameter in self.shares
+            given[parameter] = real.to(torch.get_default_dtype()).mean(1) if shares else real.sum(1)
         padded = any("padding" in name for name in inputs)
         for mask in self.masks:
             if mask.when_padded and not padded:

@@ -165,6 +165,10 @@ FINDINGS: dict[str, str] = {
         "What a module with parameters computes reaches a result "
         "(torch.nn.parallel.DistributedDataParallel, documentation of find_unused_parameters)."
     ),
+    "results-of-methods-are-kept": (
+        "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
+        "used (torch.Tensor, documentation: initializing and basic operations)."
+    ),
     "blocks-run-once-and-in-order": (
         f"A stack is N layers: each runs once, on what the layer before it gave ({_VASWANI}, section 3.1)."
     ),

@@ -16,7 +16,7 @@ from conformance.adapters.whole.attention_findings import attention_findings
 from conformance.adapters.whole.class_source import read_beside_forward, read_for_some_arguments, run_method
 from conformance.adapters.whole.dropping import DropProbes
 from conformance.adapters.whole.experts import expert_findings, mixtures
-from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
@@ -28,6 +28,7 @@ from conformance.adapters.whole.place_vectors import added_positions, place_find
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
+from conformance.adapters.whole.thrown_away import thrown_away
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
 
 
@@ -84,6 +85,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 *token_findings(run),
                 *pixel_findings(run),
                 *place_findings(run),
+                *once(thrown_away(run)),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""

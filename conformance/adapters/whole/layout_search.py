@@ -14,8 +14,11 @@ from conformance.adapters.whole.calling import Calling
 from conformance.adapters.whole.layouts import FEWER, LAYOUTS, laid_out
 
 
-def layout_of(calling: Calling, data: dict[str, Tensor], result: Any, without: Collection[int] = ()) -> Calling | None:
-    """The calling with the layout of the answer that the result shows. without: the results that are no answers."""
+def layout_of(
+    calling: Calling, data: dict[str, Tensor], result: Any, without: Collection[int] = (), stretches: bool = True
+) -> Calling | None:
+    """The calling with the layout of the answer that the result shows. without: the results that are no answers;
+    stretches: whether its rows may be stretches of the time."""
     main = data[calling.main.meaning]
     batch, length = main.shape[0], main.shape[1]
     floating = [t for t in tensors_in(result) if t.is_floating_point()]
@@ -28,7 +31,7 @@ def layout_of(calling: Calling, data: dict[str, Tensor], result: Any, without: C
         for at, tensor in chosen or offered:
             if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
                 continue
-            if layout == FEWER and not (calling.lengths and calling.main.meaning == "x" and tensor.ndim == 3):
+            if layout == FEWER and not (stretches and calling.main.meaning == "x" and tensor.ndim == 3):
                 continue
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
             outputs = tensor.numel() // batch if layout in ("(B, ...)", "(B)") else outputs

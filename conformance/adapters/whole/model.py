@@ -24,6 +24,7 @@ from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
+from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
@@ -32,6 +33,7 @@ from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.recommending import RecommendProbes
+from conformance.adapters.whole.resizing import ResizeProbes
 from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.start_probes import StartProbes
@@ -49,6 +51,8 @@ class WholeModel(
     StateProbes,
     DecayProbes,
     RecommendProbes,
+    FrameProbes,
+    ResizeProbes,
     StartProbes,
     UnreadProbes,
     MixingProbes,

@@ -31,11 +31,13 @@ from conformance.adapters.whole.calling import (
 )
 from conformance.adapters.whole.fillers import Beside, constants, of_shape
 from conformance.adapters.whole.layout_search import layout_of
-from conformance.adapters.whole.layouts import ONE_ANSWER, SCORES
+from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER, SCORES
 from conformance.adapters.whole.names import meaning_of
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
 
+_GROWN = 4
+"""So many times as long an input has more stretches, where its answer has a row for each."""
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
 
@@ -182,12 +184,19 @@ class _Finder:
     def of_many_frames(self, calling: Calling, found: Calling) -> Calling:
         """The calling with more numbers in a row, where few give one answer, or fewer are too few: of so few a model
         that shortens its input keeps one, in which nothing is seen of what it attends to."""
-        shortens = found.layout in ("(B, 1, V)", "(B, ...)") or (found.layout == "(B, S, V)" and found.main.length)
+        shortens = found.layout in ("(B, 1, V)", "(B, ...)") or (
+            found.layout in (FEWER, "(B, V, T)") and found.main.length
+        )
         if found.main.meaning != "x" or None not in found.main.shape or not shortens:
             return found
         with suppress(Exception):
-            return self.run(calling, FRAMES) or found
+            return self.run(calling, self.many_frames()) or found
         return found
+
+    def many_frames(self) -> int:
+        """So many numbers in a row that no size of the model is the same: an axis of the answer is told by its size."""
+        sizes = {size for one in (*self.module.parameters(), *self.module.buffers()) for size in one.shape}
+        return next((n for n in range(FRAMES, 2 * FRAMES, 4) if n not in sizes), FRAMES)
 
     def run(self, calling: Calling, length: int) -> Calling | None:
         """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,
@@ -220,7 +229,11 @@ class _Finder:
         with self.watching() as lookups:
             result = self.module(**arguments)
         read = self.with_vocabularies(candidate, data, lookups, length)
-        laid = layout_of(read, data, result, self.without_parameters(arguments, result))
+        beside = self.without_parameters(arguments, result)
+        told = bool(read.lengths or read.optional_lengths or read.masks or read.optional_masks)
+        laid = layout_of(read, data, result, beside, stretches=told)
+        if laid is not None and laid.layout == FEWER and not read.lengths and not self.grows(laid, data):
+            laid = layout_of(read, data, result, beside, stretches=False)
         if laid is None:
             floating = [t for t in tensors_in(result) if t.is_floating_point()]
             self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
@@ -230,6 +243,17 @@ class _Finder:
             raise ComparesSamples(f"{type(self.module).__name__} answers with a number for each pair of samples")
         laid = self.answering_everywhere(laid, data)
         return laid, self.rows_apart(laid, data)
+
+    def grows(self, calling: Calling, data: Mapping[str, Tensor]) -> bool:
+        """Whether an answer in rows has more of them for a longer input: a fixed number of rows are no stretches."""
+        one = calling.main
+        if one.length is not None or None not in one.shape:
+            return False
+        with suppress(Exception):
+            longer = first_data(calling, _GROWN * data[one.meaning].shape[1])
+            more, less = (calling(self.module, x)["out"].shape[1] for x in (longer, data))
+            return bool(more > less)
+        return False
 
     def of_each_position(self, calling: Calling, length: int) -> Calling:
         """Of (B, T) numbers, which look like T classes, the calling with a score for each position: with more

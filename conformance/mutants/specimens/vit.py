@@ -1,6 +1,7 @@
 """A vision Transformer: patches by a convolution, a class token, learned positions, torch's encoder layers."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -22,9 +23,20 @@ class ViT(nn.Module):
         self.norm = nn.LayerNorm(d_model)
         self.head = nn.Linear(d_model, n_classes)
 
+    def positions(self, rows, columns):
+        """(1, 1 + rows * columns, d_model): those of the class token and of each patch, resized where they must be."""
+        side = self.image_size // self.patches.kernel_size[0]
+        if (rows, columns) == (side, side):
+            return self.pos_embedding
+        grid = self.pos_embedding[:, 1:].unflatten(1, (side, side)).permute(0, 3, 1, 2)
+        grid = F.interpolate(grid, (rows, columns), mode="bilinear")
+        return torch.cat((self.pos_embedding[:, :1], grid.permute(0, 2, 3, 1).flatten(1, 2)), 1)
+
     def forward(self, images):
         """Scores (B, classes) of images (B, C, H, W)."""
-        patches = self.patches(images - self.mean).flatten(2).transpose(1, 2)
+        patches = self.patches(images - self.mean)
+        places = self.positions(*patches.shape[2:])
+        patches = patches.flatten(2).transpose(1, 2)
         x = torch.cat((self.cls_token.expand(len(patches), -1, -1), patches), 1)
-        x = self.encoder(x + self.pos_embedding)
+        x = self.encoder(x + places)
         return self.head(self.norm(x[:, 0]))

@@ -213,3 +213,105 @@ class ShawFrames(nn.Module):
         q = self.q(x) * WIDTH**-0.5
         scores = q @ self.k(x).transpose(1, 2) + torch.einsum("bqd,qkd->bqk", q, relative)
         return self.out(x + self.o(scores.softmax(-1) @ self.v(x)))
+
+
+class FrameLayer(nn.Module):
+    """Attention to frames that are real, and a convolution along the time that is given no padding."""
+
+    def __init__(self, width=WIDTH, kernel=3):
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(width), nn.MultiheadAttention(width, 2, batch_first=True)
+        self.depthwise, self.kernel = nn.Conv1d(width, width, kernel, groups=width), kernel
+
+    def forward(self, x, padding):
+        y = self.norm(x)
+        x = x + self.attention(y, y, y, key_padding_mask=padding, need_weights=False)[0]
+        y = F.pad(x.masked_fill(padding[..., None], 0.0).transpose(1, 2), (self.kernel - 1, 0))
+        return x + self.depthwise(y).transpose(1, 2)
+
+
+class OverhangingFrames(nn.Module):
+    """Lengths behind a stride: kernels that look half over the end make a row that is mostly none of real frames; it
+    may be left out. Results: what writes in place may stand alone in a statement."""
+
+    def __init__(self, n_mels=8, width=WIDTH):
+        super().__init__()
+        self.shorten = nn.Conv1d(n_mels, width, 4, stride=4, padding=2)
+        self.places, self.layers = nn.Embedding(128, width), nn.ModuleList(FrameLayer() for _ in range(2))
+        self.head = nn.Linear(width, 7)
+
+    def forward(self, mels, lengths):
+        x = self.shorten(mels.transpose(1, 2)).transpose(1, 2)
+        F.silu(x, inplace=True)
+        padding = torch.arange(x.shape[1]) >= (lengths // 4)[:, None]
+        x = x + self.places(torch.arange(x.shape[1]))
+        for layer in self.layers:
+            x = layer(x, padding)
+        return self.head(x)
+
+
+class NormedFrames(nn.Module):
+    """Padding of frames: the norm of groups over the time in front of the strides counts it, as wav2vec 2.0's does."""
+
+    def __init__(self, n_mels=8, width=WIDTH):
+        super().__init__()
+        self.first, self.norm = nn.Conv1d(n_mels, width, 3, stride=2, padding=1), nn.GroupNorm(4, width)
+        self.second = nn.Conv1d(width, width, 3, stride=2, padding=1)
+        self.places, self.layers = nn.Embedding(128, width), nn.ModuleList(FrameLayer() for _ in range(2))
+
+    def forward(self, frames, lengths):
+        x = self.second(F.gelu(self.norm(self.first(frames.transpose(1, 2))))).transpose(1, 2)
+        padding = torch.arange(x.shape[1]) >= ((lengths + 3) // 4)[:, None]
+        x = x + self.places(torch.arange(x.shape[1]))
+        for layer in self.layers:
+            x = layer(x, padding)
+        return x
+
+
+class FlatResize(nn.Module):
+    """Positions of images of other sizes: a table that is resized along the sequence has no rows and columns."""
+
+    def __init__(self, image_size=16, patch_size=4, num_classes=5):
+        super().__init__()
+        self.patches = nn.Conv2d(3, WIDTH, patch_size, stride=patch_size)
+        self.places = nn.Parameter(torch.randn(1, (image_size // patch_size) ** 2, WIDTH) * 0.1)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(WIDTH, num_classes)
+
+    def forward(self, images):
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        places = F.interpolate(self.places.transpose(1, 2), x.shape[1], mode="linear").transpose(1, 2)
+        return self.head(self.encoder(x + places).mean(1))
+
+
+class SharedFrames(NormedFrames):
+    """Padding of frames: lengths that are shares of the longest are right."""
+
+    def __init__(self, n_mels=8):
+        super().__init__(n_mels)
+        del self.norm
+
+    def forward(self, frames, wav_lens):
+        x = self.second(F.gelu(self.first(frames.transpose(1, 2)))).transpose(1, 2)
+        padding = torch.arange(x.shape[1]) >= (wav_lens * x.shape[1]).ceil()[:, None]
+        x = x + self.places(torch.arange(x.shape[1]))
+        for layer in self.layers:
+            x = layer(x, padding)
+        return x
+
+
+class ValidFrames(NormedFrames):
+    """Padding of frames: kernels that look nowhere over the end need more frames than a short input has."""
+
+    def __init__(self, n_mels=8):
+        super().__init__(n_mels)
+        del self.norm
+        self.first, self.second = nn.Conv1d(n_mels, WIDTH, 5, stride=2), nn.Conv1d(WIDTH, WIDTH, 3, stride=2)
+
+    def forward(self, frames, lengths):
+        x = self.second(F.gelu(self.first(frames.transpose(1, 2)))).transpose(1, 2)
+        padding = torch.arange(x.shape[1]) >= (((lengths - 3) // 2 - 1) // 2)[:, None]
+        x = x + self.places(torch.arange(x.shape[1]))
+        for layer in self.layers:
+            x = layer(x, padding)
+        return x

@@ -62,9 +62,9 @@ SPECIMENS = {
     ("several.py", "classifier"): (
         "BatchForecaster Towers PairOfTowers SwitchedTowers EarlyTowers NamedTowers ComparedTowers RewardModel"
     ),
-    ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns OneKey LastNeedsLess",
+    ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns OneKey LastNeedsLess FlatResize",
     ("beside.py", "language_model"): "Captioner",
-    ("beside.py", "encoder_model"): "WordsAndShapes ShawFrames",
+    ("beside.py", "encoder_model"): "WordsAndShapes ShawFrames OverhangingFrames NormedFrames SharedFrames ValidFrames",
     ("streams.py", "language_model"): "ReversibleLM ReversibleHalvesLM",
     ("streams.py", "encoder_model"): "PerceiverTagger",
     ("streams.py", "classifier"): "ConvolvedClassifier",
