@@ -51,6 +51,7 @@ from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.searching import NoAnswer, calling_of
+from conformance.adapters.whole.shifts import ShiftProbes
 from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.starting import StartProbes
 from conformance.adapters.whole.unread import UnreadProbes
@@ -93,6 +94,7 @@ class WholeModel(
     PadProbes,
     PlaceProbes,
     RecommendProbes,
+    ShiftProbes,
     StartProbes,
     UnreadProbes,
 ):

@@ -90,7 +90,7 @@ class Probes:
         that were not looked up, experts that no token chose, poolers and heads beside the answer."""
         if not wanted:
             return set()
-        excused = {name for name in wanted if _is_key_bias(name)} | self.padding_tables()
+        excused = self.equal_shifts(wanted) | self.padding_tables()
         called = self.called_paths()
         experts = re.compile(r"expert")
         others = self.other_outputs_reach()
@@ -340,13 +340,6 @@ class Probes:
     def in_precision(self: WholeModel, name: str) -> WholeModel:  # type: ignore[misc]
         """A copy that computes in "float32", "bfloat16", ..."""
         return self.twin(getattr(torch, name))
-
-
-def _is_key_bias(name: str) -> bool:
-    """Biases of keys add the same to all scores of a query."""
-    parts = name.lower().split(".")
-    owner = parts[-2] if len(parts) > 1 else ""
-    return parts[-1].endswith("bias") and bool(re.search(r"(^|_)k(ey)?s?(_|$)|^wk$|^w_k$|k_?proj|key|to_k", owner))
 
 
 def _is_mask(buffer: Tensor) -> bool:
