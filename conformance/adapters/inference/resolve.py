@@ -19,12 +19,12 @@ from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call, Unturned
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import CannotRun, Fact, Unresolved
-from conformance.adapters.inference.fit import fit
+from conformance.adapters.inference.fit import fit, mend_norms
 from conformance.adapters.inference.masks import Channel, opposite_in
 from conformance.adapters.inference.models import resolve_encoder_decoder, resolve_language_model
 from conformance.adapters.inference.parts import PartOf, class_made
 from conformance.adapters.inference.positions import resolve_positions, resolve_rope
-from conformance.adapters.inference.probes import SIZES, TQ, B, Probe, noise
+from conformance.adapters.inference.probes import NORM_EPS, SIZES, TQ, B, Probe, noise
 from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of, turns_inside
 from conformance.adapters.inference.stacks import layer_layouts
 from conformance.adapters.inference.subjects import (
@@ -74,7 +74,8 @@ class Resolution:
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
     class has decided (activation, norm_first, eps, pairing); `why`: in words, where that is not plain. attributes: what
     subjects report besides. runs: whether it could be run in its role at all; fits: whether it equals the role's
-    formula; recognised: whether it equals that, or a known mistake in it. What does neither may be another design.
+    formula; recognised: whether it equals that, or a known mistake in it. What does neither may be another design. own_norms: the class of a layer's norms,
+    where they alone keep it from the formula; norms_mended: its subjects have LayerNorms in their place.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Resolution:
         self.attributes: dict[str, Any] = {}
         self.why: dict[str, str] = {}
         self.runs = self.fits = self.recognised = True
+        self.own_norms, self.norms_mended = "", False
         self.role = role or ""
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else "").for_heads(SIZES["n_heads"]))
         module = self.make({**SIZES, "bias": True})
@@ -255,6 +257,8 @@ class Resolution:
                 probes.randomise(module)
             if conventions.bare:
                 _without_norms(module)
+            if self.norms_mended:
+                mend_norms(module, self.attributes.get("eps", NORM_EPS[0]))
             subject = MODULE_SUBJECTS[self.role](self.role, settings, module, conventions)
         subject.attributes = {**self.fixed, **self.attributes, **(attributes or {})}
         return subject
