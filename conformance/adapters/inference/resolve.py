@@ -74,8 +74,9 @@ class Resolution:
     facts: everything found, with evidence. conventions: see `Conventions`. fixed: options of the role that the
     class has decided (activation, norm_first, eps, pairing); `why`: in words, where that is not plain. attributes: what
     subjects report besides. runs: whether it could be run in its role at all; fits: whether it equals the role's
-    formula; recognised: whether it equals that, or a known mistake in it. What does neither may be another design. own_norms: the class of a layer's norms,
-    where they alone keep it from the formula; norms_mended: its subjects have LayerNorms in their place.
+    formula; recognised: whether it equals that, or a known mistake in it. What does neither may be another design.
+    own_norms: the class of a layer's norms, where they alone keep it from the formula; norms_mended: whether its
+    subjects have LayerNorms in their place.
     """
 
     def __init__(

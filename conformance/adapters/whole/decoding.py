@@ -98,7 +98,11 @@ def _meaning(parameter: inspect.Parameter) -> str:
 
 def _behind_its_count(parameters: Sequence[inspect.Parameter]) -> inspect.Parameter | None:
     """The prompt of a writer that takes first how much it shall write, as sample(model, length, context) does."""
-    if not parameters or _meaning(parameters[0]) != "count" or re.search(r"tokens?$|words$", parameters[0].name.lower()):
+    if (
+        not parameters
+        or _meaning(parameters[0]) != "count"
+        or re.search(r"tokens?$|words$", parameters[0].name.lower())
+    ):
         return None
     rest = [p for p in parameters[1:] if p.default is p.empty]
     if any(_meaning(p) == "count" for p in parameters[1:]):

@@ -30,7 +30,9 @@ _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
 _TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|[\[<]mask[\]>]|mask_idx?\b|bidirectional"
-_TWO_WAY_METHODS = re.compile(r"(^|_)mlm(_|$)|fill_?mask|unmask|mask_(some_|random_)?(tokens|words|ids)$|masked_l(m|anguage)")
+_TWO_WAY_METHODS = re.compile(
+    r"(^|_)mlm(_|$)|fill_?mask|unmask|mask_(some_|random_)?(tokens|words|ids)$|masked_l(m|anguage)"
+)
 _SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*)\[((:|\.\.\.), ?)?:-1(, ?:)?\]")
 _SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
 _SWITCHES = {
@@ -97,8 +99,8 @@ def _words_of(module: nn.Module) -> int:
 
 
 Evidence = tuple[int, str]
-"""How strong (4: the model's own name, 3: the first line of its file, 2: what it is made of, 1: words in its source),
-and what."""
+"""How strong (4: the model's own name, 3: the first line of its file, or a method that only one kind has, 2: what it is
+made of, 1: words in its source), and what."""
 
 
 def _names(pattern: str, name: str) -> bool:
@@ -109,7 +111,7 @@ def _names(pattern: str, name: str) -> bool:
 
 
 def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
-    cls = type(module)
+    cls: type = type(module)
     if _names(names, cls.__name__):
         # LM alone is a name of both, as in ProteinLM: what stands at the top of the file weighs more
         yield 4 if re.search(names, _words(cls.__name__)) else 2, f"the class is called {cls.__name__}"
@@ -158,7 +160,7 @@ def _masking(module: nn.Module) -> Iterator[Evidence]:
     """A method that hides words, finds hidden ones, or is the loss of these."""
     for name, _ in inspect.getmembers(type(module), inspect.isroutine):
         if _TWO_WAY_METHODS.search(name) and not hasattr(nn.Module, name):
-            yield 2, f"it has a method {name}"
+            yield 3, f"it has a method {name}"
             break
 
 

@@ -141,8 +141,11 @@ class _Finder:
             self.failures[at:at] = [furthest] if furthest is not None else []
             return None
         self.proposals.given = dict(climbed.shapes)
-        found = self.first_that_runs(False) or self.first_that_runs(True)
-        return replace(found, beside=climbed.shapes) if found is not None else None
+        for main in dict.fromkeys((climbed.main, *climbed.shapes)):
+            self.proposals.climbed = replace(climbed, main=main)
+            if found := self.first_that_runs(False) or self.first_that_runs(True):
+                return replace(found, beside=climbed.shapes)
+        return None
 
     def first_that_runs(self, all_masks: bool) -> Calling | None:
         """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional

@@ -93,8 +93,8 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
 
 
 def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
-    """Those of these parameters that forward never asks about, and takes for numbers: it counts their sizes, or computes
-    with them as they are."""
+    """Those of these parameters that forward never asks about, and takes for numbers: it asks for their sizes, or
+    computes with them as they are."""
     function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
     try:
         tree = ast.parse(dedent(inspect.getsource(function)))
