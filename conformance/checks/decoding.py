@@ -11,7 +11,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.models import build_lm, model_bound
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, close, refused, same, tolerance, true
+from conformance.evidence import Evidence, all_of, close, note, refused, same, tolerance, true
 from conformance.reference import decoding as f
 
 Array = np.ndarray
@@ -291,9 +291,20 @@ def top_k_off(impl: Any, draw: Draw) -> Evidence:
 
 @check("top-k-above-the-vocabulary-keeps-every-token", roles=("sampling_filter",), examples=3)
 def top_k_large(impl: Any, draw: Draw) -> Evidence:
-    """A top_k larger than the vocabulary, 50 by default, filters nothing."""
+    """A top_k larger than the vocabulary filters nothing; it may be refused by what has no such number by default."""
     vocab = draw.int("V", 2, 9, 6)
-    return filter_agrees(impl, draw_logits(draw, vocab), top_k=vocab + draw.int("excess", 1, 50, 44))
+    logits, k = draw_logits(draw, vocab), vocab + draw.int("excess", 1, 50, 44)
+    own = impl.build("sampling_filter", {"top_k": vocab}).attributes.get("default_top_k")
+    filter_agrees(impl, logits, top_k=vocab)  # the logits as such are accepted
+    refusal = refused(f"the {k} best of {vocab}", partial(filtered, impl, logits, top_k=k))
+    if not refusal.ok:
+        return filter_agrees(impl, logits, top_k=k)
+    if own is None:
+        return note("a top_k above the vocabulary is refused", refusal.got)
+    return true(f"the {k} best of {vocab} tokens are all of them", False, got=refusal.got).saying(
+        diagnosis=f"By default it keeps the {own} best tokens, and it fails where the vocabulary has fewer.",
+        mend="min(top_k, logits.shape[-1])",
+    )
 
 
 @check("top-p-keeps-the-smallest-set-that-reaches-p", roles=("sampling_filter",))

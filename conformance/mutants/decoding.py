@@ -305,7 +305,9 @@ class TiesAllDropped(_Filter):
 
 @mutant(breaks=("top-k-above-the-vocabulary-keeps-every-token",), known_as="D05")
 class TopKAboveTheVocabularyFails(_Filter):
-    """A top_k larger than the vocabulary is an index out of range."""
+    """A top_k larger than the vocabulary, 50 by default, is an index out of range."""
+
+    attributes = {"default_top_k": 50}
 
     def of_top_k(self, logits: Array) -> Array:
         k = self.config["top_k"]

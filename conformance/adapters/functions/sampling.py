@@ -62,8 +62,17 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
             continue
         facts = [Fact("logits", "(V,)" if rows else "(B, V)", "it runs so"), Fact("gives", how, "its result")]
         make = partial(_make, function, arguments, rows)
-        return [Served("sampling_filter", make, facts, agrees(got, logits.softmax(-1)))]
+        said = {"default_top_k": _default_top_k(function, arguments)}
+        return [Served("sampling_filter", make, facts, agrees(got, logits.softmax(-1)), said)]
     raise Unresolved(f"{arguments.name} does not run on logits (B, V) or (V,): {reasons[0]}")
+
+
+def _default_top_k(function: Callable[..., Any], arguments: Arguments) -> int | None:
+    """The top-k with which it filters where none is asked for; None where it then keeps all."""
+    if not arguments.has("top_k"):
+        return None
+    default = inspect.signature(function).parameters[arguments.parameter_of["top_k"]].default
+    return default if type(default) is int and default > 0 else None
 
 
 def _make(

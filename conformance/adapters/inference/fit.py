@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from torch import nn
-from torch.nn import functional as F
 
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
 from conformance.adapters.inference.facts import CannotRun, Unresolved
+from conformance.adapters.inference.norms import mend_norms
 from conformance.adapters.inference.probes import FITS, NORM_EPS
 from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.inference.roles import MODELS, norms_in
@@ -118,7 +118,7 @@ def _adopt_unfit(
     )
     found.say("layout", trial[0], evidence, doubtful=True)
     own = _own_norms(found, trials, inputs[0], mask)
-    found.recognised = bool(mistakes or own)
+    found.own_norms, found.recognised = own, bool(mistakes or own)
     if own:
         found.say("norms", own, "with LayerNorms in their place it equals the formula", doubtful=True)
     for mistake, error in mistakes.items():
@@ -174,20 +174,11 @@ def _own_norms(found: Resolution, trials: Sequence[Trial], inputs: Arrays, mask:
         subject = _subject_of(found, trial)
         if not isinstance(subject, ModuleSubject):
             continue
-        own = [norm for _, norm in norms_in(subject.module) if not isinstance(norm, nn.LayerNorm)]
-        for norm in own:
-            _compute_properly(norm, found.attributes.get("eps", NORM_EPS[0]))
+        own = [type(norm).__name__ for _, norm in norms_in(subject.module) if not isinstance(norm, nn.LayerNorm)]
+        mend_norms(subject.module, found.attributes.get("eps", NORM_EPS[0]))
         if own and probes.difference(subject, inputs, _settings_of(found, trial), mask) < FITS:
-            return type(own[0]).__name__
+            return own[0]
     return ""
-
-
-def _compute_properly(norm: nn.Module, eps: float) -> None:
-    """Let a module with the parameters of a norm compute LayerNorm."""
-    stored = dict(norm.named_parameters())
-    _, layout = next(p.norm_layouts(norm, True))
-    weight, bias = (stored[layout[name].patterns[0]] if name in layout else None for name in ("weight", "bias"))
-    norm.forward = lambda x: F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 def _settings_of(found: Resolution, trial: Trial) -> dict[str, Any]:

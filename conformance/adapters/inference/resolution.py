@@ -19,8 +19,9 @@ from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call, Unturned
 from conformance.adapters.inference.construct import Constructor
 from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.inference.norms import mend_norms
 from conformance.adapters.inference.parts import PartOf, class_made
-from conformance.adapters.inference.probes import SIZES
+from conformance.adapters.inference.probes import NORM_EPS, SIZES
 from conformance.adapters.inference.roles import MODELS, SUPPORTED, is_norm, norms_in, role_of
 from conformance.adapters.inference.subjects import (
     Attention,
@@ -69,7 +70,8 @@ class Resolution:
     `Conventions`. fixed: options of the role that the class has decided (activation, norm_first, eps, pairing); `why`:
     in words, where that is not plain. attributes: what subjects report besides. runs: whether it could be run in its
     role at all; fits: whether it equals the role's formula; recognised: whether it equals that, or a known mistake in
-    it. What does neither may be another design.
+    it. What does neither may be another design. own_norms: the class of a layer's norms, where they alone keep it from
+    the formula; norms_mended: whether its subjects have LayerNorms in their place.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Resolution:
         self.attributes: dict[str, Any] = {}
         self.why: dict[str, str] = {}
         self.runs = self.fits = self.recognised = True
+        self.own_norms, self.norms_mended = "", False
         self.role = role or ""
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else "").for_heads(SIZES["n_heads"]))
         module = self.make({**SIZES, "bias": True})
@@ -192,6 +195,8 @@ class Resolution:
                 probes.randomise(module)
             if conventions.bare:
                 without_norms(module)
+            if self.norms_mended:
+                mend_norms(module, self.attributes.get("eps", NORM_EPS[0]))
             subject = MODULE_SUBJECTS[self.role](self.role, settings, module, conventions)
         subject.attributes = {**self.fixed, **self.attributes, **(attributes or {})}
         return subject

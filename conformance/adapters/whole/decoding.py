@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -68,10 +68,13 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
     prompt, tells_of = "", False
     beam = "beam" in name.lower()
     known = Writer(name, function, method, {}, "").masks(subject, subject.example())
-    for at, parameter in enumerate(parameters_of(function, method)):
+    parameters = parameters_of(function, method)
+    behind = _behind_its_count(parameters)
+    for at, parameter in enumerate(parameters):
         lower = parameter.name.lower()
-        meaning = next((m for m, words in MEANINGS.items() if re.fullmatch(words, lower)), "")
-        if at == 0 and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
+        meaning = "" if parameter is behind else _meaning(parameter)
+        first = parameter is behind if behind else at == 0
+        if first and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
             prompt = parameter.name
             tells_of = isinstance(subject.calling.fixed.get(prompt), Beside)
         elif meaning == "top_k" and lower == "k" and beam:
@@ -85,6 +88,24 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
     if tells_of and (beam or "beams" in options):  # its first rows are of one beam each, and none of a sample
         raise NotProvided(f"{name} begins by itself, and searches by beams")
     return Writer(name, function, method, options, prompt, beam=beam, tells_of=tells_of)
+
+
+def _meaning(parameter: inspect.Parameter) -> str:
+    return next((m for m, words in MEANINGS.items() if re.fullmatch(words, parameter.name.lower())), "")
+
+
+def _behind_its_count(parameters: Sequence[inspect.Parameter]) -> inspect.Parameter | None:
+    """The prompt of a writer that takes first how much it shall write, as sample(model, length, context) does."""
+    if (
+        not parameters
+        or _meaning(parameters[0]) != "count"
+        or re.search(r"tokens?$|words$", parameters[0].name.lower())
+    ):
+        return None
+    rest = [p for p in parameters[1:] if p.default is p.empty]
+    if any(_meaning(p) == "count" for p in parameters[1:]):
+        return None
+    return next((p for p in rest if not _meaning(p) or p.name.lower() in ("context", "ctx", "start")), None)
 
 
 class DecodingProbes(TextModel, PlaceProbes, PartProbes):

@@ -20,10 +20,11 @@ from conformance.adapters.whole.class_source import (
 from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.part_probes import PartProbes
+from conformance.adapters.whole.shifts import ShiftProbes
 from conformance.adapters.whole.table_probes import TableProbes
 
 
-class ExcuseProbes(TableProbes, GradientProbes, LengthProbes, PartProbes):
+class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartProbes):
     """The parameters that need no gradient, of a running model."""
 
     def excused_parameters(self, wanted: list[str]) -> set[str]:
@@ -31,7 +32,7 @@ class ExcuseProbes(TableProbes, GradientProbes, LengthProbes, PartProbes):
         that were not looked up, experts that no token chose, poolers and heads beside the answer."""
         if not wanted:
             return set()
-        excused = {name for name in wanted if _is_key_bias(name)} | self.padding_tables()
+        excused = self.equal_shifts(wanted) | self.padding_tables()
         called = self.called_paths()
         experts = re.compile(r"expert")
         others = self.other_outputs_reach()
@@ -95,10 +96,3 @@ class ExcuseProbes(TableProbes, GradientProbes, LengthProbes, PartProbes):
         found = {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
         self.module.zero_grad(set_to_none=True)
         return found
-
-
-def _is_key_bias(name: str) -> bool:
-    """Biases of keys add the same to all scores of a query."""
-    parts = name.lower().split(".")
-    owner = parts[-2] if len(parts) > 1 else ""
-    return parts[-1].endswith("bias") and bool(re.search(r"(^|_)k(ey)?s?(_|$)|^wk$|^w_k$|k_?proj|key|to_k", owner))

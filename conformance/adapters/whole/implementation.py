@@ -23,6 +23,7 @@ from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
@@ -30,6 +31,8 @@ from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.adapters.whole.remaking import otherwise_made, reads_words
 from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
+
+NORM = "norm-is-its-formula"
 
 
 class PointedImplementation:
@@ -183,9 +186,21 @@ class PointedImplementation:
             raise NotProvided(
                 f"{found.cls.__name__} is neither the formula of a {role.replace('_', ' ')} nor a known mistake"
             )
+        if found is not None and found.own_norms:  # a mistake of theirs that is told is none of the layer's
+            found.norms_mended = self._is_told(found.own_norms)
         if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
+
+    def _is_told(self, norm: str) -> bool:
+        """Whether the recorded run shows a mistake in norms of this class, by name."""
+        if self.running is None:
+            return False
+        told: list[Finding] = []
+        with suppress(Exception):
+            told = [one for one in self.running.inside().findings if one.claim == NORM and one.certain]
+        paths = [path for one in told for path in one.paths]
+        return any(type(self.running.module.get_submodule(path)).__name__ == norm for path in paths)
 
     def variants(self) -> Iterator[tuple[str, _Variant]]:
         """The whole model made with its other options, one option each."""

@@ -29,7 +29,10 @@ _TWO_WAY = r"bert|mlm|masked_?l|masked_?lan|bidirect|electra|cloze|encoder_?only
 _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
-_TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|\[MASK\]|mask_id\b|bidirectional"
+_TWO_WAY_CODE = r"(?<![a-z])mlm(?![a-z])|masked[ _]l(anguage|m)|mask_token|[\[<]mask[\]>]|mask_idx?\b|bidirectional"
+_TWO_WAY_METHODS = re.compile(
+    r"(^|_)mlm(_|$)|fill_?mask|unmask|mask_(some_|random_)?(tokens|words|ids)$|masked_l(m|anguage)"
+)
 _SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*)\[((:|\.\.\.), ?)?:-1(, ?:)?\]")
 _SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
 _SWITCHES = {
@@ -64,7 +67,7 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         return "", [Fact("kind", "open", why, doubtful=True)]
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += [*_built(module), *_shifted(module), *_switched(module, "language_model")]
-    two_way += _switched(module, "masked_language_model")
+    two_way += [*_masking(module), *_switched(module, "masked_language_model")]
     chosen = _stronger(causal, two_way)
     if not chosen:
         return "", [
@@ -96,8 +99,8 @@ def _words_of(module: nn.Module) -> int:
 
 
 Evidence = tuple[int, str]
-"""How strong (4: the model's own name, 3: the first line of its file, 2: what it is made of, 1: words in its source),
-and what."""
+"""How strong (4: the model's own name, 3: the first line of its file, or a method that only one kind has, 2: what it is
+made of, 1: words in its source), and what."""
 
 
 def _names(pattern: str, name: str) -> bool:
@@ -150,6 +153,14 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
         square = buffer.squeeze()
         if square.ndim == 2 and square.shape[0] == square.shape[1] > 1 and _is_triangle(square):
             yield 2, f"the buffer {name} is a triangle"
+            break
+
+
+def _masking(module: nn.Module) -> Iterator[Evidence]:
+    """A method that hides words, finds hidden ones, or is the loss of these."""
+    for name, _ in inspect.getmembers(type(module), inspect.isroutine):
+        if _TWO_WAY_METHODS.search(name) and not hasattr(nn.Module, name):
+            yield 3, f"it has a method {name}"
             break
 
 

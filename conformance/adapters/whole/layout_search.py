@@ -23,7 +23,9 @@ def layout_of(
     batch, length = main.shape[0], main.shape[1]
     floating = [t for t in tensors_in(result) if t.is_floating_point()]
     vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
-    orders = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
+    orders: tuple[str, ...] = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)
+    if length == 1 and calling.main.meaning == "x":  # the one channel of a picture: what has no positions
+        orders = tuple(layout for layout in orders if "T" not in layout)
     named = _called_logits(result)
     offered = [pair for pair in enumerate(floating) if pair[0] not in without]
     chosen = [pair for pair in offered if pair[1] is named]

@@ -33,7 +33,7 @@ from conformance.adapters.whole.fillers import (
 )
 from conformance.adapters.whole.masking import choices
 from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
-from conformance.adapters.whole.told import Told, taken_as_they_are, told_by_forward
+from conformance.adapters.whole.told import Told, computed_with, taken_as_they_are, told_by_forward
 from conformance.adapters.whole.told_by_calls import told_by_calls
 from conformance.adapters.whole.usage import surroundings
 
@@ -75,6 +75,8 @@ class Proposals:
             self.parameters = [
                 Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
             ]
+        for name in computed_with(module, [p.name for p in self.parameters if p.meaning == "cache" and p.required]):
+            next(p for p in self.parameters if p.name == name).meaning = ""  # the past of a series is no cache
         data = [p for p in self.parameters if p.meaning in ("", "source", "target")]
         if not any(p.required for p in data):  # forward(x=None, y=None), where neither can do without a value
             open_ = [p.name for p in data if p.default is None]

@@ -211,7 +211,7 @@ def _projected(record: Record, value: Value) -> Value:
 
 def _sums(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> Iterator[Op]:
     """The sums of the result with values that were not computed from it, as far as it is not used otherwise."""
-    mine = record.after([one.out])
+    mine, read = record.after([one.out]), _joined(record, record.before([one.base]))
     seen, stack = {one.out}, [(one.out, False)]
     while stack:
         here, summed = stack.pop(0)
@@ -221,7 +221,7 @@ def _sums(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> Iterat
         for op in record.consumers(here):
             if op.number not in one.block.ops or here not in carriers(op):
                 continue
-            others = [value for value in op.inputs if value is not here and record.computed(value)]
+            others = [value for value in op.inputs if value is not here and (record.computed(value) or value in read)]
             if any(value in mine for value in others):
                 continue  # another sublayer's sum
             adds = base_name(op) == "add" and bool(others)
@@ -231,6 +231,13 @@ def _sums(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> Iterat
                 ahead.append((op.outputs[0], summed or adds))
         stack.extend(item for item in ahead if item[0] not in seen)
         seen.update(value for value, _ in ahead)
+
+
+def _joined(record: Record, values: set[Value]) -> set[Value]:
+    """Those of these values that are joined with what is computed from the input, and are not themselves: the token of
+    a class, and other streams that begin at a parameter."""
+    joins = (op for op in map(record.producer, values) if op is not None and op.name == "cat")
+    return {value for op in joins for value in op.inputs if not record.computed(value)}
 
 
 def _measure(record: Record, one: Sublayer, ends: set[Op], of_norms: dict[Value, Value]) -> None:
@@ -250,7 +257,7 @@ def _inputs(
 ) -> tuple[set[Value], set[Value]]:
     """What the sublayer reads, in every form that it has on its way: after the last norm, and before it."""
     found: tuple[set[Value], set[Value]] = {one.base}, set()
-    stack = [(one.base, 0)]
+    joined, stack = _joined(record, record.before([one.base])), [(one.base, 0)]
     while stack:
         here, side = stack.pop()
         if here in of_norms and side == 0 and here.op in one.block.ops:
@@ -259,7 +266,7 @@ def _inputs(
             op = record.producer(here)
             behind = list(carriers(op)) if op is not None and op not in ends and here not in of_norms else []
         for value in behind:
-            if record.computed(value) and value not in found[side]:
+            if (record.computed(value) or value in joined) and value not in found[side]:
                 found[side].add(value)
                 stack.append((value, side))
     return found

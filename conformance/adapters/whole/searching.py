@@ -32,7 +32,7 @@ from conformance.adapters.whole.calling import (
 from conformance.adapters.whole.fillers import Beside, constants, of_shape
 from conformance.adapters.whole.layout_search import layout_of
 from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER, SCORES
-from conformance.adapters.whole.names import meaning_of
+from conformance.adapters.whole.names import MAY_BE_LABELS, meaning_of
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
 
@@ -84,8 +84,9 @@ class _Finder:
             found = self.first_that_runs(all_masks)
             if found is not None:
                 return _without_none(found)
-        if not self.proposals.given and (found := self.as_climbed()) is not None:
-            return _without_none(found)
+        for optional in (False, True) if not self.proposals.given else ():
+            if (found := self.as_climbed(optional)) is not None:
+                return _without_none(found)
         name = type(self.module).__name__
         if not self.failures:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
@@ -108,9 +109,15 @@ class _Finder:
             return self.proposals.climbed.line()
         return f"{self.proposals.parameters[0].name if self.proposals.parameters else 'x'}=2x16:int"
 
-    def as_climbed(self) -> Calling | None:
-        """The calling of a model whose inputs are of forms that are found one by one; None where none are."""
-        inputs = [p.name for p in self.proposals.parameters if p.required and p.meaning not in ("mask", "cache")]
+    def as_climbed(self, optional: bool) -> Calling | None:
+        """The calling of a model whose inputs are of forms that are found one by one; None where none are. optional:
+        what has no value by default and may be data is an input, too; None where there is no such parameter."""
+        parameters = self.proposals.parameters
+        inputs = [p.name for p in parameters if p.required and p.meaning not in ("mask", "cache")]
+        if optional:
+            also = [p.name for p in parameters if not p.required and p.default is None and not p.meaning]
+            also = [name for name in also if not MAY_BE_LABELS.fullmatch(name.lower())]
+            inputs = [*inputs, *also] if inputs and also else []
         stacked = (nn.ModuleList, nn.Sequential, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
         if not inputs or not any(isinstance(part, stacked) for part in self.module.modules()):
             return None  # nothing, or a component
@@ -137,8 +144,11 @@ class _Finder:
             self.failures[at:at] = [furthest] if furthest is not None else []
             return None
         self.proposals.given = dict(climbed.shapes)
-        found = self.first_that_runs(False) or self.first_that_runs(True)
-        return replace(found, beside=climbed.shapes) if found is not None else None
+        for main in dict.fromkeys((climbed.main, *climbed.shapes)):
+            self.proposals.climbed = replace(climbed, main=main)
+            if found := self.first_that_runs(False) or self.first_that_runs(True):
+                return replace(found, beside=climbed.shapes)
+        return None
 
     def first_that_runs(self, all_masks: bool) -> Calling | None:
         """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional

@@ -43,5 +43,6 @@ class StartProbes(GradientProbes):
                     parameter.sub_(torch.tensor(gradient, dtype=parameter.dtype), alpha=0.02 / size)
             if not left:
                 return []
-        elsewhere = self.gradients(self.example(4, seed=70))
-        return [n for n in zero if n in left and (g := elsewhere.get(n)) is not None and float(abs(g).max()) > 0]
+        sizes = {n: float(abs(g).max()) for n, g in self.gradients(self.example(4, seed=70)).items() if g is not None}
+        least = 1e-13 * max(sizes.values(), default=0.0)  # rounding, where mathematics gives none
+        return [name for name in zero if name in left and sizes.get(name, 0.0) > least]

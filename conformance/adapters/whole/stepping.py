@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
@@ -29,6 +31,7 @@ from conformance.protocol import Array, NotProvided
 CACHE = re.compile(r"cache|past|present|incremental|(?<![a-z])kv|mems")
 MAKERS = re.compile(r"(init|make|new|create|empty|set_?up|build|alloc|get|enable|start)\w*(cache|state|kv)")
 CLEARERS = re.compile(r"(reset|clear|empty|flush|delete|free)\w*(cache|caches|state|kv)?")
+_JOINS = re.compile(r"cat\(\s*[\[(]\s*\w*(past|cache|mems)\w*\s*,")
 ROOM = 32
 """How many tokens a cache that is made beforehand has room for."""
 
@@ -37,6 +40,7 @@ ROOM = 32
 class Steps:
     """One way to feed pieces. begin: what the cache is at first, from the module and the batch. flags: switched on.
     told: how a piece is told where it stands: "", "offset", "positions". how: what the cache is at first, in words.
+    joins: what comes back is that of the piece alone, and the caller joins it with what was before.
     """
 
     cache: str
@@ -44,6 +48,7 @@ class Steps:
     told: str
     begin: Callable[[nn.Module, int], Any]
     how: str
+    joins: bool = False
 
     def logits(self, subject: RunningModel, ids: Array, pieces: Sequence[int]) -> Array:
         """(B, T, V): the answers to the pieces, joined. Works on a copy. Raises whatever the model raises."""
@@ -65,6 +70,8 @@ class Steps:
                     raise NotProvided("a piece has no row of logits for each of its tokens")
                 parts.append(out[:, -size:])
                 after = handed_back(result, out)
+                if self.joins and state is not None and after is not None:
+                    after = _joined(state, after, start, size)
                 state = state if after is None else after
                 start += size
         return to_array(torch.cat(parts, 1).double())
@@ -73,6 +80,30 @@ class Steps:
         if self.told == "offset":
             return {calling.offset: start}
         return {calling.positions: torch.arange(start, start + size)} if self.told else {}
+
+
+def _joined(before: Any, after: Any, start: int, size: int) -> Any:
+    """Two caches of one structure joined along the axis on which the first has `start` tokens and the second `size`."""
+
+    def join(one: Tensor, other: Tensor) -> Tensor:
+        axes = [at for at, pair in enumerate(zip(one.shape, other.shape, strict=True)) if pair == (start, size)]
+        if not axes:
+            raise NotProvided("what its cache returns for a piece has no axis of the piece's tokens")
+        return torch.cat([one, other], axes[-1])
+
+    return tree_map(join, before, after)
+
+
+def _caller_joins(module: nn.Module) -> bool:
+    """Whether a function beside the model, or another method than forward, joins what it handed in with more."""
+    scope = vars(sys.modules.get(type(module).__module__, object()))
+    beside = [f for f in scope.values() if inspect.isfunction(f) and f.__module__ == type(module).__module__]
+    methods = [f for name, f in inspect.getmembers(type(module), inspect.isfunction) if name != "forward"]
+    for function in [*beside, *methods]:
+        with suppress(OSError, TypeError):
+            if _JOINS.search(inspect.getsource(function)):
+                return True
+    return False
 
 
 def handed_back(result: Any, out: Tensor) -> Any:
@@ -147,10 +178,11 @@ def _ways(subject: PlaceProbes) -> Iterator[Steps]:
         calling.cache or flags or keeps or ((calling.offset or calling.positions) and subject.line_of(CACHE.pattern))
     ):
         return
-    for told in tellings:
-        for how, begin in _beginnings(module, methods, calling.cache):
-            for on in dict.fromkeys((flags, ())):
-                yield Steps(calling.cache, on, told, begin, how)
+    for joins in (False, True) if calling.cache and _caller_joins(module) else (False,):
+        for told in tellings:
+            for how, begin in _beginnings(module, methods, calling.cache):
+                for on in dict.fromkeys((flags, ())):
+                    yield Steps(calling.cache, on, told, begin, how, joins)
 
 
 def _beginnings(

@@ -92,6 +92,25 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
     return [name for name in parameters if name in read - asked]
 
 
+def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
+    """Those of these parameters that forward never asks about, and takes for numbers: it asks for their sizes, or
+    computes with them as they are."""
+    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
+    try:
+        tree = ast.parse(dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.Attribute) and node.attr in ("shape", "size", "mean", "abs", "dim", "ndim", "dtype"):
+            parts = [node.value]
+        used |= {part.id for part in parts if isinstance(part, ast.Name)}
+    return [name for name in taken_as_they_are(module, parameters) if name in used]
+
+
 # --- prose ----------------------------------------------------------------------------------------
 
 
