@@ -7,6 +7,7 @@ and collate functions that gave them, and out to the callers whose arguments the
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
@@ -75,13 +76,14 @@ def argument(stack: Sequence[At], position: int, *names: str) -> list[Line]:
     return list(dict.fromkeys(lines))
 
 
-def arguments(stack: Sequence[At]) -> list[Line]:
-    """The lines behind all arguments of the call that the innermost frame makes."""
+def arguments(stack: Sequence[At], but: re.Pattern[str] | None = None) -> list[Line]:
+    """The lines behind all arguments of the call that the innermost frame makes, but those of certain names."""
     scope, call = scope_of(stack), stack[0].call() if stack else None
     if scope is None or call is None:
         return []
-    values = [*call.args, *(one.value for one in call.keywords)]
-    return list(dict.fromkeys(line for value in values for line in behind(value, scope, (), DEEP)))
+    values = [("", one) for one in call.args] + [(one.arg or "", one.value) for one in call.keywords]
+    left = (one for name, one in values if but is None or not but.fullmatch(getattr(one, "id", name).lower()))
+    return list(dict.fromkeys(line for value in left for line in behind(value, scope, (), DEEP)))
 
 
 def receiver(stack: Sequence[At]) -> list[Line]:

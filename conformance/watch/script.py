@@ -1,4 +1,4 @@
-"""Runs a script as `python train.py` would, and watches it: `watched`."""
+"""Runs a script as `python train.py` would, and watches it: `watched`; or a function of this process: `called`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from conformance.watch.ending import finish
@@ -50,6 +50,14 @@ def watched(
             watcher.run.ended = f"the script raised {type(error).__name__}: {error}"
         finish(watcher)
         return watcher.run
+
+
+def called(call: Callable[[], None], steps: int, seconds: float) -> Run:
+    """What a call of this process trains, watched for so many optimizer steps or seconds. What is outside of the call
+    is no part of what is watched."""
+    with Watcher(steps) as watcher, contextlib.suppress(Ended), _deadline(watcher, seconds):
+        call()
+    return watcher.run
 
 
 @contextlib.contextmanager

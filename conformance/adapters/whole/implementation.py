@@ -91,7 +91,7 @@ class PointedImplementation:
         self.beside: HelpersImplementation | None = None
         if self.whole is not None and role is None:
             helpers = [*functions_beside(found), *methods_of(self.whole.twin().module)]
-            self.beside = HelpersImplementation(helpers, self.name)
+            self.beside = HelpersImplementation(helpers, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:
