@@ -156,8 +156,9 @@ def teachers_rest(impl: Any, draw: Draw) -> Evidence:
     calls = [c for c in run.of(Forward) if c.frozen and (c.random or c.resting)]
     if not calls or copied:
         raise NotProvided("no frozen model with dropout was seen beside the trained one")
-    if calls[0].random:
-        return unusual("a frozen model that drops", f"{run.modules[calls[0].module][0]} ({calls[0].place})")
+    drops = next((call for call in calls if call.random), None)
+    if drops is not None:
+        return unusual("a frozen model that drops", f"{run.modules[drops.module][0]} ({drops.place})")
     return kept("frozen models rest", len(calls))
 
 

@@ -41,6 +41,18 @@ def frozen_by_parameters(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     step = steps_of(run)[0]
+    if run.misspelt:
+        name = min(run.misspelt)
+        return broken(
+            step,
+            "attributes of parameters that freeze nothing",
+            "none",
+            name,
+            at=lambda lines: lines.first(plans.misspelt(run)[:1], step.place),
+            diagnosis=f"{name} is no flag of a parameter: setting it gives it an attribute of that name, and it learns "
+            "as before.",
+            mend="set requires_grad",
+        )
     places = plans.flags(run)
     if not places:
         raise NotProvided("no line was seen that sets requires_grad of anything but a listed parameter")

@@ -114,8 +114,10 @@ class _Data:
 
     def load(self, original: Any, f: Any, *rest: Any, **keywords: Any) -> Any:
         result = original(f, *rest, **keywords)
-        if _identity(f) in self.written:
-            self.watcher.add(Load(holds=self.written[_identity(f)]))
+        known = self.written.get(_identity(f))
+        found = frozenset(holds(result, 4)) if known is None else known
+        if known is not None or {"model", "optimizer"} <= found:
+            self.watcher.add(Load(holds=found, is_own=known is not None))
         return result
 
     def restore_module(
@@ -126,7 +128,9 @@ class _Data:
         given = [tensor for tensor in state_dict.values() if isinstance(tensor, Tensor) and tensor.numel()]
         result = original(module, state_dict, *rest, **keywords)
         is_itself = bool(given) and all(tensor.data_ptr() in own for tensor in given)
-        event = self.watcher.add(Restore(what="model", of=self.of(module), is_itself=is_itself))
+        names = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+        matched = len(names & set(state_dict)) if names and state_dict else -1
+        event = self.watcher.add(Restore(what="model", of=self.of(module), is_itself=is_itself, matched=matched))
         self.restored.append((event, [ref(one) for one in module.parameters()]))
         return result
 
@@ -139,7 +143,9 @@ class _Data:
         finally:
             self.in_state = False
         if isinstance(result, OrderedDict):
-            self.snapshots.append((self.watcher.add(Snapshot(of=self.of(module))), ref(result)))
+            is_frozen = not any(one.requires_grad for one in module.parameters())
+            event = self.watcher.add(Snapshot(of=self.of(module), frozen=is_frozen))
+            self.snapshots.append((event, ref(result)))
         return result
 
     def of(self, module: nn.Module) -> int:

@@ -245,29 +245,34 @@ class Save(Event):
 
 @dataclass(kw_only=True)
 class Load(Event):
-    """A file was read that this run wrote. holds: as of a save."""
+    """A checkpoint was read. holds: as of a save. is_own: whether this run wrote it."""
 
     holds: frozenset[str]
+    is_own: bool = True
 
 
 @dataclass(kw_only=True)
 class Restore(Event):
     """State was loaded. what: "model", "optimizer" or "scheduler". of: as of a snapshot. is_itself: whether it is the
-    module's own memory. is_lost: whether nothing of the module is left when watching ends."""
+    module's own memory. is_lost: whether nothing of the module is left when watching ends. matched: how many of the
+    names are the module's own; -1 where that is not known."""
 
     what: str
     of: int = -1
     is_itself: bool = False
     is_lost: bool = False
+    matched: int = -1
 
 
 @dataclass(kw_only=True)
 class Snapshot(Event):
     """The user's code asked a module for its state. of: a parameter of the module, by number; -1 where it has none.
-    outlived: for how many steps it kept what it was given, which changes with the module."""
+    outlived: for how many steps it kept what it was given, which changes with the module. frozen: whether none of its
+    parameters learns."""
 
     of: int = -1
     outlived: int = 0
+    frozen: bool = False
 
 
 @dataclass(kw_only=True)

@@ -167,7 +167,8 @@ class _Losses:
                 if event.name == "kl_div":
                     grown = gradient.flatten(0, -2)
                 scaled = grown / self.watcher.scale if event.name == "cross_entropy" else grown
-                learned = question.weigh(array(scaled), event.smoothing if event.name == "cross_entropy" else None)
+                is_summed = event.name == "cross_entropy" and event.reduction != "mean"  # torch's mean leaves them out
+                learned = question.weigh(array(scaled), event.smoothing if is_summed else None)
                 for call in self.watcher.calls.values():
                     call.learned = None if learned is None else torch.from_numpy(learned.copy())
 

@@ -53,9 +53,9 @@ def watched(
 
 
 def called(call: Callable[[], None], steps: int, seconds: float) -> Run:
-    """What a call of this process trains, watched for so many optimizer steps or seconds. What is outside of the call
-    is no part of what is watched."""
-    with Watcher(steps) as watcher, contextlib.suppress(Ended), _deadline(watcher, seconds):
+    """What a call of this process trains, watched for so many optimizer steps or seconds of processor time. What is
+    outside of the call is no part of what is watched."""
+    with Watcher(steps) as watcher, contextlib.suppress(Ended), _deadline(watcher, seconds, of_processor=True):
         call()
     return watcher.run
 
@@ -75,7 +75,7 @@ def _as_main(script: Script) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deadline(watcher: Watcher, seconds: float | None) -> Iterator[None]:
+def _deadline(watcher: Watcher, seconds: float | None, of_processor: bool = False) -> Iterator[None]:
     """Raise Ended in the script after so many seconds, where this is the main thread of a system with such a clock."""
     if not seconds or sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -84,10 +84,11 @@ def _deadline(watcher: Watcher, seconds: float | None) -> Iterator[None]:
     def over(*_: object) -> None:
         watcher.end(f"{seconds:g} s were over")
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    clock, alarm = (signal.ITIMER_PROF, signal.SIGPROF) if of_processor else (signal.ITIMER_REAL, signal.SIGALRM)
+    before = signal.signal(alarm, over)
+    signal.setitimer(clock, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(clock, 0)
+        signal.signal(alarm, before)

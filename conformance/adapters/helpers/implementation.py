@@ -32,9 +32,7 @@ class HelpersImplementation:
 
     kind = None
 
-    def __init__(
-        self, functions: Sequence[Callable[..., Any]], name: str, subject: WholeModel | None = None
-    ) -> None:
+    def __init__(self, functions: Sequence[Callable[..., Any]], name: str, subject: WholeModel | None = None) -> None:
         self.name, self.subject = name, subject
         self.untested: list[str] = []
         self.trainers = [

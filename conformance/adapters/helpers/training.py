@@ -58,11 +58,13 @@ RULES = {
 }
 """What is asked of a function that trains -> the claims about training runs that say it."""
 
-_NAMED = re.compile(r"_?(fit|((pre|re)?train|fine_?tune|run)(_(one|an|single|model|\w*lm|loop|for|epochs?))*|training_loop)")
+_NAMED = re.compile(
+    r"_?(fit|((pre|re)?train|fine_?tune|run)(_(one|an|single|model|\w*lm|loop|for|epochs?))*|training_loop)"
+)
 """Names of functions that train over several batches; one that makes a single step may be cleared by its caller."""
 ROWS, BATCHES, STEPS, LENGTH, TEXT = 4, 6, 6, 4, 400
 SECONDS, LARGEST = 5.0, 10_000_000
-"""A function gets so many seconds for each form of its labels; a larger model is not trained."""
+"""A function gets so many seconds of processor time for each form of its labels; a larger model is not trained."""
 
 _INPUTS = r"input_?(ids|s)?|ids|tokens?|x|text|pixel_values|images?"
 _WORDS = {
@@ -153,6 +155,8 @@ def _ran(function: Callable[..., Any], subject: WholeModel) -> tuple[Run, bool] 
             return None
         if run.steps >= 2:
             return run, not trial.gave_labels and subject.kind in ("language_model", "sequence_to_sequence")
+        if not run.whole:
+            return None  # its time was over
     return None
 
 
@@ -192,7 +196,7 @@ class _Trial:
         self.tree = ast.parse(dedent(inspect.getsource(function)))
 
     def run(self) -> Run:
-        """Call it, and watch; what it raises ends the run. Raises Unresolved where its parameters mean nothing known."""
+        """Call it, and watch; what it raises ends the run. Raises Unresolved where a parameter means nothing."""
         if not self.arguments.has("model"):
             raise Unresolved(f"{self.arguments.name} takes no model")
         given = inspect.signature(self.function).parameters
@@ -258,7 +262,7 @@ class _Trial:
         raise Unresolved(f"nothing shows what {', '.join(names)} are")
 
     def _part(self, key: str) -> Tensor:
-        lower, first = key.lower(), [*self.inputs][0]
+        lower, first = key.lower(), next(iter(self.inputs))
         if re.fullmatch(_WORDS["labels"], lower):
             self.gave_labels = True
             return self.labels

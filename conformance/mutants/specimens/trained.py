@@ -14,7 +14,9 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(d_model, 2 * d_model), nn.GELU(), nn.Linear(2 * d_model, d_model))
 
     def forward(self, x):
-        q, k, v = (one.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for one in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            one.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for one in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return x + self.mlp(self.norm2(x))

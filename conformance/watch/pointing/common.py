@@ -47,6 +47,7 @@ def inputs_of(run: Any, loss: Any) -> list[Line]:
 
 _LABELS = re.compile(r"(\w+_)?(labels?|targets?|y|ys|yb|gold)")
 
+
 def learned(back: Any) -> list[Line]:
     """The lines behind what a backward pass began with."""
     if not back.stack:

@@ -96,9 +96,11 @@ def test_labels_that_a_function_cuts_itself_are_judged():
     right = FIT.format(ahead=1, backward="loss.backward(); optimizer.step()")
     assert verdicts(right) == ["PASS", "NOT_PROVIDED", "PASS", "PASS"]
     found, lines = results(FIT.format(ahead=0, backward="loss.backward(); optimizer.step()"))
-    assert found[NEXT].verdict is Verdict.FAIL and "data[i + 0" in line_of(found[NEXT], lines)
+    assert found[NEXT].verdict is Verdict.FAIL
+    assert "data[i + 0" in line_of(found[NEXT], lines)
     found, lines = results(FIT.format(ahead=2, backward="loss.backward(); optimizer.step()"))
-    assert found[NEXT].verdict is Verdict.FAIL and "data[i + 2" in line_of(found[NEXT], lines)
+    assert found[NEXT].verdict is Verdict.FAIL
+    assert "data[i + 2" in line_of(found[NEXT], lines)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,11 @@ def test_labels_that_a_function_cuts_itself_are_judged():
         (BATCHES.format(logits="logits[:, :-1]", labels="ids[:, 1:]", clipped="net.parameters()"), NEXT, None),
         (BATCHES.format(logits="logits", labels="ids", clipped="net.parameters()"), NEXT, "net(ids)"),
         (BATCHES.format(logits="logits[:, :-2]", labels="ids[:, 2:]", clipped="net.parameters()"), NEXT, "ids[:, 2:]"),
-        (BATCHES.format(logits="logits[:, :-1]", labels="batch['labels'][:, 1:]", clipped="net.parameters()"), NEXT, ""),
+        (
+            BATCHES.format(logits="logits[:, :-1]", labels="batch['y'][:, 1:]", clipped="net.parameters()"),
+            NEXT,
+            "",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text, claim, line):
@@ -146,7 +152,8 @@ def fit(model, x_train, y_train, epochs=20, batch_size=16):
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(epochs):
         for at in range(0, len(x_train), batch_size):
-            loss = torch.nn.functional.cross_entropy(model(x_train[at : at + batch_size]), y_train[at : at + batch_size])
+            x, y = x_train[at : at + batch_size], y_train[at : at + batch_size]
+            loss = torch.nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
 """
