@@ -63,6 +63,35 @@ def best_looks_right(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-best-is-measured-on-what-learns", roles=RUN)
+def best_is_of_learner(impl: Any, draw: Draw) -> Evidence:
+    """The measure by which the best weights are kept is taken of a model that learns, or of its average."""
+    from conformance.watch import choices
+    from conformance.watch.events import Forward
+
+    run = run_of(impl)
+    begun = steps_of(run)[0].order
+    if any(run.parameters[number].in_model for number in (*run.copies, *run.aliases)):
+        raise NotProvided("a copy of the model follows it, and may be what is measured")
+    seen = 0
+    for one in choices.choices(run):
+        inside = [c for c in run.of(Forward) if c.order > begun and any(at.place in one.made for at in c.stack)]
+        seen += bool(inside)
+        if inside and all(call.frozen for call in inside):
+            return broken(
+                inside[0],
+                f"of which model {one.measure} is measured, by which weights are kept",
+                "the one that learns",
+                f"{run.modules[inside[0].module][0]}, which is frozen",
+                at=lambda lines, made=one.made: lines.first(sorted(made)[:1]),  # type: ignore[misc]
+                diagnosis="The measure that decides which weights are kept is of a frozen model: it never changes.",
+                mend="measure the model that the optimizer steps",
+            )
+    if not seen:
+        raise NotProvided("no measure was seen that decides which weights are kept")
+    return kept("measures that decide are of what learns", seen)
+
+
 @check("run-pairs-stay-together", roles=RUN)
 def pairs_stay(impl: Any, draw: Draw) -> Evidence:
     """What is shuffled takes its labels with it."""

@@ -33,6 +33,7 @@ def checkpoint(impl: Any, draw: Draw) -> Evidence:
 def restores_all(impl: Any, draw: Draw) -> Evidence:
     """Who goes on from a checkpoint restores all that it holds. Who takes the model alone from a file that an earlier
     run wrote may begin anew; who takes the optimizer or the schedule, too, goes on."""
+    from conformance.watch import pointing
     from conformance.watch.events import Load, Restore, Step
 
     run = run_of(impl)
@@ -44,6 +45,8 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
         forgotten = (load.holds & {"optimizer", "scheduler"}) - restored
         if not load.is_own and not restored & {"optimizer", "scheduler"}:
             continue
+        if "optimizer" in restored:  # it goes on: what is averaged must go on, too
+            forgotten |= {key for key in load.averages if not pointing.reads_key(run, key)}
         if "model" in restored and forgotten:
             return broken(
                 load,

@@ -156,6 +156,18 @@ def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
         mine = [one for one in judged if one.place == place]
         if any(one.reduction != "mean" for one in mine):
             continue
+        other = next(means.weighed_otherwise(mine[0]), None)
+        if other is not None:
+            return broken(
+                mine[0],
+                "what the weighed means of the batches are divided by",
+                f"the sum of {other.weight}",
+                f"the sum of {other.number}",
+                at=lambda lines, where=other.place: lines.first(where),  # type: ignore[misc]
+                diagnosis=f"Each mean is weighed by {other.weight} and the sum divided by {other.number}: one of them "
+                "counts the labels that count, the other one all places.",
+                mend="weigh and divide by the same number",
+            )
         found = next(means.sums_of_means(mine[0]), None)
         if found is not None:
             return broken(

@@ -96,3 +96,29 @@ script(
     breaks=("run-resuming-restores-all",),
     defect="A later run takes the optimizer from the checkpoint and begins the schedule anew.",
 )
+script(
+    "TeacherAnswersTheNext",
+    PAIRS,
+    ("F.softmax(wanted / self.temperature", "F.softmax(wanted.roll(1, 0) / self.temperature"),
+    breaks=("run-divergence-compares-like-places",),
+    defect="The student of each row is compared with the teacher of the row before.",
+)
+script(
+    "MeasuresTheTeacher",
+    PAIRS,
+    (
+        "    model.train()\n    for _ in range(STEPS):\n",
+        '    best = float("inf")\n    model.train()\n    for number in range(STEPS):\n'
+        "        if number % 4 == 3:\n"
+        "            score = entropy(model.teacher, data)\n"
+        "            if score < best:\n"
+        "                best, kept = score, model.student.state_dict()\n",
+    ),
+    (
+        "def main():\n",
+        "@torch.no_grad()\ndef entropy(tower, data):\n    p = tower(data[:, :6]).softmax(-1)\n"
+        "    return -(p * p.log()).sum(-1).mean().item()\n\n\ndef main():\n",
+    ),
+    breaks=("run-best-is-measured-on-what-learns",),
+    defect="The teacher is measured in the student's place.",
+)

@@ -24,7 +24,7 @@ class Choice(NamedTuple):
     """A measure that is compared with the best one so far, where something is kept if it is better. best: as it is
     written. measure: its text, and that of what binds it where its own name says nothing. lower: whether the lower one
     is kept. is_bound: whether the best one is bound again where it can be seen; is_here: in this test. place: of the
-    comparison; bound: of what binds the measure."""
+    comparison; bound: of what binds the measure; made: of the lines of the call that it is the result of."""
 
     best: str
     measure: str
@@ -33,6 +33,7 @@ class Choice(NamedTuple):
     is_here: bool
     place: str
     bound: str
+    made: frozenset[str]
 
 
 def choices(run: Any) -> list[Choice]:
@@ -56,7 +57,8 @@ def _choices(source: Source) -> Iterator[Choice]:
             text, bound = _said(source, node, measure)
             is_bound = here is not None or _is_bound(source, node, best)
             is_lower = lower is (here in (0, None))
-            yield Choice(ast.unparse(best), text, is_lower, is_bound, here is not None, source.place(node), bound)
+            about = (is_lower, is_bound, here is not None, source.place(node), bound, _made(source, node, measure))
+            yield Choice(ast.unparse(best), text, *about)
 
 
 def _sides(test: ast.expr) -> tuple[ast.expr, ast.expr, bool] | None:
@@ -133,6 +135,23 @@ def _said(source: Source, node: ast.AST, measure: ast.expr) -> tuple[str, str]:
     if len(bound) != 1 or not isinstance(bound[0].value, _NAMES):
         return text, ""
     return ast.unparse(bound[0].value), source.place(bound[0])
+
+
+def _made(source: Source, node: ast.AST, measure: ast.expr) -> frozenset[str]:
+    """The lines of the last call before a comparison, in its function, that gives a measure alone or among others."""
+    name = getattr(measure, "id", "")
+    inside = source.inside(source.function(node))
+    bound = [n for n in inside if isinstance(n, ast.Assign) and any(_part_of(t, name) for t in n.targets)]
+    before = [n for n in bound if n.lineno < getattr(node, "lineno", 0)][-1:]
+    if not name or not before or not isinstance(before[0].value, ast.Call):
+        return frozenset()
+    file = source.place(node).rpartition(":")[0]
+    return frozenset(f"{file}:{line}" for line in range(before[0].lineno, (before[0].end_lineno or 0) + 1))
+
+
+def _part_of(target: ast.expr, name: str) -> bool:
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    return any(getattr(one, "id", "") == name for one in parts)
 
 
 def wrong_way(choice: Choice) -> str:
@@ -245,6 +264,29 @@ def _is_shown(source: Source, node: ast.AST) -> bool:
         if isinstance(around, ast.stmt):
             return False
     return False
+
+
+_SEEDS = ("manual_seed", "default_rng", "RandomState")
+
+
+def seeded_in_loop(run: Any) -> list[str]:
+    """Where a generator gets a seed in a loop that steps, though not from what the loop counts."""
+    from conformance.watch.events import Step
+
+    stepping = {at.place for step in run.of(Step) for at in step.stack}
+    found = []
+    for source in sources(run):
+        steps = [n for n in source.nodes if isinstance(n, ast.Call) and source.place(n) in stepping]
+        for node in source.nodes:
+            name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+            if name not in _SEEDS:
+                continue
+            loops = [*_loops(source, node)]
+            counted = {getattr(one, "id", "") for loop in loops for one in _bound_in(loop)}
+            named = {getattr(one, "id", "") for given in node.args for one in ast.walk(given)} - {""}
+            if loops and not named & counted and any(loops[0] in source.outward(one) for one in steps):
+                found.append(source.place(node))
+    return found
 
 
 _COSINE = re.compile(r"1(\.0*)? \+ (\w+\.)*cos\(")

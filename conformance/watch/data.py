@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -117,7 +118,7 @@ class _Data:
         known = self.written.get(_identity(f))
         found = frozenset(holds(result, 4)) if known is None else known
         if known is not None or {"model", "optimizer"} <= found:
-            self.watcher.add(Load(holds=found, is_own=known is not None))
+            self.watcher.add(Load(holds=found, is_own=known is not None, averages=tuple(_averages(result))))
         return result
 
     def restore_module(
@@ -143,7 +144,8 @@ class _Data:
         finally:
             self.in_state = False
         if isinstance(result, OrderedDict):
-            is_frozen = not any(one.requires_grad for one in module.parameters())
+            learns = [one.requires_grad for one in module.parameters()]
+            is_frozen = bool(learns) and not any(learns)
             event = self.watcher.add(Snapshot(of=self.of(module), frozen=is_frozen))
             self.snapshots.append((event, ref(result)))
         return result
@@ -165,6 +167,16 @@ class _Data:
             return result
 
         return restored
+
+
+_AVERAGE = re.compile(r"(^|_)(ema|swa|shadow|averages?|averaged|avg|momentum_encoder|queue)(_|$)", re.IGNORECASE)
+
+
+def _averages(checkpoint: Any) -> Iterator[str]:
+    """The keys of a checkpoint under which tensors of an average or a queue lie."""
+    for key, value in checkpoint.items() if isinstance(checkpoint, Mapping) else ():
+        if isinstance(key, str) and _AVERAGE.search(key) and any(isinstance(one, Tensor) for one in tensors(value, 3)):
+            yield key
 
 
 def _identity(file: Any) -> object:

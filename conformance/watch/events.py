@@ -107,7 +107,8 @@ class Loss(Event):
     probabilities of the input. weights: those of the classes that were given; labels: how often each class was asked
     for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
     divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
-    multiplied before their softmax, where that was found. frames: of a CTC loss. pairs: where all are compared.
+    multiplied before their softmax, where that was found; apart: how far behind the input's
+    rows those of the target stand in the answers of both. frames: of a CTC loss. pairs: where all are compared.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Loss(Event):
     asked: bytes = b""
     learner: str = ""
     softness: tuple[float, ...] = ()
+    apart: int = 0
     frames: Frames | None = None
     pairs: Pairs | None = None
 
@@ -245,10 +247,12 @@ class Save(Event):
 
 @dataclass(kw_only=True)
 class Load(Event):
-    """A checkpoint was read. holds: as of a save. is_own: whether this run wrote it."""
+    """A checkpoint was read. holds: as of a save. is_own: whether this run wrote it. averages: the keys of state that
+    is named after an average or a queue of keys."""
 
     holds: frozenset[str]
     is_own: bool = True
+    averages: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conformance.watch.comparing import frames_of, pairs_of, softness_of
+from conformance.watch.comparing import apart, frames_of, pairs_of, sides_of
 from conformance.watch.events import Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of
 from conformance.watch.watcher import Watcher, place
@@ -106,7 +106,8 @@ class _Losses:
                 real = sums[sums > 1e-6]
                 event.rows = (float(real.min()), float(real.max())) if len(real) else (0.0, 0.0)
                 best = wanted.argmax(-1)
-                event.softness = softness_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
+                sides = sides_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
+                event.softness, event.apart = tuple(one.factor for one in sides), apart(sides)
                 if event.rows[1] > 0:
                     self._targets(event, input, rows, torch.where(sums > 1e-6, best, -100), -100)
         return result

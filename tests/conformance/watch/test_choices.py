@@ -73,11 +73,12 @@ keeper = Keeper()
         (f"if val_loss < best:\n        {KEPT}\n    best = min(best, val_loss)", PASS),
         (f"if val_loss < best:\n        {KEPT}\n    else:\n        best = best + 0.0", PASS),
         ("if val_loss < best:\n        print('better')", NOT_SEEN),
-        ("if val_loss > best:\n        model.load_state_dict(model.state_dict())", NOT_SEEN),
+        ("if val_loss > best:\n        model.load_state_dict(begun)", NOT_SEEN),
     ],
 )
 def test_the_best_measure_is_renewed(after, expected):
-    assert judged("run-best-is-renewed", at=r"if ", after=after) is expected
+    made = "begun = copy.deepcopy(model.state_dict())"
+    assert judged("run-best-is-renewed", at=r"if ", made=made, after=after) is expected
 
 
 @pytest.mark.parametrize(("better", "expected"), [("pass", FAIL), ("self.best = value", PASS)])
@@ -190,7 +191,8 @@ FOLLOW = "for a, b in zip(mean.parameters(), model.parameters()): a.mul_(0.9).ad
 )
 def test_a_checkpoint_is_of_what_learns(after, expected):
     claim = "run-checkpoint-is-of-what-learns"
-    assert judged(claim, at="save", before="import os", made=TEACHER, after=after) is expected
+    first = "with torch.no_grad(): teacher(torch.randn(2, 4)), mean(torch.randn(2, 4))"
+    assert judged(claim, at="save", before="import os", made=TEACHER, first=first, after=after) is expected
 
 
 KL = "F.kl_div(F.log_softmax({0}, -1), F.softmax(x[:, :3], -1), reduction='batchmean')"
@@ -230,3 +232,145 @@ def test_a_part_of_the_loss_does_not_make_its_mean_one_over_all_labels():
     for one in (loss, more, more.replace("0.25", "0.5")):
         found, _ = results(loss=one)
         assert found["run-mean-is-over-the-labels-that-count"].verdict is PASS
+
+
+MEASURE = """
+@torch.no_grad()
+def measure(net):
+    return F.cross_entropy(net(torch.randn(9, 4)), torch.zeros(9, dtype=torch.long)).item()
+"""
+KEEPS = "score = measure({0})\n    if score < best:\n        best = score\n        " + KEPT
+
+
+@pytest.mark.parametrize(("net", "expected"), [("teacher", FAIL), ("model", PASS)])
+def test_the_best_is_measured_on_what_learns(net, expected):
+    made = "teacher = nn.Linear(4, 3).requires_grad_(False)"
+    parts = {"before": MEASURE, "made": made, "after": KEEPS.format(net)}
+    assert judged("run-best-is-measured-on-what-learns", at="score = measure", **parts) is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "expected"),
+    [
+        ("", "draw = torch.Generator().manual_seed(3)", FAIL),
+        ("", "draw = torch.Generator().manual_seed(3 + step)", PASS),
+        ("draw = torch.Generator().manual_seed(3)", "pass", PASS),
+        ("", "draw = torch.Generator().manual_seed(3); draw = None", PASS),
+    ],
+)
+def test_a_generator_is_seeded_before_the_loop(before, first, expected):
+    loss = "F.cross_entropy(model(torch.randn(5, 4, generator=draw)), y)"
+    parts = {"before": before, "first": first.replace("; ", "\n    "), "loss": loss}
+    text = LOOP.format(made="", best="9e9", steps=6, after="pass", **parts)
+    text = text.replace("    logits = model(x)\n", "").replace("(logits.argmax(1) == y)", "(y == y)")
+    found = results_of(run_of(text, "train.py", steps=200).run)["run-batches-differ"]
+    assert found.verdict is expected
+    assert expected is not FAIL or "manual_seed" in found.place
+
+
+WEIGHED = """
+@torch.no_grad()
+def evaluate(net):
+    total, count = 0.0, 0
+    for _ in range(3):
+        labels = torch.tensor([0, 1, 2, -100, -100])
+        n = {0}
+        loss = F.cross_entropy(net(torch.randn(5, 4)), labels, ignore_index=-100)
+        total += loss.item() * n
+        count += {1}
+    return total / count
+"""
+
+
+@pytest.mark.parametrize(
+    ("weight", "count", "expected"),
+    [
+        ("(labels != -100).sum().item()", "n", PASS),
+        ("(labels != -100).sum().item()", "labels.numel()", FAIL),
+        ("labels.numel()", "(labels != -100).sum().item()", FAIL),
+        ("labels.size(0)", "labels.size(0)", PASS),
+        ("labels.ne(-100).sum().item()", "(labels != -100).sum().item()", PASS),
+    ],
+)
+def test_means_are_divided_by_what_they_are_weighed_by(weight, count, expected):
+    parts = {"before": WEIGHED.format(weight, count), "after": "evaluate(model)"}
+    assert judged("run-mean-is-over-what-is-summed", at=r"count \+=", **parts) is expected
+
+
+RESUME = """
+import os
+from pathlib import Path
+FILE = Path(__file__).with_name("last.pt")
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+old = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+plan = torch.optim.lr_scheduler.ExponentialLR(old, 0.9)
+torch.save({"model": net.state_dict(), "optimizer": old.state_dict(), "scheduler": plan.state_dict(),
+            "ema": {"shadow": {"w": torch.zeros(3)}}, "config": {"lr": 0.1}}, str(FILE) + ".first")
+Path(str(FILE) + ".first").write_bytes(Path(str(FILE) + ".first").read_bytes())  # as if another run had written it
+os.replace(str(FILE) + ".first", FILE)
+"""
+PLAN = "optimizer.load_state_dict(ck['optimizer'])\n    schedule.load_state_dict(ck['scheduler'])\n    w = ck['ema']"
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (PLAN, PASS),
+        (PLAN.replace("optimizer.load_state_dict(ck['optimizer'])\n    ", ""), FAIL),
+        (PLAN.replace("schedule.load_state_dict(ck['scheduler'])\n    ", ""), FAIL),
+        (PLAN.replace("\n    w = ck['ema']", ""), FAIL),
+        ("pass", NOT_SEEN),  # it takes the weights, and begins anew
+    ],
+)
+def test_who_goes_on_from_an_earlier_run_restores_all(read, expected):
+    first = (
+        "if step == 0:\n        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)\n"
+        "        ck = torch.load(FILE)\n        model.load_state_dict(ck['model'])\n        "
+        + read.replace("\n    ", "\n        ")
+    )
+    assert judged("run-resuming-restores-all", at="load", before=RESUME, first=first) is expected
+
+
+FROZEN = "teacher = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)).requires_grad_(False).eval()"
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("teacher.train()", Verdict.NOTE), ("pass", PASS)])
+def test_a_teacher_that_drops_later_is_noted(mode, expected):
+    parts = {"made": FROZEN, "first": f"teacher(torch.randn(2, 4))\n    {mode}"}
+    assert judged("run-teachers-rest", **parts) is expected
+
+
+SIDES = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+student, teacher = nn.Embedding(9, 7), nn.Embedding(9, 7).requires_grad_(False)
+optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+for step in range(3):
+    ids = torch.randint(1, 9, (4, 6))
+    ids[:2, 4:] = 0
+    real = ids[:, 1:] != 0
+    given, wanted = student(ids), teacher(ids)
+    loss = F.kl_div(F.log_softmax(given{0} / 2, -1), F.softmax(wanted{1}, -1), reduction="batchmean")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "places", "temperature"),
+    [
+        ("[:, :-1][real]", "[:, :-1][real] / 2", PASS, PASS),
+        ("[:, :-1][real]", "[:, 1:][real] / 2", FAIL, PASS),
+        ("[:, :-1][real]", "[:, :-1][real]", PASS, FAIL),
+        ("[:, :-1]", "[:, 1:] / 2", FAIL, PASS),
+        ("", " / 2", PASS, PASS),
+        ("[:, 1:]", "[:, 1:] / 2", PASS, PASS),
+    ],
+)
+def test_both_sides_of_a_divergence_are_of_the_same_places(given, wanted, places, temperature):
+    found = results_of(run_of(SIDES.format(given, wanted), "train.py", steps=200).run)
+    assert found["run-divergence-compares-like-places"].verdict is places
+    assert found["run-temperature-is-on-both-sides"].verdict is temperature
