@@ -225,27 +225,35 @@ def draws_anew(impl: Any, draw: Draw) -> Evidence:
 @check("run-batches-differ", roles=RUN)
 def batches_differ(impl: Any, draw: Draw) -> Evidence:
     """The steps of a run learn from different batches."""
+    batches = [call.samples for call in training(run_of(impl)) if call.samples]
+    if len(batches) < 3:
+        raise NotProvided("no three training batches were seen")
+    if len(set(batches)) == 1:
+        return unusual("every training pass sees the same batch", f"{len(batches)} passes")
+    return kept("training batches differ", f"{len(set(batches))} of {len(batches)}")
+
+
+@check("run-batches-are-drawn-anew", roles=RUN)
+def drawn_anew(impl: Any, draw: Draw) -> Evidence:
+    """No generator is seeded in the loop so that each step learns from the same batch."""
     from conformance.watch import choices
 
     run = run_of(impl)
     calls = [call for call in training(run) if call.samples]
-    batches = [call.samples for call in calls]
-    if len(batches) < 3:
-        raise NotProvided("no three training batches were seen")
-    seeded = choices.seeded_in_loop(run) if len(set(batches)) == 1 else []
-    if seeded:
-        return broken(
-            calls[1],
-            "the batch of each training pass",
-            "another one",
-            f"the same in {len(batches)} passes",
-            at=lambda lines: lines.first(seeded[:1]),
-            diagnosis="A generator is seeded anew for each batch, and draws the same one each time.",
-            mend="seed it once, before the loop",
-        )
-    if len(set(batches)) == 1:
-        return unusual("every training pass sees the same batch", f"{len(batches)} passes")
-    return kept("training batches differ", f"{len(set(batches))} of {len(batches)}")
+    seeded = choices.seeded_in_loop(run)
+    if len(calls) < 3 or not seeded:
+        raise NotProvided("no generator was seen that gets a seed in the loop that steps")
+    if len({call.samples for call in calls}) > 1:
+        return kept("batches differ though a generator is seeded in the loop", len(calls))
+    return broken(
+        calls[1],
+        "the batch of each training pass",
+        "another one",
+        f"the same in {len(calls)} passes",
+        at=lambda lines: lines.first(seeded[:1]),
+        diagnosis="A generator is seeded anew for each batch, and draws the same one each time.",
+        mend="seed it once, before the loop",
+    )
 
 
 @check("run-epochs-are-shuffled", roles=RUN)

@@ -122,3 +122,14 @@ script(
     breaks=("run-best-is-measured-on-what-learns",),
     defect="The teacher is measured in the student's place.",
 )
+script(
+    "BatchesAreDrawnFromOneSeed",
+    PAIRS,
+    (
+        "        rows = data[torch.randperm(len(data), generator=draw)[:8]]\n",
+        "        draw = torch.Generator().manual_seed(6)\n"
+        "        rows = data[torch.randperm(len(data), generator=draw)[:8]]\n",
+    ),
+    breaks=("run-batches-are-drawn-anew",),
+    defect="The generator gets its seed again for each batch.",
+)

@@ -278,8 +278,7 @@ def seeded_in_loop(run: Any) -> list[str]:
     for source in sources(run):
         steps = [n for n in source.nodes if isinstance(n, ast.Call) and source.place(n) in stepping]
         for node in source.nodes:
-            name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-            if name not in _SEEDS:
+            if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in _SEEDS:
                 continue
             loops = [*_loops(source, node)]
             counted = {getattr(one, "id", "") for loop in loops for one in _bound_in(loop)}

@@ -106,8 +106,8 @@ class _Losses:
                 real = sums[sums > 1e-6]
                 event.rows = (float(real.min()), float(real.max())) if len(real) else (0.0, 0.0)
                 best = wanted.argmax(-1)
-                sides = sides_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
-                event.softness, event.apart = tuple(one.factor for one in sides), apart(sides)
+                found = sides_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
+                event.softness, event.apart = tuple(one.factor for one in found), apart(found)
                 if event.rows[1] > 0:
                     self._targets(event, input, rows, torch.where(sums > 1e-6, best, -100), -100)
         return result

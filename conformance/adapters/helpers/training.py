@@ -122,9 +122,12 @@ def trained(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> Ite
         return
     for function in functions:
         ran = _ran(function, subject)
-        for claim, rules in RULES.items() if ran is not None else ():
-            if rules is not _LABELS or ran[1]:
-                yield from _judged(claim, rules, ran[0], function.__name__)
+        if ran is None:
+            continue
+        run, cuts_labels = ran
+        for claim, rules in RULES.items():
+            if rules is not _LABELS or cuts_labels:
+                yield from _judged(claim, rules, run, function.__name__)
 
 
 def _judged(claim: str, rules: tuple[str, ...], run: Run, name: str) -> Iterator[Found]:
