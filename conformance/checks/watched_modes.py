@@ -239,21 +239,24 @@ def drawn_anew(impl: Any, draw: Draw) -> Evidence:
     from conformance.watch import choices
 
     run = run_of(impl)
-    calls = [call for call in training(run) if call.samples]
-    seeded = choices.seeded_in_loop(run)
-    if len(calls) < 3 or not seeded:
+    seeded = choices.seeded_in_loops(run)
+    for one in seeded:
+        inside = (call for call in training(run) if any(at.place in one.lines for at in call.stack))
+        calls = [call for call in inside if call.samples]
+        if len(calls) < 3 or len({call.samples for call in calls}) > 1:
+            continue
+        return broken(
+            calls[1],
+            "the batch of each training pass",
+            "another one",
+            f"the same in {len(calls)} passes",
+            at=lambda lines, place=one.place: lines.first(place),  # type: ignore[misc]
+            diagnosis="A generator is seeded anew for each batch, and draws the same one each time.",
+            mend="seed it once, before the loop",
+        )
+    if not seeded:
         raise NotProvided("no generator was seen that gets a seed in the loop that steps")
-    if len({call.samples for call in calls}) > 1:
-        return kept("batches differ though a generator is seeded in the loop", len(calls))
-    return broken(
-        calls[1],
-        "the batch of each training pass",
-        "another one",
-        f"the same in {len(calls)} passes",
-        at=lambda lines: lines.first(seeded[:1]),
-        diagnosis="A generator is seeded anew for each batch, and draws the same one each time.",
-        mend="seed it once, before the loop",
-    )
+    return kept("batches differ though a generator is seeded in the loop", len(seeded))
 
 
 @check("run-epochs-are-shuffled", roles=RUN)

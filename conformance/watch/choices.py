@@ -269,8 +269,15 @@ def _is_shown(source: Source, node: ast.AST) -> bool:
 _SEEDS = ("manual_seed", "default_rng", "RandomState")
 
 
-def seeded_in_loop(run: Any) -> list[str]:
-    """Where a generator gets a seed in a loop that steps, though not from what the loop counts."""
+class Seeded(NamedTuple):
+    """A generator gets a seed in a loop that steps, though not from what the loop counts. lines: of the loop."""
+
+    place: str
+    lines: frozenset[str]
+
+
+def seeded_in_loops(run: Any) -> list[Seeded]:
+    """Where generators get the same seed in each turn of a loop that steps."""
     from conformance.watch.events import Step
 
     stepping = {at.place for step in run.of(Step) for at in step.stack}
@@ -284,7 +291,9 @@ def seeded_in_loop(run: Any) -> list[str]:
             counted = {getattr(one, "id", "") for loop in loops for one in _bound_in(loop)}
             named = {getattr(one, "id", "") for given in node.args for one in ast.walk(given)} - {""}
             if loops and not named & counted and any(loops[0] in source.outward(one) for one in steps):
-                found.append(source.place(node))
+                file = source.place(node).rpartition(":")[0]
+                numbers = range(getattr(loops[0], "lineno", 0), (getattr(loops[0], "end_lineno", 0) or 0) + 1)
+                found.append(Seeded(source.place(node), frozenset(f"{file}:{number}" for number in numbers)))
     return found
 
 

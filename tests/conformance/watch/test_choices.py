@@ -175,7 +175,10 @@ def test_loading_finds_its_weights(made, expected):
     assert judged("run-loading-finds-its-weights", at="load_state_dict", made=made) is expected
 
 
-TEACHER = "teacher = nn.Sequential(nn.Linear(4, 3)).requires_grad_(False)\nmean = copy.deepcopy(model).requires_grad_(False)\n"
+TEACHER = (
+    "teacher = nn.Sequential(nn.Linear(4, 3)).requires_grad_(False)\n"
+    "mean = copy.deepcopy(model).requires_grad_(False)\n"
+)
 FOLLOW = "for a, b in zip(mean.parameters(), model.parameters()): a.mul_(0.9).add_(b.data, alpha=0.1)\n    "
 
 
