@@ -8,6 +8,7 @@ from typing import Any
 from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
+from conformance.checks.watched_modes import training
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
@@ -73,6 +74,8 @@ def best_is_of_learner(impl: Any, draw: Draw) -> Evidence:
     begun = steps_of(run)[0].order
     if any(run.parameters[number].in_model for number in (*run.copies, *run.aliases)):
         raise NotProvided("a copy of the model follows it, and may be what is measured")
+    if all(call.frozen for call in training(run)):
+        raise NotProvided("what learns is no module: a prompt, say, that is given to a frozen one")
     seen = 0
     for one in choices.choices(run):
         inside = [c for c in run.of(Forward) if c.order > begun and any(at.place in one.made for at in c.stack)]
@@ -186,6 +189,7 @@ def loading_finds(impl: Any, draw: Draw) -> Evidence:
 @check("run-checkpoint-is-of-what-learns", roles=RUN)
 def checkpoint_of_learner(impl: Any, draw: Draw) -> Evidence:
     """The weights that are saved while a model learns are its own, or an average of them."""
+    from conformance.watch import choices
     from conformance.watch.events import Save, Snapshot, Step
 
     run = run_of(impl)
@@ -195,6 +199,8 @@ def checkpoint_of_learner(impl: Any, draw: Draw) -> Evidence:
     if not saves or not states:
         raise NotProvided("no weights were saved after a step")
     frozen = [one for one in states if one.frozen and one.of not in run.copies and one.of not in run.aliases]
+    if len(frozen) == len(states) and not run.whole and choices.may_keep_more(run):
+        raise NotProvided("only states of a frozen module were asked for until watching ended, and others may be later")
     if len(frozen) < len(states):
         return kept("weights that are saved are those of what learns", len(saves))
     return broken(

@@ -29,6 +29,9 @@ def checkpoint(impl: Any, draw: Draw) -> Evidence:
     return kept("a checkpoint holds what resuming needs", ", ".join(sorted(best.holds)))
 
 
+_OPTIMIZER = ("optimizer", "optim", "opt", "optimizer_state_dict", "optimizer_state", "optim_state_dict")
+
+
 @check("run-resuming-restores-all", roles=RUN)
 def restores_all(impl: Any, draw: Draw) -> Evidence:
     """Who goes on from a checkpoint restores all that it holds. Who takes the model alone from a file that an earlier
@@ -45,7 +48,7 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
         forgotten = (load.holds & {"optimizer", "scheduler"}) - restored
         if not load.is_own and not restored & {"optimizer", "scheduler"}:
             continue
-        if "optimizer" in restored:  # it goes on: what is averaged must go on, too
+        if "optimizer" in restored and any(pointing.reads_key(run, key) for key in _OPTIMIZER):  # by its keys
             forgotten |= {key for key in load.averages if not pointing.reads_key(run, key)}
         if "model" in restored and forgotten:
             return broken(

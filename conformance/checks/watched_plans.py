@@ -41,14 +41,15 @@ def frozen_by_parameters(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     step = steps_of(run)[0]
-    if run.misspelt:
+    misspelt = plans.misspelt(run)
+    if misspelt:
         name = min(run.misspelt)
         return broken(
             step,
             "attributes of parameters that freeze nothing",
             "none",
             name,
-            at=lambda lines: lines.first(plans.misspelt(run)[:1], step.place),
+            at=lambda lines: lines.first(misspelt[:1], step.place),
             diagnosis=f"{name} is no flag of a parameter: setting it gives it an attribute of that name, and it learns "
             "as before.",
             mend="set requires_grad",

@@ -66,11 +66,19 @@ def _sides(test: ast.expr) -> tuple[ast.expr, ast.expr, bool] | None:
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
     sides = [_without_margin(test.left), _without_margin(test.comparators[0])]
-    named = [isinstance(one, _NAMES) and _BEST.search(ast.unparse(one)) is not None for one in sides]
+    named = [isinstance(one, _NAMES) and _is_best(ast.unparse(one)) for one in sides]
     less, more = isinstance(test.ops[0], (ast.Lt, ast.LtE)), isinstance(test.ops[0], (ast.Gt, ast.GtE))
     if sum(named) != 1 or not (less or more) or not isinstance(sides[named.index(False)], _NAMES):
         return None
     return sides[named.index(False)], sides[named.index(True)], less is named[1]
+
+
+_FIXED = re.compile(r"thresh|limit|baseline|known|required", re.IGNORECASE)
+
+
+def _is_best(text: str) -> bool:
+    """Whether a name says the best so far, and no number that is given."""
+    return _BEST.search(text) is not None and _FIXED.search(text) is None
 
 
 _NAMES = (ast.Name, ast.Attribute, ast.Subscript)
@@ -162,6 +170,21 @@ def wrong_way(choice: Choice) -> str:
     return "higher" if higher and choice.lower else "lower" if lower and not choice.lower else ""
 
 
+_NO_MODEL = re.compile(r"opt|sched|scaler", re.IGNORECASE)
+
+
+def may_keep_more(run: Any) -> bool:
+    """Whether a line that has not run asks another thing than optimizers and schedules for its state."""
+    from conformance.watch.events import Snapshot
+
+    passed = {at.place for event in run.of(Snapshot) for at in event.stack}
+    calls = [(source, n) for source in sources(run) for n in source.nodes if isinstance(n, ast.Attribute)]
+    asked = [
+        (source, n) for source, n in calls if n.attr == "state_dict" and not _NO_MODEL.search(ast.unparse(n.value))
+    ]
+    return any(source.place(node) not in passed for source, node in asked)
+
+
 class Apart(NamedTuple):
     """Two lists that belong together, of which one alone is shuffled."""
 
@@ -173,6 +196,9 @@ class Apart(NamedTuple):
 _LABELS = re.compile(r"(\w+_)?(labels?|targets?|tags?|ys?|classes|golds?|answers|tgts?)(_\w+)?")
 
 
+_OTHERWISE = re.compile(
+    r"neg|rand|shuf|perm|wrong|fake|distract|colou?r|marker|style|name|order|idx|ind(ex|ices)|keys|seed"
+)
 _TOGETHER = ("zip", "TensorDataset", "torch.utils.data.TensorDataset")
 
 
@@ -184,7 +210,7 @@ def torn_pairs(run: Any) -> list[Apart]:
 def _torn(source: Source, node: ast.AST) -> Iterator[Apart]:
     """What a shuffle tears apart: both lists were made before it, and they are put together after it."""
     name = _shuffled(node)
-    if not name:
+    if not name or _OTHERWISE.search(name.lower()):  # a false order is what is wanted, or it is only for a picture
         return
     inside = source.inside(source.function(node))
     line = getattr(node, "lineno", 0)

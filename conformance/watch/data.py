@@ -129,8 +129,9 @@ class _Data:
         given = [tensor for tensor in state_dict.values() if isinstance(tensor, Tensor) and tensor.numel()]
         result = original(module, state_dict, *rest, **keywords)
         is_itself = bool(given) and all(tensor.data_ptr() in own for tensor in given)
-        names = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
-        matched = len(names & set(state_dict)) if names and state_dict else -1
+        names = {name for name, _ in module.named_parameters()}
+        missing = getattr(result, "missing_keys", None)  # after what hooks have renamed
+        matched = len(names - set(missing)) if names and given and missing is not None else -1
         event = self.watcher.add(Restore(what="model", of=self.of(module), is_itself=is_itself, matched=matched))
         self.restored.append((event, [ref(one) for one in module.parameters()]))
         return result

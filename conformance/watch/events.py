@@ -258,8 +258,8 @@ class Load(Event):
 @dataclass(kw_only=True)
 class Restore(Event):
     """State was loaded. what: "model", "optimizer" or "scheduler". of: as of a snapshot. is_itself: whether it is the
-    module's own memory. is_lost: whether nothing of the module is left when watching ends. matched: how many of the
-    names are the module's own; -1 where that is not known."""
+    module's own memory. is_lost: whether nothing of the module is left when watching ends. matched: how many of its
+    parameters got a value; -1 where that is not known."""
 
     what: str
     of: int = -1

@@ -29,7 +29,8 @@ def overlooked(watcher: Watcher, given: dict[int, float]) -> None:
         if isinstance(parameter, Tensor) and not parameter.requires_grad:
             run.frozen.add(number)
         if isinstance(parameter, Tensor):
-            run.misspelt |= {name for name in vars(parameter) if get_close_matches(name, [FLAG], cutoff=0.85)}
+            names = [name for name in vars(parameter) if not name.startswith("_")]
+            run.misspelt |= {name for name in names if get_close_matches(name, [FLAG], cutoff=0.85)}
     for module in watcher.modules.values():
         if isinstance(module, nn.Module):
             run.loose += _loose(watcher, module)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from conformance.watch.lines import Source, source_of
-from conformance.watch.origins import arguments
+from conformance.watch.origins import argument
 from conformance.watch.stated import sources
 
 _NO_SCHEDULE = re.compile(r"^(?!.*(sched|lr)).*(opt|scaler|engine|env)", re.IGNORECASE)
@@ -40,6 +40,9 @@ _STEPS = re.compile(r"len\(|steps_per_epoch|num_batches|per_epoch|n_batches")
 _NOAM = re.compile(r"\*\* \(?-\(?(0?\.5|1\.5)|\bpow\(.*-(0?\.5|1\.5)|rsqrt")
 
 
+_TOTALS = ("T_max", "total_steps", "total_iters", "lr_lambda")
+
+
 def counts_steps(run: Any, number: int) -> bool:
     """Whether a schedule says by its making that it counts steps: by the batches of an epoch, or by the formula of
     Vaswani et al., whose argument is the number of the step."""
@@ -56,7 +59,9 @@ def counts_steps(run: Any, number: int) -> bool:
     texts += [ast.unparse(one) for one in called if any(re.search(rf"\b{one.name}\(", text) for text in texts)]
     if any(_NOAM.search(text) for text in texts):
         return True
-    return any(_STEPS.search(line.text) for line in arguments(stack) if isinstance(line.node, (ast.Assign, ast.Expr)))
+    own = [ast.unparse(one.value) for one in call.keywords if one.arg in _TOTALS] + [*map(ast.unparse, call.args[1:2])]
+    behind = [line.text for line in argument(stack, 1, *_TOTALS) if isinstance(line.node, (ast.Assign, ast.Expr))]
+    return any(_STEPS.search(text) for text in (*own, *behind))
 
 
 def _is_number(source: Source, name: str) -> bool:
