@@ -208,10 +208,16 @@ KL = "F.kl_div(F.log_softmax({0}, -1), F.softmax(x[:, :3], -1), reduction='batch
         (f"F.cross_entropy(logits, y) + {KL.format('logits')}", PASS),
         (f"F.cross_entropy(logits, y)\n    shown = {KL.format('logits.detach()')}", NOT_SEEN),
         (f"F.cross_entropy(logits, y)\n    soft = {KL.format('logits.data')}\n    loss = loss + 0.5 * soft", FAIL),
+        (
+            f"F.cross_entropy(logits, y)\n    soft = {KL.format('logits.detach()')}\n"
+            "    if steps > 1:\n        total = loss + soft\n    else:\n        total = loss\n    loss = total",
+            FAIL,
+        ),
     ],
 )
 def test_losses_of_a_sum_have_gradients(loss, expected):
-    assert judged("run-losses-that-are-summed-have-gradients", at="kl_div", loss=loss) is expected
+    parts = {"before": "steps = 6", "loss": loss}
+    assert judged("run-losses-that-are-summed-have-gradients", at="kl_div", **parts) is expected
 
 
 @pytest.mark.parametrize(
