@@ -98,14 +98,14 @@ def sides_of(rows: Tensor, wanted: Tensor, answers: Sequence[Tensor]) -> list[Si
     return [one for one in both if one is not None] if None not in both else []
 
 
-def apart(sides: Sequence[Side]) -> int:
-    """How far the rows of the second side stand behind those of the first, in answers of one shape; 0 where they stand
-    at the same places, or most not equally far."""
+def apart(sides: Sequence[Side]) -> int | None:
+    """How far the rows of the second side stand behind those of the first, in answers of one shape: what holds for most
+    of them. None where nothing does, as with rows that are alike."""
     if len(sides) != 2 or sides[0].shape != sides[1].shape:
-        return 0
+        return None
     far = sides[1].place - sides[0].place
     most = int(far.mode().values)
-    return most if float((far == most).float().mean()) > SURE else 0
+    return most if float((far == most).float().mean()) > SURE else None
 
 
 SURE = 0.8

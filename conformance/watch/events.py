@@ -108,7 +108,7 @@ class Loss(Event):
     for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
     divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
     multiplied before their softmax, where that was found; apart: how far behind the input's
-    rows those of the target stand in the answers of both. frames: of a CTC loss. pairs: where all are compared.
+    rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss. pairs: where all are compared.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Loss(Event):
     asked: bytes = b""
     learner: str = ""
     softness: tuple[float, ...] = ()
-    apart: int = 0
+    apart: int | None = None
     frames: Frames | None = None
     pairs: Pairs | None = None
 
