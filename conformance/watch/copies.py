@@ -97,12 +97,15 @@ class Copies:
         self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
 
 
-NEAR = 0.95
-"""An average that goes on from a checkpoint is so near to what it follows; other matrices of the shape are far."""
+NEAR, SMALLEST = 0.7, 64
+"""An average that goes on from a checkpoint is so near to what it follows, by the cosine; of matrices with so many
+numbers, others are far."""
 
 
 def _nearest(tensor: Tensor, stepped: dict[int, Tensor]) -> int | None:
     """The stepped matrix that another one is near to, by the cosine of their directions; None where there is none."""
+    if tensor.numel() < SMALLEST or not tensor.is_floating_point():
+        return None
     alike = {n: one.detach().double().flatten() for n, one in stepped.items() if one.shape == tensor.shape}
     own = tensor.detach().double().flatten()
     close = {n: float(torch.nn.functional.cosine_similarity(own, one, dim=0)) for n, one in alike.items()}

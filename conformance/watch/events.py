@@ -108,7 +108,8 @@ class Loss(Event):
     for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
     divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
     multiplied before their softmax, where that was found; apart: how far behind the input's
-    rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss. pairs: where all are compared.
+    rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss. pairs:
+    where all are compared.
     """
 
     name: str
