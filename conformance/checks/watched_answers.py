@@ -103,6 +103,28 @@ def on_both_sides(impl: Any, draw: Draw) -> Evidence:
     return kept("temperatures of both sides", f"{1 / losses[0].softness[0]:.3g}")
 
 
+@check("run-divergence-compares-like-places", roles=RUN)
+def like_places(impl: Any, draw: Draw) -> Evidence:
+    """Both sides of a divergence are the answers at the same places."""
+    run = run_of(impl)
+    losses = [loss for loss in trained(run, "kl_div") if loss.apart is not None]
+    if not losses:
+        raise NotProvided("no divergence was seen whose sides are the softmax of answers of one shape")
+    wrong = [loss for loss in losses if loss.apart]
+    if len(wrong) < len(losses):
+        return kept("both sides of a divergence are of the same places", len(losses))
+    return broken(
+        wrong[0],
+        "how far the places of the target lie behind those of the input",
+        0,
+        wrong[0].apart,
+        at=lambda lines: lines.unsoftened(wrong[0], 1),
+        diagnosis="The answers of the two models are compared one place apart: the learner is taught the answer to "
+        "another question.",
+        mend="cut both alike: student[:, :-1] and teacher[:, :-1]",
+    )
+
+
 def paired(run: Any) -> list[Any]:
     """The losses that ask each row for its own column; raises NotProvided where none was seen."""
     found = [loss for loss in trained(run, "cross_entropy") if loss.pairs is not None]

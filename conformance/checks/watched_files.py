@@ -29,9 +29,14 @@ def checkpoint(impl: Any, draw: Draw) -> Evidence:
     return kept("a checkpoint holds what resuming needs", ", ".join(sorted(best.holds)))
 
 
+_OPTIMIZER = ("optimizer", "optim", "opt", "optimizer_state_dict", "optimizer_state", "optim_state_dict")
+
+
 @check("run-resuming-restores-all", roles=RUN)
 def restores_all(impl: Any, draw: Draw) -> Evidence:
-    """Who goes on from a checkpoint of this run restores all that it holds."""
+    """Who goes on from a checkpoint restores all that it holds. Who takes the model alone from a file that an earlier
+    run wrote may begin anew; who takes the optimizer or the schedule, too, goes on."""
+    from conformance.watch import pointing
     from conformance.watch.events import Load, Restore, Step
 
     run = run_of(impl)
@@ -41,6 +46,10 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
             continue
         restored = {one.what for one in run.between(load.order, following, Restore)}
         forgotten = (load.holds & {"optimizer", "scheduler"}) - restored
+        if not load.is_own and not restored & {"optimizer", "scheduler"}:
+            continue
+        if "optimizer" in restored and any(pointing.reads_key(run, key) for key in _OPTIMIZER):  # by its keys
+            forgotten |= {key for key in load.averages if not pointing.reads_key(run, key)}
         if "model" in restored and forgotten:
             return broken(
                 load,
@@ -55,7 +64,7 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
                 mend="call load_state_dict on each of them",
             )
         return kept("what is restored of the checkpoint", ", ".join(sorted(restored)))
-    raise NotProvided("no training went on from a checkpoint that this run wrote")
+    raise NotProvided("no training went on from a checkpoint")
 
 
 @check("run-restored-state-is-a-copy", roles=RUN)

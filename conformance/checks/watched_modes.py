@@ -156,8 +156,9 @@ def teachers_rest(impl: Any, draw: Draw) -> Evidence:
     calls = [c for c in run.of(Forward) if c.frozen and (c.random or c.resting)]
     if not calls or copied:
         raise NotProvided("no frozen model with dropout was seen beside the trained one")
-    if calls[0].random:
-        return unusual("a frozen model that drops", f"{run.modules[calls[0].module][0]} ({calls[0].place})")
+    drops = next((call for call in calls if call.random), None)
+    if drops is not None:
+        return unusual("a frozen model that drops", f"{run.modules[drops.module][0]} ({drops.place})")
     return kept("frozen models rest", len(calls))
 
 
@@ -230,6 +231,32 @@ def batches_differ(impl: Any, draw: Draw) -> Evidence:
     if len(set(batches)) == 1:
         return unusual("every training pass sees the same batch", f"{len(batches)} passes")
     return kept("training batches differ", f"{len(set(batches))} of {len(batches)}")
+
+
+@check("run-batches-are-drawn-anew", roles=RUN)
+def drawn_anew(impl: Any, draw: Draw) -> Evidence:
+    """No generator is seeded in the loop so that each step learns from the same batch."""
+    from conformance.watch import choices
+
+    run = run_of(impl)
+    seeded = choices.seeded_in_loops(run)
+    for one in seeded:
+        inside = (call for call in training(run) if any(at.place in one.lines for at in call.stack))
+        calls = [call for call in inside if call.samples]
+        if len(calls) < 3 or len({call.samples for call in calls}) > 1:
+            continue
+        return broken(
+            calls[1],
+            "the batch of each training pass",
+            "another one",
+            f"the same in {len(calls)} passes",
+            at=lambda lines, place=one.place: lines.first(place),  # type: ignore[misc]
+            diagnosis="A generator is seeded anew for each batch, and draws the same one each time.",
+            mend="seed it once, before the loop",
+        )
+    if not seeded:
+        raise NotProvided("no generator was seen that gets a seed in the loop that steps")
+    return kept("batches differ though a generator is seeded in the loop", len(seeded))
 
 
 @check("run-epochs-are-shuffled", roles=RUN)

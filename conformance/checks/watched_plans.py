@@ -41,6 +41,19 @@ def frozen_by_parameters(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     step = steps_of(run)[0]
+    misspelt = plans.misspelt(run)
+    if misspelt:
+        name = min(run.misspelt)
+        return broken(
+            step,
+            "attributes of parameters that freeze nothing",
+            "none",
+            name,
+            at=lambda lines: lines.first(misspelt[:1], step.place),
+            diagnosis=f"{name} is no flag of a parameter: setting it gives it an attribute of that name, and it learns "
+            "as before.",
+            mend="set requires_grad",
+        )
     places = plans.flags(run)
     if not places:
         raise NotProvided("no line was seen that sets requires_grad of anything but a listed parameter")
@@ -144,6 +157,18 @@ def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
         mine = [one for one in judged if one.place == place]
         if any(one.reduction != "mean" for one in mine):
             continue
+        other = next(means.weighed_otherwise(mine[0]), None)
+        if other is not None:
+            return broken(
+                mine[0],
+                "what the weighed means of the batches are divided by",
+                f"the sum of {other.weight}",
+                f"the sum of {other.number}",
+                at=lambda lines, where=other.place: lines.first(where),  # type: ignore[misc]
+                diagnosis=f"Each mean is weighed by {other.weight} and the sum divided by {other.number}: one of them "
+                "counts the labels that count, the other one all places.",
+                mend="weigh and divide by the same number",
+            )
         found = next(means.sums_of_means(mine[0]), None)
         if found is not None:
             return broken(

@@ -98,6 +98,7 @@ def reads_numbers(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     loads = [one for one in run.of(Load) if any(s.order > one.order for s in run.of(Step)) and "optimizer" in one.holds]
+    loads = [one for one in loads if one.is_own]
     saves = [save for save in run.of(Save) if save.numbers]
     if not loads or not saves:
         raise NotProvided("no training went on from a checkpoint of this run that holds numbers")
@@ -122,7 +123,7 @@ def reads_numbers(impl: Any, draw: Draw) -> Evidence:
 @check("run-schedule-gets-its-steps", roles=RUN)
 def gets_its_steps(impl: Any, draw: Draw) -> Evidence:
     """A schedule that is planned in steps advances with each step, not with each epoch."""
-    from conformance.watch import stated
+    from conformance.watch import plans, stated
 
     run = run_of(impl)
     steps = steps_of(run)
@@ -134,7 +135,8 @@ def gets_its_steps(impl: Any, draw: Draw) -> Evidence:
             continue
         warm = stated.warm_up(run, in_steps=True) or 0
         planned = one.period if one.period > 0.5 * mine else warm if one.kind == "LambdaLR" else 0
-        if one.kind != "OneCycleLR" and (not run.whole or planned <= 2 * calls):
+        is_told = plans.counts_steps(run, one.scheduler)
+        if planned <= 2 * calls or not (is_told or (run.whole and one.kind != "OneCycleLR")):
             continue
         return broken(
             one,

@@ -17,15 +17,18 @@ FOLDER = Path(__file__).with_name("specimens")
 
 @dataclass(frozen=True)
 class Specimen:
-    """A correct model. file: its name in FOLDER; name: of its class; kind: the whole-model role that it plays."""
+    """A correct model. file: its name in FOLDER; name: of its class; kind: the whole-model role that it plays. beside:
+    whether functions that are judged stand beside it."""
 
     file: str
     name: str
     kind: str
+    beside: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("helpers",) if self.kind == "helpers" else ("module", "model", self.kind)
+        whole = () if self.kind == "helpers" else ("module", "model", self.kind)
+        return (*whole, *(("helpers",) if self.beside else ()))
 
     @property
     def source(self) -> str:
@@ -46,11 +49,12 @@ VIT = Specimen("vit.py", "ViT", "classifier")
 RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
-HELPERS = Specimen("helpers.py", "helpers", "helpers")
+TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
+HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, TRAINED),
 )
 
 

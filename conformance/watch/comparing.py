@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,23 +78,64 @@ _PASSING = ("Mul", "Div", "T", "Transpose", "Permute", "View", "UnsafeView", "Sq
 """Operations that leave scores what they are but for a factor, a precision or a shape."""
 
 
-def softness_of(rows: Tensor, wanted: Tensor, answers: Sequence[Tensor]) -> tuple[float, ...]:
-    """By what the logits of both sides of a divergence were multiplied: 0.5 of temperature 2. rows: log-probabilities
-    (N, V); wanted: probabilities (N, V); answers: what modules gave. Empty where one is found among none of them."""
-    both = [_factor(one.double(), answers) for one in (rows, wanted.clamp(min=1e-30).log())]
-    return tuple(one for one in both if one is not None) if None not in both else ()
+class Side(NamedTuple):
+    """A side of a divergence among the answers of modules. factor: by what the answer's logits were multiplied: 0.5 of
+    temperature 2. place: where the first rows stand in the answer (M, V); shape: of the answer."""
+
+    factor: float
+    place: Tensor
+    shape: torch.Size
 
 
-def _factor(rows: Tensor, answers: Sequence[Tensor]) -> float | None:
-    """By what the one among some answers was multiplied whose softmax has these logarithms."""
+SOME = 16
+"""So many rows of a side are looked for in the answers."""
+
+
+def sides_of(rows: Tensor, wanted: Tensor, answers: Sequence[Tensor]) -> list[Side]:
+    """Both sides of a divergence. rows: log-probabilities (N, V); wanted: probabilities (N, V); answers: what modules
+    gave. Empty where one is found among none of them."""
+    both = [_side(one.double(), answers) for one in (rows, wanted.clamp(min=1e-30).log())]
+    return [one for one in both if one is not None] if None not in both else []
+
+
+def apart(sides: Sequence[Side]) -> int | None:
+    """How far the rows of the second side stand behind those of the first, in answers of one shape: what holds for most
+    of them. None where nothing does, as with rows that are alike."""
+    if len(sides) != 2 or sides[0].shape != sides[1].shape:
+        return None
+    far = sides[1].place - sides[0].place
+    most = int(far.mode().values)
+    return most if float((far == most).float().mean()) > SURE else None
+
+
+SURE = 0.8
+
+
+def _side(rows: Tensor, answers: Sequence[Tensor]) -> Side | None:
+    """The answer whose softmax has these logarithms: all of it, in order, or some of its rows in any order."""
     centred = rows - rows.mean(-1, keepdim=True)
-    for one in answers:
-        if one.numel() != rows.numel() or not one.is_floating_point():
-            continue
-        logits = one.detach().double().reshape(rows.shape)
-        logits = logits - logits.mean(-1, keepdim=True)
-        size = float((logits * logits).sum())
-        factor = float((logits * centred).sum()) / size if size > 0 else 0.0
-        if factor > 0 and float((centred - factor * logits).norm()) < EXACT * float(centred.norm()):
-            return factor
+    flat = [(one, one.detach().double().flatten(0, -2)) for one in answers if one.is_floating_point()]
+    for one, logits in flat:
+        if logits.shape == centred.shape:
+            logits = logits - logits.mean(-1, keepdim=True)
+            size = float((logits * logits).sum())
+            factor = float((logits * centred).sum()) / size if size > 0 else 0.0
+            if factor > 0 and float((centred - factor * logits).norm()) < EXACT * float(centred.norm()):
+                return Side(factor, torch.arange(min(len(centred), SOME)), one.shape)
+    for one, logits in flat:
+        if len(logits) >= len(centred) and logits.shape[-1] == centred.shape[-1]:
+            found = _some(centred[:SOME], logits)
+            if found is not None:
+                return Side(*found, one.shape)
     return None
+
+
+def _some(centred: Tensor, logits: Tensor) -> tuple[float, Tensor] | None:
+    """By what rows of logits (M, V) were multiplied, and which they are: each is looked for by its direction, and all
+    must be multiplied by one number."""
+    logits = logits - logits.mean(-1, keepdim=True)
+    sizes, lengths = logits.norm(dim=-1).clamp(min=1e-30), centred.norm(dim=-1).clamp(min=1e-30)
+    likeness, place = ((centred / lengths[:, None]) @ (logits / sizes[:, None]).T).max(-1)
+    factors = lengths / sizes[place]
+    is_one = float(factors.max()) < (1 + EXACT) * float(factors.min())
+    return (float(factors.median()), place) if is_one and bool((likeness > 1 - EXACT**2).all()) else None

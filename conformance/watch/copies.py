@@ -1,7 +1,7 @@
 """What a run keeps beside the parameters that its optimizer steps: copies that follow them, and state that stays.
 
-A copy is a matrix that begins with the values of one that the optimizer steps: a momentum encoder, a teacher, a moving
-average. It is measured from step to step how much of itself it keeps.
+A copy is a matrix that begins with the values of one that the optimizer steps, or near them where a run goes on: a
+momentum encoder, a teacher, a moving average. It is measured from step to step how much of itself it keeps.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Copies:
         known = self.foreign | {id(one) for one in watcher.parameters.values()}
         for tensor in _elsewhere(shapes, known):
             of = next((n for n in alike.get(_key(tensor), ()) if torch.equal(stepped[n], tensor)), None)
+            of = _nearest(tensor, stepped) if of is None and room > 0 else of
             room -= tensor.numel()
             if of is not None and room > 0:
                 watcher.parameter(tensor, f"a copy of {watcher.run.parameters[of].name}")
@@ -94,6 +95,22 @@ class Copies:
     def finish(self) -> None:
         """Which of it all has changed."""
         self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
+
+
+NEAR, SMALLEST = 0.7, 64
+"""An average that goes on from a checkpoint is so near to what it follows, by the cosine; of matrices with so many
+numbers, others are far."""
+
+
+def _nearest(tensor: Tensor, stepped: dict[int, Tensor]) -> int | None:
+    """The stepped matrix that another one is near to, by the cosine of their directions; None where there is none."""
+    if tensor.numel() < SMALLEST or not tensor.is_floating_point():
+        return None
+    alike = {n: one.detach().double().flatten() for n, one in stepped.items() if one.shape == tensor.shape}
+    own = tensor.detach().double().flatten()
+    close = {n: float(torch.nn.functional.cosine_similarity(own, one, dim=0)) for n, one in alike.items()}
+    best = max(close, key=lambda n: close[n], default=None)
+    return best if best is not None and close[best] > NEAR else None
 
 
 def _tensors() -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,8 +115,10 @@ class _Data:
 
     def load(self, original: Any, f: Any, *rest: Any, **keywords: Any) -> Any:
         result = original(f, *rest, **keywords)
-        if _identity(f) in self.written:
-            self.watcher.add(Load(holds=self.written[_identity(f)]))
+        known = self.written.get(_identity(f))
+        found = frozenset(holds(result, 4)) if known is None else known
+        if known is not None or {"model", "optimizer"} <= found:
+            self.watcher.add(Load(holds=found, is_own=known is not None, averages=tuple(_averages(result))))
         return result
 
     def restore_module(
@@ -126,7 +129,10 @@ class _Data:
         given = [tensor for tensor in state_dict.values() if isinstance(tensor, Tensor) and tensor.numel()]
         result = original(module, state_dict, *rest, **keywords)
         is_itself = bool(given) and all(tensor.data_ptr() in own for tensor in given)
-        event = self.watcher.add(Restore(what="model", of=self.of(module), is_itself=is_itself))
+        names = {name for name, _ in module.named_parameters()}
+        missing = getattr(result, "missing_keys", None)  # after what hooks have renamed
+        matched = len(names - set(missing)) if names and given and missing is not None else -1
+        event = self.watcher.add(Restore(what="model", of=self.of(module), is_itself=is_itself, matched=matched))
         self.restored.append((event, [ref(one) for one in module.parameters()]))
         return result
 
@@ -139,7 +145,10 @@ class _Data:
         finally:
             self.in_state = False
         if isinstance(result, OrderedDict):
-            self.snapshots.append((self.watcher.add(Snapshot(of=self.of(module))), ref(result)))
+            learns = [one.requires_grad for one in module.parameters()]
+            is_frozen = bool(learns) and not any(learns)
+            event = self.watcher.add(Snapshot(of=self.of(module), frozen=is_frozen))
+            self.snapshots.append((event, ref(result)))
         return result
 
     def of(self, module: nn.Module) -> int:
@@ -159,6 +168,16 @@ class _Data:
             return result
 
         return restored
+
+
+_AVERAGE = re.compile(r"(^|_)(ema|swa|shadow|averages?|averaged|avg|momentum_encoder|queue)(_|$)", re.IGNORECASE)
+
+
+def _averages(checkpoint: Any) -> Iterator[str]:
+    """The keys of a checkpoint under which tensors of an average or a queue lie."""
+    for key, value in checkpoint.items() if isinstance(checkpoint, Mapping) else ():
+        if isinstance(key, str) and _AVERAGE.search(key) and any(isinstance(one, Tensor) for one in tensors(value, 3)):
+            yield key
 
 
 def _identity(file: Any) -> object:

@@ -107,7 +107,9 @@ class Loss(Event):
     probabilities of the input. weights: those of the classes that were given; labels: how often each class was asked
     for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
     divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
-    multiplied before their softmax, where that was found. frames: of a CTC loss. pairs: where all are compared.
+    multiplied before their softmax, where that was found; apart: how far behind the input's
+    rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss. pairs:
+    where all are compared.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Loss(Event):
     asked: bytes = b""
     learner: str = ""
     softness: tuple[float, ...] = ()
+    apart: int | None = None
     frames: Frames | None = None
     pairs: Pairs | None = None
 
@@ -245,29 +248,36 @@ class Save(Event):
 
 @dataclass(kw_only=True)
 class Load(Event):
-    """A file was read that this run wrote. holds: as of a save."""
+    """A checkpoint was read. holds: as of a save. is_own: whether this run wrote it. averages: the keys of state that
+    is named after an average or a queue of keys."""
 
     holds: frozenset[str]
+    is_own: bool = True
+    averages: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
 class Restore(Event):
     """State was loaded. what: "model", "optimizer" or "scheduler". of: as of a snapshot. is_itself: whether it is the
-    module's own memory. is_lost: whether nothing of the module is left when watching ends."""
+    module's own memory. is_lost: whether nothing of the module is left when watching ends. matched: how many of its
+    parameters got a value; -1 where that is not known."""
 
     what: str
     of: int = -1
     is_itself: bool = False
     is_lost: bool = False
+    matched: int = -1
 
 
 @dataclass(kw_only=True)
 class Snapshot(Event):
     """The user's code asked a module for its state. of: a parameter of the module, by number; -1 where it has none.
-    outlived: for how many steps it kept what it was given, which changes with the module."""
+    outlived: for how many steps it kept what it was given, which changes with the module. frozen: whether none of its
+    parameters learns."""
 
     of: int = -1
     outlived: int = 0
+    frozen: bool = False
 
 
 @dataclass(kw_only=True)

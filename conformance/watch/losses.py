@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conformance.watch.comparing import frames_of, pairs_of, softness_of
+from conformance.watch.comparing import apart, frames_of, pairs_of, sides_of
 from conformance.watch.events import Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of
 from conformance.watch.watcher import Watcher, place
@@ -106,7 +106,8 @@ class _Losses:
                 real = sums[sums > 1e-6]
                 event.rows = (float(real.min()), float(real.max())) if len(real) else (0.0, 0.0)
                 best = wanted.argmax(-1)
-                event.softness = softness_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
+                found = sides_of(rows, wanted, self.watcher.seen.answers[rows.shape[-1]])
+                event.softness, event.apart = tuple(one.factor for one in found), apart(found)
                 if event.rows[1] > 0:
                     self._targets(event, input, rows, torch.where(sums > 1e-6, best, -100), -100)
         return result
@@ -167,7 +168,8 @@ class _Losses:
                 if event.name == "kl_div":
                     grown = gradient.flatten(0, -2)
                 scaled = grown / self.watcher.scale if event.name == "cross_entropy" else grown
-                learned = question.weigh(array(scaled), event.smoothing if event.name == "cross_entropy" else None)
+                is_summed = event.name == "cross_entropy" and event.reduction != "mean"  # torch's mean leaves them out
+                learned = question.weigh(array(scaled), event.smoothing if is_summed else None)
                 for call in self.watcher.calls.values():
                     call.learned = None if learned is None else torch.from_numpy(learned.copy())
 

@@ -45,6 +45,49 @@ def _sums(source: Source, function: ast.AST, made: ast.stmt) -> Iterator[Sum]:
                 yield Sum(total, count, source.place(means[total]))
 
 
+class Weighed(NamedTuple):
+    """Means over some labels are weighed by one number and divided by another one: by the labels that count here, by
+    all there. weight, number: as they are written. place: where the number is counted."""
+
+    weight: str
+    number: str
+    place: str
+
+
+_PART = re.compile(r"(!=|==|>|mask|\.ne\(|\.gt\().*sum\(")
+_ALL = re.compile(r"numel\(|\.size\(|\.shape\b")
+
+
+def weighed_otherwise(loss: Any) -> Iterator[Weighed]:
+    """`total += loss.item() * counted`, `number += labels.numel()`, `total / number`, in the function of a loss."""
+    at = loss.stack[0] if loss.stack else None
+    source, call = (source_of(at.code.co_filename), at.call()) if at is not None else (None, None)
+    node = source.defined(at.code) if source is not None and at is not None else None
+    if source is None or call is None or not isinstance(node, FUNCTIONS[:2]):
+        return
+    inside, losses = source.inside(node), {*_bound(source.statement(call))}
+    added = [one for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
+    weights = {}
+    for one in added:
+        if (
+            isinstance(one.value, ast.BinOp)
+            and isinstance(one.value.op, ast.Mult)
+            and _number_of(one.value.left) in losses
+        ):
+            weights[ast.unparse(one.target)] = one.value.right
+    for one in inside:
+        if not (isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)):
+            continue
+        weight, number = weights.get(ast.unparse(one.left)), ast.unparse(one.right)
+        counts = [other for other in added if ast.unparse(other.target) == number]
+        if weight is None or len(counts) != 1:
+            continue
+        texts = [_value(inside, weight), _value(inside, counts[0].value)]
+        kinds = [(bool(_PART.search(text)), bool(_ALL.search(text))) for text in texts]
+        if {*kinds} == {(True, False), (False, True)}:
+            yield Weighed(ast.unparse(weight), ast.unparse(counts[0].value), source.place(counts[0]))
+
+
 def _bound(statement: ast.stmt) -> Iterator[str]:
     """The names that the statement of a loss binds to it: its only one, or those that are called so."""
     if not isinstance(statement, ast.Assign):

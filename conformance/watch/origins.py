@@ -7,6 +7,7 @@ and collate functions that gave them, and out to the callers whose arguments the
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
@@ -75,13 +76,14 @@ def argument(stack: Sequence[At], position: int, *names: str) -> list[Line]:
     return list(dict.fromkeys(lines))
 
 
-def arguments(stack: Sequence[At]) -> list[Line]:
-    """The lines behind all arguments of the call that the innermost frame makes."""
+def arguments(stack: Sequence[At], but: re.Pattern[str] | None = None) -> list[Line]:
+    """The lines behind all arguments of the call that the innermost frame makes, but those of certain names."""
     scope, call = scope_of(stack), stack[0].call() if stack else None
     if scope is None or call is None:
         return []
-    values = [*call.args, *(one.value for one in call.keywords)]
-    return list(dict.fromkeys(line for value in values for line in behind(value, scope, (), DEEP)))
+    values = [("", one) for one in call.args] + [(one.arg or "", one.value) for one in call.keywords]
+    left = (one for name, one in values if but is None or not but.fullmatch(getattr(one, "id", name).lower()))
+    return list(dict.fromkeys(line for value in left for line in behind(value, scope, (), DEEP)))
 
 
 def receiver(stack: Sequence[At]) -> list[Line]:
@@ -309,9 +311,9 @@ def _named(node: ast.Name, scope: Scope, path: Path, deep: int) -> Iterator[Line
             for one in statement.value.args:  # what is scattered or filled
                 yield from behind(one, scope, (), deep - 2)
     if last is not None:
-        statement, value, at = last
-        yield Line(source, statement)
-        yield from behind(value, scope, (*at, *path), deep - 1)
+        for statement, value, at in (last, *(one for one in fresh[:-1] if _are_branches(source, one[0], last[0]))):
+            yield Line(source, statement)
+            yield from behind(value, scope, (*at, *path), deep - 1)
         return
     if not isinstance(function, ast.Module):
         if node.id in _parameters(function):
@@ -321,6 +323,16 @@ def _named(node: ast.Name, scope: Scope, path: Path, deep: int) -> Iterator[Line
         if outer:
             yield Line(source, outer[-1][0])
             yield from behind(outer[-1][1], Scope(source, scope.names), (*outer[-1][2], *path), deep - 1)
+
+
+def _are_branches(source: Source, first: ast.AST, second: ast.AST) -> bool:
+    """Whether of two statements one runs or the other: they stand in both branches of a condition."""
+    around = [*source.outward(second)]
+    for node in source.outward(first):
+        if isinstance(node, ast.If) and node in around:
+            inside = {id(one) for branch in node.body for one in ast.walk(branch)}
+            return (id(first) in inside) is not (id(second) in inside)
+    return False
 
 
 def _parameters(function: Any) -> list[str]:

@@ -4,6 +4,7 @@ and parts that a model holds and PyTorch does not know, parameters that stay fro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from torch.optim.optimizer import Optimizer
 
 from conformance.watch.details import Loose
 from conformance.watch.watcher import Watcher
+
+FLAG = "requires_grad"
 
 
 def overlooked(watcher: Watcher, given: dict[int, float]) -> None:
@@ -25,6 +28,9 @@ def overlooked(watcher: Watcher, given: dict[int, float]) -> None:
     for number, parameter in watcher.parameters.items():
         if isinstance(parameter, Tensor) and not parameter.requires_grad:
             run.frozen.add(number)
+        if isinstance(parameter, Tensor):
+            names = [name for name in vars(parameter) if not name.startswith("_")]
+            run.misspelt |= {name for name in names if get_close_matches(name, [FLAG], cutoff=0.85)}
     for module in watcher.modules.values():
         if isinstance(module, nn.Module):
             run.loose += _loose(watcher, module)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from conformance.watch.events import Step
 from conformance.watch.lines import Source, source_of
+from conformance.watch.origins import argument
 from conformance.watch.stated import sources
 
 _NO_SCHEDULE = re.compile(r"^(?!.*(sched|lr)).*(opt|scaler|engine|env)", re.IGNORECASE)
@@ -34,6 +35,34 @@ def may_step_a_schedule(run: Any) -> bool:
     return False
 
 
+_STEPS = re.compile(r"len\(|steps_per_epoch|num_batches|per_epoch|n_batches")
+_NOAM = re.compile(r"\*\* \(?-\(?(0?\.5|1\.5)|\bpow\(.*-(0?\.5|1\.5)|rsqrt")
+
+
+_TOTALS = ("T_max", "total_steps", "total_iters", "lr_lambda")
+
+
+def counts_steps(run: Any, number: int) -> bool:
+    """Whether a schedule says by its making that it counts steps: by the batches of an epoch, or by the formula of
+    Vaswani et al., whose argument is the number of the step."""
+    stack = run.planned.get(number, ())
+    call = stack[0].call() if stack else None
+    if call is None:
+        return False
+    if any(one.arg == "steps_per_epoch" and not isinstance(one.value, ast.Constant) for one in call.keywords):
+        return True
+    codes = run.rate_functions.get(number, [])
+    formulas = [source.defined(code) for code in codes if (source := source_of(code.co_filename)) is not None]
+    texts = [ast.unparse(one) for one in formulas if one is not None]
+    called = [n for source in sources(run) for n in source.nodes if isinstance(n, ast.FunctionDef)]
+    texts += [ast.unparse(one) for one in called if any(re.search(rf"\b{one.name}\(", text) for text in texts)]
+    if any(_NOAM.search(text) for text in texts):
+        return True
+    own = [ast.unparse(one.value) for one in call.keywords if one.arg in _TOTALS] + [*map(ast.unparse, call.args[1:2])]
+    behind = [line.text for line in argument(stack, 1, *_TOTALS) if isinstance(line.node, (ast.Assign, ast.Expr))]
+    return any(_STEPS.search(text) for text in (*own, *behind))
+
+
 def _is_number(source: Source, name: str) -> bool:
     """Whether a file counts with an attribute of a name: `self.step += 1`, `self.step = state["step"]`."""
     bound: list[ast.expr] = [n.target for n in source.nodes if isinstance(n, ast.AugAssign)]
@@ -54,6 +83,17 @@ def _is_flag(source: Source, node: ast.AST) -> bool:
     drawn = {n.id for one in loops if "parameters(" in ast.unparse(one.iter) for n in ast.walk(one.target)
              if isinstance(n, ast.Name)}  # fmt: skip
     return bool(owners) and not any(getattr(one, "id", "") in drawn | {"self"} for one in owners)
+
+
+def misspelt(run: Any) -> list[str]:
+    """Where an attribute of parameters is set whose name is nearly `requires_grad`."""
+    return [
+        source.place(node)
+        for source in sources(run)
+        for node in source.nodes
+        if isinstance(node, ast.Assign)
+        and any(isinstance(one, ast.Attribute) and one.attr in run.misspelt for one in node.targets)
+    ]
 
 
 class Counter(NamedTuple):

@@ -80,7 +80,9 @@ class Run:
     and did not begin as its copy. still: the buffers and frozen
     parameters that did not change from the first step on, by name. unread: where loaders were made that gave no batch.
     givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
-    none of their parameters follows, by path. ended: why watching ended, in words; whole: whether the script ended."""
+    none of their parameters follows, by path. misspelt:
+    attributes of parameters that are nearly called so. ended: why watching ended, in words; whole: whether the script
+    ended."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Run:
     unread: list[str] = field(default_factory=list)
     givers: list[CodeType] = field(default_factory=list)
     flagged: list[str] = field(default_factory=list)
+    misspelt: set[str] = field(default_factory=set)
     steps: int = 0
     ended: str = WHOLE
     notes: list[str] = field(default_factory=list)

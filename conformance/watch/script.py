@@ -1,4 +1,4 @@
-"""Runs a script as `python train.py` would, and watches it: `watched`."""
+"""Runs a script as `python train.py` would, and watches it: `watched`; or a function of this process: `called`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from conformance.watch.ending import finish
@@ -54,6 +54,14 @@ def watched(
         return watcher.run
 
 
+def called(call: Callable[[], None], steps: int, seconds: float) -> Run:
+    """What a call of this process trains, watched for so many optimizer steps or seconds of processor time. What is
+    outside of the call is no part of what is watched."""
+    with Watcher(steps) as watcher, contextlib.suppress(Ended), _deadline(watcher, seconds, of_processor=True):
+        call()
+    return watcher.run
+
+
 @contextlib.contextmanager
 def _as_main(script: Script) -> Iterator[None]:
     """The arguments, the path and the main module that the script would have by itself; then as they were."""
@@ -69,7 +77,7 @@ def _as_main(script: Script) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deadline(watcher: Watcher, seconds: float | None) -> Iterator[None]:
+def _deadline(watcher: Watcher, seconds: float | None, of_processor: bool = False) -> Iterator[None]:
     """Raise Ended in the script after so many seconds, where this is the main thread of a system with such a clock."""
     if not seconds or sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -78,10 +86,11 @@ def _deadline(watcher: Watcher, seconds: float | None) -> Iterator[None]:
     def over(*_: object) -> None:
         watcher.end(f"{seconds:g} s were over")
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    clock, alarm = (signal.ITIMER_PROF, signal.SIGPROF) if of_processor else (signal.ITIMER_REAL, signal.SIGALRM)
+    before = signal.signal(alarm, over)
+    signal.setitimer(clock, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(clock, 0)
+        signal.signal(alarm, before)

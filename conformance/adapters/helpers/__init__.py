@@ -5,6 +5,7 @@
     mending        the one edit of a function that keeps the claim: its line and its text
     texts, collating, windows, pooling, losses, routing, metrics, scheduling, images, decoding, recommending
                    the kinds, by subject
+    training       functions that train a model: called on tiny data, and watched
 
 A name and the names of the parameters say what a function shall be; what it does is then judged. A function that
 cannot be called as its kind is called is left alone.

@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -28,6 +28,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     windows,
 )
 from conformance.adapters.helpers.mending import Edit, mended
+from conformance.adapters.helpers.training import Found
 from conformance.adapters.helpers.trial import HELPERS, Helper, Trouble
 from conformance.places import line_of, short
 
@@ -65,13 +66,21 @@ class Examined:
     attributes: None = None
     """No claim applies because there are helpers: each speaks of the functions of its own kind."""
 
+    def add(self, trained: Iterable[Found]) -> None:
+        """What is found of functions that train."""
+        for one in trained:
+            self.tested.setdefault(one.claim, []).append(one.function)
+            if one.trouble is not None:
+                edit = Edit(0, one.mend)
+                self.wrong.append(Wrong(one.claim, one.function, one.trouble, one.place, edit))
+
 
 def examine(functions: list[Callable[..., Any]]) -> Examined:
     """Hold each function to the kinds of helpers that its name and parameters fit."""
     found = Examined()
     for function in functions:
         for kind in HELPERS:
-            if not kind.fits(function.__name__) or any(word in _source(function) for word in _ACTS):
+            if not kind.fits(function.__name__) or acts(function):
                 continue
             try:
                 troubles = _troubles(kind, function)
@@ -82,6 +91,11 @@ def examine(functions: list[Callable[..., Any]]) -> Examined:
                 edit = mended(function, lambda f, k=kind: not _troubles(k, f)) if trouble.certain else None  # type: ignore[misc]
                 found.wrong.append(Wrong(kind.claim, function.__name__, trouble, _place(function, edit), edit))
     return found
+
+
+def acts(function: Callable[..., Any], but: str = "") -> bool:
+    """Whether a function does more than compute, but for one thing that it may do."""
+    return any(word in _source(function) for word in _ACTS if word != but)
 
 
 def _troubles(kind: Helper, function: Callable[..., Any]) -> list[Trouble]:

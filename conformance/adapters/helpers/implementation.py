@@ -8,8 +8,10 @@ from typing import Any
 
 from conformance.adapters import Specification
 from conformance.adapters.functions.implementation import FunctionImplementation, roles_of
-from conformance.adapters.helpers.examining import Examined, examine
+from conformance.adapters.helpers.examining import Examined, acts, examine
+from conformance.adapters.helpers.training import is_trainer, trained
 from conformance.adapters.helpers.trial import HELPERS
+from conformance.adapters.whole.model import WholeModel
 from conformance.protocol import NotProvided
 
 ROLE = "helpers"
@@ -25,14 +27,20 @@ def is_helper(function: Any) -> bool:
 
 class HelpersImplementation:
     """Functions and classes of a file: the roles that they play, and the claims about helpers. They are called when
-    first asked."""
+    first asked.
+
+    subject: the model beside which they stand, which those that train are given; None where there is none."""
 
     kind = None
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], name: str) -> None:
-        self.name = name
+    def __init__(self, functions: Sequence[Callable[..., Any]], name: str, subject: WholeModel | None = None) -> None:
+        self.name, self.subject = name, subject
         self.untested: list[str] = []
-        self.functions = [one for one in functions if not isinstance(one, type) and is_helper(one)]
+        plain = [one for one in functions if not isinstance(one, type)]
+        self.trainers = [
+            one for one in plain if subject is not None and is_trainer(one) and not acts(one, but="torch.save")
+        ]
+        self.functions = [one for one in plain if is_helper(one) or one in self.trainers]
         self.served: dict[str, list[FunctionImplementation]] = {}
         for function in functions:
             proposed = roles_of(function)
@@ -54,6 +62,8 @@ class HelpersImplementation:
         """What the claims about helpers found; each function is called once only."""
         if self._examined is None:
             self._examined = examine(self.functions)
+            if self.subject is not None:
+                self._examined.add(trained(self.trainers, self.subject))
         return self._examined
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:

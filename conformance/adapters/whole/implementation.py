@@ -95,7 +95,7 @@ class PointedImplementation:
         if self.whole is not None and role is None:
             beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(self.whole.twin().module)]
             beside += classes_beside(found)
-            self.beside = HelpersImplementation(beside, self.name)
+            self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
         if self.running is None and self.parts is None:

@@ -40,7 +40,11 @@ def inputs_of(run: Any, loss: Any) -> list[Line]:
     stack = calls[-1].stack
     source, call = source_of(stack[0].code.co_filename), stack[0].call()
     own = [Line(source, source.statement(call))] if source and call is not None else []
-    return [*own, *arguments(stack)]
+    is_inside = any(at.code is stack[0].code for at in loss.stack[1:])  # the model computes its loss, and gets labels
+    return [*own, *arguments(stack, but=_LABELS if is_inside else None)]
+
+
+_LABELS = re.compile(r"(\w+_)?(labels?|targets?|y|ys|yb|gold)")
 
 
 def learned(back: Any) -> list[Line]:

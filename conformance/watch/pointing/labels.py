@@ -11,6 +11,7 @@ from conformance.watch.events import Backward, Loss
 from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.origins import Line, argument, receiver
 from conformance.watch.pointing.common import (
+    CUTS,
     first,
     functions_of,
     inputs_of,
@@ -88,6 +89,12 @@ def filled(run: Any, loss: Any) -> list[str]:
 _NAMED = re.compile(r"^(\w*(label|target|tag|wanted)\w*|ys?)(\[.*\])? = .*(full|zeros|-100|pad|\d$)")
 _SET = re.compile(r"-100|masked_fill|where|full\(|zeros|\[.*\] = ")
 _FILLED = re.compile(r"-100|masked_fill|where|\[.*\] = |pad|full|zeros|clone|scatter")
+
+
+def cut(loss: Any) -> list[str]:
+    """Where what a loss gets was cut off from the graph, and the loss."""
+    lines = [*own_line(loss), *argument(loss.stack, 0, "input")]
+    return first(that(lines, CUTS)[:1], loss.place)
 
 
 def turned(loss: Any) -> list[str]:

@@ -1,0 +1,46 @@
+"""Mutants of a function that trains a model and stands beside it."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import TRAINED, changed
+
+changed(
+    "FunctionNeverClears",
+    TRAINED,
+    "        optimizer.zero_grad(set_to_none=True)\n",
+    "",
+    breaks=("functions-that-train-clear-gradients",),
+    defect="The function that trains never clears the gradients.",
+)
+changed(
+    "FunctionClearsWhatItSteps",
+    TRAINED,
+    "        optimizer.zero_grad(set_to_none=True)\n        loss.backward()\n",
+    "        loss.backward()\n        optimizer.zero_grad(set_to_none=True)\n",
+    breaks=("functions-that-train-clear-gradients",),
+    defect="The gradients are cleared between the backward pass and the step.",
+)
+changed(
+    "FunctionClipsAfterTheStep",
+    TRAINED,
+    "        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n        optimizer.step()\n",
+    "        optimizer.step()\n        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n",
+    breaks=("functions-that-train-clip-what-is-stepped",),
+    defect="Gradients are clipped after the step.",
+)
+changed(
+    "FunctionGivesProbabilities",
+    TRAINED,
+    "logits = model(ids[:, :-1])",
+    "logits = model(ids[:, :-1]).softmax(-1)",
+    breaks=("functions-that-train-give-losses-what-they-take",),
+    defect="The cross-entropy gets probabilities.",
+)
+changed(
+    "FunctionAsksForWhatItShows",
+    TRAINED,
+    "loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())",
+    "loss = F.cross_entropy(logits.flatten(0, 1), ids[:, :-1].flatten())",
+    breaks=("functions-that-train-ask-for-the-next-word",),
+    defect="The labels are the words that the model is given.",
+)

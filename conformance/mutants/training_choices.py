@@ -1,0 +1,135 @@
+"""Mutants of scripts that choose, compute, load, save or sum up without effect, and that tear pairs apart."""
+
+from __future__ import annotations
+
+from conformance.mutants.script import CONTRAST, PAIRS, RESUMED, TAGGING, script
+
+_EPOCHS = ("    for epoch in range(6):\n", '    best = float("inf")\n    for epoch in range(6):\n')
+_KEPT = "            kept = {name: one.clone() for name, one in model.state_dict().items()}\n"
+
+script(
+    "BestStaysInfinite",
+    TAGGING,
+    _EPOCHS,
+    ("        print(epoch, valid_loss)\n", "        print(epoch, valid_loss)\n        if valid_loss < best:\n" + _KEPT),
+    breaks=("run-best-is-renewed",),
+    defect="The best loss so far is never renewed.",
+)
+script(
+    "KeepsTheWorst",
+    TAGGING,
+    _EPOCHS,
+    (
+        "        print(epoch, valid_loss)\n",
+        "        print(epoch, valid_loss)\n        if valid_loss > best:\n            best = valid_loss\n" + _KEPT,
+    ),
+    breaks=("run-best-looks-the-right-way",),
+    defect="The weights of the largest loss are kept.",
+)
+script(
+    "ShuffledWithoutTheirLabels",
+    TAGGING,
+    (
+        "    train, valid, test = rows",
+        "    texts, labels = [(words, tags) for words, tags, _ in rows], [label for _, _, label in rows]\n"
+        "    random.shuffle(texts)\n"
+        "    rows = [(*text, label) for text, label in zip(texts, labels)]\n"
+        "    train, valid, test = rows",
+    ),
+    breaks=("run-pairs-stay-together",),
+    defect="The texts are shuffled and their labels are not.",
+)
+script(
+    "RateIsOnlyShown",
+    PAIRS,
+    (
+        '        for group in optimizer.param_groups:\n            group["lr"] = rate(step)\n',
+        "        lr = rate(step)\n",
+    ),
+    ('print("matched", loss.item())', 'print("matched", loss.item(), lr)'),
+    breaks=("run-rate-that-is-computed-is-used",),
+    defect="The rate is computed and printed, and never written to the optimizer.",
+)
+script(
+    "CosineWithoutPi",
+    CONTRAST,
+    ("math.cos(math.pi * (step - WARMUP) / STEPS)", "math.cos((step - WARMUP) / STEPS)"),
+    breaks=("run-cosine-turns-at-pi",),
+    defect="The cosine of the schedule has no pi.",
+)
+script(
+    "LoadedByOtherNames",
+    CONTRAST,
+    (
+        "self.key.load_state_dict(self.query.state_dict())",
+        'self.key.load_state_dict({f"module.{k}": v for k, v in self.query.state_dict().items()}, strict=False)',
+    ),
+    breaks=("run-loading-finds-its-weights",),
+    defect="The names have a prefix, and strict=False loads nothing.",
+)
+script(
+    "KeepsTheTeacher",
+    PAIRS,
+    ("import torch\n", "import io\n\nimport torch\n"),
+    ('    print("taught", loss.item())\n', "    torch.save(model.teacher.state_dict(), io.BytesIO())\n"),
+    breaks=("run-checkpoint-is-of-what-learns",),
+    defect="The teacher's weights are saved, and the student's are lost.",
+)
+script(
+    "OneSideIsDetached",
+    PAIRS,
+    ("F.cross_entropy(scores.T, wanted)", "F.cross_entropy(scores.T.detach(), wanted)"),
+    breaks=("run-losses-that-are-summed-have-gradients",),
+    defect="One of the two losses of the sum is detached.",
+)
+script(
+    "FlagIsMisspelt",
+    CONTRAST,
+    ("            parameter.requires_grad_(False)\n", "            parameter.require_grad = False\n"),
+    breaks=("run-frozen-by-its-parameters",),
+    defect="The flag that should freeze a parameter is misspelt.",
+)
+script(
+    "GoesOnWithoutItsSchedule",
+    RESUMED,
+    ('    scheduler.load_state_dict(state["scheduler"])\n', ""),
+    breaks=("run-resuming-restores-all",),
+    defect="A later run takes the optimizer from the checkpoint and begins the schedule anew.",
+)
+script(
+    "TeacherAnswersTheNext",
+    PAIRS,
+    ("F.softmax(wanted / self.temperature", "F.softmax(wanted.roll(1, 0) / self.temperature"),
+    breaks=("run-divergence-compares-like-places",),
+    defect="The student of each row is compared with the teacher of the row before.",
+)
+script(
+    "MeasuresTheTeacher",
+    PAIRS,
+    (
+        "    model.train()\n    for _ in range(STEPS):\n",
+        '    best = float("inf")\n    model.train()\n    for number in range(STEPS):\n'
+        "        if number % 4 == 3:\n"
+        "            score = entropy(model.teacher, data)\n"
+        "            if score < best:\n"
+        "                best, kept = score, model.student.state_dict()\n",
+    ),
+    (
+        "def main():\n",
+        "@torch.no_grad()\ndef entropy(tower, data):\n    p = tower(data[:, :6]).softmax(-1)\n"
+        "    return -(p * p.log()).sum(-1).mean().item()\n\n\ndef main():\n",
+    ),
+    breaks=("run-best-is-measured-on-what-learns",),
+    defect="The teacher is measured in the student's place.",
+)
+script(
+    "BatchesAreDrawnFromOneSeed",
+    PAIRS,
+    (
+        "        rows = data[torch.randperm(len(data), generator=draw)[:8]]\n",
+        "        draw = torch.Generator().manual_seed(6)\n"
+        "        rows = data[torch.randperm(len(data), generator=draw)[:8]]\n",
+    ),
+    breaks=("run-batches-are-drawn-anew",),
+    defect="The generator gets its seed again for each batch.",
+)

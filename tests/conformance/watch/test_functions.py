@@ -1,0 +1,162 @@
+"""Functions that train and stand beside a model are called on tiny data and watched, when the model is pointed at."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import FOLDER, Specimen, _pointed_at  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+
+CLEAR = "functions-that-train-clear-gradients"
+CLIP = "functions-that-train-clip-what-is-stepped"
+TAKE = "functions-that-train-give-losses-what-they-take"
+NEXT = "functions-that-train-ask-for-the-next-word"
+
+EPOCH = """
+def train_one_epoch(model, loader, optimizer, criterion, device="cuda"):
+    model.train()
+    total = 0.0
+    for i, (x, y) in enumerate(loader):
+        x, y = x.to(device), y.to(device)
+        {clear}
+        logits, _, _ = model(x)
+        loss = criterion({given}.view(-1, logits.size(-1)), y.view(-1))
+        loss.backward()
+        {clip}
+        optimizer.step()
+        {after}
+        total += loss.item()
+    return total / len(loader)
+"""
+FIT = """
+def get_batch(data, block_size, batch_size):
+    at = torch.randint(len(data) - block_size - 1, (batch_size,))
+    x = torch.stack([data[i : i + block_size] for i in at])
+    y = torch.stack([data[i + {ahead} : i + {ahead} + block_size] for i in at])
+    return x, y
+
+
+def fit(model, data, steps=1000, lr=3e-4, batch_size=32, clip=1.0):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    for step in range(steps):
+        x, y = get_batch(data, model.block_size, batch_size)
+        _, loss, _ = model(x, y)
+        optimizer.zero_grad(set_to_none=True)
+        {backward}
+        print(step, loss.item())
+"""
+BATCHES = """
+def train_epochs(net, train_loader, val_loader, opt, n_epochs, max_norm, log_every=10):
+    for epoch in range(n_epochs):
+        for batch in tqdm(train_loader):
+            ids = batch["input_ids"]
+            logits = net(ids)[0]
+            loss = F.cross_entropy({logits}.reshape(-1, logits.size(-1)), {labels}.reshape(-1))
+            opt.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_({clipped}, max_norm)
+            opt.step()
+
+
+def tqdm(it):
+    return it
+"""
+
+
+def results(text, name="functions", specimen="gpt.py"):
+    source = (FOLDER / specimen).read_text(encoding="utf-8") + "\n" + text
+    kind = {"gpt.py": ("GPT", "language_model"), "classifier.py": ("TextClassifier", "classifier")}[specimen]
+    subject = _pointed_at(Specimen(specimen, *kind), source, f"{name}.py")
+    found = {claim: run_check(CHECKS[claim], subject, "quick") for claim in (CLEAR, CLIP, TAKE, NEXT)}
+    return found, source.splitlines()
+
+
+def verdicts(text, **keywords):
+    return [one.verdict.name for one in results(text, **keywords)[0].values()]
+
+
+def line_of(result, lines):
+    return lines[int(result.place.split(":")[1]) - 1]
+
+
+def epoch(clear="optimizer.zero_grad()", given="logits", clip="pass", after="pass"):
+    return EPOCH.format(clear=clear, given=given, clip=clip, after=after)
+
+
+CLIPS = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+
+def test_a_function_over_a_loader_is_watched():
+    assert verdicts(epoch(clip=CLIPS)) == ["PASS", "PASS", "PASS", "NOT_PROVIDED"]
+
+
+def test_labels_that_a_function_cuts_itself_are_judged():
+    right = FIT.format(ahead=1, backward="loss.backward(); optimizer.step()")
+    assert verdicts(right) == ["PASS", "NOT_PROVIDED", "PASS", "PASS"]
+    found, lines = results(FIT.format(ahead=0, backward="loss.backward(); optimizer.step()"))
+    assert found[NEXT].verdict is Verdict.FAIL
+    assert "data[i + 0" in line_of(found[NEXT], lines)
+    found, lines = results(FIT.format(ahead=2, backward="loss.backward(); optimizer.step()"))
+    assert found[NEXT].verdict is Verdict.FAIL
+    assert "data[i + 2" in line_of(found[NEXT], lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "line"),
+    [
+        (epoch(clear="pass"), CLEAR, "loss.backward()"),
+        (epoch(clear="pass", after="optimizer.zero_grad()"), CLEAR, None),
+        (epoch(clip="optimizer.zero_grad()"), CLEAR, "optimizer.zero_grad()"),
+        (epoch(clip="pass", after=CLIPS), CLIP, "clip_grad_norm_"),
+        (epoch(clear=f"optimizer.zero_grad(); {CLIPS}"), CLIP, "clip_grad_norm_"),
+        (epoch(given="logits.softmax(-1)"), TAKE, "softmax"),
+        (epoch(given="logits.log_softmax(-1)"), TAKE, None),
+        (BATCHES.format(logits="logits[:, :-1]", labels="ids[:, 1:]", clipped="net.parameters()"), NEXT, None),
+        (BATCHES.format(logits="logits", labels="ids", clipped="net.parameters()"), NEXT, "cross_entropy"),
+        (BATCHES.format(logits="logits[:, :-2]", labels="ids[:, 2:]", clipped="net.parameters()"), NEXT, "ids[:, 2:]"),
+        (
+            BATCHES.format(logits="logits[:, :-1]", labels="batch['y'][:, 1:]", clipped="net.parameters()"),
+            NEXT,
+            "",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(text, claim, line):
+    found, lines = results(text)
+    if line:
+        assert found[claim].verdict is Verdict.FAIL
+        assert line in line_of(found[claim], lines)
+    else:
+        assert found[claim].verdict is (Verdict.PASS if line is None else Verdict.NOT_PROVIDED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def fit(model, config):\n    raise RuntimeError\n",
+        "def train(model, loader):\n    return [model(x) for x in loader]\n",
+        "def train(model, loader, optimizer, teacher_words):\n    optimizer.step()\n",
+        "def train_step(model, x, y, optimizer):\n    model(x, y)[1].backward()\n    optimizer.step()\n",
+        "def fit(model, x, y, optimizer):\n    while True:\n        model(x, y)\n",
+    ],
+)
+def test_what_cannot_be_run_or_steps_nothing_is_left_alone(text):
+    assert set(verdicts(text)) == {"NOT_PROVIDED"}
+
+
+def test_a_classifier_is_fitted_on_whole_tensors():
+    text = """
+def fit(model, x_train, y_train, epochs=20, batch_size=16):
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(epochs):
+        for at in range(0, len(x_train), batch_size):
+            x, y = x_train[at : at + batch_size], y_train[at : at + batch_size]
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+"""
+    found, lines = results(text, specimen="classifier.py")
+    assert found[CLEAR].verdict is Verdict.FAIL
+    assert "loss.backward()" in line_of(found[CLEAR], lines)
