@@ -34,7 +34,7 @@ def implementation_of(mutant: AnyMutant) -> Any:
     if isinstance(mutant, Mutant):
         return mutant.implementation()
     if isinstance(mutant, SourceMutant):
-        return _pointed_at(mutant.specimen, mutant.source(), f"{SPECIMENS / mutant.name}.py")
+        return pointed_at(mutant.specimen, mutant.source(), f"{SPECIMENS / mutant.name}.py")
     assert isinstance(mutant, ScriptMutant)
     steps = LONG.get(mutant.script, STEPS)
     return run_of(mutant.source(), f"{mutant.name}.py", mutant.script == RESUMED, steps)
@@ -42,10 +42,10 @@ def implementation_of(mutant: AnyMutant) -> Any:
 
 def specimen_as_it_is(specimen: Specimen) -> Any:
     """What `--impl` would give for the file as it is."""
-    return _pointed_at(specimen, specimen.source, str(SPECIMENS / specimen.file))
+    return pointed_at(specimen, specimen.source, str(SPECIMENS / specimen.file))
 
 
-def _pointed_at(specimen: Specimen, source: str, file: str) -> Any:
+def pointed_at(specimen: Specimen, source: str, file: str) -> Any:
     """The implementation of a source that is a module of its own; `inspect` finds its lines under `file`."""
     from conformance.adapters.helpers.examining import functions_of
     from conformance.adapters.helpers.implementation import HelpersImplementation

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from conformance.watch.events import Snapshot, Step
 from conformance.watch.lines import FUNCTIONS, Source
 from conformance.watch.stated import sources
 
@@ -175,7 +176,6 @@ _NO_MODEL = re.compile(r"opt|sched|scaler", re.IGNORECASE)
 
 def may_keep_more(run: Any) -> bool:
     """Whether a line that has not run asks another thing than optimizers and schedules for its state."""
-    from conformance.watch.events import Snapshot
 
     passed = {at.place for event in run.of(Snapshot) for at in event.stack}
     calls = [(source, n) for source in sources(run) for n in source.nodes if isinstance(n, ast.Attribute)]
@@ -255,7 +255,6 @@ class Unused(NamedTuple):
 
 def unused_rates(run: Any) -> list[Unused]:
     """The rates that a function of the script's computes in a loop that steps, and that are only shown."""
-    from conformance.watch.events import Step
 
     stepping = frozenset(at.place for step in run.of(Step) for at in step.stack)
     return [found for source in sources(run) for node in source.nodes for found in _unused(source, node, stepping)]
@@ -304,7 +303,6 @@ class Seeded(NamedTuple):
 
 def seeded_in_loops(run: Any) -> list[Seeded]:
     """Where generators get the same seed in each turn of a loop that steps."""
-    from conformance.watch.events import Step
 
     stepping = {at.place for step in run.of(Step) for at in step.stack}
     found = []

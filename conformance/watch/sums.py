@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from conformance.watch.events import Backward, Loss, Step
+from conformance.watch.pointing.common import learned, own_line
 
 
 class Part(NamedTuple):
@@ -22,7 +23,6 @@ def parts_of_sums(run: Any) -> list[Part]:
     """The losses behind the first backward passes, where there are several: those whose own statement stands among the
     lines that computed what the pass begins with. A call that has a gradient at other times is left out: it serves an
     evaluation, too."""
-    from conformance.watch.pointing.common import learned, own_line
 
     graded = {_call(loss) for loss in run.of(Loss) if loss.gradients}
     found = []

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conformance.mutants.script import run_of  # noqa: E402
+from conformance.mutated import run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 from conformance.watch.verdicts import results_of  # noqa: E402
 

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from conformance.check import CHECKS  # noqa: E402
-from conformance.mutants.source import FOLDER, Specimen, _pointed_at  # noqa: E402
+from conformance.mutants.source import FOLDER, Specimen  # noqa: E402
+from conformance.mutated import pointed_at  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 
@@ -70,7 +71,7 @@ def tqdm(it):
 def results(text, specimen="gpt.py"):
     source = (FOLDER / specimen).read_text(encoding="utf-8") + "\n" + text
     kind = {"gpt.py": ("GPT", "language_model"), "classifier.py": ("TextClassifier", "classifier")}[specimen]
-    subject = _pointed_at(
+    subject = pointed_at(
         Specimen(specimen, *kind), source, f"functions_{crc32(text.encode())}.py"
     )  # its source is kept by its name
     found = {claim: run_check(CHECKS[claim], subject, "quick") for claim in (CLEAR, CLIP, TAKE, NEXT)}
