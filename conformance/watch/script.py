@@ -58,6 +58,7 @@ def called(call: Callable[[], None], steps: int, seconds: float) -> Run:
     """What a call of this process trains, watched for so many optimizer steps or seconds of processor time. What is
     outside of the call is no part of what is watched."""
     with Watcher(steps) as watcher, contextlib.suppress(Ended), _deadline(watcher, seconds, of_processor=True):
+        tap_all(watcher)
         call()
     return watcher.run
 
