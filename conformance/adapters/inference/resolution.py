@@ -74,6 +74,8 @@ class Resolution:
     the formula; norms_mended: whether its subjects have LayerNorms in their place.
     """
 
+    own_norms, norms_mended = "", False
+
     def __init__(
         self,
         cls: Callable[..., nn.Module],
@@ -89,7 +91,6 @@ class Resolution:
         self.attributes: dict[str, Any] = {}
         self.why: dict[str, str] = {}
         self.runs = self.fits = self.recognised = True
-        self.own_norms, self.norms_mended = "", False
         self.role = role or ""
         self.conventions = Conventions(Call(cls, self.role if self.role in MODELS else "").for_heads(SIZES["n_heads"]))
         module = self.make({**SIZES, "bias": True})
