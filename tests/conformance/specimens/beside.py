@@ -230,20 +230,20 @@ class FrameLayer(nn.Module):
         return x + self.depthwise(y).transpose(1, 2)
 
 
-class OverhangingFrames(nn.Module):
-    """Lengths behind a stride: kernels that look half over the end make a row that is mostly none of real frames; it
-    may be left out. Results: what writes in place may stand alone in a statement."""
+class FilledStacks(nn.Module):
+    """Lengths behind a stride: a stack that is partly filler is left out. What writes in place may stand alone."""
 
     def __init__(self, n_mels=8, width=WIDTH):
         super().__init__()
-        self.shorten = nn.Conv1d(n_mels, width, 4, stride=4, padding=2)
+        self.shorten = nn.Conv1d(n_mels, width, 4, stride=4)
         self.places, self.layers = nn.Embedding(128, width), nn.ModuleList(FrameLayer() for _ in range(2))
         self.head = nn.Linear(width, 7)
 
     def forward(self, mels, lengths):
-        x = self.shorten(mels.transpose(1, 2)).transpose(1, 2)
+        filled = F.pad(mels.transpose(1, 2), (0, -mels.shape[1] % 4))
+        x = self.shorten(filled).transpose(1, 2)
         F.silu(x, inplace=True)
-        padding = torch.arange(x.shape[1]) >= (lengths // 4)[:, None]
+        padding = torch.arange(x.shape[1]) >= (lengths // 4).clamp(min=1)[:, None]
         x = x + self.places(torch.arange(x.shape[1]))
         for layer in self.layers:
             x = layer(x, padding)

@@ -64,7 +64,7 @@ SPECIMENS = {
     ),
     ("beside.py", "classifier"): "LabelDropout SharesOfTheLength Columns OneKey LastNeedsLess FlatResize",
     ("beside.py", "language_model"): "Captioner",
-    ("beside.py", "encoder_model"): "WordsAndShapes ShawFrames OverhangingFrames NormedFrames SharedFrames ValidFrames",
+    ("beside.py", "encoder_model"): "WordsAndShapes ShawFrames FilledStacks NormedFrames SharedFrames ValidFrames",
     ("streams.py", "language_model"): "ReversibleLM ReversibleHalvesLM",
     ("streams.py", "encoder_model"): "PerceiverTagger",
     ("streams.py", "classifier"): "ConvolvedClassifier",

@@ -40,8 +40,15 @@ def test_a_default_changes_by_its_meaning(made):
     text = GPT.replace("config)", "config=None)").replace(
         "self.config =", "config = config or GPTConfig()\n        self.c ="
     )
-    with pytest.raises(NotProvided, match=r"GPT's constructor has no option for dropout"):
-        made("GPT", text + CONFIG).fresh(dropout=0.0)
+    assert made("GPT", text + CONFIG).fresh(dropout=0.0).drop.p == 0.0, "a config that is left out is made for it"
+
+
+def test_what_a_script_makes_beside_a_model_is_none_of_its_options(made):
+    text = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.width = width\n"
+    block = "class Other:\n    def __init__(self, dropout=0.1):\n        self.size = 3\n"
+    block += 'if __name__ == "__main__":\n    width = Other(dropout=0.1).size\n'
+    with pytest.raises(NotProvided, match=r"Net's constructor has no option for dropout"):
+        made("Net", text + block).fresh(dropout=0.0)
 
 
 def test_an_option_that_a_constructor_has_not_is_not_provided(made):
