@@ -20,7 +20,7 @@ from conformance.mutants import MUTANTS
 from conformance.mutants.source import HELPERS, SourceMutant
 from conformance.mutated import implementation_of, specimen_as_it_is
 
-OF_TRAINERS = set(RULES)  # they need a model beside them: tests/conformance/watch/test_functions.py
+OF_TRAINERS = set(RULES)  # they need a model beside them: tests/conformance/watch/test_functions_that_train.py
 CLAIMS = sorted(claim for claim, check in CHECKS.items() if check.roles == ("helpers",) and claim not in OF_TRAINERS)
 MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen is HELPERS)
 
