@@ -22,9 +22,11 @@ SMALL = "--batch-size 8 --d-model 32 --d-ff 32 --n-layers 1 --steps 5 --save-eve
 
 @pytest.fixture(autouse=True)
 def plain_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest reads the modules of an installed plugin by a loader of its own, which cannot run one as a script."""
+    """pytest reads the modules of an installed plugin by a loader of its own, which cannot run one as a script: nor
+    one that another test imported so."""
     plain = [finder for finder in sys.meta_path if type(finder).__name__ != "AssertionRewritingHook"]
     monkeypatch.setattr(sys, "meta_path", plain)
+    monkeypatch.delitem(sys.modules, "transformer.__main__", raising=False)
 
 
 def trained(folder: Path, words: str) -> Run:
