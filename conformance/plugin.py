@@ -171,7 +171,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if not config.option.claims_list:
         return None
-    print(_session(config).listing())
+    print(_session(config).asked.listing())
     return 0
 
 
@@ -189,7 +189,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if path != PACKAGE:
         return None
-    from conformance.session import ClaimsFolder
+    from conformance.items import ClaimsFolder
 
     return ClaimsFolder.from_parent(parent, path=path, nodeid=path.name, session_of_claims=_session(parent.config))
 
@@ -197,7 +197,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the claims of a subject together, whatever order another plugin gives: each change loads a subject anew."""
-    if _SESSION in config.stash and config.stash[_SESSION].is_whole_file:
+    if _SESSION in config.stash and config.stash[_SESSION].asked.is_whole_file:
         order = config.stash[_SESSION].subjects
         items.sort(key=lambda item: order.index(item.subject) if hasattr(item, "subject") else -1)
 

@@ -46,7 +46,10 @@ LATE = {
     "kills": ("torch", "it need not be installed"),
     "lookalike": ("conformance.mutants", "half a second, needed only where something is wrong"),
     "mutated": ("conformance.adapters.*", "they import torch, which need not be installed"),
-    "plugin": ("conformance.session", "pytest loads the plugin in every run, and few runs test an implementation"),
+    "plugin": (
+        "conformance.items conformance.session",
+        "pytest loads the plugin in every run, and few runs test an implementation",
+    ),
     "report": ("conformance.evidence conformance.verifications", "they import numpy, and reports of runs need none"),
     "roots": ("conformance.mutants", "they import numpy, and reports of runs need none"),
     "runner": ("hypothesis", "half a second, needed only where examples are explored"),

@@ -48,7 +48,7 @@ def change(monkeypatch):
     def change_claim(slug, **fields):
         catalogue = load()
         claims = {**catalogue.claims, slug: replace(catalogue.claims[slug], **fields)}
-        monkeypatch.setattr("conformance.session.load", lambda: replace(catalogue, claims=claims))
+        monkeypatch.setattr("conformance.asked.load", lambda: replace(catalogue, claims=claims))
 
     return change_claim
 

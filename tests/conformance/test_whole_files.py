@@ -199,7 +199,7 @@ def test_claims_of_a_subject_stay_together_when_another_plugin_shuffles():
     items = [SimpleNamespace(name=name, subject=subject) for name, subject in (("a", other), ("b", one), ("c", other))]
     items.append(SimpleNamespace(name="theirs"))
     stash = pytest.Stash()
-    stash[plugin._SESSION] = SimpleNamespace(is_whole_file=True, subjects=[one, other])
+    stash[plugin._SESSION] = SimpleNamespace(asked=SimpleNamespace(is_whole_file=True), subjects=[one, other])
     plugin.pytest_collection_modifyitems(SimpleNamespace(stash=stash), items)
     assert [item.name for item in items] == ["theirs", "b", "a", "c"]
 
