@@ -6,24 +6,19 @@ of a class of theirs; else something made for it: settings, a list, words, a par
 
 from __future__ import annotations
 
-import ast
-import copy
-import inspect
 import re
-from collections.abc import Iterator, Mapping
-from enum import Enum
-from types import FunctionType
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
-from conformance.adapters.whole.classmethods import fetches
 from conformance.adapters.whole.configs import Guessed, fields_of, is_config
+from conformance.adapters.whole.holdings import Holdings, fits, parameters_of
 from conformance.adapters.whole.returning import Returns
 from conformance.adapters.whole.sizes import SMALL, Sized, Unknown, meaning, plain
-from conformance.adapters.whole.uses import Use, named, use_of
+from conformance.adapters.whole.uses import Use, use_of
 
 NUMBER = 4
 """A number of which nothing is known: small, and even."""
@@ -44,33 +39,6 @@ _BUILDERS: tuple[tuple[str, Any], ...] = (
 """What a parameter that the constructor calls is by a part of its name."""
 _APPLIED: tuple[tuple[str, Any], ...] = (("norm|ln", nn.Identity), ("drop", nn.Identity), ("", nn.GELU))
 """The same for one that forward calls: of which module."""
-
-
-def fits(value: Any, use: Use) -> bool:
-    """Whether a value has what is read of it, and takes what is done with it."""
-    if value is None:
-        return True
-    if any(name not in use.defaults and not hasattr(value, name) for name in use.attributes):
-        return False
-    if use.items and not (hasattr(type(value), "__getitem__") and not isinstance(value, (str, list, tuple))):
-        return False
-    if isinstance(value, Mapping) and any(key not in use.defaults and not _has_item(value, key) for key in use.items):
-        return False
-    if isinstance(value, torch.nn.Module):
-        return True  # a module is often counted and indexed only where it is a list of modules
-    if use.is_called and not callable(value):
-        return False
-    if (use.counted or use.is_sequence) and not hasattr(type(value), "__len__" if use.counted else "__iter__"):
-        return hasattr(type(value), "__getitem__")
-    return not isinstance(value, bool) or not use.computed or use.tested
-
-
-def _has_item(value: Mapping[Any, Any], key: str) -> bool:
-    try:
-        value[key]
-    except LookupError:
-        return False
-    return True
 
 
 def needed(evaluator: Returns, made_by: Any, name: str, annotation: Any, given: Mapping[str, Any]) -> Any:
@@ -136,15 +104,16 @@ class _Finder:
     def __init__(self, evaluator: Returns, given: Mapping[str, Any], made_by: Any) -> None:
         self.evaluator, self.around = evaluator, evaluator.around
         self.given, self.made_by = given, made_by
+        self.holdings = Holdings(evaluator, made_by)
 
     def for_use(self, name: str, use: Use, by_name: Any = None) -> Any:
         """A value for a parameter. by_name: what its name alone suggests. Raises Unknown."""
         if self.evaluator.strict:
             raise Unknown(name)
-        if use.options and (option := self._option(use)) is not None:
+        if use.options and (option := self.holdings.option(use)) is not None:
             return option
         if use.attributes or use.is_mapping or (use.counted and not use.is_sequence):
-            for held in self._held(name, use):
+            for held in self.holdings.held(name, use):
                 if fits(held, use):
                     return self.evaluator.sized(held)
         if use.attributes:
@@ -154,77 +123,6 @@ class _Finder:
         if use.is_called:
             return self._callable(name, use)
         return self._sequence(name, use)
-
-    # --- what the user's files hold ---------------------------------------------------------------
-
-    def _option(self, use: Use) -> Any:
-        """A member of an enumeration that the value is compared with."""
-        for node, scope in use.options:
-            option = named(node, scope, self.around.module)
-            if isinstance(option, Enum):
-                return option
-        return None
-
-    def _held(self, name: str, use: Use) -> Iterator[Any]:
-        """Objects of the user's files, then what their functions return, then instances of their classes."""
-        held = [value for key, value in vars(self.around.module).items() if not key.startswith("__")]
-        objects = [v for v in held if not isinstance(v, (type, FunctionType, nn.Module))]
-        yield from (copy.deepcopy(v) for v in objects if is_config(v) and fits(v, use))
-        yield from (v for v in objects if not is_config(v) and self.around.is_users(type(v)))
-        yield from self._returned()
-        yield from self._instances(name, use, [v for v in held if isinstance(v, type)])
-
-    def _returned(self) -> Iterator[Any]:
-        """The settings that functions of the file return, by their syntax, called without arguments."""
-        for function in vars(self.around.module).values():
-            if not isinstance(function, FunctionType) or not self.around.is_users(function):
-                continue
-            inside = self.around.scope_of(function)
-            if inside is None or any(p.default is p.empty and p.kind < 2 for p in _parameters(function)):
-                continue
-            call = ast.Call(ast.Name(function.__name__, ast.Load()), [], [])
-            try:
-                value = self.evaluator.returned(inside, call, inside)
-            except Unknown:
-                continue
-            if is_config(value):
-                yield value
-
-    def _instances(self, name: str, use: Use, classes: list[type]) -> Iterator[Any]:
-        """Instances of the user's own classes that have what is read of the value, those called alike first."""
-        wanted = [n for n in use.attributes if n not in use.defaults]
-        wanted += ["__len__"] * use.counted + ["__getitem__"] * bool(use.items or use.last >= 0)
-        able = [
-            cls
-            for cls in classes
-            if cls is not self.made_by
-            and self.around.is_users(cls)
-            and not issubclass(cls, Enum)
-            and (not issubclass(cls, nn.Module) or use.is_called)
-            and set(wanted) <= self._members(cls)
-        ]
-        lower = name.lower().replace("_", "")
-        alike = [c for c in able if lower in c.__name__.lower() or c.__name__.lower() in lower]
-        chosen = alike or (able if len(able) == 1 or len(wanted) > 1 else [])
-        for cls in sorted(chosen, key=lambda c: issubclass(c, nn.Module)):
-            init = cls.__init__ if isinstance(vars(cls).get("__init__"), FunctionType) else None
-            inside = self.around.scope_of(init) if init is not None else None
-            if inside is not None and fetches(inside):
-                continue
-            try:
-                yield self.evaluator.made(cls)
-            except Exception:
-                continue
-
-    def _members(self, cls: type) -> set[str]:
-        """What instances of a class have: its attributes and methods, fields, and what its methods set."""
-        found = set(dir(cls)) | {name for base in cls.__mro__ for name in getattr(base, "__annotations__", {})}
-        for value in (v for base in cls.__mro__[:-1] for v in vars(base).values() if isinstance(v, FunctionType)):
-            inside = self.around.scope_of(value)
-            for node in ast.walk(inside.node) if inside is not None else ():
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                    found |= {node.attr} if ast.unparse(node.value) == "self" else set()
-        return found
 
     # --- what is made for it ----------------------------------------------------------------------
 
@@ -319,7 +217,7 @@ class _Finder:
         for cls in own:
             if not isinstance(cls, type) or not issubclass(cls, nn.Module) or cls is self.made_by:
                 continue
-            required = [p for p in _parameters(cls) if p.default is p.empty and p.kind < 2]
+            required = [p for p in parameters_of(cls) if p.default is p.empty and p.kind < 2]
             if self.around.is_users(cls) and len(required) == use.built[0]:
                 return cls
         if max(use.built) > 2:
@@ -350,10 +248,3 @@ class _Counted(Guessed):
 
     def __len__(self) -> int:
         return int(SMALL["vocab"])
-
-
-def _parameters(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return []

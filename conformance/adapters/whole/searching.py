@@ -7,11 +7,10 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
@@ -22,22 +21,17 @@ from conformance.adapters.whole.calling import (
     LENGTHS,
     B,
     Calling,
-    Lookups,
     T,
-    first_data,
     hides,
-    other_words,
     quiet_evaluation,
 )
-from conformance.adapters.whole.fillers import Beside, constants, of_shape
-from conformance.adapters.whole.layout_search import layout_of
-from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER, SCORES
-from conformance.adapters.whole.names import MAY_BE_LABELS, meaning_of
+from conformance.adapters.whole.fillers import Beside, constants
+from conformance.adapters.whole.layouts import FEWER
+from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
+from conformance.adapters.whole.trying import ComparesSamples, Trial
 
-_GROWN = 4
-"""So many times as long an input has more stretches, where its answer has a row for each."""
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
 
@@ -54,14 +48,6 @@ def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[
         return finder.find()
 
 
-class NotTwoSided(TypeError):
-    """The second input is none that the model reads as a sequence: labels, perhaps."""
-
-
-class ComparesSamples(TypeError):
-    """Each sample is compared with the others of its batch: its answer is none of its own."""
-
-
 class NoAnswer(Unresolved):
     """The model runs, and gives no sample an answer of its own: a loss only, or comparisons of the samples."""
 
@@ -73,10 +59,10 @@ class _Finder:
         self.module = module
         self.options = options
         self.proposals = Proposals(module, given, options)
-        self.operations = 0
+        self.trial = Trial(module)
         self.failures: list[Ran] = []
         """The attempt that came furthest says most."""
-        self.only_loss = self.compares = False
+        self.compares = False
 
     def find(self) -> Calling:
         optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
@@ -90,8 +76,8 @@ class _Finder:
         name = type(self.module).__name__
         if not self.failures:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
-        if self.only_loss or self.compares:
-            what = "a loss only" if self.only_loss else "a number for each pair of samples"
+        if self.trial.only_loss or self.compares:
+            what = "a loss only" if self.trial.only_loss else "a number for each pair of samples"
             raise NoAnswer(
                 f"{name}.forward gives {what}, and no sample an answer of its own; to test a method that does, point "
                 "at a class of yours around the model: def forward(self, ids): return self.model.encode(ids)"
@@ -127,15 +113,15 @@ class _Finder:
             nonlocal furthest
             try:
                 arguments = Calling((), fixed=constants(values), **self.proposals.packing).arguments({})
-                with self.watching():
+                with self.trial.watching():
                     result = self.module(**arguments)
             except Exception as error:
-                ran = Ran.raised(self.operations, error)
+                ran = Ran.raised(self.trial.operations, error)
                 furthest = ran if furthest is None or ran.operations > furthest.operations else furthest
                 return ran
             axes = [t.ndim for t in tensors_in(result) if t.is_floating_point()]
-            self.only_loss = self.only_loss or axes == [0]
-            return Ran(self.operations, done=any(axes))
+            self.trial.only_loss = self.trial.only_loss or axes == [0]
+            return Ran(self.trial.operations, done=any(axes))
 
         climbed = climb(self.module, inputs, run, self.options, B, self.proposals.told)
         self.proposals.climbed = climbed
@@ -179,7 +165,7 @@ class _Finder:
             try:
                 found = self.run(calling, length)
             except Exception as error:
-                self.failures.append(Ran.raised(self.operations, error))
+                self.failures.append(Ran.raised(self.trial.operations, error))
                 self.compares = self.compares or isinstance(error, ComparesSamples)
                 if not hinted and self.failures[-1].operations:  # "must match the size of tensor b (5)"
                     lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
@@ -209,166 +195,9 @@ class _Finder:
         return next((n for n in range(FRAMES, 2 * FRAMES, 4) if n not in sizes), FRAMES)
 
     def run(self, calling: Calling, length: int) -> Calling | None:
-        """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,
-        that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs."""
-        mixed: Calling | None = None
-        failure: Exception | None = None
-        can_turn = calling.main.meaning != "x" or calling.main.shape[:1] == (None,)
-        try:
-            for batch_first in (True, False) if can_turn else (True,):
-                try:
-                    laid, apart = self.in_order(replace(calling, batch_first=batch_first), length)
-                except ComparesSamples:
-                    raise
-                except Exception as error:
-                    failure = failure or error
-                    continue
-                if apart:
-                    return self.said(laid) if laid is not None else None
-                mixed = mixed or laid
-            if mixed is None and failure is not None:
-                raise failure
-            return self.said(mixed) if mixed is not None else None
-        finally:
-            failure = None  # its traceback holds this frame, and with it the tensors of the attempt
-
-    def in_order(self, candidate: Calling, length: int) -> tuple[Calling | None, bool]:
-        """The candidate with what its run shows, None where it gives no answer; and whether its rows stay apart."""
-        data = first_data(candidate, length)
-        arguments = candidate.arguments(data)
-        with self.watching() as lookups:
-            result = self.module(**arguments)
-        read = self.with_vocabularies(candidate, data, lookups, length)
-        beside = self.without_parameters(arguments, result)
-        told = bool(read.lengths or read.optional_lengths or read.masks or read.optional_masks)
-        laid = layout_of(read, data, result, beside, stretches=told)
-        if laid is not None and laid.layout == FEWER and not read.lengths and not self.grows(laid, data):
-            laid = layout_of(read, data, result, beside, stretches=False)
-        if laid is None:
-            floating = [t for t in tensors_in(result) if t.is_floating_point()]
-            self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
-            return None, False
-        laid, data = self.of_one_side(self.of_each_position(laid, length), data)
-        if laid.outputs == B and self.compares_samples(laid, length):
-            raise ComparesSamples(f"{type(self.module).__name__} answers with a number for each pair of samples")
-        laid = self.answering_everywhere(laid, data)
-        return laid, self.rows_apart(laid, data)
-
-    def grows(self, calling: Calling, data: Mapping[str, Tensor]) -> bool:
-        """Whether an answer in rows has more of them for a longer input: a fixed number of rows are no stretches."""
-        one = calling.main
-        if one.length is not None or None not in one.shape:
-            return False
-        with suppress(Exception):
-            longer = first_data(calling, _GROWN * data[one.meaning].shape[1])
-            more, less = (calling(self.module, x)["out"].shape[1] for x in (longer, data))
-            return bool(more > less)
-        return False
-
-    def of_each_position(self, calling: Calling, length: int) -> Calling:
-        """Of (B, T) numbers, which look like T classes, the calling with a score for each position: with more
-        positions they are more."""
-        one = calling.main
-        is_free = one.length is None and (not one.shape or None in one.shape)
-        if calling.layout != "(B, V)" or calling.outputs != length or not is_free:
-            return calling
-        scores = replace(calling, layout=SCORES, outputs=1)
-        with suppress(Exception):
-            data = first_data(calling, length + 1)
-            if scores.answer(self.module(**scores.arguments(data)), data) is not None:
-                return scores
-        return calling
-
-    def without_parameters(self, arguments: Mapping[str, Any], result: Any) -> list[int]:
-        """Which of several results no parameter reaches, where one reaches another: statistics of the data, masks."""
-        if sum(t.is_floating_point() for t in tensors_in(result)) < 2:
-            return []
-        with torch.enable_grad():
-            again = [t for t in tensors_in(self.module(**arguments)) if t.is_floating_point()]
-        learned = [t.requires_grad for t in again]
-        return [at for at, one in enumerate(learned) if not one] if any(learned) else []
-
-    def of_one_side(self, calling: Calling, data: dict[str, Tensor]) -> tuple[Calling, dict[str, Tensor]]:
-        """Of two sides that get an answer each, as a query and a document do, the calling with the main one and its
-        answer only, and its data; the other side is then the same for every sample."""
-        if not calling.two_sided or calling.layout not in ONE_ANSWER:
-            return calling, data
-
-        def answers(x: Mapping[str, Tensor]) -> list[Tensor]:
-            return [t for t in tensors_in(self.module(**calling.arguments(x))) if t.is_floating_point()]
-
-        source, main = calling.inputs
-        before = answers(data)
-        of_main, of_source = (
-            [not torch.equal(a, b) for a, b in zip(before, answers({**data, m: other_words(data[m])}), strict=True)]
-            for m in (main.meaning, source.meaning)
-        )
-        alike = [at for at, one in enumerate(before) if one.shape == before[calling.answer_at].shape]
-        at = next((at for at in alike if of_main[at]), calling.answer_at)
-        if of_source[at]:
-            return replace(calling, answer_at=at), data
-        one = Shape(main.parameter, tuple(data[main.meaning].shape), "int")
-        other = Shape(source.parameter, tuple(data[source.meaning].shape), "int")
-        fixed = {**calling.fixed, source.parameter: of_shape(other, one)}
-        alone = replace(calling, inputs=(replace(main, meaning="ids"),), fixed=fixed, answer_at=at)
-        return alone, {"ids": data[main.meaning]}
-
-    def compares_samples(self, calling: Calling, length: int) -> bool:
-        """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""
-        data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
-        found = [t for t in tensors_in(self.module(**calling.arguments(data))) if t.is_floating_point()]
-        return found[calling.answer_at].shape[-1:] == (B + 1,)
-
-    @contextmanager
-    def watching(self) -> Iterator[Lookups]:
-        lookups = Lookups()
-        try:
-            with lookups:
-                yield lookups
-        finally:
-            self.operations = lookups.operations
-
-    def with_vocabularies(self, calling: Calling, data: Mapping[str, Tensor], lookups: Lookups, length: int) -> Calling:
-        """The calling with what its tables say. Raises NotTwoSided when the second input is read through none, or when
-        both must be as long and neither is called a source or a target: words and what is said of each."""
-        inputs = []
-        for one in calling.inputs:
-            vocab = lookups.vocab_of(data[one.meaning]) if one.meaning != "x" else 0
-            inputs.append(replace(one, vocab=vocab, length=length if length not in (0, T) else None))
-        if calling.two_sided and not all(one.vocab for one in inputs):
-            raise NotTwoSided
-        named = {meaning_of(one.parameter) for one in inputs} & {"source", "target"}
-        if calling.two_sided and length != T and not named and calling.layout not in ONE_ANSWER:
-            raise NotTwoSided
-        return replace(calling, inputs=tuple(inputs))
-
-    def answering_everywhere(self, calling: Calling, data: dict[str, Tensor]) -> Calling:
-        """A model that answers for the last position only, and for all when it is given labels, is given them."""
-        one = calling.main
-        last_only = calling.layout in ("(B, V)", "(B, 1, V)") and calling.outputs == one.vocab > 0
-        if not last_only or not calling.labels or calling.two_sided:
-            return calling
-        labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
-        everywhere = replace(calling, fixed={**calling.fixed, **labels})
-        try:
-            laid = layout_of(everywhere, data, self.module(**everywhere.arguments(data)))
-        except Exception:
-            return calling
-        return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
-
-    def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
-        """Whether a change of the first sentence leaves the second's answer as it was."""
-        before = calling(self.module, data).get("out")
-        changed = dict(data)
-        for one in calling.inputs:
-            x = data[one.meaning].clone()
-            x[0] = torch.roll(x[0], 1, 0) + (0 if one.vocab else 1)
-            changed[one.meaning] = x
-        after = calling(self.module, changed).get("out")
-        if before is None or after is None or not before.numel() or before.shape[0] != B or before.shape != after.shape:
-            return False
-        apart = float((before[1] - after[1]).abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
-        return apart and not torch.equal(before[0], after[0])
+        """The calling completed by running it once, with what is said of it; None where it gives no answer."""
+        found = self.trial.run(calling, length)
+        return self.said(found) if found is not None else None
 
     def said(self, calling: Calling) -> Calling:
         shown = []

@@ -111,20 +111,12 @@ class _Follower:
         return [value for value in held if isinstance(value, FunctionType)]
 
 
-class _Reader(ast.NodeVisitor):
-    """Notes what one function does with the values that it has under these names; ``self.name`` is one, too."""
+class _Known(ast.NodeVisitor):
+    """The values that one function has under these names, and which of them an expression is; ``self.name`` is one,
+    too."""
 
-    def __init__(
-        self, follower: _Follower, scope: Scope, names: dict[str, Use], depth: int, constructs: bool, cls: Any
-    ) -> None:
-        self.follower, self.scope, self.names = follower, scope, names
-        self.depth, self.constructs, self.cls = depth, constructs, cls
-
-    def read(self) -> dict[str, Use]:
-        """What the object keeps of the values, as ``self.name``."""
-        for statement in getattr(self.scope.node, "body", []):
-            self.visit(statement)
-        return {name: use for name, use in self.names.items() if name.startswith("self.")}
+    def __init__(self, scope: Scope, names: dict[str, Use]) -> None:
+        self.scope, self.names = scope, names
 
     def use(self, node: ast.AST | None) -> Use | None:
         """The use that an expression belongs to: a name that is followed, or what is read of one."""
@@ -180,6 +172,22 @@ class _Reader(ast.NodeVisitor):
             holder.defaults.setdefault(key.value, (default[0], self.scope))
         found: Use = getattr(holder, table).setdefault(key.value, Use())
         return found
+
+
+class _Reader(_Known):
+    """Notes what one function does with the values that it has."""
+
+    def __init__(
+        self, follower: _Follower, scope: Scope, names: dict[str, Use], depth: int, constructs: bool, cls: Any
+    ) -> None:
+        super().__init__(scope, names)
+        self.follower, self.depth, self.constructs, self.cls = follower, depth, constructs, cls
+
+    def read(self) -> dict[str, Use]:
+        """What the object keeps of the values, as ``self.name``."""
+        for statement in getattr(self.scope.node, "body", []):
+            self.visit(statement)
+        return {name: use for name, use in self.names.items() if name.startswith("self.")}
 
     # --- statements -------------------------------------------------------------------------------
 
