@@ -7,6 +7,7 @@ the current folder are relative to it.
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import traceback
 from functools import cache
@@ -23,12 +24,14 @@ _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?!\d)")
 
 def innermost_line(error: BaseException) -> str:
     """ "file:line in function: source" of the innermost frame outside libraries, or of the innermost frame."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return ""
-    own = [frame for frame in frames if is_users(frame.filename) and frame.name not in _WATCHERS]
-    frame = (own or list(frames))[-1]
-    return f"{short(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+    codes = [(frame.f_code, line) for frame, line in frames]
+    own = [(c, line) for c, line in codes if is_users(c.co_filename) and c.co_name not in _WATCHERS]
+    code, line = (own or codes)[-1]
+    source = linecache.getline(code.co_filename, line).strip()
+    return f"{short(code.co_filename)}:{line} in {code.co_name}: {source}"
 
 
 def code_of(subject: Any) -> str:
@@ -72,5 +75,5 @@ def is_users(filename: str) -> bool:
 
 def short(filename: str) -> str:
     """A path relative to the current folder, if it lies in it."""
-    path = Path(filename)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
+    folder = os.getcwd().rstrip(os.sep) + os.sep
+    return filename.removeprefix(folder)

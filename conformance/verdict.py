@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON values; read back by `from_json`."""
-        return {**asdict(self), "verdict": self.verdict.value}
+        return {**vars(self), "verdict": self.verdict.value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:

@@ -59,6 +59,7 @@ class _Finder:
         self.module = module
         self.options = options
         self.proposals = Proposals(module, given, options)
+        self.table_lengths = table_lengths(module)
         self.trial = Trial(module)
         self.failures: list[Ran] = []
         """The attempt that came furthest says most."""
@@ -153,7 +154,7 @@ class _Finder:
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
         numbers = calling.main.meaning == "x"
-        lengths = [*LENGTHS, *table_lengths(self.module)]
+        lengths = [*LENGTHS, *self.table_lengths]
         if stated := self.proposals.given.get(calling.main.parameter):
             lengths = [T, *stated.sizes[1:2]]
         if numbers and None not in calling.main.shape:
