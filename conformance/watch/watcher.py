@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from unittest import mock
 
 from conformance.places import is_users, short
+from conformance.systems import busyness
 from conformance.watch.events import Forward, Kind
 from conformance.watch.lines import At, at
 from conformance.watch.record import Parameter, Run
@@ -39,7 +40,8 @@ CLOSE = 3
 """In so many steps what a loss sees is looked at token by token; in later ones only what costs next to nothing."""
 
 PATIENCE = 30.0
-"""So many seconds one waits for what shows late: evaluations, epochs, checkpoints."""
+"""So many seconds one waits for what shows late: evaluations, epochs, checkpoints. On a busy machine longer, because a
+script then comes less far."""
 
 
 class Ended(BaseException):
@@ -206,8 +208,10 @@ class Watcher:
         self.run.steps += 1
         if self._steps is not None and self.run.steps >= self._steps:
             self.end(f"{self._steps} steps were watched")
-        if self._least is not None and self.run.steps >= self._least and time.monotonic() - self._began > PATIENCE:
-            self.end(f"{PATIENCE:g} s were over")
+        if self._least is not None and self.run.steps >= self._least:
+            patience = PATIENCE * busyness()
+            if time.monotonic() - self._began > patience:
+                self.end(f"{patience:.0f} s were over")
 
     def end(self, why: str) -> None:
         """Raise Ended in the user's script."""

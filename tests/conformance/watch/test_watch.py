@@ -118,6 +118,12 @@ def test_watching_goes_on_until_patience_is_over_and_a_few_steps_were_made(run, 
     assert run(loop(10**9), steps=30, least=7).steps == 30
 
 
+def test_on_a_busy_machine_patience_is_longer(run, monkeypatch):
+    monkeypatch.setattr("conformance.watch.watcher.PATIENCE", 0.001)
+    monkeypatch.setattr("conformance.watch.watcher.busyness", lambda: 1e6)
+    assert run(loop(10**9), steps=30, least=7).steps == 30
+
+
 def test_watching_ends_the_script_after_so_many_seconds(run):
     found = run(loop(2, "__import__('time').sleep(100)"), seconds=3)
     assert (found.steps, found.ended) == (1, "3 s were over")
