@@ -98,3 +98,14 @@ def test_who_does_harm_is_stopped_and_costs_little(tmp_path):
     assert "took longer" in found["a sleeper"].refused
     assert "File too large" in found["a flooder"].refused
     assert sum(found[name].processor for name in hostile.HARM) < 0.1 * hostile.OTHERS * found[hostile.RIGHT].processor
+
+
+@pytest.mark.deep
+def test_the_others_are_graded_while_harm_is_done(tmp_path):
+    took = hostile.others_done(tmp_path / "class", 2, Options(claims="softmax-formula"), 8, harm=True)
+    assert 0 < took < 1e4
+    store = Store(tmp_path / "class" / "grades.sqlite")
+    grades = {row["id"]: row for row in store.grades(store.last_run())}
+    store.close()
+    assert [bool(row["refused"]) for row in grades.values()].count(True) == len(hostile.HARM)
+    assert not any(grades[f"{number:03d}"]["refused"] for number in range(8))

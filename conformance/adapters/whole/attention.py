@@ -398,13 +398,13 @@ def _three(tensor: Tensor) -> Tensor:
 
 
 def _heads(met: Tensor, shape: tuple[int, ...], contracted: str) -> Tensor | None:
-    """For each group of the raw product, the group of the product with the values that its weights go to."""
+    """For each group of the raw product, the group of the product with the values that its weights go to; None where
+    the weights of several groups meet in one."""
     if contracted == "groups":
         return None
     groups = _three(torch.where(met >= 0, met // (shape[-1] * shape[-2]), 0)).amax((-1, -2))
-    order = torch.empty_like(groups)
-    order[groups] = torch.arange(len(groups))
-    return order
+    order = groups.argsort()
+    return order if torch.equal(groups[order], torch.arange(len(groups))) else None
 
 
 def _reorder(side: Side, order: Tensor) -> None:

@@ -215,3 +215,13 @@ def test_values_that_are_sums_of_a_stack_s_states_are_not_mixed_up():
     with torch.no_grad():
         recorded = record(model, lambda: model(x))
     assert [finding.claim for finding in attention_findings(attentions(recorded)) if finding.certain] == []
+
+
+def test_groups_of_a_product_whose_weights_meet_in_one_have_no_order():
+    from conformance.adapters.whole.attention import _heads
+
+    rows = torch.arange(3 * 2 * 2).reshape(3, 2, 2)
+    order = _heads(rows[torch.tensor([2, 0, 1])], (3, 2, 2), "columns")
+    assert order is not None
+    assert order.tolist() == [1, 2, 0]
+    assert _heads(rows[torch.tensor([2, 0, 0])], (3, 2, 2), "columns") is None
