@@ -52,11 +52,12 @@ def _fed_by_hand(subject: Any) -> Evidence:
     one_pass = subject(ids=ids)["out"]
     bound = max(2e-4, 10 * subject.noise) * float(np.abs(one_pass).max())
     got = steps.logits(subject, ids, (3, 1, 1, 1))
-    evidence = close("the logits of pieces of 3, 1, 1 and 1 tokens", got, one_pass, bound, "rounding").saying(
-        diagnosis=_of_piece(subject, ids, got, one_pass, bound), place=cache_line(subject)
-    )
+    evidence = close("the logits of pieces of 3, 1, 1 and 1 tokens", got, one_pass, bound, "rounding")
     if not evidence.ok:
-        return evidence
+        return evidence.saying(
+            diagnosis=_of_piece(subject, ids, got, one_pass, bound),
+            place=subject.stepped_otherwise_at(steps, ids, (3, 1, 1, 1)) or cache_line(subject),
+        )
     try:
         chunks = steps.logits(subject, ids, (2, 3, 1))
     except Exception as error:

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.conditions import under, with_prefix
-from conformance.adapters.whole.feeding import fed_otherwise_at
+from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
 from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
@@ -129,8 +129,12 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
         return under(self, written.conditions)
 
     def fed_otherwise_at(self, writer: Writer, written: Written, data: Arrays) -> str:
-        """file:line that makes the first thing that a cached step hands a part and one pass does not; "" for none."""
+        """file:line that makes the first thing that a cached step computes otherwise than one pass; "" for none."""
         return fed_otherwise_at(self, writer, written, data)
+
+    def stepped_otherwise_at(self, steps: Steps, ids: Array, pieces: tuple[int, ...]) -> str:
+        """The same for pieces that are fed by hand."""
+        return stepped_otherwise_at(self, steps, ids, pieces)
 
     def with_prefix(self, length: int) -> Self:
         """The subject told that so many tokens at the start of each row are a prefix. Raises NotProvided where forward

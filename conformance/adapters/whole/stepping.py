@@ -52,7 +52,10 @@ class Steps:
 
     def logits(self, subject: RunningModel, ids: Array, pieces: Sequence[int]) -> Array:
         """(B, T, V): the answers to the pieces, joined. Works on a copy. Raises whatever the model raises."""
-        twin = subject.twin()
+        return self.fed(subject.twin(), ids, pieces)
+
+    def fed(self, twin: RunningModel, ids: Array, pieces: Sequence[int]) -> Array:
+        """`logits` of the subject itself, whose cache it fills."""
         calling, main = twin.calling, twin.calling.main.meaning
         parts: list[Tensor] = []
         with quiet_evaluation(twin.module), default_dtype(twin.torch_dtype):

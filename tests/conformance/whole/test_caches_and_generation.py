@@ -220,6 +220,27 @@ def test_a_diagnosis_names_the_mistake_and_a_line(
     assert ".py:" in result.place
 
 
+@pytest.mark.parametrize(
+    ("style", "old", "new"),
+    [
+        ("hugging", "k = torch.cat([past[0], k], dim=2)", "k = torch.cat([k, past[0]], dim=2)"),
+        (
+            "hugging",
+            "places = torch.arange(start, start + input_ids.shape[1])",
+            "places = torch.arange(input_ids.shape[1])",
+        ),
+        ("tuples", "v = torch.cat([past[1], v], dim=2)", "v = torch.cat([v, past[1]], dim=2)"),
+        ("static", "self.v[:, :, input_pos] = v", "self.v[:, :, input_pos] = k"),
+    ],
+)
+def test_a_wrong_step_names_the_line_that_differs_from_one_pass(
+    style: str, old: str, new: str, whole: Callable[..., Whole]
+) -> None:
+    result = verdict(CACHED, whole(style, old, new))
+    assert result.verdict is Verdict.FAIL
+    assert result.place.partition(": ")[2] == new
+
+
 def test_a_writer_follows_a_script_and_tells_what_it_chose_from(whole: Callable[..., Whole]) -> None:
     subject = whole("hugging").model
     (writer,) = subject.writers()
