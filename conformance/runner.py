@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 
+from conformance.blame import blamed
 from conformance.check import Check
 from conformance.draw import Draw, Pinned, Recorded, Seeded, Source
 from conformance.evidence import Evidence, shown
@@ -131,7 +132,7 @@ class _Example:
             reason=self.evidence.reason,
             example=example,
             diagnosis=self.evidence.diagnosis,
-            place=with_source(self.evidence.place),
+            place=with_source(blamed(self.evidence.place, claim, self.evidence.diagnosis)),
             also=[with_source(place) for place in self.evidence.also],
             mend=self.evidence.mend,
             pictures=self.evidence.pictures if self.evidence.ok else self.evidence.pictured(),
