@@ -299,6 +299,10 @@ def every_part_counts(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+_TYPES_ARE_ADDED = (r"\.\w*(type|seg)\w*[(\[]|embedding\(.*(type|seg)", r"\.\w*(pos|place)\w*[(\[]", "type|segment")
+"""A line that looks types up; else one that adds the positions, where types should be added, too."""
+
+
 @check("encoder-token-types-matter", roles=("model",))
 def token_types_matter(impl: Any, draw: Draw) -> Evidence:
     """Where a model takes token types, another type gives another answer."""
@@ -315,7 +319,7 @@ def token_types_matter(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it has one token type only") from error
     return true("another token type gives another answer", distance(none, some) > 0, got="the same answer").saying(
         diagnosis="Token types change nothing: their embedding is not added.",
-        place=subject.line_of("type|segment") or subject.place(),
+        place=next(filter(None, map(subject.line_of, _TYPES_ARE_ADDED)), subject.place()),
     )
 
 

@@ -66,6 +66,13 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
                 return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
             if option := subject.asks_for_dropout():
                 return note("dropout acts in evaluation mode, as an option asks for", option)
+            if hidden := subject.plain_lists():
+                return evidence.saying(
+                    diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): {hidden[0]} is a plain list, "
+                    "so that the model does not know the modules in it.",
+                    place=subject.made_at(hidden[0]),
+                    mend="put them into an nn.ModuleList",
+                )
             return evidence.saying(
                 diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): one input gives many answers.",
                 place=drops[0].place,
@@ -137,9 +144,10 @@ def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     one, three = subject.beside(first_rows(inputs, 0)), subject.beside(inputs)
     names = [name for name in one if name in three and one[name].shape[1:] == three[name].shape[1:]]
     parts += [equal(f"{name} of sentence 0 alone", subject, one[name][0], three[name][0]) for name in names]
+    wrong = next((row for row, part in enumerate(parts[:3]) if not part.ok), 0)
     return judged(subject, all_of(*parts)).saying(
         diagnosis="A sentence alone gets another answer than in a batch.",
-        place=subject.mixing_place(inputs, first_rows(inputs, 0)) or subject.place(),
+        place=subject.mixing_place(inputs, first_rows(inputs, wrong), wrong) or subject.place(),
     )
 
 

@@ -21,6 +21,7 @@ from conformance.adapters.whole.attention_turns import turns
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
     MIXED,
+    RESHAPES,
     UNKNOWN,
     carriers,
     carry,
@@ -115,7 +116,17 @@ def _picture(side: Side) -> str:
 
 
 def _split_place(core: AttentionCore, side: Side) -> Place | None:
-    """The last line before the scores that gives the vectors another number of axes."""
+    """The last line before the scores that cuts vectors into shorter ones; else the last before it that gives them
+    another number of axes."""
+    op = core.record.producer(side.value)
+    while op is not None and op.inputs and (moves(op) or pointwise(op)):
+        if (
+            op.name in RESHAPES
+            and op.outputs[0].shape[-1:] < op.inputs[0].shape[-1:]
+            and op.place != core.product.place
+        ):
+            return op.place
+        op = core.record.producer(op.inputs[0])
     op = core.record.producer(side.value)
     while op is not None and op.inputs and (moves(op) or pointwise(op)):
         more = op.outputs and len(op.outputs[0].shape) > len(op.inputs[0].shape)

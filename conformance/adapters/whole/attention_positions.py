@@ -139,8 +139,12 @@ def linear_bias(core: AttentionCore) -> Iterator[Finding]:
 
 
 def _bias_place(core: AttentionCore) -> Place | None:
-    """The first line after the product that adds a bias to the scores."""
+    """The line that multiplies slopes by distances; else the first after the product that adds a bias to the scores."""
     path = core.record.before([core.softmax.given]) & core.record.after([core.raw]) - {core.raw}
     ops = [core.record.ops[number] for number in sorted({value.op for value in path})]
     added = [op for op in ops if base_name(op) in ("add", "sub") and len(op.inputs) > 1]
-    return added[0].place if added else core.scores_place
+    if not added:
+        return core.scores_place
+    makers = {value.op for value in core.record.before([v for v in added[0].inputs if v not in path | {core.raw}])}
+    slopes = [core.record.ops[number] for number in sorted(makers) if number >= 0]
+    return next((op.place for op in reversed(slopes) if base_name(op) == "mul"), added[0].place)

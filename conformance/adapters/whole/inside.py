@@ -112,11 +112,15 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
         return self.line_of(r"softmax|scaled_dot_product_attention|MultiheadAttention\(|nn\.Transformer\w*\(")
 
     def future_place(self) -> str:
-        """file:line of what lets a token see the future, where one does: its mask, or attention without one."""
+        """file:line of what lets a token see the future, where one does: its mask, attention without one, or a norm
+        that is none of one token."""
         with suppress(Exception):
             found = self.inside().future
             if found is not None and (found.place or found.held):
                 return str(found.place or "") or self.made_at(found.held)
+            norms = [one.place for one in self.inside().findings if one.claim == "norm-is-its-formula" and one.certain]
+            if norms:
+                return str(norms[0] or "")
         return self.attention_place()
 
     def detached_at(self) -> str:

@@ -4,6 +4,7 @@ by operation."""
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,10 +39,11 @@ class MixingProbes(RunningModel):
         parts = (part for part in self.module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm))
         return any(part.running_mean is None for part in parts)
 
-    def mixing_place(self, one: Arrays, other: Arrays) -> str:
-        """file:line where rows of a batch first see each other; "" where that is not found."""
+    def mixing_place(self, one: Arrays, other: Arrays, row: int = 0) -> str:
+        """file:line where rows of a batch first see each other; "" where that is not found. one: inputs of which a row
+        is the first of the other inputs."""
         with suppress(Exception):
-            return _mixing_place(self, one, other)
+            return _mixing_place(self, one, other, row)
         return ""
 
 
@@ -68,9 +70,9 @@ class _Choices(Watching):
         return result
 
 
-def _mixing_place(subject: RunningModel, one: Arrays, other: Arrays) -> str:
-    """file:line of the first operation that gives the first row something else though it reads the same of it; "" where
-    none is found. one, other: inputs with the same first row."""
+def _mixing_place(subject: RunningModel, one: Arrays, other: Arrays, row: int) -> str:
+    """file:line of the first operation that gives the row something else though it reads the same of it; "" where none
+    is found. The row is the first one of the other inputs."""
     rows, others = (len(next(iter(inputs.values()))) for inputs in (one, other))
     with subject.mode(False), torch.no_grad():
         first = record(subject.module, lambda: subject.run(one))
@@ -78,24 +80,46 @@ def _mixing_place(subject: RunningModel, one: Arrays, other: Arrays) -> str:
     for op, again in zip(first.ops, second.ops, strict=False):
         if op.name != again.name:
             return ""
-        if _mixes(first, op, again, rows, others):
+        if _mixes(first, op, again, _Row(rows, row), _Row(others, 0)):
             return str(op.place or "")
     return ""
 
 
-def _mixes(run: Record, op: Op, again: Op, rows: int, others: int) -> bool:
+@dataclass(frozen=True)
+class _Row:
+    """One row of a batch."""
+
+    of: int
+    at: int
+
+    def along(self, tensor: Tensor, axis: int, is_outer: bool) -> Tensor | None:
+        """What an axis has of the row, where all rows lie along it: one behind the other, or in turns; else None."""
+        size = tensor.shape[axis]
+        if size % self.of:
+            return None
+        sizes = (self.of, size // self.of) if is_outer else (size // self.of, self.of)
+        return tensor.unflatten(axis, sizes).select(axis + (not is_outer), self.at)
+
+
+def _mixes(run: Record, op: Op, again: Op, row: _Row, other: _Row) -> bool:
     computed = [(a.data, b.data) for a, b in zip(op.inputs, again.inputs, strict=False) if run.computed(a)]
-    if not computed or not all(_alike(a, b, rows, others) for a, b in computed):
+    if not computed or not all(_alike(a, b, row, other) for a, b in computed):
         return False
-    return any(not _alike(a.data, b.data, rows, others) for a, b in zip(op.outputs, again.outputs, strict=False))
+    return any(not _alike(a.data, b.data, row, other) for a, b in zip(op.outputs, again.outputs, strict=False))
 
 
-def _alike(one: Tensor, other: Tensor, rows: int, others: int) -> bool:
-    """Do both have the same first row, or are they the same where they have no rows?"""
-    if one.ndim and other.ndim and len(one) % rows == 0 and len(other) % others == 0 and one.numel() and other.numel():
-        one, other = one.reshape(rows, -1)[0], other.reshape(others, -1)[0]
-    if one.shape != other.shape:
-        return False
+def _alike(one: Tensor, other: Tensor, row: _Row, again: _Row) -> bool:
+    """Do both have the same of the row, whichever axis the rows lie along? Are they the same where they have none?"""
+    pairs = [(one, other)] if one.shape == other.shape else []
+    for axis in range(min(one.dim(), other.dim())):
+        for is_outer in (True, False):
+            mine, theirs = row.along(one, axis, is_outer), again.along(other, axis, is_outer)
+            if mine is not None and theirs is not None and mine.shape == theirs.shape:
+                pairs.append((mine, theirs))
+    return any(_close(mine, theirs) for mine, theirs in pairs)
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
     if one.is_complex():
         one, other = torch.view_as_real(one), torch.view_as_real(other)
     one, other = one.double(), other.double()

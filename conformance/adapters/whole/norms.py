@@ -249,7 +249,7 @@ def _fitted(record: Record, call: Call) -> Norm:
         for eps in candidates:
             if any(fits(_RIGHT[name], axes, eps) for name in ("LayerNorm", "RMSNorm")):
                 mistake = f"its statistics are over {words}, not over the features of one token"
-                return Norm(call, x, y, "", mistake, eps, _line(record, call, _STATISTIC) or place)
+                return Norm(call, x, y, "", mistake, eps, _line(record, call, _STATISTIC, True) or place)
     return Norm(call, x, y, "", "", 0.0, place)
 
 
@@ -261,9 +261,11 @@ def _is_bias(record: Record, name: str, value: Value | None) -> bool:
     return bool(readers) and all(base_name(op) in ("add", "sub") for op in readers)
 
 
-def _line(record: Record, call: Call, names: tuple[str, ...]) -> Place | None:
+def _line(record: Record, call: Call, names: tuple[str, ...], is_first: bool = False) -> Place | None:
+    """The line of the last operation of these names that reads no parameter, or of the first."""
     statistics = [op for op in _ops(record, call) if not any(value.kind == "parameter" for value in op.inputs)]
-    return next((op.place for op in reversed(statistics) if base_name(op) in names), None)
+    found = [op.place for op in statistics if base_name(op) in names]
+    return found[0 if is_first else -1] if found else None
 
 
 # --- feed-forward networks

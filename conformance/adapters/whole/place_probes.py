@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
+from torch import nn
+
 from conformance.adapters.whole.chained import has_forward
 from conformance.adapters.whole.class_source import modes_kept, source_of
 from conformance.adapters.whole.running import RunningModel
@@ -45,6 +47,17 @@ class PlaceProbes(RunningModel):
             for name, line in modes_kept(cls)
         ]
 
+    def plain_lists(self) -> list[str]:
+        """The paths of lists and tuples of modules that are no nn.ModuleList, and hold modules that nothing else
+        holds."""
+        known = set(self.module.modules())
+        return [
+            f"{path}.{name}".lstrip(".")
+            for path, part in self.module.named_modules()
+            for name, held in vars(part).items()
+            if isinstance(held, list | tuple) and any(isinstance(one, nn.Module) and one not in known for one in held)
+        ]
+
     def place(self, path: str = "") -> str:
         """file:line of the forward of the part at `path`; empty for torch's own."""
         part = self.module.get_submodule(path) if path else self.module
@@ -69,8 +82,10 @@ class PlaceProbes(RunningModel):
                 continue
             with suppress(OSError, TypeError):
                 lines, start = inspect.getsourcelines(type(holder))
+                assigned, named = rf"\b\w+\.{name}\b[^=]*=[^=]", rf"self\.{name}|[\"']{name}[\"']"
+                is_set = any(re.search(assigned, line) for line in lines)
                 for number, line in enumerate(lines):
-                    if f"self.{name}" in line or f'"{name}"' in line or f"'{name}'" in line:
+                    if re.search(assigned if is_set else named, line):
                         return f"{inspect.getsourcefile(type(holder))}:{start + number}"
                 return f"{inspect.getsourcefile(type(holder))}:{start}"
         return self.place()

@@ -123,7 +123,7 @@ def _called_instead(records: Sequence[Record], path: str, module: nn.Module) -> 
         calls: dict[str, list[Call]] = {}
         for call in record.calls:
             same = call.path != path and call.path.rpartition(".")[0] == outer and type(call.module) is type(module)
-            if same and call.path.rpartition(".")[2].rstrip("0123456789") and call.parent >= 0:
+            if same and call.parent >= 0:
                 calls.setdefault(f"{call.path} {call.parent}", []).append(call)
         again = [group for group in calls.values() if len(group) > 1]
         if len(again) == 1:
@@ -169,7 +169,7 @@ def _made_at(model: nn.Module, path: str) -> Place | None:
     if code is None:
         return None
     for number, line in enumerate(linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :], code.co_firstlineno):
-        if re.search(rf"\bself\.{re.escape(name)}\b.*=", line):
+        if re.search(rf"\b\w+\.{re.escape(name)}\b.*=", line):
             return Place(code.co_filename, number)
     return Place(code.co_filename, code.co_firstlineno)
 

@@ -205,5 +205,6 @@ def _cut(record: Record, reader: Op) -> Place | None:
             and op.place != reader.place
         ):
             return _ordered_at(record, op) or op.place
-        op = record.producer(carriers(op)[0])
+        behind = next((value for value in carriers(op) if record.computed(value)), None)  # no class token
+        op = record.producer(behind) if behind is not None else None
     return None

@@ -126,16 +126,29 @@ class Writer:
         return ""
 
     def line_of(self, *patterns: str) -> str:
-        """file:line of the writer's first line that the first pattern is found in, or the next; else of its first line.
-        Its docstring is left out."""
-        file, _, start = self.place.rpartition(":")
-        said = (inspect.unwrap(self.function).__doc__ or "").strip()
-        lines = self.source.replace(said, "\n" * said.count("\n"), 1).splitlines() if said else self.source.splitlines()
+        """file:line of the writer's first line that the first pattern is found in, or that of a function of its file
+        that it calls; or the next pattern; else of its first line. Docstrings are left out."""
+        parts = list(self._sources())
         for pattern in patterns:
-            for number, line in enumerate(lines):
-                if re.search(pattern, line.partition("#")[0]):
-                    return f"{file}:{int(start) + number}"
+            for place, source in parts:
+                file, _, start = place.rpartition(":")
+                for number, line in enumerate(source.splitlines()):
+                    if re.search(pattern, line.partition("#")[0]):
+                        return f"{file}:{int(start) + number}"
         return self.place
+
+    def _sources(self) -> Iterator[tuple[str, str]]:
+        """The first line and the source of the writer, then of the functions of its file that it calls."""
+        own = inspect.unwrap(self.function)
+        yield self.place, _without_docstring(self.source, own)
+        holders = (getattr(own, "__globals__", {}), vars(_class_of(own)))
+        for name in dict.fromkeys(re.findall(r"(\w+)\(", self.source)):
+            for function in (holder[name] for holder in holders if inspect.isroutine(holder.get(name))):
+                with suppress(OSError, TypeError):
+                    called = inspect.unwrap(getattr(function, "__func__", function))
+                    if called is not own and inspect.getsourcefile(called) == inspect.getsourcefile(own):
+                        lines, start = inspect.getsourcelines(called)
+                        yield f"{inspect.getsourcefile(called)}:{start}", _without_docstring("".join(lines), called)
 
     def has(self, option: str) -> bool:
         return option in self.options
@@ -357,6 +370,18 @@ class Writer:
         with suppress(Exception), default_dtype(subject.torch_dtype):
             return subject.calling.arguments(subject.tensors(inputs))
         return {}
+
+
+def _without_docstring(source: str, function: Any) -> str:
+    said = (function.__doc__ or "").strip()
+    return source.replace(said, "\n" * said.count("\n"), 1) if said else source
+
+
+def _class_of(function: Any) -> type:
+    """The class of its file in which a method stands; `object` for a function, or one that is not found."""
+    outer = getattr(function, "__qualname__", "").rpartition(".")[0]
+    found = getattr(function, "__globals__", {}).get(outer)
+    return found if isinstance(found, type) else object
 
 
 def _set(holder: Any, name: str, value: int) -> None:
