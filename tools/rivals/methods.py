@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
+from conformance.places import file_and_line
 from tools.rivals.cases import SUBJECT, Case
 from tools.zoo.trial import ROOT, USAGE_ERROR, finished, refusal
 
@@ -113,8 +113,8 @@ def of_report(report: Mapping[str, object]) -> Said:
         seen = f"{claim['what']}: {claim['message'] or claim['got']}"
         if claim["verdict"] == "FAIL" and claim["diagnosis"]:
             said.failed[claim["slug"]] = claim["diagnosis"]
-            with suppress(IndexError, ValueError):
-                said.at.append(int(claim["place"].split(":")[1]))
+            if found := file_and_line(claim["place"]):
+                said.at.append(found[1])
         elif claim["verdict"] in ("FAIL", "VACUOUS"):
             said.unexplained[claim["slug"]] = seen
         elif claim["verdict"] == "NOTE":
