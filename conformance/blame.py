@@ -37,6 +37,7 @@ RULES = (
         "attention-rotation-keeps-lengths|attention-rotated-scores-depend-on-distance",
         r"repeat|interleave|tile\(|cat\(\s*[\[(]\s*\w*(freq|sin|cos|emb|ang|theta)",
     ),
+    Rule(r".*padding-changes-nothing", r"pad\w*\s*=\s*None", r"not hidden", at=r"pad\w*\s*=\s*None"),
     Rule("blocks-have-their-own-parameters", r"ModuleList|\]\s*\*|\*\s*\["),
     Rule("losses-teach-no-padding", r"ignore_index|CrossEntropyLoss|cross_entropy|nll_loss|NLLLoss"),
     Rule("losses-get-what-they-are-made-for", r"softmax|sigmoid|\.exp\("),

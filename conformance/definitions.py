@@ -140,7 +140,7 @@ class Statement:
     def later(self) -> Iterator[Statement]:
         """The statements of its function from itself on, in order."""
         around = self._function
-        inside = [node for node in ast.walk(around) if isinstance(node, ast.stmt)] if around is not None else []
+        inside = [n for n in ast.walk(around) if isinstance(n, ast.stmt) and not _is_text(n)] if around else []
         yield from (Statement(self.file, line) for line in sorted({n.lineno for n in inside}) if line >= self.line)
 
     def last_return(self) -> Statement:
@@ -262,6 +262,11 @@ def _read_by(statement: ast.stmt) -> list[ast.AST]:
     if isinstance(statement, Function | ast.ClassDef | ast.Try):
         return []
     return [statement]
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Is it a docstring?"""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _end_of_head(statement: ast.stmt) -> int:

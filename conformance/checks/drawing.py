@@ -132,7 +132,8 @@ def _kept(writer: Any, option: str, value: float, got: Array, best: Array, own: 
     drawn = got > 1e-12
     name, shown = writer.options[option], f"{value:.4g}"
     named = rf"\b{name}\b(?!\s*[:=])"
-    place = writer.line_of(*(("cumsum|sorted", rf"\b{name}\b.*[<>]") if option == "top_p" else (r"topk\(",)), named)
+    filters = ("cumsum|sorted", rf"\b{name}\b.*[<>]") if option == "top_p" else (r"topk\(",)
+    place = writer.line_of(*filters, named, or_called=True)
     if (drawn != best).any():
         row = int((drawn != best).any(1).argmax())
         counts = int(drawn[row].sum()), int(best[row].sum())

@@ -347,7 +347,7 @@ def remembers_nothing(impl: Any, draw: Draw) -> Evidence:
                 f"{writer.name} writes the same again", ok, got=again.raw[0].tolist(), expected=first.raw[0].tolist()
             ).saying(
                 diagnosis=f"What {writer.name} wrote before changes what it writes now: a cache is not emptied.",
-                place=writer.place,
+                place=writer.place if ok else subject.fed_otherwise_at(writer, first, data) or writer.place,
             )
         )
     return all_of(*parts)

@@ -264,9 +264,13 @@ def left_padding(impl: Any, draw: Draw) -> Evidence:
     for key, value in one.items():
         if value.ndim == 2 and key in other and value.shape == other[key].shape:
             parts.append(equal(f"{key} of a sentence behind padding", subject, other[key], value))
-    return judged(subject, all_of(*parts)).saying(
+    evidence = judged(subject, all_of(*parts))
+    if evidence.ok:
+        return evidence
+    seen = str(subject.padding_seen(name).place or "")
+    return evidence.saying(
         diagnosis="Padding on the left changes the answer to the words behind it: positions count it, or it is seen.",
-        place=subject.line_of(r"(pos|place)\w*\s*=.*(arange|cumsum)|cumsum") or subject.place(),
+        place=seen or subject.line_of(r"(pos|place)\w*\s*=.*(arange|cumsum)|cumsum") or subject.place(),
         mend="count positions from the mask: (mask.cumsum(1) - 1).clamp(min=0)",
     )
 

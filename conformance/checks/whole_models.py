@@ -120,7 +120,10 @@ def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
     one, two = subject.beside(inputs), subject.beside(other)
     names = [name for name in one if name in two and one[name].shape == two[name].shape]
     parts += [equal(f"{name} of the first sentence", subject, two[name][0], one[name][0]) for name in names]
-    return judged(subject, all_of(*parts)).saying(
+    evidence = judged(subject, all_of(*parts))
+    if evidence.ok:
+        return evidence
+    return evidence.saying(
         diagnosis="Sentences of one batch see each other: other neighbours change a sentence's answer.",
         place=subject.mixing_place(inputs, other) or subject.place(),
     )
@@ -145,7 +148,10 @@ def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
     names = [name for name in one if name in three and one[name].shape[1:] == three[name].shape[1:]]
     parts += [equal(f"{name} of sentence 0 alone", subject, one[name][0], three[name][0]) for name in names]
     wrong = next((row for row, part in enumerate(parts[:3]) if not part.ok), 0)
-    return judged(subject, all_of(*parts)).saying(
+    evidence = judged(subject, all_of(*parts))
+    if evidence.ok:
+        return evidence
+    return evidence.saying(
         diagnosis="A sentence alone gets another answer than in a batch.",
         place=subject.mixing_place(inputs, first_rows(inputs, wrong), wrong) or subject.place(),
     )

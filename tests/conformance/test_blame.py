@@ -6,7 +6,7 @@ from conformance.blame import RULES, blamed
 from conformance.catalogue import load
 from conformance.definitions import Statement, unread
 
-MODEL = """\
+MODEL = '''\
 class Attention(nn.Module):
     def __init__(self, size, scale=1.0):
         self.register_buffer("mask", torch.tril(torch.ones(size, size)))
@@ -39,6 +39,7 @@ class Model(nn.Module):
         return x
 
     def loss(self, x, mask):
+        """The mean over what is real."""
         labels = x[:, 1:]
         logits = self.forward(x)
         lost = cross_entropy(logits, labels, reduction="none")
@@ -50,7 +51,7 @@ class Model(nn.Module):
 
     def several(self, q_bias, k_bias):
         return q_bias + q_bias * 2
-"""
+'''
 
 
 @pytest.fixture
@@ -101,6 +102,8 @@ def test_statements_that_follow_and_the_last_return(model):
     lost = Statement(str(model), line_of("lost = cross"))
     assert [one.line for one in lost.later()][:2] == [lost.line, lost.line + 1]
     assert lost.last_return().line == line_of("return lost.mean()")
+    whole = Statement(str(model), line_of("def loss"))
+    assert [one.line for one in whole.later()][:2] == [whole.line, line_of("labels = x")]  # a docstring is none
 
 
 def test_an_argument_leads_to_the_statement_that_binds_it_unless_the_call_says_how(model, tmp_path):

@@ -125,10 +125,10 @@ class Writer:
             return inspect.getsource(inspect.unwrap(self.function))
         return ""
 
-    def line_of(self, *patterns: str) -> str:
-        """file:line of the writer's first line that the first pattern is found in, or that of a function of its file
-        that it calls; or the next pattern; else of its first line. Docstrings are left out."""
-        parts = list(self._sources())
+    def line_of(self, *patterns: str, or_called: bool = False) -> str:
+        """file:line of the writer's first line that the first pattern is found in, or the next pattern; else of its
+        first line. Docstrings are left out. or_called: a function of its file that it calls may have the line, too."""
+        parts = list(self._sources()) if or_called else [next(self._sources())]
         for pattern in patterns:
             for place, source in parts:
                 file, _, start = place.rpartition(":")
