@@ -48,7 +48,7 @@ RULES = (
     Rule("losses-count-the-words-that-a-mask-marks", r"mask|weight|keep|real|valid", way="later"),
     Rule("generate-stops-at-the-end-token", r"\bany\(|\ball\(", says="when one of them ends", way="later"),
     Rule("generate-leaves-the-model-as-it-was", says="in evaluation mode", way="return"),
-    Rule("generate-takes-the-best-token", r"\[[^\]]*-?\b\d+\b", says="it is the best after position"),
+    Rule("generate-takes-the-best-token", r"\[[^\]]*-?\b\d+\b", says="it is the best (after position|for row)"),
     Rule(
         "generate-with-top-p-keeps-the-token-that-crosses-p",
         r"masked_fill|scatter|\]\s*=\s*(-|float)",
