@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore, Side
+from conformance.adapters.whole.attention_lengths import lengths
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
 from conformance.adapters.whole.attention_positions import linear_bias, rotated_values, rotation
 from conformance.adapters.whole.attention_relative import relative_bias
@@ -27,6 +28,7 @@ from conformance.adapters.whole.flow import (
     moves,
     operands,
     pointwise,
+    smaller,
     sources,
 )
 from conformance.adapters.whole.record import Op, Place, Record, Value
@@ -300,7 +302,7 @@ def own_projections(core: AttentionCore) -> Iterator[Finding]:
         first, second = sides[one], sides[other]
         if not first.projections or not second.projections or not _same_columns(first, second):
             continue
-        idle = _idle(core)
+        idle = _idle(core) or _unread(core, first)
         op = core.record.producer(first.projections[-1].value)
         same_value = first.projections[-1].value is second.projections[-1].value
         place = core.product.place if same_value and one == "value" else op.place if op is not None else None
@@ -319,18 +321,39 @@ def own_projections(core: AttentionCore) -> Iterator[Finding]:
 
 
 def _same_columns(first: Side, second: Side) -> bool:
-    a, b = first.projections[-1], second.projections[-1]
-    if a.weight is not b.weight or not first.mapped or not second.mapped:
+    """Whether two sides read columns of one projection that are the same: all of them, or a part of each vector."""
+    if not first.mapped or not second.mapped:
         return False
-    if a.value is not b.value and not torch.equal(a.matrix, b.matrix):
-        return False
-    return bool(_columns(first) & _columns(second))
+    for i, a in enumerate(first.projections):
+        for j, b in enumerate(second.projections):
+            same = a.value is b.value or (a.weight is b.weight and torch.equal(a.matrix, b.matrix))
+            if same and _columns(first, i) & _columns(second, j):
+                return True
+    return False
 
 
-def _columns(side: Side) -> set[int]:
-    """The columns of its last projection that a side reads."""
-    own = side.columns[side.columns >> 32 == len(side.projections) - 1]
+def _columns(side: Side, number: int = -1) -> set[int]:
+    """The columns of one of its projections that a side reads, by default of its last."""
+    own = side.columns[side.columns >> 32 == number % len(side.projections)]
     return set((own & 0xFFFFFFFF).unique().tolist())
+
+
+def _unread(core: AttentionCore, side: Side) -> list[str]:
+    """The projections of a side of which no side reads all columns. A rotation computes two columns from two, so both
+    are followed; what then seems to be left out is changed, to see whether anything follows."""
+    ends, found = [one.value for one in core.sides.values()], []
+    for one in side.projections:
+        labels = [
+            carried
+            for end in ends
+            for merge in (smaller, torch.maximum)
+            if (carried := carry(core.record, {one.value: one.columns}, end, merge)) is not None
+        ]
+        left = ~torch.isin(one.columns, torch.cat([label.reshape(-1) for label in labels]).unique())
+        changed = core.record.replay(ends, {one.value: one.value.data + left.to(one.value.data.dtype)})
+        if bool(left.any()) and all(torch.equal(new, end.data) for new, end in zip(changed, ends, strict=True)):
+            found.append(f"a part of {one.weight.name or 'its own projection'}")
+    return found
 
 
 def _idle(core: AttentionCore) -> list[str]:
@@ -385,4 +408,5 @@ _LAYOUT: tuple[Judgement, ...] = (
     rotation,
     rotated_values,
     turns,
+    lengths,
 )

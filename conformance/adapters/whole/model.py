@@ -23,7 +23,9 @@ from conformance.adapters.whole.chained import as_forward, encoders_of, has_forw
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
+from conformance.adapters.whole.embedding import EmbeddingProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
+from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
@@ -44,6 +46,7 @@ from conformance.adapters.whole.unread import UnreadProbes
 @dataclass
 class WholeModel(
     InsideProbes,
+    EmbeddingProbes,
     LabelProbes,
     BalanceProbes,
     DecodingProbes,
@@ -51,6 +54,7 @@ class WholeModel(
     StateProbes,
     DecayProbes,
     RecommendProbes,
+    ForecastProbes,
     FrameProbes,
     ResizeProbes,
     StartProbes,
