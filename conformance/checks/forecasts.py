@@ -14,7 +14,10 @@ from conformance.protocol import Array, NotProvided
 CLOSE, EXACT = 1e-5, 1e-7
 """How far two answers in float64 may lie apart, beside the largest. Exactly: behind a norm that adds an eps of at most
 1e-3 to a variance of 1e6."""
-APART = r"(?i)channels?[- _]?((is|are) )?independen|(each|every) (channel|variate|variable) (by itself|alone|separately|on its own)"
+APART = (
+    r"(?i)channels?[- _]?((is|are) )?independen|"
+    r"(each|every) (channel|variate|variable) (by itself|alone|separately|on its own)"
+)
 PUTS_BACK = r"(?i)rev_?in\b|reversible|de_?norm|un_?norm|inverse_?(norm|transform|scale)|de_?standardi|put back"
 MEANS_OTHERWISE = r"(?i)de_?station|\blog1p\(|a(rc)?sinh\(|quantiz|tokeniz"
 
@@ -104,7 +107,11 @@ def level_and_scale(impl: Any, draw: Draw) -> Evidence:
     for words, other, mend in (
         ("the level is taken out and not put back", a * base, "add the mean of the series: y * std + mean"),
         *(
-            ("the scale is taken out and not put back", base + (a - 1) * level + b, "multiply by the deviation: y * std")
+            (
+                "the scale is taken out and not put back",
+                base + (a - 1) * level + b,
+                "multiply by the deviation: y * std",
+            )
             for level in (x.mean(seen.steps, keepdims=True), x.take([-1], seen.steps))
         ),
         ("level and scale are taken out and not put back", base, "put both back: y * std + mean"),
@@ -179,4 +186,3 @@ def go_on(impl: Any, draw: Draw) -> Evidence:
     if not parts:
         raise NotProvided("no method of it forecasts further than one call")
     return all_of(*parts)
-

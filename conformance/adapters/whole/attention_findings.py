@@ -7,7 +7,7 @@ a mistake once shown; what a design may choose is a note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
     MIXED,
     UNKNOWN,
+    Projection,
     carriers,
     carry,
     moves,
@@ -300,7 +301,7 @@ def own_projections(core: AttentionCore) -> Iterator[Finding]:
     pairs = (("value", "key"), ("key", "query"), ("value", "query"))
     for one, other in pairs:
         first, second = sides[one], sides[other]
-        if not first.projections or not second.projections or not _same_columns(first, second):
+        if not first.projections or not second.projections or not _same_columns(core, first, second):
             continue
         idle = _idle(core) or _unread(core, first)
         op = core.record.producer(first.projections[-1].value)
@@ -320,36 +321,41 @@ def own_projections(core: AttentionCore) -> Iterator[Finding]:
         return
 
 
-def _same_columns(first: Side, second: Side) -> bool:
+def _same_columns(core: AttentionCore, first: Side, second: Side) -> bool:
     """Whether two sides read columns of one projection that are the same: all of them, or a part of each vector."""
     if not first.mapped or not second.mapped:
         return False
-    for i, a in enumerate(first.projections):
-        for j, b in enumerate(second.projections):
+    for a in first.projections:
+        for b in second.projections:
             same = a.value is b.value or (a.weight is b.weight and torch.equal(a.matrix, b.matrix))
-            if same and _columns(first, i) & _columns(second, j):
+            if same and _read(core, a, [first]) & _read(core, b, [second]):
                 return True
     return False
 
 
-def _columns(side: Side, number: int = -1) -> set[int]:
-    """The columns of one of its projections that a side reads, by default of its last."""
-    own = side.columns[side.columns >> 32 == number % len(side.projections)]
+def _columns(side: Side) -> set[int]:
+    """The columns of its last projection that a side reads."""
+    own = side.columns[side.columns >> 32 == len(side.projections) - 1]
     return set((own & 0xFFFFFFFF).unique().tolist())
 
 
+def _read(core: AttentionCore, projection: Projection, by: Sequence[Side]) -> set[int]:
+    """The columns of a projection that some sides read. A rotation computes two of two: both are followed."""
+    found: set[int] = set()
+    for side in by:
+        for merge in (smaller, torch.maximum):
+            carried = carry(core.record, {projection.value: projection.columns}, side.value, merge)
+            found |= set(carried.unique().tolist()) - {UNKNOWN} if carried is not None else set()
+    return found
+
+
 def _unread(core: AttentionCore, side: Side) -> list[str]:
-    """The projections of a side of which no side reads all columns. A rotation computes two columns from two, so both
-    are followed; what then seems to be left out is changed, to see whether anything follows."""
-    ends, found = [one.value for one in core.sides.values()], []
+    """The projections of a side of which no side reads all columns. What seems to be left out is changed, to see that
+    nothing follows."""
+    sides, found = list(core.sides.values()), []
     for one in side.projections:
-        labels = [
-            carried
-            for end in ends
-            for merge in (smaller, torch.maximum)
-            if (carried := carry(core.record, {one.value: one.columns}, end, merge)) is not None
-        ]
-        left = ~torch.isin(one.columns, torch.cat([label.reshape(-1) for label in labels]).unique())
+        left = ~torch.isin(one.columns, torch.tensor(sorted(_read(core, one, sides))))
+        ends = [other.value for other in sides]
         changed = core.record.replay(ends, {one.value: one.value.data + left.to(one.value.data.dtype)})
         if bool(left.any()) and all(torch.equal(new, end.data) for new, end in zip(changed, ends, strict=True)):
             found.append(f"a part of {one.weight.name or 'its own projection'}")

@@ -22,7 +22,9 @@ from conformance.adapters.whole.losses import LossProbes
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import Array, NotProvided
 
-_ENCODES = re.compile(r"(?i)^(encode|embed|get_?embeddings?|vectori[sz]e)(_?(texts?|sentences?|batch|all|documents?))?$")
+_ENCODES = re.compile(
+    r"(?i)^(encode|embed|get_?embeddings?|vectori[sz]e)(_?(texts?|sentences?|batch|all|documents?))?$"
+)
 _SIMILARITIES = {"matmul", "__matmul__", "__rmatmul__", "mm", "einsum", "cosine_similarity"}
 _TEMPERATURE = re.compile(r"(?i)^(logit_?|softmax_?)?(temp(erature)?|tau)$")
 _LOG_SCALE = re.compile(r"(?i)^log(it)?_?scale$")

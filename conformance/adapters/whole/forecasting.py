@@ -1,7 +1,7 @@
 """Forecasters: models that read series and answer with what comes next, in the same channels.
 
-    seen = subject.forecast()                # raises NotProvided for all other models
-    seen.answer(x)                           # (B, H, C), or (B, H) for one series a row
+seen = subject.forecast()                # raises NotProvided for all other models
+seen.answer(x)                           # (B, H, C), or (B, H) for one series a row
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from conformance.adapters.whole.record import Op, record
 from conformance.protocol import Array, NotProvided
 
 _FORECASTS = re.compile(r"(?i)forecast|horizon|pred_?len|time[_ -]?series|multivariate|out_?len")
-_CHANNELS = re.compile(r"(?i)channel|vari?a|feat|series|(enc|dec|c)_(in|out)$|(in|out)(put)?_?(dim|size)|n_?dims?$|nvars")
+_CHANNELS = re.compile(
+    r"(?i)channel|vari?a|feat|series|(enc|dec|c)_(in|out)$|(in|out)(put)?_?(dim|size)|n_?dims?$|nvars"
+)
 _CONTEXT = re.compile(r"(?i)(context|seq|input|in|look_?back|history|window)(_?(len(gth)?|size|steps|window))?")
 _ROLLS = re.compile(r"(?i)^(roll_?out|forecast|predict|extend|unroll|extrapolate|autoregress\w*)$")
 _STEPS = re.compile(r"(?i)(n_?|num_?)?(steps?|horizon|length|len|ahead|pred_?len|n)(_ahead)?")

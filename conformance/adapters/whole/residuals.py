@@ -126,7 +126,8 @@ def _no_way_around(record: Record, found: Sequence[Sublayer]) -> Iterator[Findin
     of_norms = {norm.y: norm.x for norm in norms(record)}
     if any(_leads_around(record, one, of_norms) for one in found):
         return
-    text = "".join((source_of(type(part)) or ("",))[0] for part in record.module.modules())
+    classes: list[type] = [type(part) for part in record.module.modules()]
+    text = "".join((source_of(cls) or ("",))[0] for cls in classes)
     sums = [op for one in found for op in one.sums]
     yield Finding(
         "sublayers-have-a-residual",
@@ -248,7 +249,7 @@ def _is_longer(record: Record, one: Sublayer, siblings: Sequence[Sublayer]) -> b
 
 
 def _is_bare(record: Record, value: Value, out: Value) -> bool:
-    """Is a value what a sublayer gives and nothing more: perhaps moved, dropped from or scaled, and added to nothing?"""
+    """Is a value what a sublayer gives and nothing more: perhaps moved, dropped from or scaled, added to nothing?"""
     while value is not out:
         op = record.producer(value)
         behind = [one for one in carriers(op) if record.computed(one)] if op is not None else []

@@ -1,4 +1,4 @@
-"""An encoder of sentences: one normalised vector a text, lists in the order of length inside, contrast within a batch."""
+"""An encoder of sentences: one normalised vector a text, lists sorted inside, contrast within a batch."""
 
 import torch
 import torch.nn.functional as F
