@@ -26,11 +26,11 @@ def near(one: Array, other: Array, close: float = CLOSE) -> bool:
     return one.shape == other.shape and bool(np.abs(one - other).max() <= close * max(np.abs(other).max(), 1e-9))
 
 
-@check("forecast-channels-keep-their-places", roles=("model",))
+@check("forecast-channels-keep-their-places", roles=("module",))
 def channels_keep_their_places(impl: Any, draw: Draw) -> Evidence:
     """Channels are labels: numbered in another order, with all parameters that belong to one, they are answered in
     that order."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     seen = subject.forecast()
     if seen.channels is None:
         raise NotProvided("it reads one series a row")
@@ -40,7 +40,7 @@ def channels_keep_their_places(impl: Any, draw: Draw) -> Evidence:
     x = seen.data(1)
     module = seen.relabelled(order)
     if module is None:
-        raise NotProvided("a parameter has channels and steps in one axis")
+        raise NotProvided("which axes of its parameters are channels is not known")
     expected = seen.answer(x).take(order, seen.channels)
     got = seen.answer(x.take(order, seen.channels), module)
     return true(
@@ -53,11 +53,11 @@ def channels_keep_their_places(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("forecast-channels-are-apart-where-said", roles=("model",))
+@check("forecast-channels-are-apart-where-said", roles=("module",))
 def channels_apart(impl: Any, draw: Draw) -> Evidence:
     """Where the code says that channels are independent, another series in one changes the forecast of that one, and
     of no other."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     seen = subject.forecast()
     said = subject.line_of(APART)
     if seen.channels is None or not said:
@@ -84,11 +84,11 @@ def channels_apart(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("forecast-follows-level-and-scale-where-said", roles=("model",))
+@check("forecast-follows-level-and-scale-where-said", roles=("module",))
 def level_and_scale(impl: Any, draw: Draw) -> Evidence:
     """Where a series is normalised and the forecast put back, a x + b is forecast as a times the forecast of x, plus
     b, for each channel's own a and b."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     seen = subject.forecast()
     said = subject.line_of(PUTS_BACK)
     if not said or subject.line_of(MEANS_OTHERWISE):
@@ -146,10 +146,10 @@ def _put_back_at(subject: Any) -> str:
     return ""
 
 
-@check("forecasts-go-on-from-their-own", roles=("model",))
+@check("forecasts-go-on-from-their-own", roles=("module",))
 def go_on(impl: Any, draw: Draw) -> Evidence:
     """A forecast of more steps than one call gives goes on from the newest steps, the model's own among them."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     seen = subject.forecast()
     x = seen.data(5)
     once = seen.answer(x)

@@ -159,5 +159,5 @@ class EmbeddingProbes(LossProbes):
 
 def _number(value: Any) -> float | None:
     if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
-        return float(value)
+        return float(value.detach())
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.copying import copied, in_dtype
 from conformance.adapters.whole.flow import RESHAPES
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.record import Op, record
@@ -61,37 +62,38 @@ class Forecaster:
 
     def relabelled(self, order: Array) -> nn.Module | None:
         """A copy whose channels are numbered in another order: every axis of its parameters and buffers that is one of
-        channels is put into it. None where an axis has the channels and something else in one."""
-        copy = self.subject.twin().module
-        wider = self._wider()
+        channels is put into it. None where these axes are not known, or one has channels and something else."""
+        copy, wider = self.subject.twin().module, self._wider()
+        if wider is None:
+            return None
         with torch.no_grad():
             for name, one in [*copy.named_parameters(), *copy.named_buffers()]:
-                other = wider.get(name)
-                if other is not None and other.dim() != one.dim():
+                other, moved = wider.get(name), one.detach().clone()
+                if other is None or other.dim() != one.dim():
                     return None
-                moved = one.detach().clone()
                 for axis, size in enumerate(one.shape):
-                    if other is None:
-                        mixed = size % self.count == 0 and size > self.count
-                    else:
-                        mixed = other.shape[axis] != size != self.count
-                    if mixed:
+                    if other.shape[axis] == size:
+                        continue
+                    if size != self.count:
                         return None
-                    if size == self.count and (other is None or other.shape[axis] != size):
-                        moved = moved.index_select(axis, torch.tensor(order))
+                    moved = moved.index_select(axis, torch.tensor(order))
                 one.copy_(moved)
         return copy
 
-    def _wider(self) -> dict[str, Tensor]:
-        """The parameters and buffers of the model made with more channels; none where it cannot be."""
+    def _wider(self) -> dict[str, Tensor] | None:
+        """The parameters and buffers of the model made for more channels, or its own where it takes any number; None
+        where neither is possible."""
+        subject, more = self.subject, self.count + 2
+        values = {p.name: p.default for p in inspect.signature(type(subject.module)).parameters.values()}
+        values |= subject.made.options
+        names = [n for n, v in values.items() if type(v) is int and v == self.count and _CHANNELS.search(n)]
+        shape = tuple(more if axis == (self.channels or 0) - 1 else size for axis, size in enumerate(self.shape))
         with suppress(Exception):
-            subject = self.subject
-            values = {p.name: p.default for p in inspect.signature(type(subject.module)).parameters.values()}
-            values |= subject.made.options
-            names = [n for n, v in values.items() if type(v) is int and v == self.count and _CHANNELS.search(n)]
-            other = subject.made.otherwise(dict.fromkeys(names, self.count + 2))
+            other = subject.made.otherwise(dict.fromkeys(names, more)) if names else subject.module
+            wide = replace(self, shape=shape)
+            wide.answer(wide.data(), in_dtype(copied(other), subject.torch_dtype))
             return {**dict(other.named_parameters()), **dict(other.named_buffers())}
-        return {}
+        return None
 
     def reshaped_at(self) -> str:
         """file:line of the first reshape that cuts axes anew, where each new one holds parts of several; "" for none.
