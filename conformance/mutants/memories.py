@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.mutants.source import RECURRENT, changed
 
 STEPS = "cached-steps-give-the-logits-of-one-pass"
+PERPLEXITY = "perplexity-of-equal-chances-is-their-number"
 NEWEST = "caches-keep-the-newest-tokens"
 
 changed(
@@ -22,4 +23,12 @@ changed(
     ".tril()",
     breaks=(STEPS,),
     defect="The mask does not count the memory: behind one, a token does not see its own segment.",
+)
+changed(
+    "SegmentsAreCountedOnce",
+    RECURRENT,
+    ".item() * read.shape[1]",
+    ".item()",
+    breaks=(PERPLEXITY,),
+    defect="The mean losses of the segments are added, and divided by the number of tokens.",
 )

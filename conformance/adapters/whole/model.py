@@ -31,6 +31,7 @@ from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.measuring import MeasureProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
@@ -58,6 +59,7 @@ class WholeModel(
     FrameProbes,
     ResizeProbes,
     StartProbes,
+    MeasureProbes,
     UnreadProbes,
     MixingProbes,
     CtcProbes,

@@ -53,3 +53,13 @@ class MemoryLM(nn.Module):
     def remembered(self, before, x):
         whole = x if before is None else torch.cat((before, x), 1)
         return whole[:, -self.memory_length :].detach()
+
+    @torch.no_grad()
+    def perplexity(self, text, segment=8):
+        """The perplexity of a text (B, T) that is read in segments, each with the memory of those before."""
+        mems, total, count = None, 0.0, text.shape[1] - 1
+        for start in range(0, count, segment):
+            read, taught = text[:, start : min(start + segment, count)], text[:, start + 1 : start + segment + 1]
+            logits, mems = self(read, mems)
+            total += F.cross_entropy(logits.flatten(0, 1), taught.flatten()).item() * read.shape[1]
+        return math.exp(total / count)
