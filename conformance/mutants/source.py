@@ -50,14 +50,15 @@ VIT = Specimen("vit.py", "ViT", "classifier")
 RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
-EMBEDDER = Specimen("embedder.py", "SentenceEmbedder", "encoder_model")
+EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
+DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
 FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
 HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, FORECASTER, TRAINED),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, DECIDER, FORECASTER, TRAINED),
 )
 
 

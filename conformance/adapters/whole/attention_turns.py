@@ -27,6 +27,8 @@ _CLOSE = 2e-3
 """Tables of sines are made in float32, and their angles may be large."""
 _BASE = re.compile(r"(?i)(rope|rotary)?_?(theta|base)|(rope|rotary)_\w*(theta|base)")
 _STRETCHES = re.compile(r"(?i)rope_?scal|ntk|yarn|scaling_?factor|interpol|rotary_(scal|dim|pct|perc)|partial")
+_TURNS = 1e-9
+"""A pair that turns by less a position stands still: the slowest of any base in use turns by more."""
 _FEWEST, _MOST = 20.0, 1e10
 """Between these lies every base of a rotation that is in use: 100 in vision models, 5e7 for long texts."""
 
@@ -204,7 +206,7 @@ def _angles(core: AttentionCore, turned: Turned) -> Iterator[Finding]:
         return
     found = torch.linalg.lstsq(first, second).solution
     angles = torch.linalg.eigvals(found).angle().abs().sort(descending=True).values[::2]
-    angles = angles[angles > 1e-7]
+    angles = angles[angles > _TURNS]
     wrong = ""
     if len(angles) and float(angles[0]) > 1 + _CLOSE:
         wrong = "The fastest pair turns by more than one radian from a position to the next"

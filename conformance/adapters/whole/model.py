@@ -22,6 +22,7 @@ from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
+from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.embedding import EmbeddingProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
@@ -56,6 +57,7 @@ class WholeModel(
     DecayProbes,
     RecommendProbes,
     ForecastProbes,
+    DecideProbes,
     FrameProbes,
     ResizeProbes,
     StartProbes,

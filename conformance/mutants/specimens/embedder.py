@@ -22,7 +22,7 @@ class Layer(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
-class SentenceEmbedder(nn.Module):
+class SentenceEncoder(nn.Module):
     def __init__(self, vocab_size=41, width=16, n_heads=2, n_layers=2, out=12, max_len=24, temperature=0.1, pad_id=0):
         super().__init__()
         self.temperature, self.pad_id = temperature, pad_id
