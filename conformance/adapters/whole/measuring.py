@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.whole.calling import default_dtype
-from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.pads import PadProbes
 from conformance.protocol import NotProvided
 
 _MEASURES = re.compile(r"(?i)perplexity|(?<![a-z])ppl(?![a-z])")
@@ -20,7 +20,7 @@ _LONG = 53
 """How many tokens it reads: more than a usual segment, and no multiple of one."""
 
 
-class MeasureProbes(PlaceProbes):
+class MeasureProbes(PadProbes):
     """The experiment, of a running model."""
 
     def perplexities(self) -> Iterator[tuple[str, str, float]]:

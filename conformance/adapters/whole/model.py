@@ -33,6 +33,7 @@ from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.measuring import MeasureProbes
+from conformance.adapters.whole.merging import MergeProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
@@ -62,6 +63,7 @@ class WholeModel(
     ResizeProbes,
     StartProbes,
     MeasureProbes,
+    MergeProbes,
     UnreadProbes,
     MixingProbes,
     CtcProbes,

@@ -20,6 +20,7 @@ PLACES, APART = "forecast-channels-keep-their-places", "forecast-channels-are-ap
 LEVEL, ON = "forecast-follows-level-and-scale-where-said", "forecasts-go-on-from-their-own"
 LISTS, PARTNER = "lists-of-texts-are-answered-one-by-one", "contrasts-label-the-own-partner"
 TEMPERATURE, NEWEST = "contrasts-are-divided-by-the-temperature", "caches-keep-the-newest-tokens"
+ACTIONS, MERGED = "actions-are-predicted-before-they-are-seen", "adapters-merge-without-a-change"
 RESIDUAL = "sublayers-have-a-residual"
 
 
@@ -180,6 +181,77 @@ class EmbedderOfTexts(Embedder):
     ],
 )
 def test_what_an_encoder_of_sentences_is_asked(cls, claim, expected):
+    assert verdict(cls, claim) == expected
+
+
+# --- decisions and adapters
+
+
+class Decider(nn.Module):
+    """A decision transformer with returns-to-go; what it knows of a step is its state and the actions before."""
+
+    def __init__(self, state_dim=5, act_dim=2, width=16):
+        super().__init__()
+        self.sight, self.move, self.hope = nn.Linear(state_dim, width), nn.Linear(act_dim, width), nn.Linear(1, width)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 24, batch_first=True)
+        self.head = nn.Linear(width, act_dim)
+
+    def before(self, moves):
+        return F.pad(moves, (0, 0, 1, 0))[:, :-1]
+
+    def forward(self, states, actions, returns_to_go):
+        x = self.sight(states) + self.before(self.move(actions)) + self.hope(returns_to_go)
+        return self.head(self.layer(x, nn.Transformer.generate_square_subsequent_mask(x.shape[1])))
+
+
+class DeciderThatSeesItsAction(Decider):
+    def before(self, moves):
+        return moves
+
+
+class DeciderOfNoisyActions(DeciderThatSeesItsAction):
+    """A diffusion policy: its actions are noisy, and all are seen."""
+
+
+class Merging(nn.Module):
+    """A tagger of words whose method merges nothing but its own update."""
+
+    def __init__(self, vocab_size=29, width=16, n_tags=3):
+        super().__init__()
+        self.words, self.layer = (
+            nn.Embedding(vocab_size, width),
+            nn.TransformerEncoderLayer(width, 2, 24, batch_first=True),
+        )
+        self.tags, self.update = nn.Linear(width, n_tags), nn.Parameter(torch.zeros(n_tags, width))
+
+    def merge_adapters(self):
+        with torch.no_grad():
+            self.tags.weight += self.update
+            self.update.zero_()
+
+    def forward(self, ids):
+        x = self.layer(self.words(ids))
+        return self.tags(x) + x @ self.update.t()
+
+
+class MergingForgetsTheUpdate(Merging):
+    def merge_adapters(self):
+        with torch.no_grad():
+            self.tags.weight += self.update
+
+
+@pytest.mark.parametrize(
+    ("cls", "claim", "expected"),
+    [
+        (Decider, ACTIONS, "PASS"),
+        (DeciderThatSeesItsAction, ACTIONS, "FAIL"),
+        (DeciderOfNoisyActions, ACTIONS, "NOT PROVIDED"),
+        (Merging, MERGED, "PASS"),
+        (MergingForgetsTheUpdate, MERGED, "FAIL"),
+        (Embedder, MERGED, "NOT PROVIDED"),
+    ],
+)
+def test_what_deciders_and_adapters_are_asked(cls, claim, expected):
     assert verdict(cls, claim) == expected
 
 
