@@ -14,10 +14,10 @@ from conformance.protocol import Array, NotProvided
 CLOSE = 1e-5
 
 
-@check("lists-of-texts-are-answered-one-by-one", roles=("model",))
+@check("lists-of-texts-are-answered-one-by-one", roles=("module",))
 def one_by_one(impl: Any, draw: Draw) -> Evidence:
     """A method that gives a vector for each text of a list gives each what it gives that text alone, in its place."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     if not subject.calling.main.vocab:
         raise NotProvided("it reads no words")
     texts, parts = subject.texts(), []
@@ -50,11 +50,11 @@ def one_by_one(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-@check("contrasts-label-the-own-partner", roles=("model",))
+@check("contrasts-label-the-own-partner", roles=("module",))
 def own_partner(impl: Any, draw: Draw) -> Evidence:
     """In a cross-entropy of the similarities within a batch, row i has the label i."""
     parts = []
-    for one in impl.build("model", {}).contrasts():
+    for one in impl.build("module", {}).contrasts():
         right = np.arange(len(one.target))
         parts.append(
             true(
@@ -69,10 +69,10 @@ def own_partner(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-@check("contrasts-are-divided-by-the-temperature", roles=("model",))
+@check("contrasts-are-divided-by-the-temperature", roles=("module",))
 def divided_by_the_temperature(impl: Any, draw: Draw) -> Evidence:
     """Similarities are divided by the temperature that the model has."""
-    subject = impl.build("model", {})
+    subject = impl.build("module", {})
     said = {name: value for name, value in subject.temperatures().items() if abs(value - 1) > 1e-3}
     parts = []
     for one in subject.contrasts():

@@ -35,6 +35,12 @@ def lengths(core: AttentionCore) -> Iterator[Finding]:
             return
 
 
+def has_unit_vectors(core: AttentionCore) -> bool:
+    """Are queries or keys divided by a length on their way?"""
+    sides = [core.sides[name] for name in ("query", "key") if core.sides[name].projections]
+    return any(True for side in sides for _ in _taken(core, side))
+
+
 def _taken(core: AttentionCore, side: Side) -> Iterator[tuple[Op, list[int]]]:
     """The operations that take lengths on the way from a projection to the scores, with the axes that they sum over."""
     start = [projection.value for projection in side.projections]
