@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -26,13 +27,49 @@ from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
 from conformance.protocol import Array, NotProvided
 
+SEGMENT, MOST = 8, 65
+"""How many tokens are fed at once, and how many in all."""
+_MEMORY = re.compile(r"mems|memories")
+_LENGTHS = "mem|cache|past|window|max_"
+
 
 @check("cached-steps-give-the-logits-of-one-pass", roles=KINDS)
 def cached_steps(impl: Any, draw: Draw) -> Evidence:
     """Fed in pieces, with the cache that it takes or keeps, the model gives the logits of one pass."""
     subject = built(impl)
     parts = list(_written_with_a_cache(subject))
-    return all_of(*parts) if parts else _fed_by_hand(subject)
+    if not parts:
+        return _fed_by_hand(subject)
+    if _MEMORY.search(subject.calling.cache) and all(one.ok for one in parts):  # it may choose by its ranks alone
+        with suppress(NotProvided):
+            parts.append(_fed_by_hand(subject))
+    return all_of(*parts)
+
+
+@check("caches-keep-the-newest-tokens", roles=KINDS)
+def keeps_the_newest(impl: Any, draw: Draw) -> Evidence:
+    """However many tokens were fed before, what a cache holds of them are the newest: the last answer follows the token
+    fed right before it."""
+    subject = built(impl)
+    steps = subject.stepping()
+    longest = min(subject.longest or MOST, MOST)
+    ids = subject.example(2, longest, 63)["ids"]
+    pieces = (SEGMENT,) * ((longest - 1) // SEGMENT)
+    ids = ids[:, : sum(pieces) + 1]
+    if len(pieces) < 3:
+        raise NotProvided("it takes too few tokens to fill a cache that is cut")
+    other = ids.copy()
+    other[:, -1 - SEGMENT : -1] = subject.example(2, SEGMENT, 64)["ids"]
+    try:
+        first, second = (steps.logits(subject, fed, (*pieces, 1))[:, -1] for fed in (ids, other))
+    except Exception as error:
+        raise NotProvided(f"its cache takes no {len(pieces) + 1} pieces") from error
+    follows = float(np.abs(first - second).max()) > 1e-9 * max(float(np.abs(first).max()), 1e-9)
+    return true("the last answer follows the tokens fed right before", follows, got="no change").saying(
+        diagnosis=f"Behind {sum(pieces)} tokens the cache holds none of the newest {SEGMENT}: it keeps the oldest.",
+        place=subject.line_of(rf"\[.*:\s*(self\.)?\w*({_LENGTHS})\w*") or cache_line(subject),
+        mend="keep the end: torch.cat([memory, hidden], dim)[-memory_length:]",
+    )
 
 
 def _written_with_a_cache(subject: Any) -> Iterator[Evidence]:

@@ -39,6 +39,8 @@ GPT = Specimen("gpt.py", "GPT", "language_model")
 LLAMA = Specimen("llama.py", "Llama", "language_model")
 ALIBI = Specimen("alibi.py", "ALiBi", "language_model")
 PREFIX = Specimen("prefix.py", "PrefixLM", "language_model")
+ADAPTED = Specimen("adapted.py", "AdaptedLM", "language_model")
+RECURRENT = Specimen("recurrent.py", "MemoryLM", "language_model")
 MIXTURE = Specimen("mixture.py", "MixtureLM", "language_model")
 BERT = Specimen("bert.py", "BertForMaskedLM", "masked_language_model")
 RELATIVE = Specimen("relative.py", "RelativeForMaskedLM", "masked_language_model")
@@ -49,12 +51,15 @@ VIT = Specimen("vit.py", "ViT", "classifier")
 RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
+EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
+DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
+FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
 HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
-    *(GPT, LLAMA, ALIBI, PREFIX, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, TRAINED),
+    *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, DECIDER, FORECASTER, TRAINED),
 )
 
 

@@ -171,6 +171,10 @@ class AttentionCore:
         low, high = weights.where(~hidden, torch.inf).amin(-1), weights.where(~hidden, -torch.inf).amax(-1)
         return moved or bool(((high - low) > 1e-6).any())
 
+    def of_heads(self, whole: Tensor, side: Side) -> Tensor:
+        """What the product got of a side, (N, T, ...), with a group for each head also where one product has all."""
+        return whole if self.folded is None else _of_heads(whole, self.folded, side is self.sides["query"])
+
     def by_product(self, tensor: Tensor) -> Tensor:
         """What a tensor of the softmax's shape holds, as (N, Tq, Tk)."""
         return _unfolded(_arranged(tensor, self.places, self.raw.shape, self.flipped), self.folded)
@@ -283,11 +287,9 @@ def _core(record: Record, softmax: Softmax) -> AttentionCore | None:
     if folded is not None and _has_heads_of_its_own(sides["key"]) and not _has_heads_of_its_own(sides["query"]):
         folded = None  # every head of the keys meets all heads of the queries: they were split wrongly
     if folded is not None:
-        alone = torch.arange(len(folded)).repeat_interleave(folded.shape[1])  # all heads have one key and one value
         for name, side in sides.items():
             for grid in ("vectors", "tokens", "columns"):
-                whole = getattr(side, grid)
-                setattr(side, grid, _unfolded(whole, folded) if name == "query" else whole[alone])
+                setattr(side, grid, _of_heads(getattr(side, grid), folded, name == "query"))
     arranged = [_unfolded(_arranged(tensor[0], places, raw.shape, flipped), folded) for tensor in (zero, one)]
     return AttentionCore(
         record,
@@ -445,6 +447,11 @@ def _folded(query: Side, rows: Tensor) -> Tensor | None:
             return None
         found.append([row for _, _, row in pairs])
     return torch.tensor(found).reshape(len(tokens), several, count)
+
+
+def _of_heads(whole: Tensor, folded: Tensor, queries: bool) -> Tensor:
+    """(N, heads * T, ...) of queries, or (N, T, ...) of the one key or value of all heads, as (N * heads, T, ...)."""
+    return _unfolded(whole, folded) if queries else whole.repeat_interleave(folded.shape[1], 0)
 
 
 def _unfolded(tensor: Tensor, folded: Tensor | None) -> Tensor:

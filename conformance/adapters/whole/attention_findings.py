@@ -7,12 +7,13 @@ a mistake once shown; what a design may choose is a note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore, Side
+from conformance.adapters.whole.attention_lengths import lengths
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
 from conformance.adapters.whole.attention_positions import linear_bias, rotated_values, rotation
 from conformance.adapters.whole.attention_relative import relative_bias
@@ -23,11 +24,13 @@ from conformance.adapters.whole.flow import (
     MIXED,
     RESHAPES,
     UNKNOWN,
+    Projection,
     carriers,
     carry,
     moves,
     operands,
     pointwise,
+    smaller,
     sources,
 )
 from conformance.adapters.whole.record import Op, Place, Record, Value
@@ -309,9 +312,9 @@ def own_projections(core: AttentionCore) -> Iterator[Finding]:
     pairs = (("value", "key"), ("key", "query"), ("value", "query"))
     for one, other in pairs:
         first, second = sides[one], sides[other]
-        if not first.projections or not second.projections or not _same_columns(first, second):
+        if not first.projections or not second.projections or not _same_columns(core, first, second):
             continue
-        idle = _idle(core)
+        idle = _idle(core) or _unread(core, first)
         op = core.record.producer(first.projections[-1].value)
         same_value = first.projections[-1].value is second.projections[-1].value
         place = core.product.place if same_value and one == "value" else op.place if op is not None else None
@@ -329,19 +332,45 @@ def own_projections(core: AttentionCore) -> Iterator[Finding]:
         return
 
 
-def _same_columns(first: Side, second: Side) -> bool:
-    a, b = first.projections[-1], second.projections[-1]
-    if a.weight is not b.weight or not first.mapped or not second.mapped:
+def _same_columns(core: AttentionCore, first: Side, second: Side) -> bool:
+    """Whether two sides read columns of one projection that are the same: all of them, or a part of each vector."""
+    if not first.mapped or not second.mapped:
         return False
-    if a.value is not b.value and not torch.equal(a.matrix, b.matrix):
-        return False
-    return bool(_columns(first) & _columns(second))
+    for a in first.projections:
+        for b in second.projections:
+            same = a.value is b.value or (a.weight is b.weight and torch.equal(a.matrix, b.matrix))
+            if same and _read(core, a, [first]) & _read(core, b, [second]):
+                return True
+    return False
 
 
 def _columns(side: Side) -> set[int]:
     """The columns of its last projection that a side reads."""
     own = side.columns[side.columns >> 32 == len(side.projections) - 1]
     return set((own & 0xFFFFFFFF).unique().tolist())
+
+
+def _read(core: AttentionCore, projection: Projection, by: Sequence[Side]) -> set[int]:
+    """The columns of a projection that some sides read. A rotation computes two of two: both are followed."""
+    found: set[int] = set()
+    for side in by:
+        for merge in (smaller, torch.maximum):
+            carried = carry(core.record, {projection.value: projection.columns}, side.value, merge)
+            found |= set(carried.unique().tolist()) - {UNKNOWN} if carried is not None else set()
+    return found
+
+
+def _unread(core: AttentionCore, side: Side) -> list[str]:
+    """The projections of a side of which no side reads all columns. What seems to be left out is changed, to see that
+    nothing follows."""
+    sides, found = list(core.sides.values()), []
+    for one in side.projections:
+        left = ~torch.isin(one.columns, torch.tensor(sorted(_read(core, one, sides))))
+        ends = [other.value for other in sides]
+        changed = core.record.replay(ends, {one.value: one.value.data + left.to(one.value.data.dtype)})
+        if bool(left.any()) and all(torch.equal(new, end.data) for new, end in zip(changed, ends, strict=True)):
+            found.append(f"a part of {one.weight.name or 'its own projection'}")
+    return found
 
 
 def _idle(core: AttentionCore) -> list[str]:
@@ -396,4 +425,5 @@ _LAYOUT: tuple[Judgement, ...] = (
     rotation,
     rotated_values,
     turns,
+    lengths,
 )

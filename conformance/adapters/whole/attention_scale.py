@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.whole.attention import AttentionCore
+from conformance.adapters.whole.attention_lengths import has_unit_vectors
 from conformance.adapters.whole.attention_masks import between, drops
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.flow import base_name
@@ -44,6 +45,7 @@ def scale(core: AttentionCore) -> Iterator[Finding]:
     if any(math.isclose(got, expected / math.sqrt(terms), rel_tol=1e-4) for terms in {1, core.terms}):
         return
     name, certain = _wrong_scale(core, got)
+    certain = certain and not has_unit_vectors(core)  # of length 1: the factors are theirs, and a temperature
     if not certain and _scale_is_named(core, got):
         sentence = f"The scores are scaled by {got:.6g} ({name}), as the code or its configuration says."
     else:

@@ -27,6 +27,8 @@ _CLOSE = 2e-3
 """Tables of sines are made in float32, and their angles may be large."""
 _BASE = re.compile(r"(?i)(rope|rotary)?_?(theta|base)|(rope|rotary)_\w*(theta|base)")
 _STRETCHES = re.compile(r"(?i)rope_?scal|ntk|yarn|scaling_?factor|interpol|rotary_(scal|dim|pct|perc)|partial")
+_TURNS = 1e-9
+"""A pair that turns by less a position stands still: the slowest of any base in use turns by more."""
 _FEWEST, _MOST = 20.0, 1e10
 """Between these lies every base of a rotation that is in use: 100 in vision models, 5e7 for long texts."""
 
@@ -55,10 +57,10 @@ def turns(core: AttentionCore) -> Iterator[Finding]:
     if not query.projections or [p.base for p in query.projections] != [p.base for p in key.projections]:
         return
     factors = [(op, factor) for side in (query, key) for op, factor in turning_factors(core, side)]
-    steps, length = core.raw.shape[-2:]
+    steps, length = core.raw.shape[-2] if core.folded is None else core.folded.shape[-1], core.raw.shape[-1]
     if steps != length:  # a window of queries: where they stand among the keys is not known
         return
-    if core.folded is not None or not _begin_unturned([f.select(f.shape.index(length), 0) for _, f in factors]):
+    if not _begin_unturned([f.select(f.shape.index(length), 0) for _, f in factors]):
         return
     first, second = _turned(core, query, core.flipped), _turned(core, key, not core.flipped)
     if first and second and first.stands_still and second.stands_still:  # the norms come behind the rotation
@@ -134,7 +136,7 @@ def _turned(core: AttentionCore, side: Side, transposed: bool, norms: bool = Fal
             given[start] = numbers.reshape(start.shape)
         [vectors] = record.replay([side.value], given)
         vectors = vectors.double().transpose(-1, -2) if transposed else vectors.double()
-        return vectors if vectors.dim() == 3 else vectors.unsqueeze(0)
+        return core.of_heads(vectors if vectors.dim() == 3 else vectors.unsqueeze(0), side)
 
     none = result(None)
     if bool((none - none[:, :1]).abs().max() > 1e-9):
@@ -204,7 +206,7 @@ def _angles(core: AttentionCore, turned: Turned) -> Iterator[Finding]:
         return
     found = torch.linalg.lstsq(first, second).solution
     angles = torch.linalg.eigvals(found).angle().abs().sort(descending=True).values[::2]
-    angles = angles[angles > 1e-7]
+    angles = angles[angles > _TURNS]
     wrong = ""
     if len(angles) and float(angles[0]) > 1 + _CLOSE:
         wrong = "The fastest pair turns by more than one radian from a position to the next"

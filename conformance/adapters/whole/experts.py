@@ -87,12 +87,13 @@ def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
         yield Finding(
             "experts-weights-sum-to-one-where-the-code-says",
             f"The weights of a token's experts sum to {float(totals.min()):.3g} to {float(totals.max()):.3g}, and the "
-            f'code says: "{said}".',
+            f'code says: "{said.words}".',
             softmaxes[-1].place if softmaxes else mixture.call.place,
             "a sum of 1 for each token",
             f"{float(totals.min()):.4g} to {float(totals.max()):.4g}",
             "Take the softmax of the chosen scores, or divide the chosen probabilities by their sum.",
-            paths=(mixture.call.path,),
+            said.near,
+            (mixture.call.path,),
         )
     elif found and _softmax_twice(weights, found[0][1]):
         softmaxes = [op for op in _ops(record, mixture) if op.name == "_softmax"]
@@ -108,18 +109,29 @@ def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
         )
 
 
-def _said_sum(record: Record, mixture: Mixture) -> str:
-    """The words by which the user's code says that the weights of chosen experts sum to one: of the class around, of
-    the file's own docstring, or an option that is on; "" where it says nothing, or the opposite."""
+@dataclass(frozen=True)
+class _Said:
+    """Words of the user's code. near: they stand at the mixture itself, and not at the head of its file, where a design
+    is told roughly."""
+
+    words: str
+    near: bool
+
+
+def _said_sum(record: Record, mixture: Mixture) -> _Said | None:
+    """The words by which the user's code says that the weights of chosen experts sum to one: an option that is on, of
+    the class around, or of the file's own docstring; None where it says nothing, or the opposite."""
     cls: type = type(mixture.call.module)
     module = sys.modules.get(cls.__module__)
-    source = (source_of(cls) or ("", "", 0))[0]
-    text = " ".join(f"{getattr(module, '__doc__', None) or ''} {source}".split())
+    near = " ".join((source_of(cls) or ("", "", 0))[0].split())
+    far = " ".join(str(getattr(module, "__doc__", None) or "").split())
     for name, value in vars(mixture.call.module).items():
         if re.fullmatch(r"(re)?norm(ali[sz]ed?)?(_\w*prob\w*|_topk\w*|_weights)?", name) and type(value) is bool:
-            return f"{name}={value}" if value else ""
-    found = _SUMS.search(text)
-    return found[0].strip() if found and not _NO_SUMS.search(text) else ""
+            return _Said(f"{name}={value}", True) if value else None
+    if _NO_SUMS.search(f"{far} {near}"):
+        return None
+    found = _SUMS.search(near) or _SUMS.search(far)
+    return _Said(found[0].strip(), bool(_SUMS.search(near))) if found else None
 
 
 def _is_uneven(weights: Tensor) -> bool:

@@ -121,6 +121,10 @@ FINDINGS: dict[str, str] = {
     "attention-leaves-values-unrotated": (
         "Positions turn queries and keys, and not values (Su et al. 2021, RoFormer, equations 14 to 16)."
     ),
+    "attention-lengths-are-of-one-vector": (
+        "Queries and keys that are normalised are divided each by its own length (Henry et al. 2020, Query-Key "
+        "Normalization for Transformers, section 3)."
+    ),
     "attention-relative-bias-depends-on-distance": (
         "A relative bias is a number for the distance of key and query (Raffel et al. 2020, Exploring the Limits of "
         "Transfer Learning, section 2.1)."

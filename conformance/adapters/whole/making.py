@@ -82,11 +82,12 @@ class Made:
         """
         return self._with(seed, changes, {})
 
-    def otherwise(self, name: str, value: str | bool) -> nn.Module:
-        """A new module with another text or switch for the option of this very name. Raises as `fresh` does."""
-        return self._with(0, {}, {name: value})
+    def otherwise(self, options: Mapping[str, str | bool | int]) -> nn.Module:
+        """A new module with another text, switch or number for the options of these very names. Raises as `fresh`
+        does."""
+        return self._with(0, {}, options)
 
-    def _with(self, seed: int, changes: Mapping[str, Any], named: Mapping[str, str | bool]) -> nn.Module:
+    def _with(self, seed: int, changes: Mapping[str, Any], named: Mapping[str, str | bool | int]) -> nn.Module:
         sizing = self._sizing.with_changes(changes, named)
         changes = {**changes, **named}
         seed_torch(seed)

@@ -22,13 +22,18 @@ from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
+from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
+from conformance.adapters.whole.embedding import EmbeddingProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
+from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.measuring import MeasureProbes
+from conformance.adapters.whole.merging import MergeProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
@@ -44,6 +49,7 @@ from conformance.adapters.whole.unread import UnreadProbes
 @dataclass
 class WholeModel(
     InsideProbes,
+    EmbeddingProbes,
     LabelProbes,
     BalanceProbes,
     DecodingProbes,
@@ -51,9 +57,13 @@ class WholeModel(
     StateProbes,
     DecayProbes,
     RecommendProbes,
+    ForecastProbes,
+    DecideProbes,
     FrameProbes,
     ResizeProbes,
     StartProbes,
+    MeasureProbes,
+    MergeProbes,
     UnreadProbes,
     MixingProbes,
     CtcProbes,

@@ -15,7 +15,7 @@ MEANINGS: dict[str, str] = {
     ),
     "cache": (
         r"(kv_?)?caches?|kv|past(_(kv|kvs|key_values?|state|caches?))?|layer_past|pasts|kv_caches?|"
-        r"(past_)?layer_states?"
+        r"(past_)?layer_states?|((past|prev|previous|segment|xl)_)?(mems|memories)"
     ),
     "chosen": r"(masked?|pred(iction)?|predicted|mlm|masked_lm)_?(pos|positions?|ind(ex|ices)|idx|ids_pos)",
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",

@@ -7,13 +7,25 @@ sums and moves; behind a product or a norm there is nothing of it any more.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from conformance.adapters.whole.attention import AttentionCore
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.experts import mixtures
 from conformance.adapters.whole.findings import Finding, once
-from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers, moves, operands, pointwise, projection
+from conformance.adapters.whole.flow import (
+    PRODUCTS,
+    base_name,
+    carriers,
+    moves,
+    operands,
+    origin,
+    pointwise,
+    projection,
+)
 from conformance.adapters.whole.norms import Network, norms
 from conformance.adapters.whole.record import Call, Op, Place, Record, Value
 
@@ -92,7 +104,7 @@ def _adds_inside(record: Record, one: Sublayer, of_norms: dict[Value, Value]) ->
 
 def residual_findings(record: Record, found: Sequence[Sublayer]) -> list[Finding]:
     """What is odd about a residual where its siblings in the same block have a plain one."""
-    findings: list[Finding] = []
+    findings: list[Finding] = list(_no_way_around(record, found))
     for one in found:
         siblings = [other for other in found if other.block is one.block and other is not one]
         plain = [other for other in siblings if other.times == 1 and not other.loose]
@@ -102,10 +114,52 @@ def residual_findings(record: Record, found: Sequence[Sublayer]) -> list[Finding
     return once(findings)
 
 
+_MEANT = re.compile(r"(?i)\b(no|without|drop(s|ping)?|remov(es?|ing)) (any )?(skips?|shortcuts?|residuals?)|skip-?less")
+"""Words by which an author says that there are no residual connections."""
+
+
+def _no_way_around(record: Record, found: Sequence[Sublayer]) -> Iterator[Finding]:
+    """A deep Transformer in which nothing leads around any sublayer: all that a layer reads, the layer before made."""
+    kinds = Counter(one.name for one in found)
+    if kinds["attention"] < 2 or len(found) - kinds["attention"] < 2 or any(one.begins for one in found):
+        return
+    of_norms = {norm.y: norm.x for norm in norms(record)}
+    if any(_leads_around(record, one, of_norms) for one in found):
+        return
+    classes: list[type] = [type(part) for part in record.module.modules()]
+    text = "".join((source_of(cls) or ("",))[0] for cls in classes)
+    sums = [op for one in found for op in one.sums]
+    yield Finding(
+        "sublayers-have-a-residual",
+        f"Nothing leads around any of the {len(found)} sublayers: no layer adds what it reads to what it makes.",
+        sums[0].place if sums else _caller(record, found[0]),
+        "x + sublayer(x)",
+        "sublayer(x)",
+        "Add the input of each layer to its result.",
+        not _MEANT.search(text),
+        tuple(dict.fromkeys(one.block.path for one in found)),
+    )
+
+
+def _leads_around(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> bool:
+    """Does what a sublayer reads reach something behind it element by element, so by no product?"""
+    mine = record.after([one.out])
+    starts = set().union(*_inputs(record, one, set(), of_norms))
+    seen, stack = set(starts), list(starts)
+    while stack:
+        here = stack.pop()
+        if here in mine:
+            return True
+        ahead = [made for op in record.consumers(here) if here in carriers(op) for made in op.outputs]
+        stack.extend(made for made in ahead if made not in seen)
+        seen.update(ahead)
+    return False
+
+
 def _judged(
     record: Record, one: Sublayer, siblings: Sequence[Sublayer], plain: Sequence[Sublayer]
 ) -> Iterator[Finding]:
-    what = f"the {one.name} of {one.block.path}"
+    what = f"the {one.name} of {one.block.path or 'the model'}"
     place = _sum_place(record, one)
     if one.times > 1:
         yield Finding(
@@ -130,7 +184,7 @@ def _judged(
             paths=(one.block.path,),
         )
     elif not one.times:
-        if _has_streams(one) or _is_longer(record, one, siblings):
+        if _has_streams(record, one) or _is_longer(record, one, siblings):
             return
         yield Finding(
             "sublayers-add-their-own-input",
@@ -167,24 +221,42 @@ def _sum_place(record: Record, one: Sublayer) -> Place | None:
     return place
 
 
-def _has_streams(one: Sublayer) -> bool:
+def _has_streams(record: Record, one: Sublayer) -> bool:
     """Whether its block carries two streams or more, as reversible ones do: in values of their own, or in a wider one.
-    What is added to one is then computed from another."""
-    made = [value for value in one.block.gave if value not in one.block.given]
+    What is added to one is then computed from another. What a product gives, as the scores of words, is no stream."""
+    made = [v for v in one.block.gave if v not in one.block.given and not _is_projected(record, v)]
     width, numbers = one.out.shape[-1], one.out.data.numel()
     alike = [value for value in made if value.shape[-1:] == (width,) and value.data.numel() == numbers]
     return len(alike) > 1 or any(v.shape[-1:] > (width,) and v.data.numel() >= 2 * numbers for v in made)
 
 
+def _is_projected(record: Record, value: Value) -> bool:
+    op = record.producer(origin(record, value))
+    return op is not None and op.name in PRODUCTS
+
+
 def _is_longer(record: Record, one: Sublayer, siblings: Sequence[Sublayer]) -> bool:
     """Whether what is added is what the sublayer is computed from, further back than its projections: it begins with a
-    convolution, perhaps. No other sublayer may stand between."""
+    convolution, perhaps. No other sublayer may stand between, and it is no other's bare result."""
     behind = record.before([one.base])
     for op in one.sums:
         for added in (value for value in carriers(op) if value in behind and record.computed(value)):
+            if any(_is_bare(record, added, other.out) for other in siblings):
+                continue
             if not any(other.out in behind and added in record.before([other.out]) for other in siblings):
                 return True
     return False
+
+
+def _is_bare(record: Record, value: Value, out: Value) -> bool:
+    """Is a value what a sublayer gives and nothing more: perhaps moved, dropped from or scaled, added to nothing?"""
+    while value is not out:
+        op = record.producer(value)
+        behind = [one for one in carriers(op) if record.computed(one)] if op is not None else []
+        if len(behind) != 1:
+            return False
+        value = behind[0]
+    return True
 
 
 def _caller(record: Record, one: Sublayer) -> Place | None:

@@ -117,8 +117,8 @@ class Sizing:
     """Values by their names, on the way into constructors: `changes` by meaning are put in, and with a `head_width`
     sizes are scaled down together, by what `seen` of an earlier attempt holds. What passes is noted in `seen`, what
     was put in, in `changed`, and what was scaled, in `scaled`. smallest: with a `head_width`, the name of the smallest
-    variant for the name of each ("gpt2-xl" -> "gpt2"). small_images: the sides of images are scaled, too. named: texts
-    and switches by the exact name of an option, put in for others.
+    variant for the name of each ("gpt2-xl" -> "gpt2"). small_images: the sides of images are scaled, too. named: texts,
+    switches and numbers by the exact name of an option, put in for others.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Sizing:
         seen: Mapping[str, set[int]] | None = None,
         smallest: Mapping[str, str] | None = None,
         small_images: bool = False,
-        named: Mapping[str, str | bool] | None = None,
+        named: Mapping[str, str | bool | int] | None = None,
     ) -> None:
         self.changes = dict(changes or {})
         self.head_width = head_width
@@ -142,7 +142,7 @@ class Sizing:
         self._ids: dict[int, int] = {}
         self._factor = _width_factor(self.known, head_width) if head_width else 1
 
-    def with_changes(self, changes: Mapping[str, Any], named: Mapping[str, str | bool] | None = None) -> Sizing:
+    def with_changes(self, changes: Mapping[str, Any], named: Mapping[str, str | bool | int] | None = None) -> Sizing:
         """The same sizes for another construction, with these options put in."""
         return Sizing(changes, self.head_width, self.known, self.smallest, self.small_images, named)
 

@@ -55,7 +55,7 @@ def variants(subject: M) -> list[tuple[str, M]]:
 
 def _made_with(subject: M, name: str, value: Any) -> M:
     """Raises ValueError where the answer has another shape; whatever the constructor or forward raises."""
-    module = in_dtype(moved(subject.made.otherwise(name, value)), subject.torch_dtype).eval()
+    module = in_dtype(moved(subject.made.otherwise({name: value})), subject.torch_dtype).eval()
     other = replace(subject, module=module, known={})
     inputs = subject.example()
     out = other(**inputs)["out"]

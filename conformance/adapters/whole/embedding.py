@@ -1,0 +1,163 @@
+"""Models of one vector a text: the methods that answer lists of texts, and the losses that compare pairs of texts."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.losses import LossProbes
+from conformance.adapters.whole.watching import user_line
+from conformance.protocol import Array, NotProvided
+
+_ENCODES = re.compile(
+    r"(?i)^(encode|embed|get_?embeddings?|vectori[sz]e)(_?(texts?|sentences?|batch|all|documents?))?$"
+)
+_SIMILARITIES = {"matmul", "__matmul__", "__rmatmul__", "mm", "einsum", "cosine_similarity"}
+_TEMPERATURE = re.compile(r"(?i)^(logit_?|softmax_?)?(temp(erature)?|tau)$")
+_LOG_SCALE = re.compile(r"(?i)^log(it)?_?scale$")
+LENGTHS = (3, 6, 4, 2, 5)
+"""How many words the texts of a list have: no two as many, and in no order."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One cross-entropy of the similarities (N, N) of pairs. target: (N,). factor: by which a cosine is multiplied;
+    None where it is no constant."""
+
+    place: str
+    target: Array
+    factor: float | None
+
+
+class _Similarities(TorchFunctionMode):
+    """Records the products of two computed matrices that are square, and the cross-entropies of such."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[tuple[Tensor, Tensor]] = []
+        self.contrasts: list[Contrast] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in _SIMILARITIES and isinstance(result, Tensor) and _is_square(result):
+            cosines = _cosines(name, args, result)
+            if cosines is not None:
+                self.products.append((result.detach(), cosines))
+        if name in ("cross_entropy", "nll_loss"):
+            given = kwargs.get("input", args[0] if args else None)
+            target = kwargs.get("target", args[1] if len(args) > 1 else None)
+            if isinstance(given, Tensor) and isinstance(target, Tensor) and _is_square(given):
+                self._note(given.detach(), target.detach())
+        return result
+
+    def _note(self, given: Tensor, target: Tensor) -> None:
+        if target.is_floating_point() or target.shape != given.shape[:1]:
+            return
+        for result, cosines in reversed(self.products):
+            for one, cosine in ((result, cosines), (result.t(), cosines.t())):
+                if _ratio(given, one) is not None:
+                    self.contrasts.append(Contrast(user_line(), to_array(target), _ratio(given, cosine)))
+                    return
+
+
+def _is_square(one: Tensor) -> bool:
+    return one.dim() == 2 and one.shape[0] == one.shape[1] > 1 and one.is_floating_point()
+
+
+def _cosines(name: str, args: Any, result: Tensor) -> Tensor | None:
+    """The cosines of the vectors that a product compares; None where one of its factors is a parameter."""
+    factors = [one for one in args if isinstance(one, Tensor)]
+    if name == "cosine_similarity":
+        return result.detach()
+    if len(factors) != 2 or any(one.dim() != 2 or one.is_leaf for one in factors):
+        return None
+    first, second = (one.detach() for one in factors)
+    for other in (second, second.t()):
+        for one in (first, first.t()):
+            if one.shape[1] == other.shape[0] and torch.allclose(one @ other, result.detach()):
+                return F.normalize(one, dim=1) @ F.normalize(other, dim=0)
+    return None
+
+
+def _ratio(one: Tensor, other: Tensor) -> float | None:
+    """The number that `other` is multiplied by to be `one`; None where there is none."""
+    number = float((one * other).sum() / (other * other).sum().clamp(min=1e-30))
+    close = torch.allclose(one, number * other, rtol=1e-5, atol=1e-7 * float(one.abs().max()))
+    return number if close and number != 0 else None
+
+
+class EmbeddingProbes(LossProbes):
+    """The experiments with vectors of texts, of a running model."""
+
+    def contrasts(self) -> list[Contrast]:
+        """The cross-entropies of similarities of pairs in its losses. Raises NotProvided."""
+        if "contrasts" not in self.known:
+            seen = _Similarities()
+            with suppress(NotProvided), seen:
+                replace(self.twin(), known={}).loss_runs()
+            self.known["contrasts"] = seen.contrasts
+        found: list[Contrast] = self.known["contrasts"]
+        if not found:
+            raise NotProvided("none of its losses compares pairs within a batch")
+        return found
+
+    def temperatures(self) -> dict[str, float]:
+        """What it calls a temperature, by name, as what similarities are divided by."""
+        found: dict[str, float] = {}
+        for part in self.module.modules():
+            holders = [part, *(getattr(part, name, None) for name in ("config", "cfg", "args"))]
+            for holder in holders:
+                items = holder if isinstance(holder, Mapping) else dict(getattr(holder, "__dict__", {}))
+                for name, value in [*items.items(), *(part.named_parameters(recurse=False) if holder is part else ())]:
+                    number = _number(value)
+                    if number is not None and isinstance(name, str) and _TEMPERATURE.match(name) and number > 0:
+                        found[name] = number
+                    if number is not None and isinstance(name, str) and _LOG_SCALE.match(name):
+                        found[name] = math.exp(-number)
+        return found
+
+    def listed(self) -> Iterator[tuple[str, str, Callable[[list[list[int]]], Array]]]:
+        """Its methods that answer lists of texts, given as lists of words: name, line, and the answers (N, d)."""
+        for name, function in inspect.getmembers(type(self.module), inspect.isfunction):
+            names = list(inspect.signature(function).parameters.values())[1:]
+            needed = [one.name for one in names if one.default is one.empty]
+            if not _ENCODES.match(name) or function.__module__.startswith("torch.") or len(needed) != 1:
+                continue
+            few = {one.name: 2 for one in names if re.fullmatch(r"batch_?size|bs|chunk(_?size)?", one.name.lower())}
+
+            def answers(texts: list[list[int]], function: Any = function, few: Any = few) -> Array:
+                twin = self.twin()
+                with quiet_evaluation(twin.module), default_dtype(twin.torch_dtype):
+                    made = function(twin.module, [list(text) for text in texts], **few)
+                rows = [torch.as_tensor(row) for row in made]
+                if len(rows) != len(texts) or any(row.dim() != 1 or not row.is_floating_point() for row in rows):
+                    raise NotProvided("it gives no vector for each text")
+                return to_array(torch.stack(rows).double())
+
+            yield name, self.line_of(rf"def {name}\b"), answers
+
+    def texts(self) -> list[list[int]]:
+        """Texts of several lengths."""
+        rng = np.random.default_rng(70)
+        return [self.tokens(rng, self.calling.main.meaning, (length,)).tolist() for length in LENGTHS]
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
+        return float(value.detach())
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

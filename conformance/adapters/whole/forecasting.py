@@ -1,0 +1,178 @@
+"""Forecasters: models that read series and answer with what comes next, in the same channels.
+
+seen = subject.forecast()                # raises NotProvided for all other models
+seen.answer(x)                           # (B, H, C), or (B, H) for one series a row
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.copying import copied, in_dtype
+from conformance.adapters.whole.flow import RESHAPES
+from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.record import Op, record
+from conformance.protocol import Array, NotProvided
+
+_FORECASTS = re.compile(r"(?i)forecast|horizon|pred_?len|time[_ -]?series|multivariate|out_?len")
+_CHANNELS = re.compile(
+    r"(?i)channel|vari?a|feat|series|(enc|dec|c)_(in|out)$|(in|out)(put)?_?(dim|size)|n_?dims?$|nvars"
+)
+_CONTEXT = re.compile(r"(?i)(context|seq|input|in|look_?back|history|window)(_?(len(gth)?|size|steps|window))?")
+_ROLLS = re.compile(r"(?i)^(roll_?out|forecast|predict|extend|unroll|extrapolate|autoregress\w*)$")
+_STEPS = re.compile(r"(?i)(n_?|num_?)?(steps?|horizon|length|len|ahead|pred_?len|n)(_ahead)?")
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """One forecaster. channels: the axis of its input and its answer, None for one series a row. steps: the axis of
+    time of both. shape: of the input without the batch."""
+
+    subject: PlaceProbes
+    shape: tuple[int, ...]
+    channels: int | None
+    steps: int
+
+    def data(self, seed: int = 0, rows: int = 2) -> Array:
+        return np.random.default_rng(seed).standard_normal((rows, *self.shape))
+
+    def answer(self, x: Array, module: nn.Module | None = None) -> Array:
+        """The forecasts of a module, by default the model's own, as they are."""
+        subject = self.subject
+        with quiet_evaluation(module or subject.module), default_dtype(subject.torch_dtype):
+            given = subject.calling.arguments(subject.tensors({"x": x}))
+            return to_array(_answer(self.subject, (module or subject.module)(**given)).double())
+
+    @property
+    def count(self) -> int:
+        """How many channels there are."""
+        return 1 if self.channels is None else self.shape[self.channels - 1]
+
+    def relabelled(self, order: Array) -> nn.Module | None:
+        """A copy whose channels are numbered in another order: every axis of its parameters and buffers that is one of
+        channels is put into it. None where these axes are not known, or one has channels and something else."""
+        copy, wider = self.subject.twin().module, self._wider()
+        if wider is None:
+            return None
+        with torch.no_grad():
+            for name, one in [*copy.named_parameters(), *copy.named_buffers()]:
+                other, moved = wider.get(name), one.detach().clone()
+                if other is None or other.dim() != one.dim():
+                    return None
+                for axis, size in enumerate(one.shape):
+                    if other.shape[axis] == size:
+                        continue
+                    if size != self.count:
+                        return None
+                    moved = moved.index_select(axis, torch.tensor(order))
+                one.copy_(moved)
+        return copy
+
+    def _wider(self) -> dict[str, Tensor] | None:
+        """The parameters and buffers of the model made for more channels, or its own where it takes any number; None
+        where neither is possible."""
+        subject, more = self.subject, self.count + 2
+        values = {p.name: p.default for p in inspect.signature(type(subject.module)).parameters.values()}
+        values |= subject.made.options
+        names = [n for n, v in values.items() if type(v) is int and v == self.count and _CHANNELS.search(n)]
+        shape = tuple(more if axis == (self.channels or 0) - 1 else size for axis, size in enumerate(self.shape))
+        with suppress(Exception):
+            other = subject.made.otherwise(dict.fromkeys(names, more)) if names else subject.module
+            wide = replace(self, shape=shape)
+            wide.answer(wide.data(), in_dtype(copied(other), subject.torch_dtype))
+            return {**dict(other.named_parameters()), **dict(other.named_buffers())}
+        return None
+
+    def reshaped_at(self) -> str:
+        """file:line of the first reshape that cuts axes anew, where each new one holds parts of several; "" for none.
+        A permute was meant there, or one before it."""
+        subject = self.subject
+        with subject.mode(False), torch.no_grad():
+            run = record(subject.module, lambda: subject.run({"x": self.data()}))
+        found = (op for op in run.ops if op.name in RESHAPES and run.computed(op.outputs[0]) and _cuts_anew(op))
+        return next((str(op.place) for op in found if op.place is not None), "")
+
+
+class ForecastProbes(PlaceProbes):
+    """The experiments with forecasters, of a running model."""
+
+    def forecast(self) -> Forecaster:
+        """How it forecasts. Raises NotProvided where it reads no series, or gives no numbers of the same channels."""
+        one = self.calling.main
+        if self.calling.two_sided or not one.shape or len(one.shape) > 2 or not self.calling.batch_first:
+            raise NotProvided("it reads no series")
+        if not self.line_of(_FORECASTS.pattern) and not _FORECASTS.search(type(self.module).__name__):
+            raise NotProvided("nothing says that it forecasts")
+        for length in [*self._said_lengths(), one.length or 32]:
+            shape = tuple(length if size is None else size for size in one.shape)
+            with suppress(Exception), quiet_evaluation(self.module):
+                result = self.run({"x": np.random.default_rng(0).standard_normal((2, *shape))})["result"]
+                break
+        else:
+            raise NotProvided("how many steps it reads is not known")
+        answer = _answer(self, result)
+        if answer.dim() != len(shape) + 1 or len(answer) != 2:
+            raise NotProvided("it answers with no series")
+        if len(shape) == 1:
+            return Forecaster(self, shape, None, 1)
+        same = [axis for axis in (1, 2) if shape[axis - 1] == answer.shape[axis]]
+        said = [axis for axis in same if shape[axis - 1] < shape[2 - axis] or len(same) == 1]
+        if len(said) != 1 or shape[said[0] - 1] < 2:
+            raise NotProvided("which axis of its input holds the channels is not known")
+        return Forecaster(self, shape, said[0], 3 - said[0])
+
+    def _said_lengths(self) -> list[int]:
+        """How many steps it reads, as it calls that itself."""
+        return [v for n, v in vars(self.module).items() if _CONTEXT.fullmatch(n) and type(v) is int and v > 1]
+
+    def rollouts(self) -> Iterator[tuple[str, str, Callable[[Array, int], Array]]]:
+        """Its methods that forecast as many steps as are asked for: name, line, and the forecasts of series."""
+        for name, function in inspect.getmembers(type(self.module), inspect.isfunction):
+            names = list(inspect.signature(function).parameters.values())[1:]
+            needed = [one.name for one in names if one.default is one.empty]
+            steps = next((one.name for one in names[1:] if _STEPS.fullmatch(one.name)), "")
+            if not _ROLLS.search(name) or not steps or not {*needed} <= {names[0].name, steps}:
+                continue
+
+            def rolled(x: Array, count: int, function: Any = function, steps: str = steps) -> Array:
+                twin = self.twin()
+                with quiet_evaluation(twin.module), default_dtype(twin.torch_dtype):
+                    made = function(twin.module, twin.tensors({"x": x})["x"], **{steps: count})
+                return to_array(next(iter(tensors_in(made))).double())
+
+            yield name, self.line_of(rf"def {name}\b"), rolled
+
+
+def _answer(subject: PlaceProbes, result: Any) -> Tensor:
+    """The first tensor of numbers of the result that has as many of them as the answer."""
+    found = [one for one in tensors_in(result) if one.is_floating_point() and one.dim() > 1]
+    if not found:
+        raise NotProvided("it answers with no series")
+    return found[min(subject.calling.answer_at, len(found) - 1)]
+
+
+def _cuts_anew(op: Op) -> bool:
+    """Does a reshape neither join nor split whole axes?"""
+    before, after = (_ends(shape) for shape in (op.inputs[0].shape, op.outputs[0].shape))
+    return not (before <= after or after <= before)
+
+
+def _ends(shape: tuple[int, ...]) -> set[int]:
+    """After how many numbers each axis ends, from the last axis on."""
+    ends, count = set(), 1
+    for size in reversed(shape):
+        count *= size
+        ends.add(count)
+    return ends

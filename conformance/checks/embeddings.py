@@ -1,0 +1,104 @@
+"""Checks of models of one vector a text: lists keep their order, and pairs are compared as pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, true
+from conformance.protocol import Array, NotProvided
+
+CLOSE = 1e-5
+
+
+@check("lists-of-texts-are-answered-one-by-one", roles=("module",))
+def one_by_one(impl: Any, draw: Draw) -> Evidence:
+    """A method that gives a vector for each text of a list gives each what it gives that text alone, in its place."""
+    subject = impl.build("module", {})
+    if not subject.calling.main.vocab:
+        raise NotProvided("it reads no words")
+    texts, parts = subject.texts(), []
+    for name, place, answers in subject.listed():
+        try:
+            got = answers(texts)
+            alone = np.concatenate([answers([text]) for text in texts])
+        except Exception:  # it takes texts in another form
+            continue
+        scale = CLOSE * max(float(np.abs(alone).max()), 1e-9)
+        apart = np.abs(got[:, None] - alone[None]).max(-1)
+        where = apart.argmin(1)
+        evidence = true(f"the answers of {name} to a list", bool((np.diag(apart) <= scale).all()), got=where.tolist())
+        if bool((apart.min(1) <= scale).all()):
+            evidence = evidence.saying(
+                diagnosis=f"{name} does not answer in the order of its list: the answer in each place is that of the "
+                f"text {where.tolist()}.",
+                place=place,
+                mend="put the answers back in the order of the list: answers[order] = sorted_answers",
+            )
+        else:
+            evidence = evidence.saying(
+                diagnosis=f"{name} gives a text in a list another vector than alone: padding or other texts count.",
+                place=place,
+                mend="hide the padding from attention and leave it out of means",
+            )
+        parts.append(evidence)
+    if not parts:
+        raise NotProvided("none of its methods answers lists of words")
+    return all_of(*parts)
+
+
+@check("contrasts-label-the-own-partner", roles=("module",))
+def own_partner(impl: Any, draw: Draw) -> Evidence:
+    """In a cross-entropy of the similarities within a batch, row i has the label i."""
+    parts = []
+    for one in impl.build("module", {}).contrasts():
+        right = np.arange(len(one.target))
+        parts.append(
+            true(
+                "the labels", bool((one.target == right).all()), expected=right.tolist(), got=one.target.tolist()
+            ).saying(
+                diagnosis="The similarities of pairs are taught other labels than the partners: row i of the batch "
+                "belongs to column i.",
+                place=one.place,
+                mend="target = torch.arange(len(scores))",
+            )
+        )
+    return all_of(*parts)
+
+
+@check("contrasts-are-divided-by-the-temperature", roles=("module",))
+def divided_by_the_temperature(impl: Any, draw: Draw) -> Evidence:
+    """Similarities are divided by the temperature that the model has."""
+    subject = impl.build("module", {})
+    said = {name: value for name, value in subject.temperatures().items() if abs(value - 1) > 1e-3}
+    parts = []
+    for one in subject.contrasts():
+        if one.factor is None:
+            continue
+        for name, value in said.items():
+            times = _close(one.factor, value)
+            if _close(one.factor, 1 / value) or times:
+                parts.append(
+                    true("the factor of the similarities", not times, expected=1 / value, got=one.factor).saying(
+                        diagnosis=f"Similarities are multiplied by the temperature {name} ({value:.4g}) where they "
+                        "should be divided by it.",
+                        place=_used_at(subject, name) or one.place,
+                        mend=f"scores / {name}",
+                    )
+                )
+    if not parts:
+        raise NotProvided("no temperature is seen in its similarities of pairs")
+    return all_of(*parts)
+
+
+def _used_at(subject: Any, name: str) -> str:
+    """file:line where the code multiplies by what it calls so."""
+    found = subject.line_of(rf"\*\s*(self\.)?(\w+\.)*{name}\b|\b{name}(\.exp\(\))?\s*\*")
+    return str(found) if found else ""
+
+
+def _close(one: Array | float, other: float) -> bool:
+    return bool(np.isclose(one, other, rtol=1e-4))

@@ -1,0 +1,188 @@
+"""Checks of forecasters: channels keep their places, and what was normalised is put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, note, true
+from conformance.protocol import Array, NotProvided
+
+CLOSE, EXACT = 1e-5, 1e-7
+"""How far two answers in float64 may lie apart, beside the largest. Exactly: behind a norm that adds an eps of at most
+1e-3 to a variance of 1e6."""
+APART = (
+    r"(?i)channels?[- _]?((is|are) )?independen|"
+    r"(each|every) (channel|variate|variable) (by itself|alone|separately|on its own)"
+)
+PUTS_BACK = r"(?i)rev_?in\b|reversible|de_?norm|un_?norm|inverse_?(norm|transform|scale)|de_?standardi|put back"
+MEANS_OTHERWISE = r"(?i)de_?station|\blog1p\(|a(rc)?sinh\(|quantiz|tokeniz"
+
+
+def near(one: Array, other: Array, close: float = CLOSE) -> bool:
+    return one.shape == other.shape and bool(np.abs(one - other).max() <= close * max(np.abs(other).max(), 1e-9))
+
+
+@check("forecast-channels-keep-their-places", roles=("module",))
+def channels_keep_their_places(impl: Any, draw: Draw) -> Evidence:
+    """Channels are labels: numbered in another order, with all parameters that belong to one, they are answered in
+    that order."""
+    subject = impl.build("module", {})
+    seen = subject.forecast()
+    if seen.channels is None:
+        raise NotProvided("it reads one series a row")
+    if subject.line_of(r"Conv2d\(|(?i:channel)\w*_?(pos|index|idx)|arange\([^)]*channel"):
+        raise NotProvided("it may tell channels by their numbers")
+    order = np.roll(np.arange(seen.count), 1)
+    x = seen.data(1)
+    module = seen.relabelled(order)
+    if module is None:
+        raise NotProvided("which axes of its parameters are channels is not known")
+    expected = seen.answer(x).take(order, seen.channels)
+    got = seen.answer(x.take(order, seen.channels), module)
+    return true(
+        "the forecasts of channels in another order", near(got, expected), got=f"{np.abs(got - expected).max():.3g} off"
+    ).saying(
+        diagnosis="Channels are mixed up: in another order, and with their parameters in that order, they get other "
+        "forecasts. The numbers of a channel lie elsewhere than where they are read.",
+        place=seen.reshaped_at() or subject.place(),
+        mend="permute the axes before they are joined or split: x.permute(0, 2, 1).reshape(batch * channels, steps)",
+    )
+
+
+@check("forecast-channels-are-apart-where-said", roles=("module",))
+def channels_apart(impl: Any, draw: Draw) -> Evidence:
+    """Where the code says that channels are independent, another series in one changes the forecast of that one, and
+    of no other."""
+    subject = impl.build("module", {})
+    seen = subject.forecast()
+    said = subject.line_of(APART)
+    if seen.channels is None or not said:
+        raise NotProvided("it does not say that its channels are independent")
+    x = seen.data(2)
+    base = seen.answer(x)
+    own, others = [], []
+    for channel in range(min(seen.count, 4)):
+        moved = x.copy()
+        at = tuple(slice(None) if axis != seen.channels else channel for axis in range(x.ndim))
+        moved[at] = seen.data(3)[at]
+        change = np.abs(seen.answer(moved) - base).max(tuple(a for a in range(x.ndim) if a != seen.channels))
+        own.append(float(change[channel]))
+        others.append(float(np.delete(change, channel).max()))
+    scale = float(np.abs(base).max())
+    return all_of(
+        true("each channel changes its own forecast", min(own) > CLOSE * scale, got=f"{min(own):.3g}"),
+        true("no channel changes another's forecast", max(others) <= CLOSE * scale, got=f"{max(others):.3g}"),
+    ).saying(
+        diagnosis=f"The code says that channels are independent ({said.rpartition('/')[2]}), and the series of one "
+        "changes the forecast of another.",
+        place=seen.reshaped_at() or subject.place(),
+        mend="permute the axes before they are joined: x.permute(0, 2, 1).reshape(batch * channels, steps)",
+    )
+
+
+@check("forecast-follows-level-and-scale-where-said", roles=("module",))
+def level_and_scale(impl: Any, draw: Draw) -> Evidence:
+    """Where a series is normalised and the forecast put back, a x + b is forecast as a times the forecast of x, plus
+    b, for each channel's own a and b."""
+    subject = impl.build("module", {})
+    seen = subject.forecast()
+    said = subject.line_of(PUTS_BACK)
+    if not said or subject.line_of(MEANS_OTHERWISE):
+        raise NotProvided("it does not say that its forecasts are put back by the level and scale of the series")
+    x = 1e3 * seen.data(4)
+    shape = [size if axis in (0, seen.channels) else 1 for axis, size in enumerate(x.shape)]
+    a, b = np.linspace(0.5, 2.0, shape[0] * seen.count).reshape(shape), np.linspace(-1e3, 1e3, shape[0] * seen.count)
+    b = b.reshape(shape)
+    base, got = seen.answer(x), seen.answer(a * x + b)
+    expected = a * base + b
+    close = max(EXACT, 10 * subject.noise)
+    off = float(np.abs(got - expected).max())
+    evidence = true("the forecast of a x + b", near(got, expected, close), got=f"{off:.3g} off")
+    if evidence.ok:
+        return evidence
+    for words, other, mend in (
+        ("the level is taken out and not put back", a * base, "add the mean of the series: y * std + mean"),
+        *(
+            (
+                "the scale is taken out and not put back",
+                base + (a - 1) * level + b,
+                "multiply by the deviation: y * std",
+            )
+            for level in (x.mean(seen.steps, keepdims=True), x.take([-1], seen.steps))
+        ),
+        ("level and scale are taken out and not put back", base, "put both back: y * std + mean"),
+        ("the level is subtracted where it should be added", a * base - b, "add the mean: y * std + mean"),
+        ("the scale divides where it should multiply", base / a**2 + b, "multiply by the deviation: y * std + mean"),
+    ):
+        if near(got, other, close):
+            return evidence.saying(
+                diagnosis=f"A forecast does not follow its series: {words}.",
+                place=_put_back_at(subject) or said,
+                mend=mend,
+            )
+    if subject.line_of(r"(?i)rev_?in\b|reversible"):
+        return evidence.saying(
+            diagnosis="The series is normalised reversibly, and the forecast of a x + b is not that of x times a, "
+            "plus b: it is not put back by the numbers that were taken out.",
+            place=_put_back_at(subject) or said,
+            mend="y * std + mean, of the same row and channel",
+        )
+    return note("the forecast does not follow the level and scale of the series", said.rpartition("/")[2])
+
+
+def _put_back_at(subject: Any) -> str:
+    """file:line where the code puts a forecast back."""
+    for pattern in (
+        r"\w*\s*\*\s*[\w.\[\]]*(std|stats?|scale|sigma|dev)\w*|\*\s*[\w.]*\bstats\[",
+        r"\+\s*[\w.\[\]]*(mean|mu|loc|level|last)",
+        r"(?i)def \w*(de_?norm|un_?norm|inverse)",
+    ):
+        if found := subject.line_of(pattern):
+            return str(found)
+    return ""
+
+
+@check("forecasts-go-on-from-their-own", roles=("module",))
+def go_on(impl: Any, draw: Draw) -> Evidence:
+    """A forecast of more steps than one call gives goes on from the newest steps, the model's own among them."""
+    subject = impl.build("module", {})
+    seen = subject.forecast()
+    x = seen.data(5)
+    once = seen.answer(x)
+    length, horizon = x.shape[seen.steps], once.shape[seen.steps]
+
+    def newest(series: Array) -> Array:
+        return series.take(range(series.shape[seen.steps] - length, series.shape[seen.steps]), seen.steps)
+
+    def cut(series: Array, count: int) -> Array:
+        return series.take(range(count), seen.steps)
+
+    more, step = horizon + 3, x
+    for _ in range(3 if horizon > 3 else 0):
+        step = np.concatenate([step, cut(seen.answer(newest(step)), 1)], seen.steps)
+    again = seen.answer(newest(np.concatenate([x, once], seen.steps)))
+    right = np.concatenate([once, cut(again, 3)], seen.steps) if horizon >= 3 else None
+    parts = []
+    for name, place, rolled in subject.rollouts():
+        got = rolled(x, more)
+        if right is None or got.shape != right.shape:
+            continue
+        by_one = near(cut(got, 3), step.take(range(length, length + 3), seen.steps))
+        stuck = np.concatenate([once, cut(once, 3)], seen.steps)
+        if near(got, right) or by_one:
+            parts.append(true(f"what {name} gives behind the horizon", True))
+        elif near(got, stuck):
+            parts.append(
+                true(f"what {name} gives behind the horizon", False, got="the first forecasts again").saying(
+                    diagnosis=f"{name} begins each time from the same steps: its own forecasts are not read.",
+                    place=place,
+                    mend="x = torch.cat([x, y], dim=1), and the newest steps of it are read",
+                )
+            )
+    if not parts:
+        raise NotProvided("no method of it forecasts further than one call")
+    return all_of(*parts)

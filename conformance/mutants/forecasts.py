@@ -1,0 +1,68 @@
+"""Mutants of a forecaster: channels that are mixed up, and what is not put back."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import FORECASTER, changed
+
+PLACES = "forecast-channels-keep-their-places"
+APART = "forecast-channels-are-apart-where-said"
+LEVEL = "forecast-follows-level-and-scale-where-said"
+ON = "forecasts-go-on-from-their-own"
+
+changed(
+    "SeriesCutAcrossChannels",
+    FORECASTER,
+    "x.transpose(1, 2).reshape(batch * channels, steps // self.patch, self.patch)",
+    "x.reshape(batch * channels, steps // self.patch, self.patch)",
+    breaks=(PLACES, APART),
+    defect="The axes of steps and channels are joined without a transpose: a row holds numbers of all channels.",
+)
+changed(
+    "ForecastsCutAcrossChannels",
+    FORECASTER,
+    ".reshape(batch, channels, self.horizon).transpose(1, 2)",
+    ".reshape(batch, self.horizon, channels)",
+    breaks=(PLACES, APART),
+    defect="The forecasts of a channel are read as one step of all channels.",
+)
+changed(
+    "ChannelsMeetInAttention",
+    FORECASTER,
+    "x = self.embed(x) + self.places\n",
+    "x = self.embed(x) + self.places\n        x = x + x.unflatten(0, (batch, channels)).mean(1, keepdim=True)"
+    ".expand(-1, channels, -1, -1).flatten(0, 1)\n",
+    breaks=(APART,),
+    defect="The mean over all channels is added to each.",
+)
+changed(
+    "LevelNotPutBack",
+    FORECASTER,
+    "return y * std + mean",
+    "return y * std",
+    breaks=(LEVEL,),
+    defect="The mean of the series is taken out and not added to the forecast.",
+)
+changed(
+    "ScaleNotPutBack",
+    FORECASTER,
+    "return y * std + mean",
+    "return y + mean",
+    breaks=(LEVEL,),
+    defect="The deviation of the series is taken out and does not multiply the forecast.",
+)
+changed(
+    "PutBackByTheFirstRow",
+    FORECASTER,
+    "return y * std + mean",
+    "return y * std[:1] + mean",
+    breaks=(LEVEL,),
+    defect="All rows of the batch are put back by the deviation of the first.",
+)
+changed(
+    "RolloutReadsNoForecast",
+    FORECASTER,
+    "self(x[:, -self.context :])",
+    "self(x[:, : self.context])",
+    breaks=(ON,),
+    defect="A roll-out reads the same oldest steps each time.",
+)

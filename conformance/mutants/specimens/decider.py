@@ -1,0 +1,41 @@
+"""A decision transformer: returns to go, states and actions as one sequence; the state's token predicts the action."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        q, k, v = (
+            part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class DecisionTransformer(nn.Module):
+    def __init__(self, state_dim=6, act_dim=3, width=16, n_heads=2, n_layers=2, max_steps=24):
+        super().__init__()
+        self.returns, self.states = nn.Linear(1, width), nn.Linear(state_dim, width)
+        self.actions, self.times = nn.Linear(act_dim, width), nn.Embedding(max_steps, width)
+        self.blocks = nn.ModuleList(Block(width, n_heads) for _ in range(n_layers))
+        self.norm, self.predict_action = nn.LayerNorm(width), nn.Linear(width, act_dim)
+
+    def forward(self, returns_to_go, states, actions):
+        """Returns (B, T, 1), states (B, T, state_dim) and actions (B, T, act_dim) to the predicted actions."""
+        batch, steps = states.shape[:2]
+        when = self.times(torch.arange(steps))
+        tokens = torch.stack((self.returns(returns_to_go), self.states(states), self.actions(actions)), 2)
+        x = (tokens + when[:, None]).reshape(batch, 3 * steps, -1)
+        for block in self.blocks:
+            x = block(x)
+        x = self.norm(x).reshape(batch, steps, 3, -1)
+        return self.predict_action(x[:, :, 1])
