@@ -50,11 +50,12 @@ RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
+CAREFUL = Specimen("careful.py", "CarefulLM", "language_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, TRAINED),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, TRAINED, CAREFUL),
 )
 
 
