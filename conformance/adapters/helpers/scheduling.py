@@ -92,7 +92,8 @@ def made_for_an_optimizer(schedule: Called) -> Iterator[Trouble]:
     if not isinstance(made, torch.optim.lr_scheduler.LRScheduler):
         raise OtherKind("it gives no schedule")
     total = _TOTAL if schedule.has("total") else None
-    yield from troubles_of(Rates(schedule.name, schedule.source, rates_of(made, 2 * _TOTAL), _WARM, total))
+    steps = 2 * _TOTAL if isinstance(made, torch.optim.lr_scheduler.LambdaLR) else _TOTAL + 1  # torch's own turn back
+    yield from troubles_of(Rates(schedule.name, schedule.source, rates_of(made, steps), _WARM, total))
 
 
 def rates_of(schedule: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[float]:
@@ -166,7 +167,7 @@ def troubles_of(schedule: Rates) -> Iterator[Trouble]:
 def _of_the_rise(schedule: Rates, warm: int, asked: float) -> Trouble | None:
     """What is wrong with the warm-up; None for nothing."""
     name, rise = schedule.name, schedule.rates[: warm + 1]
-    if abs(max(rise) - asked) > 1e-6 * asked or any(b < a - 1e-9 for a, b in pairwise(rise)):
+    if abs(max(rise) - asked) > 1e-6 * asked or any(b < a - 1e-9 for a, b in pairwise(rise[:-1])):
         shape = f"{rise[0]:.4g}, {rise[1]:.4g}, ..., {rise[-1]:.4g}"
         return Trouble(f"{name} does not rise to {asked:g} in its {warm} steps of warm-up.", f"0 to {asked:g}", shape)
     if rise[0] > 0.5 * asked:

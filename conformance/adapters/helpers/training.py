@@ -54,6 +54,16 @@ RULES = {
         "run-likelihood-gets-log-probabilities",
         "run-labels-and-logits-are-flattened-alike",
     ),
+    "functions-that-train-stay-in-training-mode": ("run-training-is-in-training-mode",),
+    "functions-that-train-divide-what-they-accumulate": (
+        "run-accumulation-is-divided",
+        "run-accumulation-steps-on-time",
+    ),
+    "functions-that-train-move-their-rate-with-the-steps": (
+        "run-schedule-drives-the-optimizer",
+        "run-schedule-follows-the-step",
+        "run-schedule-advances-once-a-step",
+    ),
     "functions-that-train-ask-for-the-next-word": _LABELS,
 }
 """What is asked of a function that trains -> the claims about training runs that say it."""

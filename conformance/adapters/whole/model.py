@@ -29,6 +29,7 @@ from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.masked_losses import MaskedLossProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.placing import load_weights, placed
@@ -57,6 +58,7 @@ class WholeModel(
     UnreadProbes,
     MixingProbes,
     CtcProbes,
+    MaskedLossProbes,
 ):
     """A running model with all experiments."""
 

@@ -185,7 +185,9 @@ def _rates(made: MadeOptimizer, schedule: LRScheduler) -> Rates | None:
         warm = int(warm * total) if total and 0 < warm < 1 else None
     if not warm or not isinstance(total, int) or not warm < total <= _MOST_STEPS:
         return None
-    return Rates(f"the schedule of {made.name}", source, rates_of(schedule, 2 * total), warm, total)
+    return Rates(
+        f"the schedule of {made.name}", source, rates_of(schedule, 2 * total if lambdas else total + 1), warm, total
+    )
 
 
 def _count(made: MadeOptimizer, words: str) -> Any:

@@ -51,3 +51,28 @@ def train_one_epoch(model, loader, optimizer, device="cpu", max_norm=1.0):
         optimizer.step()
         total += loss.item()
     return total / len(loader)
+
+
+def evaluate(model, batches):
+    """The mean loss of batches of token ids, without learning from them."""
+    model.eval()
+    with torch.no_grad():
+        losses = [F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()) for ids in batches]
+    return sum(losses) / len(losses)
+
+
+def fit(model, loader, val_loader, epochs=2, accumulation_steps=2, lr=1e-3):
+    """Several passes; a step for every accumulation_steps batches, along a line down to zero."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    steps = epochs * len(loader) // accumulation_steps
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps + 1))
+    for epoch in range(epochs):
+        model.train()
+        for number, ids in enumerate(loader):
+            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+            (loss / accumulation_steps).backward()
+            if (number + 1) % accumulation_steps == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad(set_to_none=True)
+        print(epoch, evaluate(model, val_loader).item())
