@@ -175,6 +175,8 @@ def takes_the_best(impl: Any, draw: Draw) -> Evidence:
 
 def best_behind_a_script(subject: Any, writer: Any, data: dict[str, Array], what: str) -> Evidence:
     """Whether the likeliest of what it chooses from is the best of the model's own logits, behind words of ours."""
+    if not columns_are_tokens(subject, writer, data):
+        return true(what, True)
     written = writer.write(subject, data, NEW, script=script(subject, writer.rows))
     for (at, own), step in zip(enumerate(own_logits(subject, written, data)), written.steps, strict=False):
         if step.scores.shape != own.shape:
@@ -193,6 +195,14 @@ def best_behind_a_script(subject: Any, writer: Any, data: dict[str, Array], what
                 place=written.chosen_at or place_of_choice(writer),
             )
     return true(what, True)
+
+
+def columns_are_tokens(subject: Any, writer: Any, data: dict[str, Array]) -> bool:
+    """Whether it chooses among scores in the order of the vocabulary: of sorted ones the first is always the best."""
+    first = writer.write(subject, data, 1)
+    scores = first.steps[0].scores if first.steps else np.zeros((1, 0))
+    whole = scores.shape == (writer.rows, subject.calling.main.vocab)
+    return whole and bool((scores.argmax(1) == first.new[:, 0]).all())
 
 
 def livelier(subject: Any, writer: Any, data: dict[str, Array]) -> Any:

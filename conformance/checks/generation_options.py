@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.generation import KINDS, built, prompt, script, writers
+from conformance.checks.generation import KINDS, built, columns_are_tokens, prompt, script, writers
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, true
 from conformance.protocol import Array, NotProvided
 
 PENALTIES = {"repetition": 1.5, "presence": 0.7, "frequency": 0.7}
+FORBIDDEN = -1e4
+"""What lies below cannot be chosen."""
 STEPS = 4
 LEAST = 3
 
@@ -33,6 +35,8 @@ def changes(subject: Any, writer: Any, **options: Any) -> Iterator[tuple[int, Ar
     """How an option moves what each step chooses from: the number of the step, the text before it (rows, T), the change
     of each word beside those that were not written (rows, V), and what rounding may do."""
     data = prompt(subject, writer.rows, 81)
+    if not columns_are_tokens(subject, writer, data):
+        return
     words = script(subject, writer.rows, STEPS)
     plain, other = (writer.write(subject, data, STEPS, script=words, **more) for more in ({}, options))
     vocab = subject.calling.main.vocab
@@ -47,7 +51,7 @@ def changes(subject: Any, writer: Any, **options: Any) -> Iterator[tuple[int, Ar
         for row in range(len(text)):
             rest = np.delete(moved[row], np.unique(text[row]))
             moved[row] -= np.median(rest[np.isfinite(rest)])
-        scale = float(np.abs(before[np.isfinite(before)]).max(initial=1e-9))
+        scale = float(np.abs(before[before > FORBIDDEN]).max(initial=1e-9))
         yield at, text, moved, max(plain.noise, 1e-6) * scale
 
 
@@ -125,6 +129,8 @@ def least_length(impl: Any, draw: Draw) -> Evidence:
         data, words = prompt(subject, writer.rows, 82), script(subject, writer.rows, 2 * LEAST)
         rows = {name: value[:1] for name, value in data.items()}
         token = int(words[0, 0])
+        if not columns_are_tokens(subject, writer, data):
+            continue
         asked = LEAST + (0 if "new" in writer.options["least"] else next(iter(data.values())).shape[1])
         with writer.ending(subject, token) as options:
             written = writer.write(subject, rows, 2 * LEAST, script=words[:1], least=asked, **options)
@@ -132,7 +138,7 @@ def least_length(impl: Any, draw: Draw) -> Evidence:
         if scores.shape[1] != subject.calling.main.vocab:
             continue
         least = float(logarithms(scores)[0, token])
-        blocked = not np.isfinite(least) or least < -1e4
+        blocked = not np.isfinite(least) or least < FORBIDDEN
         goes_on = written.new.shape[1] > 1 and written.new[0, 1] == words[0, 1]
         name = writer.options["least"]
         parts.append(
@@ -158,12 +164,14 @@ def no_repeated_n_grams(impl: Any, draw: Draw) -> Evidence:
             continue
         data, words = prompt(subject, writer.rows, 83), script(subject, writer.rows, STEPS)
         words[:, 2] = words[:, 0]  # a b a: the next is not b
+        if not columns_are_tokens(subject, writer, data):
+            continue
         written = writer.write(subject, data, STEPS, script=words, ngram=2)
         vocab = subject.calling.main.vocab
         if len(written.steps) < STEPS or written.steps[3].scores.shape != (writer.rows, vocab):
             continue
         scores = logarithms(written.steps[3].scores)
-        blocked = [bool(not np.isfinite(scores[row, w]) or scores[row, w] < -1e4) for row, w in enumerate(words[:, 1])]
+        blocked = [bool(scores[row, word] < FORBIDDEN) for row, word in enumerate(words[:, 1])]
         name = writer.options["ngram"]
         parts.append(
             true(

@@ -34,6 +34,8 @@ def gets_what_it_is_made_for(impl: Any, draw: Draw) -> Evidence:
 
 
 def _of_criterion(run: Any, criterion: Any) -> Evidence | None:
+    if criterion.is_written_out:
+        return None
     what = f"what {criterion.name} gets in {run.name}"
     if not criterion.of_classes:
         one, other = tuple(criterion.given.shape), tuple(criterion.target.shape)
@@ -406,3 +408,22 @@ def padded_runs(subject: Any) -> list[Any]:
     if subject.ends_with_padding():
         raise NotProvided("its padding is its end token")
     return _beside(subject, True)
+
+
+@check("losses-ask-for-no-share-below-zero", roles=(*CAUSAL, "masked_language_model"))
+def asks_for_no_share_below_zero(impl: Any, draw: Draw) -> Evidence:
+    """What a loss with smoothed labels asks for is a share of each word: none of them is below zero."""
+    subject = impl.build("model", {})
+    parts = []
+    for run in _beside(subject):
+        for criterion in run.criteria:
+            if criterion.is_written_out and (asked := criterion.least_share()) is not None:
+                parts.append(
+                    true(f"the shares that {run.name} asks for", asked > -1e-6, expected="0 or more", got=asked).saying(
+                        diagnosis=f"{run.name} asks for {asked:.4g} of each wrong word: it drives them without end, "
+                        "as a loss whose smoothing has the wrong sign.",
+                        place=run.place,
+                        mend="smooth = -log_probs.mean(-1)",
+                    )
+                )
+    return together(parts, "no cross-entropy that is written out was seen")

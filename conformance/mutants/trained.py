@@ -68,3 +68,19 @@ changed(
     breaks=("functions-that-train-move-their-rate-with-the-steps",),
     defect="The rate moves before the step that it is meant for.",
 )
+changed(
+    "AverageRunsAhead",
+    TRAINED,
+    "mul_(self.decay).add_(p, alpha=1 - self.decay)",
+    "mul_(1 - self.decay).add_(p, alpha=self.decay)",
+    breaks=("slow-copies-of-weights-follow-slowly",),
+    defect="The average keeps little of itself: decay and the rest are exchanged.",
+)
+changed(
+    "AverageGrows",
+    TRAINED,
+    "add_(p, alpha=1 - self.decay)",
+    "add_(p)",
+    breaks=("slow-copies-of-weights-follow-slowly",),
+    defect="The whole weight is added to the average.",
+)

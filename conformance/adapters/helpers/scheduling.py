@@ -16,8 +16,8 @@ import torch
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, tensor
 
 _TOTAL, _WARM, _PEAK, _FLOOR = 100, 10, 1.0, 0.1
-_FEWEST = 4
-"""A shorter warm-up has no shape."""
+_FEWEST, _NEAR = 4, 0.05
+"""A shorter warm-up has no shape. A peak so near to the optimizer's own rate is one."""
 OTHER_SHAPES = re.compile(
     r"restart|cycl|plateau|tri_?stage|sawtooth|weight_decay|momentum|temperature|dropout|teacher|beta|noise|d_model|"
     r"model_size",
@@ -93,7 +93,10 @@ def made_for_an_optimizer(schedule: Called) -> Iterator[Trouble]:
         raise OtherKind("it gives no schedule")
     total = _TOTAL if schedule.has("total") else None
     steps = 2 * _TOTAL if isinstance(made, torch.optim.lr_scheduler.LambdaLR) else _TOTAL + 1  # torch's own turn back
-    yield from troubles_of(Rates(schedule.name, schedule.source, rates_of(made, steps), _WARM, total))
+    rates = rates_of(made, steps)
+    of_itself = any(re.search(r"lr|rate", name.lower()) for name in inspect.signature(schedule.function).parameters)
+    whole = None if of_itself or abs(max(rates) - 1) < _NEAR else 1.0  # it reaches the optimizer's own rate
+    yield from troubles_of(Rates(schedule.name, schedule.source, rates, _WARM, total, whole))
 
 
 def rates_of(schedule: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[float]:

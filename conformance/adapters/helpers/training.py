@@ -235,7 +235,9 @@ class _Trial:
             self.gave_labels = True
             return self.labels
         if meaning in ("loader", "judged"):
-            return self._data(self.arguments.parameter_of[meaning])
+            names = self.arguments.parameter_of
+            handed_on = meaning == "judged" and self._drawn(names[meaning]) is None and "loader" in names
+            return self._data(names["loader" if handed_on else meaning])  # what it hands on is read as its own
         if meaning == "scheduler":
             return torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
         if meaning == "scaler":

@@ -24,6 +24,7 @@ from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
+from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
@@ -59,6 +60,7 @@ class WholeModel(
     MixingProbes,
     CtcProbes,
     MaskedLossProbes,
+    FollowerProbes,
 ):
     """A running model with all experiments."""
 

@@ -107,7 +107,11 @@ class MadeOptimizer:
     def _lists_made(self, over: Sequence[ast.AST]) -> int:
         """How many lists of parameters it makes: those that a loop fills, those that are comprehensions."""
         filled = {name for loop in over for node in ast.walk(loop) for name in _filled(node)}
-        return len(filled) + sum(not isinstance(loop, ast.For) for loop in over)
+        kept = {ast.unparse(held) for loop in over for node in ast.walk(loop) if (held := _held_in(node)) is not None}
+        by_key = any(
+            not text.endswith(('"]', "']")) for text in kept
+        )  # groups[key].append(p): as many as there are keys
+        return len(filled) + len(kept) + by_key + sum(not isinstance(loop, ast.For) for loop in over)
 
     def line_of(self, *patterns: str) -> str:
         """file:line of its last line that the first pattern is found in, or the next; else of its first."""
@@ -146,6 +150,13 @@ def _filled(node: ast.AST) -> list[str]:
         ends = [held.body, held.orelse] if isinstance(held, ast.IfExp) else [held]
         return [one.id for one in ends if isinstance(one, ast.Name)]
     return []
+
+
+def _held_in(node: ast.AST) -> ast.expr | None:
+    """The list in a dict, or of an object, that a call fills: `groups[key]`; None for none."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS:
+        return node.func.value if isinstance(node.func.value, (ast.Subscript, ast.Call, ast.Attribute)) else None
+    return None
 
 
 class MadeOptimizerProbes(PlaceProbes):

@@ -38,6 +38,12 @@ class CarefulLM(nn.Module):
             x = block(x)
         return self.head(self.norm(x))
 
+    def loss(self, ids, smoothing=0.1):
+        """The cross-entropy of each next word, whose label is smoothed over all words."""
+        log_probs = self(ids[:, :-1]).log_softmax(-1)
+        wanted = log_probs.gather(-1, ids[:, 1:].unsqueeze(-1)).squeeze(-1)
+        return -((1 - smoothing) * wanted + smoothing * log_probs.mean(-1)).mean()
+
     @torch.no_grad()
     def generate(
         self,
@@ -81,7 +87,8 @@ class CarefulLM(nn.Module):
 
     def configure_optimizers(self, lr=1e-3, weight_decay=0.1, total_steps=100):
         """AdamW that lets matrices decay, and no norms and biases; its rate rises, and then falls along a cosine."""
-        decay, no_decay = [], []
+        decay: list[nn.Parameter] = []
+        no_decay: list[nn.Parameter] = []
         for parameter in self.parameters():
             (decay if parameter.dim() > 1 else no_decay).append(parameter)
         groups = [{"params": decay, "weight_decay": weight_decay}, {"params": no_decay, "weight_decay": 0.0}]

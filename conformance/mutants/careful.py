@@ -88,3 +88,19 @@ changed(
     breaks=("rearranged-texts-keep-every-word",),
     defect="The word with which the suffix begins is lost.",
 )
+changed(
+    "SmoothingDrivesWordsAway",
+    CAREFUL,
+    "wanted + smoothing * log_probs",
+    "wanted - smoothing * log_probs",
+    breaks=("losses-ask-for-no-share-below-zero",),
+    defect="The smoothed share of all words is subtracted.",
+)
+changed(
+    "WrittenOutLossIsNotShifted",
+    CAREFUL,
+    "log_probs.gather(-1, ids[:, 1:].unsqueeze(-1))",
+    "log_probs.gather(-1, ids[:, :-1].unsqueeze(-1))",
+    breaks=("losses-teach-the-next-word",),
+    defect="A cross-entropy that is written out teaches each position the word that it has read.",
+)
