@@ -7,6 +7,7 @@ each word was chosen from.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,9 @@ def min_p(impl: Any, draw: Draw) -> Evidence:
         ratios = ranked / ranked[0]
         gap = int(np.argmax(ratios[1:10] / np.maximum(ratios[2:11], 1e-12))) + 1  # the limit lies between two words
         limit = float((ratios[gap] * ratios[gap + 1]) ** 0.5)
-        kept = int((writer.distribution(subject, data, min_p=limit)[0] > 0).sum())
+        kept = 0
+        with suppress(NotProvided):  # what it draws by is nothing, where no word is left
+            kept = int((writer.distribution(subject, data, min_p=limit)[0] > 0).sum())
         name = writer.options["min_p"]
         parts.append(
             true(

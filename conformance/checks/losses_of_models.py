@@ -418,12 +418,17 @@ def asks_for_no_share_below_zero(impl: Any, draw: Draw) -> Evidence:
     for run in _beside(subject):
         for criterion in run.criteria:
             if criterion.is_written_out and (asked := criterion.least_share()) is not None:
+                if asked == -float("inf") and re.search(r"unlike|negative|contrast|penal", run.name):
+                    continue  # it is meant to lower them
+                said = (
+                    "lowers the score of the word that is the label: its sign is wrong."
+                    if asked == -float("inf")
+                    else f"asks for {asked:.4g} of each wrong word: it drives them without end, as a loss whose "
+                    "smoothing has the wrong sign."
+                )
                 parts.append(
                     true(f"the shares that {run.name} asks for", asked > -1e-6, expected="0 or more", got=asked).saying(
-                        diagnosis=f"{run.name} asks for {asked:.4g} of each wrong word: it drives them without end, "
-                        "as a loss whose smoothing has the wrong sign.",
-                        place=run.place,
-                        mend="smooth = -log_probs.mean(-1)",
+                        diagnosis=f"{run.name} {said}", place=run.place, mend="smooth = -log_probs.mean(-1)"
                     )
                 )
     return together(parts, "no cross-entropy that is written out was seen")

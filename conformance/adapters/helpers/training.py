@@ -73,8 +73,9 @@ _NAMED = re.compile(
 )
 """Names of functions that train over several batches; one that makes a single step may be cleared by its caller."""
 ROWS, BATCHES, STEPS, LENGTH, TEXT = 4, 6, 6, 4, 400
-SECONDS, LARGEST = 5.0, 10_000_000
-"""A function gets so many seconds of processor time for each form of its labels; a larger model is not trained."""
+SECONDS, LARGEST, MOST = 5.0, 10_000_000, 8
+"""A function gets so many seconds of processor time for each form of its labels; a larger model is not trained, and
+batches are made for so many that one step adds up."""
 
 _INPUTS = r"input_?(ids|s)?|ids|tokens?|x|text|pixel_values|images?"
 _WORDS = {
@@ -256,11 +257,17 @@ class _Trial:
         """Batches, where a function loops over what it is given; else a long text, where the model takes words."""
         drawn = self._drawn(name)
         if drawn is not None:
-            return [self._batch(drawn) for _ in range(BATCHES)]
+            return [self._batch(drawn) for _ in range(BATCHES * self._accumulated())]
         if len(self.inputs) == 1 and self.subject.calling.main.vocab:
             text = self.subject.tokens(np.random.default_rng(0), self.subject.calling.main.meaning, (TEXT,))
             return torch.as_tensor(text)
         raise Unresolved(f"nothing shows how {name} is read")
+
+    def _accumulated(self) -> int:
+        """Over how many batches a step goes, where a default says so."""
+        name = self.arguments.parameter_of.get("accumulated", "")
+        default = inspect.signature(self.function).parameters[name].default if name else 1
+        return min(default, MOST) if type(default) is int and default > 0 else 1
 
     def _batch(self, drawn: ast.AST) -> Any:
         """A batch as the function takes it apart: by the names of a tuple, by keys, or as the inputs alone."""
@@ -315,6 +322,11 @@ class _Trial:
                 return node.target.elts[1] if counted else node.target  # type: ignore[attr-defined]
             if isinstance(node, ast.Assign) and re.search(rf"\bnext\(.*\b{name}\b", ast.unparse(node.value)):
                 return node.targets[0]
+        for node in ast.walk(self.tree):  # what goes over it may have a name of its own, and be drawn from as a whole
+            if isinstance(node, ast.Assign) and re.search(rf"\b(iter|cycle)\(.*\b{name}\b", ast.unparse(node.value)):
+                return self._drawn(ast.unparse(node.targets[0]))
+            if isinstance(node, ast.Call) and re.fullmatch(rf"next\({name}\)", ast.unparse(node)):
+                return node
         return None
 
 

@@ -181,6 +181,7 @@ def _held(keeper: Any, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _line(function: FunctionType) -> str:
     """file:line of the mixture in its text; else of its first line."""
+    function = inspect.unwrap(function)
     start, lines = function.__code__.co_firstlineno, text_of(function).splitlines()
     found = (n for n, line in enumerate(lines) if re.search(r"\.lerp_?\(|\.mul_?\(|copy_\(|\*", line.partition("#")[0]))
     return f"{function.__code__.co_filename}:{start + next(found, 0)}"

@@ -81,13 +81,16 @@ class Criterion:
 
     def least_share(self) -> float | None:
         """The share of each wrong word that a cross-entropy of these scores asks for, 0 where labels are not smoothed:
-        the gradient is w * (probability - share). None where it is no line in the probabilities, so something else."""
+        the gradient is w * (probability - share). Minus infinity where the labels' own scores are lowered. None
+        where it is no line in the probabilities, so something else."""
         shares = []
         for row, slope, word in zip(self.rows.double(), self.reaches.double(), self.target, strict=True):  # type: ignore[union-attr]
             others = torch.arange(len(row)) != word
             likely, size = row.softmax(-1)[others], slope.abs().max()
             if size == 0:
                 continue
+            if slope[word] > 0:
+                return -float("inf")
             line = torch.stack([likely, torch.ones_like(likely)], 1)
             (steep, level), *_ = torch.linalg.lstsq(line, slope[others, None]).solution[:, 0], None
             apart = (line @ torch.stack([steep, level]) - slope[others]).abs().max()
@@ -317,8 +320,21 @@ def _written_out(
     for one, gradient in zip(scores, gradients, strict=True):
         if gradient is not None and bool(gradient.any()):
             rows, slopes = one.detach().reshape(-1, one.shape[-1]), gradient.reshape(-1, one.shape[-1])
-            return [Criterion("written", rows, slopes.argmin(-1), _picks_at(subject, name), True, slopes)]
+            for signed in (slopes, -slopes):
+                if _raises_one_word(signed):
+                    return [Criterion("written", rows, signed.argmin(-1), _picks_at(subject, name), True, slopes)]
     return []
+
+
+def _raises_one_word(slopes: Tensor) -> bool:
+    """Whether each row that counts is one of a cross-entropy: one score is raised far more than all others, and what
+    it gains they lose; or the scores are log-probabilities, and it is the only one that is moved."""
+    rows = slopes[slopes.abs().amax(-1) > 0].double()
+    least = rows.topk(2, -1, largest=False).values
+    raised = (least[:, 0] < 0) & (least[:, 1] > 0.5 * least[:, 0])
+    even = rows.sum(-1).abs() < 0.1 * rows.abs().amax(-1)  # a z-loss beside it moves all a little
+    alone = (rows != 0).sum(-1) == 1
+    return bool((raised & (even | alone)).all())
 
 
 def _picks_at(subject: PadProbes, name: str) -> str:

@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
@@ -44,7 +45,11 @@ _VALUES: tuple[tuple[str, Any], ...] = (
 _WARM = r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs|ratio|fraction|pct))?"
 _TOTAL = r"(n_|num_|max_|total_|decay_|lr_decay_|training_|train_)*(steps?|iters?|iterations|epochs)|t_max|total"
 _MOST_STEPS = 20_000
+_ALL = re.compile(r"(?<![\w.])\w+\.(named_)?(parameters|modules)\(\)")
 _FILLS = ("append", "add", "extend")
+_PEAK = r"((base|max|peak|init(ial)?)_)?(lr|learning_rate)"
+_FLOOR = r"(min|final|end|floor)_(lr|learning_rate)|lr_min|eta_min"
+_GIVES = re.compile(r"(^|_)(lr|learning_rate|schedule|rate)(_|$)")
 _CONFIGS = re.compile(r"(train(ing)?_)?(config|cfg|conf|args|hparams|params|opts?)")
 _PARTLY = re.compile(
     r"freez|frozen|fine.?tun|\blora|adapter|prob(e|ing)\b|bitfit|prompt|head.only|only.*(head|last)", re.I
@@ -83,7 +88,7 @@ class MadeOptimizer:
         if _PARTLY.search(self.source):
             return False
         loops = [node for node in ast.walk(self._tree) if isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp))]
-        over = [loop for loop in loops if _goes_over_all(loop)]
+        over = [loop for loop in loops if _goes_over_all(loop, self._all_by_name)]
         skips = any(_skips(loop) for loop in over if isinstance(loop, ast.For))
         return bool(over) and not skips and self._lists_made(over) > 1
 
@@ -93,9 +98,18 @@ class MadeOptimizer:
         names = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
         read = [node.id for node in names if isinstance(node.ctx, ast.Load)]
         nodes = list(ast.walk(self._tree))
-        filled = [name for node in nodes for name in _filled(node)]
+        filled = [name for node in nodes for name in _filled(node, self._all_by_name)]
         calls = [name for node in nodes if isinstance(node, ast.Call) for name in _filled(node)]
         return next((name for name in filled if read.count(name) == calls.count(name)), "")  # a call reads its list
+
+    @property
+    def _all_by_name(self) -> list[str]:
+        """The names that its code gives to all parameters of the model."""
+        kept = [node for node in ast.walk(self._tree) if isinstance(node, ast.Assign)]
+        named = [
+            node for node in kept if _ALL.search(ast.unparse(node.value)) and not isinstance(node.value, ast.ListComp)
+        ]
+        return [target.id for node in named for target in node.targets if isinstance(target, ast.Name)]
 
     @property
     def _tree(self) -> ast.AST:
@@ -124,12 +138,12 @@ class MadeOptimizer:
         return f"{plain.__code__.co_filename}:{start}"
 
 
-def _goes_over_all(loop: ast.AST) -> bool:
-    """Whether a loop goes over the parameters of the whole model: over `self.named_parameters()`, not over a part's."""
+def _goes_over_all(loop: ast.AST, names: Sequence[str] = ()) -> bool:
+    """Whether a loop goes over the parameters of the whole model: over `self.named_parameters()`, not over a part's, or
+    over what has one of these names."""
     iters = [loop.iter] if isinstance(loop, ast.For) else [one.iter for one in loop.generators]  # type: ignore[attr-defined]
-    return any(
-        re.search(r"(?<![\w.])\w+\.(named_)?(parameters|modules)\(\)|param_dict", ast.unparse(one)) for one in iters
-    )
+    held = "".join(rf"|^(\w+\()?{re.escape(name)}\b" for name in names)
+    return any(re.search(_ALL.pattern + held, ast.unparse(one)) for one in iters)
 
 
 def _skips(loop: ast.For) -> bool:
@@ -141,10 +155,10 @@ def _skips(loop: ast.For) -> bool:
     return False
 
 
-def _filled(node: ast.AST) -> list[str]:
+def _filled(node: ast.AST, names: Sequence[str] = ()) -> list[str]:
     """The lists that are filled by append, add or extend, or by a comprehension over all parameters."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.ListComp) and isinstance(node.targets[0], ast.Name):
-        return [node.targets[0].id] if _goes_over_all(node.value) else []
+        return [node.targets[0].id] if _goes_over_all(node.value, names) else []
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS:
         held = node.func.value
         ends = [held.body, held.orelse] if isinstance(held, ast.IfExp) else [held]
@@ -176,10 +190,11 @@ class MadeOptimizerProbes(PlaceProbes):
         none has a warm-up of a known length."""
         found = [
             (made, next(troubles_of(rates), None))
-            for made in self.made_optimizers()
+            for made in _found(self)
             for schedule in made.schedules
             if (rates := _rates(made, schedule)) is not None
         ]
+        found += [(made, next(troubles_of(rates), None)) for made, rates in _rate_methods(self.twin().module)]
         if not found:
             raise NotProvided("no schedule with a warm-up of a known length comes with its optimizer")
         return found
@@ -201,10 +216,26 @@ def _rates(made: MadeOptimizer, schedule: LRScheduler) -> Rates | None:
     )
 
 
+def _rate_methods(module: nn.Module) -> Iterator[tuple[MadeOptimizer, Rates]]:
+    """Methods that give the rate of a step by numbers that the model keeps: its warm-up and its steps in all."""
+    for name, function in inspect.getmembers(type(module), inspect.isfunction):
+        names = list(inspect.signature(function).parameters)[1:]
+        if function.__module__.startswith("torch") or not _GIVES.search(name.lower()) or len(names) != 1:
+            continue
+        made = MadeOptimizer(name, function, [], [], module, {})
+        total, warm, peak, floor = (_count(made, words) for words in (_TOTAL, _WARM, _PEAK, _FLOOR))
+        whole = type(total) is int and type(warm) is int and warm < total <= _MOST_STEPS
+        if not whole or OTHER_SHAPES.search(made.source):
+            continue
+        with suppress(Exception):  # it takes another thing than a step
+            rates = [float(function(module, step)) for step in range(2 * total)]
+            yield made, Rates(name, made.source, rates, warm, total, peak, floor)
+
+
 def _count(made: MadeOptimizer, words: str) -> Any:
     """A number of steps that a function was told by a parameter, or that its model keeps and it reads; None."""
     told = [given for name, given in made.given.items() if re.fullmatch(words, name.lower())]
-    holders = [made.module, *(getattr(made.module, name, None) for name in ("config", "cfg", "args", "hparams"))]
+    holders = [made.module, *(getattr(made.module, n, None) for n in ("config", "cfg", "args", "hparams", "c"))]
     read = [name for name in re.findall(r"\.(\w+)", made.source) if re.fullmatch(words, name.lower())]
     kept = [getattr(one, name) for name in read for one in holders if hasattr(one, name)]
     return next((one for one in [*told, *kept] if type(one) in (int, float)), None)
