@@ -257,7 +257,9 @@ class _Trial:
         """Batches, where a function loops over what it is given; else a long text, where the model takes words."""
         drawn = self._drawn(name)
         if drawn is not None:
-            return [self._batch(drawn) for _ in range(BATCHES * self._accumulated())]
+            once = isinstance(drawn, ast.Call)  # it draws from one iterator, and makes no second pass
+            number = (STEPS if once else STEPS // 2) * self._accumulated()
+            return [self._batch(drawn) for _ in range(max(BATCHES, number))]
         if len(self.inputs) == 1 and self.subject.calling.main.vocab:
             text = self.subject.tokens(np.random.default_rng(0), self.subject.calling.main.meaning, (TEXT,))
             return torch.as_tensor(text)
