@@ -150,7 +150,7 @@ def _of_choice(subject: Any, written: Any, data: dict[str, Array], at: int, row:
 def takes_the_best(impl: Any, draw: Draw) -> Evidence:
     """Where each draw gives the likeliest token, each new token is the best of the model's own logits."""
     subject = built(impl)
-    parts = []
+    parts: list[Evidence] = []
     for writer in subject.writers():
         if writer.breaks:
             return true(
@@ -163,14 +163,51 @@ def takes_the_best(impl: Any, draw: Draw) -> Evidence:
         data = prompt(subject, writer.rows)
         what = f"{writer.name} takes the best token"
         parts.append(best_tokens(subject, writer, writer.write(subject, data, NEW), data, what))
-        if parts[-1].ok and (other := livelier(subject, writer, data)) is not None:
+        if not parts[-1].ok:
+            continue
+        other = livelier(subject, writer, data)
+        if other is None:
+            parts.append(best_behind_a_script(subject, writer, data, what))
+        elif other is not subject:
             parts.append(best_tokens(other, writer, writer.write(other, data, NEW), data, what))
     return all_of(*parts)
 
 
+def best_behind_a_script(subject: Any, writer: Any, data: dict[str, Array], what: str) -> Evidence:
+    """Whether the likeliest of what it chooses from is the best of the model's own logits, behind words of ours."""
+    if not columns_are_tokens(subject, writer, data):
+        return true(what, True)
+    written = writer.write(subject, data, NEW, script=script(subject, writer.rows))
+    for (at, own), step in zip(enumerate(own_logits(subject, written, data)), written.steps, strict=False):
+        if step.scores.shape != own.shape:
+            break
+        forbidden = never_taken(written, own.shape[1])
+        allowed = np.where(forbidden, -np.inf, own) if not forbidden.all() else own
+        taken = step.scores.argmax(1)
+        missing = allowed.max(1) - own[np.arange(len(own)), taken]
+        if missing.max() > written.noise * max(float(np.abs(own).max()), 1e-9):
+            row = int(missing.argmax())
+            return true(
+                f"{what}: new token {at} of row {row}", False, got=int(taken[row]), expected=int(allowed[row].argmax())
+            ).saying(
+                diagnosis=f"Behind words that change at each step {writer.name} chooses new token {at + 1} by other "
+                "logits than the model's own of the last position.",
+                place=written.chosen_at or place_of_choice(writer),
+            )
+    return true(what, True)
+
+
+def columns_are_tokens(subject: Any, writer: Any, data: dict[str, Array]) -> bool:
+    """Whether it chooses among scores in the order of the vocabulary: of sorted ones the first is always the best."""
+    first = writer.write(subject, data, 1)
+    scores = first.steps[0].scores if first.steps else np.zeros((1, 0))
+    whole = scores.shape == (writer.rows, subject.calling.main.vocab)
+    return whole and bool((scores.argmax(1) == first.new[:, 0]).all())
+
+
 def livelier(subject: Any, writer: Any, data: dict[str, Array]) -> Any:
     """A copy whose best tokens differ from step to step, where this one says one token again and again: a mistake in
-    which place is read would not show. None where this one does well, or none was found."""
+    which place is read would not show. The subject itself where it does well; None where no copy does."""
     first = writer.write(subject, data, 1)
     for times in (1, 2, 4, 8):
         other = subject.with_larger_matrices(times) if times > 1 else subject
@@ -179,7 +216,7 @@ def livelier(subject: Any, writer: Any, data: dict[str, Array]) -> Any:
             whole = np.concatenate(said, 1)
             said.append(other.called_as_in(first).next_logits(whole, data.get("src")).argmax(1)[:, None])
         if min(len(np.unique(row)) for row in np.concatenate(said[1:], 1)) > 2:
-            return other if times > 1 else None
+            return other
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -321,11 +322,11 @@ def loss_takes_logits(impl: Any, draw: Draw) -> Evidence:
 
 
 def _with_head(impl: Any) -> Any:
-    """The language model, of either kind."""
-    try:
-        return impl.build("language_model", {})
-    except NotProvided:
-        return impl.build("masked_language_model", {})
+    """The language model, of either kind, or the model from sequence to sequence."""
+    for kind in ("language_model", "masked_language_model"):
+        with suppress(NotProvided):
+            return impl.build(kind, {})
+    return impl.build("sequence_to_sequence", {})
 
 
 def _softmax(x: Array) -> Array:
@@ -494,7 +495,10 @@ def learns(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("language-model-tied-head-is-one-tensor", roles=("language_model", "masked_language_model"))
+@check(
+    "language-model-tied-head-is-one-tensor",
+    roles=("language_model", "masked_language_model", "sequence_to_sequence"),
+)
 def tied_head(impl: Any, draw: Draw) -> Evidence:
     """Where the code ties the head to the embedding they are one tensor, also after loading a state dict."""
     subject = _with_head(impl)
@@ -503,7 +507,7 @@ def tied_head(impl: Any, draw: Draw) -> Evidence:
     if copied:
         return true("head and embedding are one tensor", False, got=f"{copied} is a copy").saying(
             diagnosis=f"{copied} starts as a copy of the table of tokens and is another tensor: the two drift apart.",
-            place=subject.line_of(r"\.copy_\(|\.clone\(|deepcopy") or subject.made_at(copied),
+            place=subject.line_of(r"\.copy_\(|\.clone\(|deepcopy|Parameter\(.*weight") or subject.made_at(copied),
             mend="assign the parameter itself: head.weight = embedding.weight",
         )
     if said is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.check import check
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, note, true
+from conformance.evidence import Evidence, all_of, true
 from conformance.protocol import NotProvided
 
 CAUSAL = ("language_model", "sequence_to_sequence")
@@ -34,6 +34,8 @@ def gets_what_it_is_made_for(impl: Any, draw: Draw) -> Evidence:
 
 
 def _of_criterion(run: Any, criterion: Any) -> Evidence | None:
+    if criterion.is_written_out:
+        return None
     what = f"what {criterion.name} gets in {run.name}"
     if not criterion.of_classes:
         one, other = tuple(criterion.given.shape), tuple(criterion.target.shape)
@@ -234,10 +236,13 @@ def _first_behind(run: Any, name: str, first: int) -> Evidence:
     )
 
 
-@check("losses-teach-no-padding", roles=CAUSAL)
+@check("losses-teach-no-padding", roles=(*CAUSAL, "masked_language_model"))
 def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding is no label, where the model itself says which word is padding and hides it."""
-    subject = causal_model(impl)
+    try:
+        subject = causal_model(impl)
+    except NotProvided:
+        return _no_padding_from_nowhere(impl.build("masked_language_model", {}))
     parts = []
     for run in padded_runs(subject):
         counted = _padding(subject, run)
@@ -251,6 +256,30 @@ def teaches_no_padding(impl: Any, draw: Draw) -> Evidence:
                 )
             )
     return together(parts, "no loss beside forward meets padding")
+
+
+def _no_padding_from_nowhere(subject: Any) -> Evidence:
+    """A model of masked words is taught no padding by texts that hold none: it would fill the words left alone."""
+    if subject.pad_id is None:
+        raise NotProvided("it does not say which word is padding")
+    parts = []
+    for run in subject.loss_runs():
+        for criterion in run.criteria:
+            if not criterion.of_classes or criterion.weights is None:
+                continue
+            if criterion.rows.shape[-1] != subject.calling.main.vocab:
+                continue  # it is no word that is taught
+            filled = (criterion.target.reshape(-1) == subject.pad_id) & (criterion.weights > TINY)
+            share = f"{int(filled.sum())} of {len(filled)} labels"
+            parts.append(
+                true(f"{run.name} teaches no padding", not bool(filled.any()), got=share, expected="none").saying(
+                    diagnosis=f"{run.name} teaches {share} as padding, in a text that holds none: the label of words "
+                    "that are not masked is none that the loss leaves out.",
+                    place=run.label_place,
+                    mend="fill the labels with what the loss ignores (-100)",
+                )
+            )
+    return together(parts, "no loss beside forward tells which word it teaches")
 
 
 @check("losses-leave-padding-out-of-the-mean", roles=CAUSAL)
@@ -381,18 +410,25 @@ def padded_runs(subject: Any) -> list[Any]:
     return _beside(subject, True)
 
 
-@check("model-optimizer-treats-norms-apart", roles=("model",))
-def treats_norms_apart(impl: Any, draw: Draw) -> Evidence:
-    """An optimizer that keeps norms and biases in a group of their own does not let them decay as matrices do."""
-    found = impl.build("model", {}).decays()
-    if not found.vectors and not found.matrices:
-        return note("its optimizer lets nothing decay", "0 and 0")
-    apart = found.vectors < found.matrices
-    return true(
-        "vectors decay less than matrices", apart, expected="less", got=f"{found.vectors} beside {found.matrices}"
-    ).saying(
-        diagnosis="The optimizer keeps norms and biases in a group of their own, and lets them decay as much as "
-        "matrices, or more.",
-        place=found.place,
-        mend="weight_decay 0.0 for the group of norms and biases",
-    )
+@check("losses-ask-for-no-share-below-zero", roles=(*CAUSAL, "masked_language_model"))
+def asks_for_no_share_below_zero(impl: Any, draw: Draw) -> Evidence:
+    """What a loss with smoothed labels asks for is a share of each word: none of them is below zero."""
+    subject = impl.build("model", {})
+    parts = []
+    for run in _beside(subject):
+        for criterion in run.criteria:
+            if criterion.is_written_out and (asked := criterion.least_share()) is not None:
+                if asked == -float("inf") and re.search(r"unlike|negative|contrast|penal", run.name):
+                    continue  # it is meant to lower them
+                said = (
+                    "lowers the score of the word that is the label: its sign is wrong."
+                    if asked == -float("inf")
+                    else f"asks for {asked:.4g} of each wrong word: it drives them without end, as a loss whose "
+                    "smoothing has the wrong sign."
+                )
+                parts.append(
+                    true(f"the shares that {run.name} asks for", asked > -1e-6, expected="0 or more", got=asked).saying(
+                        diagnosis=f"{run.name} {said}", place=run.place, mend="smooth = -log_probs.mean(-1)"
+                    )
+                )
+    return together(parts, "no cross-entropy that is written out was seen")

@@ -65,3 +65,11 @@ changed(
     breaks=(RESIZED,),
     defect="The table of positions is resized to the transposed image.",
 )
+changed(
+    "SeenFramesAreTaught",
+    CONFORMER,
+    "(errors * hidden).sum() / hidden.sum()",
+    "errors.mean()",
+    breaks=("losses-of-masked-places-teach-no-others",),
+    defect="The loss of hidden frames counts those that were seen, too.",
+)

@@ -55,11 +55,12 @@ EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
 DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
 FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
+CAREFUL = Specimen("careful.py", "CarefulLM", "language_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, DECIDER, FORECASTER, TRAINED),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, DECIDER, FORECASTER, TRAINED, CAREFUL),
 )
 
 

@@ -44,3 +44,43 @@ changed(
     breaks=("functions-that-train-ask-for-the-next-word",),
     defect="The labels are the words that the model is given.",
 )
+changed(
+    "FunctionStaysInEvaluation",
+    TRAINED,
+    "        model.train()\n        for number",
+    "        for number",
+    breaks=("functions-that-train-stay-in-training-mode",),
+    defect="The function evaluates after the first pass, and goes on in evaluation mode.",
+)
+changed(
+    "FunctionAddsUpWholeLosses",
+    TRAINED,
+    "(loss / accumulation_steps).backward()",
+    "loss.backward()",
+    breaks=("functions-that-train-divide-what-they-accumulate",),
+    defect="The losses of the batches of one step are added up, not averaged.",
+)
+changed(
+    "FunctionMovesTheRateFirst",
+    TRAINED,
+    "                optimizer.step()\n                scheduler.step()\n",
+    "                scheduler.step()\n                optimizer.step()\n",
+    breaks=("functions-that-train-move-their-rate-with-the-steps",),
+    defect="The rate moves before the step that it is meant for.",
+)
+changed(
+    "AverageRunsAhead",
+    TRAINED,
+    "mul_(self.decay).add_(p, alpha=1 - self.decay)",
+    "mul_(1 - self.decay).add_(p, alpha=self.decay)",
+    breaks=("slow-copies-of-weights-follow-slowly",),
+    defect="The average keeps little of itself: decay and the rest are exchanged.",
+)
+changed(
+    "AverageGrows",
+    TRAINED,
+    "add_(p, alpha=1 - self.decay)",
+    "add_(p)",
+    breaks=("slow-copies-of-weights-follow-slowly",),
+    defect="The whole weight is added to the average.",
+)

@@ -17,6 +17,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     collating,
     decoding,
     images,
+    infilling,
     losses,
     metrics,
     pooling,

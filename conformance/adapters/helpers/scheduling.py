@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
+import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+import torch
 
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, tensor
 
 _TOTAL, _WARM, _PEAK, _FLOOR = 100, 10, 1.0, 0.1
+_FEWEST, _NEAR = 4, 0.05
+"""A shorter warm-up has no shape. A peak so near to the optimizer's own rate is one."""
+OTHER_SHAPES = re.compile(
+    r"restart|cycl|plateau|tri_?stage|sawtooth|weight_decay|momentum|temperature|dropout|teacher|beta|noise|d_model|"
+    r"model_size",
+    re.IGNORECASE,
+)
+"""Words of code whose rates rise and fall in another way, or that are no rates."""
 
 
 @helper(
@@ -31,10 +44,7 @@ _TOTAL, _WARM, _PEAK, _FLOOR = 100, 10, 1.0, 0.1
 def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
     """Up to its peak at the end of the warm-up, down from there without a jump, at its floor at the end, and never
     below zero."""
-    if re.search(
-        r"restart|cycl|plateau|tri_?stage|sawtooth|weight_decay|momentum|temperature|dropout|teacher|beta|noise|d_model|model_size",
-        schedule.source.lower(),
-    ):
+    if OTHER_SHAPES.search(schedule.source):
         raise OtherKind("it has another shape")
     if not (schedule.has("warmup") or schedule.has("total")):
         raise OtherKind("it takes no number of steps")
@@ -47,8 +57,81 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
     if isinstance(first, bool) or tensor(first).numel() != 1:
         raise OtherKind("it gives no rate")
     rates = [float(tensor(schedule(step=step, **given))) for step in steps]
+    floors = schedule.has("floor") and "ratio" not in schedule.arguments.parameter_of["floor"].lower()
+    yield from troubles_of(
+        Rates(
+            schedule.name,
+            schedule.source,
+            rates,
+            _WARM if schedule.has("warmup") else None,
+            _TOTAL if schedule.has("total") else None,
+            _PEAK if schedule.has("peak") else None,
+            _FLOOR if floors else None,
+        )
+    )
+
+
+@helper(
+    "schedules-rise-in-warm-up-and-then-fall",
+    r"sched|warm_?up|cosine|(^|_)lr(_|$)",
+    {
+        "optimizer": r"opt(im(izer)?)?",
+        "warmup": r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs))?",
+        "total": r"(n_|num_|max_|total_|decay_|training_|train_)*(steps?|iters?|iterations|epochs)|total|t_max",
+    },
+    ("optimizer", "warmup"),
+)
+def made_for_an_optimizer(schedule: Called) -> Iterator[Trouble]:
+    """What a function makes for an optimizer rises and falls so, too."""
+    cycles = inspect.signature(schedule.function).parameters.get("num_cycles")
+    half = cycles is not None and cycles.default == 0.5  # half of a cosine is a fall
+    if OTHER_SHAPES.search(schedule.source.replace("num_cycles", "") if half else schedule.source):
+        raise OtherKind("it has another shape")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=_PEAK)
+    made = schedule.arguments.call(schedule.function, optimizer=optimizer, warmup=_WARM, total=_TOTAL)
+    if not isinstance(made, torch.optim.lr_scheduler.LRScheduler):
+        raise OtherKind("it gives no schedule")
+    total = _TOTAL if schedule.has("total") else None
+    steps = 2 * _TOTAL if isinstance(made, torch.optim.lr_scheduler.LambdaLR) else _TOTAL + 1  # torch's own turn back
+    rates = rates_of(made, steps)
+    of_itself = any(re.search(r"lr|rate", name.lower()) for name in inspect.signature(schedule.function).parameters)
+    whole = None if of_itself or abs(max(rates) - 1) < _NEAR else 1.0  # it reaches the optimizer's own rate
+    yield from troubles_of(Rates(schedule.name, schedule.source, rates, _WARM, total, whole))
+
+
+def rates_of(schedule: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[float]:
+    """The rates of the first group in so many steps, in parts of its first rate."""
+    group = schedule.optimizer.param_groups[0]
+    start = float(group["initial_lr"])
+    if isinstance(schedule, torch.optim.lr_scheduler.LambdaLR):
+        return [float(schedule.lr_lambdas[0](step)) for step in range(steps)]
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(steps):
+            found.append(float(group["lr"]) / start)
+            schedule.step()
+    return found
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates that a schedule gives in its steps. name, source: of what gives them. warmup, total: its numbers of
+    steps; asked: its peak; floor: where it ends; each None where nothing tells it."""
+
+    name: str
+    source: str
+    rates: list[float]
+    warmup: int | None = None
+    total: int | None = None
+    asked: float | None = None
+    floor: float | None = None
+
+
+def troubles_of(schedule: Rates) -> Iterator[Trouble]:
+    """What is wrong with a schedule that has a warm-up. Raises OtherKind where it gives no rates."""
+    rates, name, warm, total = schedule.rates, schedule.name, schedule.warmup, schedule.total
     peak = max(rates)
-    name = schedule.name
     if not all(map(math.isfinite, rates)) or peak <= 0:
         raise OtherKind("it gives no rates")
     if min(rates) < -1e-9:
@@ -56,54 +139,63 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
             f"{name} gives a rate below zero at step {rates.index(min(rates))}.", "0 or more", f"{min(rates):.4g}"
         )
         return
-    if not (schedule.has("warmup") and schedule.has("total")):
+    asked = schedule.asked or peak
+    if not (warm and total) or total <= warm + 1:
         return
-    rise, fall = rates[: _WARM + 1], rates[_WARM : _TOTAL + 1]
-    asked = _PEAK if schedule.has("peak") else peak
-    if abs(max(rise) - asked) > 1e-6 * asked or any(b < a - 1e-9 for a, b in pairwise(rise)):
-        shape = f"{rise[0]:.4g}, {rise[1]:.4g}, ..., {rise[-1]:.4g}"
-        yield Trouble(f"{name} does not rise to {asked:g} in its {_WARM} steps of warm-up.", f"0 to {asked:g}", shape)
-    elif rise[0] > 0.5 * asked:
-        yield Trouble(f"{name} begins its warm-up with {rise[0]:.4g} of {asked:g}.", "a small rate", f"{rise[0]:.4g}")
-    elif any(b > a + 1e-9 for a, b in pairwise(fall)):
+    if warm >= _FEWEST and (trouble := _of_the_rise(schedule, warm, asked)):
+        yield trouble
+        return
+    fall = rates[warm : total + 1]
+    steepest = 0.12 * asked * min(1.0, (_TOTAL - _WARM) / (total - warm))
+    if any(b > a + 1e-9 for a, b in pairwise(fall)):
         worst = next(i for i, (a, b) in enumerate(pairwise(fall)) if b > a + 1e-9)
         yield Trouble(
-            f"{name} rises again after the warm-up, at step {_WARM + worst + 1}.",
+            f"{name} rises again after the warm-up, at step {warm + worst + 1}.",
             f"at most {fall[worst]:.4g}",
             f"{fall[worst + 1]:.4g}",
         )
-    elif max(a - b for a, b in pairwise(fall)) > 0.12 * asked and re.search(
+    elif max(a - b for a, b in pairwise(fall)) > steepest and re.search(
         r"cos|linear|\bt\b|progress|ratio", schedule.source
     ):
         worst = max(range(len(fall) - 1), key=lambda i: fall[i] - fall[i + 1])
         yield Trouble(
-            f"{name} jumps from {fall[worst]:.4g} to {fall[worst + 1]:.4g} at step {_WARM + worst + 1}.",
+            f"{name} jumps from {fall[worst]:.4g} to {fall[worst + 1]:.4g} at step {warm + worst + 1}.",
             "a smooth fall",
             f"{fall[worst + 1]:.4g}",
         )
     else:
-        yield from _end(schedule, rates, asked)
+        yield from _end(schedule, warm, total, asked)
 
 
-def _end(schedule: Called, rates: list[float], asked: float) -> Iterator[Trouble]:
+def _of_the_rise(schedule: Rates, warm: int, asked: float) -> Trouble | None:
+    """What is wrong with the warm-up; None for nothing."""
+    name, rise = schedule.name, schedule.rates[: warm + 1]
+    if abs(max(rise) - asked) > 1e-6 * asked or any(b < a - 1e-9 for a, b in pairwise(rise[:-1])):
+        shape = f"{rise[0]:.4g}, {rise[1]:.4g}, ..., {rise[-1]:.4g}"
+        return Trouble(f"{name} does not rise to {asked:g} in its {warm} steps of warm-up.", f"0 to {asked:g}", shape)
+    if rise[0] > 0.5 * asked:
+        return Trouble(f"{name} begins its warm-up with {rise[0]:.4g} of {asked:g}.", "a small rate", f"{rise[0]:.4g}")
+    if rise[warm - 2] <= 0:
+        return Trouble(
+            f"{name} stays at 0 in its warm-up, and then jumps to {asked:.4g}: it does not rise.",
+            f"about {asked / 2:.4g} half-way",
+            0.0,
+        )
+    return None
+
+
+def _end(schedule: Rates, warm: int, total: int, asked: float) -> Iterator[Trouble]:
     """Where it falls along a cosine or a line, it is half-way in the middle, and at its floor in the end."""
     cosine = re.search(r"\bcos\(|\.cos\(", schedule.source)
-    floor = rates[-1]
-    if schedule.has("floor") and "ratio" not in schedule.arguments.parameter_of["floor"].lower():
-        floor = _FLOOR
-    if cosine and abs(rates[_TOTAL] - floor) > 0.02 * asked:
-        yield Trouble(
-            f"{schedule.name} is {rates[_TOTAL]:.4g} at its last step.", f"{floor:.4g}", f"{rates[_TOTAL]:.4g}"
-        )
-    elif any(b > a + 1e-9 for a, b in pairwise(rates[_TOTAL:])):
-        yield Trouble(
-            f"{schedule.name} rises again after its last step.", f"{rates[_TOTAL]:.4g}", f"{max(rates[_TOTAL:]):.4g}"
-        )
+    rates, name = schedule.rates, schedule.name
+    floor = rates[-1] if schedule.floor is None else schedule.floor
+    if cosine and abs(rates[total] - floor) > 0.02 * asked:
+        yield Trouble(f"{name} is {rates[total]:.4g} at its last step.", f"{floor:.4g}", f"{rates[total]:.4g}")
+    elif any(b > a + 1e-9 for a, b in pairwise(rates[total:])):
+        yield Trouble(f"{name} rises again after its last step.", f"{rates[total]:.4g}", f"{max(rates[total:]):.4g}")
     elif cosine:
-        middle = rates[(_WARM + _TOTAL) // 2]
+        middle = rates[(warm + total) // 2]
         if abs(middle - (asked + floor) / 2) > 0.02 * asked:
             yield Trouble(
-                f"{schedule.name} is {middle:.4g} half-way down a cosine.",
-                f"{(asked + floor) / 2:.4g}",
-                f"{middle:.4g}",
+                f"{name} is {middle:.4g} half-way down a cosine.", f"{(asked + floor) / 2:.4g}", f"{middle:.4g}"
             )

@@ -54,6 +54,16 @@ RULES = {
         "run-likelihood-gets-log-probabilities",
         "run-labels-and-logits-are-flattened-alike",
     ),
+    "functions-that-train-stay-in-training-mode": ("run-training-is-in-training-mode",),
+    "functions-that-train-divide-what-they-accumulate": (
+        "run-accumulation-is-divided",
+        "run-accumulation-steps-on-time",
+    ),
+    "functions-that-train-move-their-rate-with-the-steps": (
+        "run-schedule-drives-the-optimizer",
+        "run-schedule-follows-the-step",
+        "run-schedule-advances-once-a-step",
+    ),
     "functions-that-train-ask-for-the-next-word": _LABELS,
 }
 """What is asked of a function that trains -> the claims about training runs that say it."""
@@ -63,8 +73,9 @@ _NAMED = re.compile(
 )
 """Names of functions that train over several batches; one that makes a single step may be cleared by its caller."""
 ROWS, BATCHES, STEPS, LENGTH, TEXT = 4, 6, 6, 4, 400
-SECONDS, LARGEST = 5.0, 10_000_000
-"""A function gets so many seconds of processor time for each form of its labels; a larger model is not trained."""
+SECONDS, LARGEST, MOST = 5.0, 10_000_000, 8
+"""A function gets so many seconds of processor time for each form of its labels; a larger model is not trained, and
+batches are made for so many that one step adds up."""
 
 _INPUTS = r"input_?(ids|s)?|ids|tokens?|x|text|pixel_values|images?"
 _WORDS = {
@@ -225,7 +236,9 @@ class _Trial:
             self.gave_labels = True
             return self.labels
         if meaning in ("loader", "judged"):
-            return self._data(self.arguments.parameter_of[meaning])
+            names = self.arguments.parameter_of
+            handed_on = meaning == "judged" and self._drawn(names[meaning]) is None and "loader" in names
+            return self._data(names["loader" if handed_on else meaning])  # what it hands on is read as its own
         if meaning == "scheduler":
             return torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
         if meaning == "scaler":
@@ -244,11 +257,19 @@ class _Trial:
         """Batches, where a function loops over what it is given; else a long text, where the model takes words."""
         drawn = self._drawn(name)
         if drawn is not None:
-            return [self._batch(drawn) for _ in range(BATCHES)]
+            once = isinstance(drawn, ast.Call)  # it draws from one iterator, and makes no second pass
+            number = (STEPS if once else STEPS // 2) * self._accumulated()
+            return [self._batch(drawn) for _ in range(max(BATCHES, number))]
         if len(self.inputs) == 1 and self.subject.calling.main.vocab:
             text = self.subject.tokens(np.random.default_rng(0), self.subject.calling.main.meaning, (TEXT,))
             return torch.as_tensor(text)
         raise Unresolved(f"nothing shows how {name} is read")
+
+    def _accumulated(self) -> int:
+        """Over how many batches a step goes, where a default says so."""
+        name = self.arguments.parameter_of.get("accumulated", "")
+        default = inspect.signature(self.function).parameters[name].default if name else 1
+        return min(default, MOST) if type(default) is int and default > 0 else 1
 
     def _batch(self, drawn: ast.AST) -> Any:
         """A batch as the function takes it apart: by the names of a tuple, by keys, or as the inputs alone."""
@@ -303,6 +324,11 @@ class _Trial:
                 return node.target.elts[1] if counted else node.target  # type: ignore[attr-defined]
             if isinstance(node, ast.Assign) and re.search(rf"\bnext\(.*\b{name}\b", ast.unparse(node.value)):
                 return node.targets[0]
+        for node in ast.walk(self.tree):  # what goes over it may have a name of its own, and be drawn from as a whole
+            if isinstance(node, ast.Assign) and re.search(rf"\b(iter|cycle)\(.*\b{name}\b", ast.unparse(node.value)):
+                return self._drawn(ast.unparse(node.targets[0]))
+            if isinstance(node, ast.Call) and re.fullmatch(rf"next\({name}\)", ast.unparse(node)):
+                return node
         return None
 
 

@@ -6,6 +6,7 @@ of a graph or of an image is another matter.
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator
 
@@ -17,6 +18,11 @@ from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Op
 
 _RELATIVE = re.compile(r"rel|bias|dist|bucket|offset", re.IGNORECASE)
+_HALVES = re.compile(
+    r"\bif [^\n]*(bidirectional|two_way|both_(ways|sides|directions))[^\n]*:\s*\n(\s*#[^\n]*\n)?[^\n]*//=?\s*2\b"
+    r"|\b(\w*(side|half|direction)\w*|n(um)?_buckets)\s*(//=\s*2\b|=\s*[\w.]*buckets\s*//\s*2\b)"
+)
+"""Code that keeps half of its buckets for each direction."""
 _FEWEST = 4
 _RULE = "attention-relative-bias-depends-on-distance"
 _SIDES = "attention-relative-bias-tells-before-from-after"
@@ -69,6 +75,21 @@ def relative_bias(core: AttentionCore) -> Iterator[Finding]:
                     "one bias for all of them",
                 )
                 return
+        if _halved(lookup) and all(_alike(*pair) for pair in zip(ahead, behind[1:], strict=False)):
+            yield _finding(
+                core,
+                lookup,
+                _SIDES,
+                "A key has one bias before and behind the query, though the code halves the buckets for two sides.",
+                "biases that tell both sides apart",
+                "the same bias on both sides",
+            )
+
+
+def _halved(lookup: Op) -> bool:
+    """Whether the code keeps half of its buckets for each direction, as T5 does."""
+    lines = linecache.getlines(lookup.place.file) if lookup.place else []
+    return bool(_HALVES.search("".join(lines)))
 
 
 def _finding(core: AttentionCore, lookup: Op, claim: str, sentence: str, expected: str, got: str) -> Finding:

@@ -52,9 +52,9 @@ many at the end of the first text are hidden."""
 
 @dataclass(frozen=True)
 class Criterion:
-    """One call of a loss of torch's. name: of the function. given, target: as handed in. reaches: the gradient of the
-    result by `given`; None where the result does not depend on it. trains: `given` has a gradient at all. memory: what
-    it was given, tensors by the address and order of their numbers."""
+    """One call of a loss of torch's, or one that is written out ("written"). name: of the function. given, target: as
+    handed in. reaches: the gradient of the result by `given`; None where the result does not depend on it. trains:
+    `given` has a gradient at all. memory: what it was given, tensors by the address and order of their numbers."""
 
     name: str
     given: Tensor
@@ -66,13 +66,38 @@ class Criterion:
 
     @property
     def of_classes(self) -> bool:
-        return bool(_OF_CLASSES.search(self.name)) and not self.target.is_floating_point()
+        return self.is_written_out or (bool(_OF_CLASSES.search(self.name)) and not self.target.is_floating_point())
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether it is no call of torch's: its rows are what forward answers, and need be no logits."""
+        return self.name == "written"
 
     @property
     def rows(self) -> Tensor:
         """(N, V): the given scores, a row for each target."""
         given = self.given if self.given.dim() < 3 else self.given.movedim(1, -1)
         return given.reshape(-1, given.shape[-1])
+
+    def least_share(self) -> float | None:
+        """The share of each wrong word that a cross-entropy of these scores asks for, 0 where labels are not smoothed:
+        the gradient is w * (probability - share). Minus infinity where the labels' own scores are lowered. None
+        where it is no line in the probabilities, so something else."""
+        shares = []
+        for row, slope, word in zip(self.rows.double(), self.reaches.double(), self.target, strict=True):  # type: ignore[union-attr]
+            others = torch.arange(len(row)) != word
+            likely, size = row.softmax(-1)[others], slope.abs().max()
+            if size == 0:
+                continue
+            if slope[word] > 0:
+                return -float("inf")
+            line = torch.stack([likely, torch.ones_like(likely)], 1)
+            (steep, level), *_ = torch.linalg.lstsq(line, slope[others, None]).solution[:, 0], None
+            apart = (line @ torch.stack([steep, level]) - slope[others]).abs().max()
+            if steep <= 0 or apart > 1e-6 * size:
+                return None
+            shares.append(float(-level / steep))
+        return min(shares, default=None)
 
     def repeats(self, other: Criterion) -> bool:
         """Is it the same loss of the same scores and labels, with the same options?"""
@@ -256,7 +281,8 @@ def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[st
     if value is None and not criteria.seen:
         raise NotProvided(f"{name} gives no loss")
     terms = _terms(value, [result, *given_by_forward], subject.module)
-    seen = _with_gradients(value, criteria.seen)
+    written = _written_out(subject, name, value, criteria.seen, answers)
+    seen = [*_with_gradients(value, criteria.seen), *written]
     place = next((c.place for c in seen), "") or subject.line_of(rf"def {name}\b")
     lessons = [
         lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
@@ -278,6 +304,49 @@ def _terms(value: Tensor | None, results: list[Any], module: nn.Module) -> dict[
         return {}
     slopes = torch.autograd.grad(value, [one for _, one in terms], allow_unused=True, retain_graph=True)
     return {name: float(slope) for (name, _), slope in zip(terms, slopes, strict=True) if slope is not None}
+
+
+def _written_out(
+    subject: PadProbes, name: str, value: Tensor | None, seen: list[Criterion], answers: list[Tensor]
+) -> list[Criterion]:
+    """The loss that is written out, where none of torch's compares words: the word that each row of the scores is
+    taught is the one whose score it raises most."""
+    vocab = subject.calling.main.vocab
+    if value is None or not value.requires_grad or not vocab or any(c.of_classes for c in seen):
+        return []
+    wide = [one for one in answers if one.dim() == 3 and one.shape[-1] == subject.calling.outputs]
+    scores = [one for one in wide if one.requires_grad]
+    gradients = torch.autograd.grad(value, scores, allow_unused=True, retain_graph=True) if scores else ()
+    for one, gradient in zip(scores, gradients, strict=True):
+        if gradient is not None and bool(gradient.any()):
+            rows, slopes = one.detach().reshape(-1, one.shape[-1]), gradient.reshape(-1, one.shape[-1])
+            for signed in (slopes, -slopes):
+                if _raises_one_word(signed):
+                    return [Criterion("written", rows, signed.argmin(-1), _picks_at(subject, name), True, slopes)]
+    return []
+
+
+def _raises_one_word(slopes: Tensor) -> bool:
+    """Whether each row that counts is one of a cross-entropy: one score is raised far more than all others, and what
+    it gains they lose; or the scores are log-probabilities, and it is the only one that is moved."""
+    rows = slopes[slopes.abs().amax(-1) > 0].double()
+    least = rows.topk(2, -1, largest=False).values
+    raised = (least[:, 0] < 0) & (least[:, 1] > 0.5 * least[:, 0])
+    even = rows.sum(-1).abs() < 0.1 * rows.abs().amax(-1)  # a z-loss beside it moves all a little
+    alone = (rows != 0).sum(-1) == 1
+    return bool((raised & (even | alone)).all())
+
+
+def _picks_at(subject: PadProbes, name: str) -> str:
+    """file:line of a written-out loss that picks the scores of the labels; else of its first."""
+    cls = type(subject.module)
+    function = getattr(cls, name, None) or vars(sys.modules.get(cls.__module__, object())).get(name)
+    plain = inspect.unwrap(function) if inspect.isfunction(function) else None
+    if plain is None:
+        return subject.place()
+    lines = text_of(plain).splitlines()
+    picks = (n for n, line in enumerate(lines) if re.search(r"gather\(|one_hot\(|kl_div\(|arange\(", line))
+    return f"{plain.__code__.co_filename}:{plain.__code__.co_firstlineno + next(picks, 0)}"
 
 
 def _is_number(value: Any) -> bool:

@@ -26,12 +26,14 @@ from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.embedding import EmbeddingProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
+from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.masked_losses import MaskedLossProbes
 from conformance.adapters.whole.measuring import MeasureProbes
 from conformance.adapters.whole.merging import MergeProbes
 from conformance.adapters.whole.mixing import MixingProbes
@@ -67,6 +69,8 @@ class WholeModel(
     UnreadProbes,
     MixingProbes,
     CtcProbes,
+    MaskedLossProbes,
+    FollowerProbes,
 ):
     """A running model with all experiments."""
 

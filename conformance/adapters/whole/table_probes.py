@@ -11,7 +11,11 @@ from conformance.adapters.whole.calling import Lookups, quiet_evaluation
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.running import RunningModel
 
-_TIES = re.compile(r"(\w[\w.\[\]]*)\.(weight|embedding)\s*=\s*(\w[\w.\[\]]*)\.(weight)\b")
+_TIES = re.compile(
+    r"(\w[\w.\[\]]*)\.(weight|embedding)\s*=\s*(?:(?:nn\.)?Parameter\(|copy\.deepcopy\(|deepcopy\()*"
+    r"(\w[\w.\[\]]*)\.(weight)\b"
+)
+"""One weight is assigned to another: itself, or as a new parameter that starts as its copy."""
 
 
 class TableProbes(RunningModel):
@@ -41,13 +45,17 @@ class TableProbes(RunningModel):
         }
 
     def copied_head(self) -> str | None:
-        """The parameter that starts as a copy of the table of tokens and is another tensor; None without one."""
+        """The parameter that starts as a copy of a table of tokens and is another tensor; None without one. A table
+        may start as a copy of another one, and a copy that is not trained may follow its original."""
         fresh = self.made.fresh(3)
-        vocab = self.calling.main.vocab
-        tables = [t.weight for t in fresh.modules() if isinstance(t, nn.Embedding) and t.num_embeddings == vocab]
+        vocabs = {one.vocab for one in self.calling.inputs if one.vocab}
+        tables = [t.weight for t in fresh.modules() if isinstance(t, nn.Embedding) and t.num_embeddings in vocabs]
+        ids = {id(table) for table in tables}
         for name, parameter in fresh.named_parameters():
+            if id(parameter) in ids or not parameter.requires_grad:
+                continue
             for table in tables:
-                alike = parameter is not table and parameter.shape == table.shape
+                alike = parameter.shape == table.shape
                 if alike and torch.equal(parameter, table) and bool(table.std() > 0):
                     return name
         return None

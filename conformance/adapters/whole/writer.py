@@ -42,6 +42,12 @@ MEANINGS: dict[str, str] = {
     "cached": r"use_(kv_)?cache|kv_cache|cached",
     "window": r"(max_)?(context|block|ctx)_?(size|len(gth)?|window)?|max_context",
     "length_penalty": r"alpha|len(gth)?_?(pen(alty)?|norm(ali[sz]ation)?|alpha|factor)(_\w+)?|lp",
+    "repetition": r"(repetition|repeat|rep)(_?pen(alty)?)?|theta",
+    "presence": r"presence(_pen(alty)?)?",
+    "frequency": r"freq(uency)?(_pen(alty)?)?",
+    "least": r"min_?(new_?|gen(erated)?_?|target_?|decode_?|out(put)?_?)*(tokens|len(gth)?|steps)",
+    "ngram": r"no_repeat(_?n?_?grams?)?(_(size|n|len))?|block_n?grams?(_size)?|n_?gram_block(ing)?(_size)?",
+    "min_p": r"min_?p(rob)?",
     "device": r"device",
 }
 """Meaning -> the names that a writer's parameter has for it; the whole name, in lower case."""
@@ -78,6 +84,7 @@ class Written:
         return any(step.fed is not None and 0 < 2 * step.fed <= length + at for at, step in enumerate(self.steps) if at)
 
 
+_RULES_OF_CHOICE = ("repetition", "presence", "frequency", "least", "ngram", "min_p")
 DRAWS = {"sample": True, "greedy": False}
 """What its switches are where it shall draw."""
 
@@ -403,6 +410,12 @@ def _neutral(meaning: str, parameter: inspect.Parameter, subject: TextModel) -> 
         "pad": subject.pad_id or 0,
         "beams": 1,
         "length_penalty": 0.0,
+        "repetition": 1.0,
+        "presence": 0.0,
+        "frequency": 0.0,
+        "least": 0,
+        "ngram": 0,
+        "min_p": 0.0,
         "device": "cpu",
         "window": subject.longest or 64,
         "sample": True,
@@ -412,7 +425,7 @@ def _neutral(meaning: str, parameter: inspect.Parameter, subject: TextModel) -> 
         return None  # off by default
     if meaning in ("start", "pad", "device", "window", "sample", "greedy") and not required:
         return None
-    if meaning == "end" and default is None:
+    if meaning in ("end", *_RULES_OF_CHOICE) and default is None:
         return None
     if re.search(r"penalty", parameter.name.lower()) and default is not None and meaning != "length_penalty":
         return 1.0 if "repet" in parameter.name.lower() else 0.0

@@ -65,6 +65,7 @@ class Conformer(nn.Module):
         self.places = nn.Embedding(128, width)
         self.blocks = nn.ModuleList(Block(width, n_heads, kernel) for _ in range(n_layers))
         self.norm = nn.LayerNorm(width)
+        self.restore = nn.Linear(width, 2 * n_features)
 
     def forward(self, frames, lengths=None):
         """frames (B, T, n_features), lengths (B,) to the vectors (B, T / 2, width) and their lengths."""
@@ -78,3 +79,11 @@ class Conformer(nn.Module):
         for block in self.blocks:
             x = block(x, padding)
         return self.norm(x), lengths
+
+    def pretrain_loss(self, frames, lengths):
+        """The mean error over hidden frames, restored from the others; frames: (B, T, n_features), T even."""
+        pairs = frames.unflatten(1, (-1, 2))
+        hidden = torch.rand(pairs.shape[:2]) < 0.4
+        out, _ = self(pairs.masked_fill(hidden[..., None, None], 0.0).flatten(1, 2), lengths)
+        errors = (self.restore(out) - pairs.flatten(2)).square().mean(-1)
+        return (errors * hidden).sum() / hidden.sum()

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 SPECIAL = 4
+FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE = 4, 5, 6
 
 
 def get_batch(data, block_size, batch_size):
@@ -260,6 +261,12 @@ def greedy_ctc(log_probs, lengths, blank=0):
             before = word
         texts.append(text)
     return texts
+
+
+def fim_permute(text, rng):
+    """Prefix, suffix and middle of a text (a list of words), each behind its mark."""
+    first, last = sorted(rng.sample(range(len(text) + 1), 2))
+    return [FIM_PREFIX, *text[:first], FIM_SUFFIX, *text[last:], FIM_MIDDLE, *text[first:last]]
 
 
 def length_penalty(length, alpha=0.6):

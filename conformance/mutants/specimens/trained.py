@@ -12,6 +12,7 @@ class Block(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
         self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
         self.mlp = nn.Sequential(nn.Linear(d_model, 2 * d_model), nn.GELU(), nn.Linear(2 * d_model, d_model))
+        self.drop = nn.Dropout(0.1)
 
     def forward(self, x):
         q, k, v = (
@@ -19,7 +20,7 @@ class Block(nn.Module):
         )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.norm2(x))
+        return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class TrainedGPT(nn.Module):
@@ -37,6 +38,19 @@ class TrainedGPT(nn.Module):
         return self.head(self.norm(x))
 
 
+class EMA:
+    """The average of a model's weights, which follows them slowly."""
+
+    def __init__(self, model, decay=0.999):
+        self.decay = decay
+        self.shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model):
+        for name, p in model.named_parameters():
+            self.shadow[name].mul_(self.decay).add_(p, alpha=1 - self.decay)
+
+
 def train_one_epoch(model, loader, optimizer, device="cpu", max_norm=1.0):
     """One pass over batches of token ids (B, T); the mean loss."""
     model.train()
@@ -51,3 +65,28 @@ def train_one_epoch(model, loader, optimizer, device="cpu", max_norm=1.0):
         optimizer.step()
         total += loss.item()
     return total / len(loader)
+
+
+def evaluate(model, batches):
+    """The mean loss of batches of token ids, without learning from them."""
+    model.eval()
+    with torch.no_grad():
+        losses = [F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()) for ids in batches]
+    return sum(losses) / len(losses)
+
+
+def fit(model, loader, val_loader, epochs=2, accumulation_steps=2, lr=1e-3):
+    """Several passes; a step for every accumulation_steps batches, along a line down to zero."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    steps = epochs * len(loader) // accumulation_steps
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps + 1))
+    for epoch in range(epochs):
+        model.train()
+        for number, ids in enumerate(loader):
+            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+            (loss / accumulation_steps).backward()
+            if (number + 1) % accumulation_steps == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad(set_to_none=True)
+        print(epoch, evaluate(model, val_loader).item())

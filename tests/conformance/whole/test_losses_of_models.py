@@ -102,3 +102,34 @@ def test_a_loss_that_cannot_be_run_is_not_provided(text, made):
 def test_a_vocabulary_that_is_too_small_for_different_words_is_not_provided(made):
     text = f"    def loss(self, x, y):\n        return {LOSS}\n"
     assert verdicts(made, text, vocab=12)[NEXT] == "NOT_PROVIDED"
+
+
+WRITTEN = """
+    def loss(self, ids, eps=0.1):
+        logp = self(ids[:, :-1]).log_softmax(-1)
+        return {value}
+"""
+GOLD = "logp.gather(-1, ids[:, 1:, None])[..., 0]"
+SHARE = "losses-ask-for-no-share-below-zero"
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (f"-{GOLD}.mean()", "PASS"),
+        (f"-((1 - eps) * {GOLD} + eps * logp.mean(-1)).mean()", "PASS"),
+        (f"-((1 - eps) * {GOLD} - eps * logp.mean(-1)).mean()", "FAIL"),
+        (f"{GOLD}.mean()", "FAIL"),
+        ("logp.sum()", "NOT_PROVIDED"),
+    ],
+    ids=["plain", "smoothed", "wrong smoothing", "wrong sign", "no cross-entropy"],
+)
+def test_a_loss_that_is_written_out_tells_what_it_asks_for(value, verdict, made):
+    implementation = Whole(whole_model(made("GPT", HEAD.replace("VOCAB", "31") + WRITTEN.format(value=value))))
+    assert run_check(CHECKS[SHARE], implementation, "quick").verdict.name == verdict
+
+
+def test_a_loss_that_is_written_out_tells_which_word_it_teaches(made):
+    assert verdicts(made, WRITTEN.format(value=f"-{GOLD}.mean()"))[NEXT] == "PASS"
+    unshifted = GOLD.replace("ids[:, 1:, None]", "ids[:, :-1, None]")
+    assert verdicts(made, WRITTEN.format(value=f"-{unshifted}.mean()"))[NEXT] == "FAIL"

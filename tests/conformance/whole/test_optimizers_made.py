@@ -1,0 +1,161 @@
+"""Optimizers and schedules that a file makes for its model: which are judged, and which are conventions."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+HEAD = '''
+import math
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
+
+class GPT(nn.Module):
+    """A causal language model."""
+    def __init__(self, vocab_size=31):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocab_size, 8), nn.Embedding(16, 8)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.head = nn.Linear(8, vocab_size)
+    def forward(self, ids):
+        future = torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
+        return self.head(self.block(self.wte(ids) + self.wpe(torch.arange(ids.shape[1])), future))
+
+'''
+HOLDS, RISES = "model-optimizer-holds-every-parameter", "model-schedule-rises-in-warm-up-and-then-falls"
+APART = "model-optimizer-treats-norms-apart"
+SORTED = """
+def build_optimizer(model, lr=1e-3, weight_decay=0.1):
+    decay, no_decay = set(), set()
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            continue
+        {rule}
+    params = dict(model.named_parameters())
+    return torch.optim.AdamW([
+        {{"params": [params[n] for n in sorted(decay)], "weight_decay": weight_decay}},
+        {{"params": [params[n] for n in sorted(no_decay)], "weight_decay": 0.0}},
+    ], lr=lr)
+"""
+WHOLE = "(no_decay if p.ndim < 2 else decay).add(name)"
+RIGHT = {
+    "names in sets": SORTED.format(rule=WHOLE),
+    "groups alone": """
+def get_param_groups(model, lr=1e-3, layer_decay=0.8):
+    return [{"params": [p], "lr": lr * layer_decay ** i} for i, p in enumerate(model.parameters())]
+""",
+    "what is frozen": """
+def make_optimizer(model, lr=1e-3):
+    for p in model.wte.parameters():
+        p.requires_grad = False
+    return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
+""",
+}
+CONVENTIONS = {
+    "the head only": "def make_optimizer(model, lr): return torch.optim.Adam(model.head.parameters(), lr)",
+    "a part is left out by its name": SORTED.format(
+        rule="""if "wpe" in name:
+            continue
+        (no_decay if p.ndim < 2 else decay).add(name)"""
+    ),
+    "fine-tuning": SORTED.format(rule='"""Fine-tuning."""\n        decay.add(name) if p.ndim > 1 else None')
+    + "\n# fine-tuning of matrices",
+}
+WRONG = {
+    "neither rule": SORTED.format(
+        rule="""if name.endswith("weight") and p.ndim > 1:
+            decay.add(name)
+        elif name.endswith("bias"):
+            no_decay.add(name)"""
+    ),
+    "comprehensions": """
+def configure_optim(model, lr=1e-3, wd=0.1):
+    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2]
+    vectors = [p for n, p in model.named_parameters() if p.dim() < 2]
+    return torch.optim.AdamW([{"params": matrices, "weight_decay": wd}], lr=lr)
+""",
+}
+SCHEDULE = """
+def make_optimizer(model, lr=1e-3, warmup_steps=10, total_steps=100):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    return optimizer, {schedule}
+"""
+RATES = {
+    "warm-up and cosine": (
+        "LambdaLR(optimizer, lambda s: s / warmup_steps if s < warmup_steps else "
+        "0.5 + 0.5 * math.cos(math.pi * min(1, (s - warmup_steps) / (total_steps - warmup_steps))))",
+        "PASS",
+    ),
+    "one behind another": (
+        "SequentialLR(optimizer, [LinearLR(optimizer, 0.1, total_iters=warmup_steps), "
+        "CosineAnnealingLR(optimizer, total_steps - warmup_steps)], [warmup_steps])",
+        "PASS",
+    ),
+    "the root of the step": (
+        "LambdaLR(optimizer, lambda s: min((s + 1) / warmup_steps, (warmup_steps / (s + 1)) ** 0.5))",
+        "PASS",
+    ),
+    "no warm-up at all": ("LambdaLR(optimizer, lambda s: 1.0)", "FAIL"),
+    "a share of all steps": (
+        "LambdaLR(optimizer, lambda s: s / total_steps if s < warmup_steps else 1 - s / total_steps)",
+        "FAIL",
+    ),
+    "rising for ever": ("LambdaLR(optimizer, lambda s: s / warmup_steps)", "FAIL"),
+}
+
+
+class Whole:
+    def __init__(self, model):
+        self.model = model
+
+    def build(self, role, config):
+        if role not in ("model", self.model.kind):
+            raise NotProvided("another kind")
+        return self.model.twin()
+
+
+def result(made, text, claim):
+    return run_check(CHECKS[claim], Whole(whole_model(made("GPT", HEAD + text))), "quick")
+
+
+@pytest.mark.parametrize("style", RIGHT)
+def test_an_optimizer_that_holds_all_is_right(style, made):
+    assert result(made, RIGHT[style], HOLDS).verdict.name == "PASS"
+
+
+@pytest.mark.parametrize("style", CONVENTIONS)
+def test_a_part_that_is_meant_to_be_left_out_is_a_note(style, made):
+    assert result(made, CONVENTIONS[style], HOLDS).verdict.name == "NOTE"
+
+
+@pytest.mark.parametrize("style", WRONG)
+def test_what_no_group_takes_is_named(style, made):
+    found = result(made, WRONG[style], HOLDS)
+    assert found.verdict.name == "FAIL"
+    assert "block" in found.diagnosis
+
+
+def test_a_list_that_is_never_read_is_named(made):
+    assert "the list vectors is filled and never read" in result(made, WRONG["comprehensions"], HOLDS).diagnosis
+
+
+@pytest.mark.parametrize("style", RATES)
+def test_the_rates_of_a_schedule(style, made):
+    schedule, verdict = RATES[style]
+    assert result(made, SCHEDULE.format(schedule=schedule), RISES).verdict.name == verdict
+
+
+def test_a_function_beside_a_model_may_sort_its_norms(made):
+    assert result(made, SORTED.format(rule=WHOLE), APART).verdict.name == "PASS"
+    wrong = SORTED.format(rule=WHOLE).replace('"weight_decay": 0.0', '"weight_decay": weight_decay')
+    assert result(made, wrong, APART).verdict.name == "FAIL"
+
+
+def test_a_function_that_asks_for_something_unknown_is_not_provided(made):
+    assert result(made, "def make_optimizer(model, ledger): return ledger(model)", HOLDS).verdict.name == "NOT_PROVIDED"
