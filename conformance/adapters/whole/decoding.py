@@ -19,12 +19,13 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.conditions import under, with_prefix
+from conformance.adapters.whole.declared import MEANINGS, TextModel
 from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
 from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.stepping import Steps, stepping
-from conformance.adapters.whole.writer import MEANINGS, TextModel, Writer, Written, parameters_of
+from conformance.adapters.whole.writer import Writer, Written, parameters_of
 from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
 

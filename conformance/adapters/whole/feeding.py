@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.whole.conditions import under
+from conformance.adapters.whole.declared import TextModel
 from conformance.adapters.whole.flow import moves
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.stepping import Steps
-from conformance.adapters.whole.writer import TextModel, Writer, Written
+from conformance.adapters.whole.writer import Writer, Written
 from conformance.protocol import Array, Arrays
 
 _STEPS = 4

@@ -9,18 +9,14 @@ in the form in which the function takes it apart, which is read as syntax.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from textwrap import dedent
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -30,7 +26,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.balance import BALANCE
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS, taken_by
-from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
+from conformance.adapters.whole.loss_texts import HIDDEN, Texts, labels_of, switch_of
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.statements import argument_line
@@ -39,15 +35,8 @@ from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
 
 _LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|objective|(^|_)nll|criterion", re.I)
-_BATCH = re.compile(r"batch|data|inputs?|examples?|samples?", re.I)
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
-_SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
-_ASKS = re.compile(r"(return|with|compute|get|calc|calculate|output)_?loss(es)?")
-_NUMBER = re.compile(r"\w+_(idx|index|nb)|epoch|step|i")
-ROWS, SOURCE, TEXT, GIVEN, HIDDEN = 2, 4, 5, 2, 2
-"""How many sentences there are, how long sources and other texts are, how many words of a text are a prefix, and how
-many at the end of the first text are hidden."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +197,7 @@ class LossProbes(PadProbes):
 def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
     for name, function, method in _candidates(subject):
         for flat, lean in ((False, True), (True, True), (False, False)):
-            texts = _Texts(subject, padded, flat, wider, marked)
+            texts = Texts(subject, padded, flat, wider, marked)
             try:
                 given = texts.arguments(function, lean)
                 yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
@@ -222,7 +211,7 @@ def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterato
 def _candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
     cls = type(subject.module)
-    if _labels_of(subject) or _switch_of(subject):
+    if labels_of(subject) or switch_of(subject):
         yield "forward", cls.forward, True
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         own = not function.__module__.startswith("torch")
@@ -242,19 +231,6 @@ def _is_a_loss(function: FunctionType) -> bool:
     return computes and not re.search(r"no_grad|inference_mode|\.item\(\)|\.exp\(|backward\(", "".join(texts))
 
 
-def _labels_of(subject: PadProbes) -> str:
-    """The parameter of forward that takes labels, also where it gives the loss alone for them; "" without one."""
-    data = {one.parameter for one in subject.calling.inputs}
-    names = [name for name in inspect.signature(subject.module.forward).parameters if name not in data]
-    return subject.calling.labels or next((n for n in names if MAY_BE_LABELS.fullmatch(n.lower())), "")
-
-
-def _switch_of(subject: PadProbes) -> str:
-    """The switch of forward that asks for the loss; "" without one."""
-    parameters = inspect.signature(subject.module.forward).parameters.values()
-    return next((p.name for p in parameters if p.default is False and _ASKS.fullmatch(p.name.lower())), "")
-
-
 def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) -> Callable[..., Any]:
     """The function with its model, called as forward is called where it is forward."""
     if method and function.__name__ == "forward":
@@ -262,7 +238,7 @@ def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) ->
     return lambda **given: function(module, **given)
 
 
-def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[str, Any], texts: _Texts) -> LossRun:
+def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[str, Any], texts: Texts) -> LossRun:
     answers: list[Tensor] = []
     handles = [
         part.register_forward_hook(lambda _, __, result: answers.extend(tensors_in(result)))
@@ -363,7 +339,7 @@ def _with_gradients(value: Tensor | None, seen: list[Criterion]) -> list[Criteri
 
 
 def _lessons(
-    number: int, criterion: Criterion, texts: _Texts, answers: list[Tensor], lookups: Lookups
+    number: int, criterion: Criterion, texts: Texts, answers: list[Tensor], lookups: Lookups
 ) -> Iterator[Lesson]:
     rows, targets = criterion.rows.detach(), criterion.target.reshape(-1).tolist()
     weights = criterion.weights
@@ -375,7 +351,7 @@ def _lessons(
         yield Lesson(number, texts.where.get(read[at], None), texts.where.get(word, None), weight)
 
 
-def _words_before(rows: Tensor, texts: _Texts, answers: list[Tensor], lookups: Lookups) -> list[int]:
+def _words_before(rows: Tensor, texts: Texts, answers: list[Tensor], lookups: Lookups) -> list[int]:
     """The word that each row of scores answers to: that of its place in what the tables were read by; -1 unknown."""
     for answer in answers:
         if answer.shape[-1:] != rows.shape[-1:] or answer.dim() < 2:
@@ -390,143 +366,3 @@ def _words_before(rows: Tensor, texts: _Texts, answers: list[Tensor], lookups: L
             return [int(fed.reshape(-1)[at]) for at in nearest.indices.tolist()]
     fed = next((ids for _, ids in reversed(lookups.seen) if ids.numel() == len(rows) and texts.knows(ids)), None)
     return fed.reshape(-1).tolist() if fed is not None else [-1] * len(rows)
-
-
-class _Texts:
-    """The texts of one run, and what stands for every other parameter."""
-
-    def __init__(self, subject: PadProbes, padded: bool, flat: bool, wider: int, marked: bool = False) -> None:
-        self.subject, self.padded, self.flat, self.wider, self.marked = subject, padded, flat, wider, marked
-        self.marks: list[str] = []
-        self.texts: dict[str, Tensor] = {}
-        self.where: dict[int, tuple[str, int, int]] = {}
-        self.prefix = 0
-        rng = np.random.default_rng(90)
-        read = [one.meaning for one in subject.calling.inputs if one.vocab]
-        words = [np.unique(subject.tokens(rng, meaning, (2000,))) for meaning in read] or [np.zeros(0, np.int64)]
-        common = words[0][np.isin(words[0], words[-1])]
-        self.words: list[int] = rng.permutation(common).tolist()
-
-    def knows(self, ids: Tensor) -> bool:
-        """Are these words of the texts, but for a few, such as the one that a text starts with? Each stands there once:
-        numbers of positions, which are the same in every text, may be numbers of words, too."""
-        known = set(ids.reshape(-1).tolist()) & self.where.keys()
-        return 2 * len(known) > ids.numel()
-
-    def arguments(self, function: Callable[..., Any], lean: bool) -> dict[str, Any]:
-        """Keyword arguments; lean: of those with a default the labels only. Raises NotProvided for a parameter that
-        means nothing here."""
-        parameters = list(inspect.signature(function).parameters.values())[1:]
-        given: dict[str, Any] = {}
-        of_forward = function.__name__ == "forward"
-        known = {_labels_of(self.subject), _switch_of(self.subject)} if of_forward else set()
-        known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
-        known |= {p.name for p in parameters if self.marked and meaning_of(p.name) in ("mask", "lengths")}
-        for parameter in parameters:
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
-            if parameter.default is not parameter.empty and parameter.name not in known:
-                continue
-            if of_forward and parameter.name == _switch_of(self.subject):
-                given[parameter.name] = True
-                continue
-            form = _taken_apart(function, parameter.name) if _BATCH.fullmatch(parameter.name.lower()) else None
-            given[parameter.name] = self._batch(form) if form else self._value(parameter.name)
-        if not given:
-            raise NotProvided("it takes nothing")
-        return given
-
-    def _batch(self, form: tuple[str, list[str]]) -> Any:
-        how, names = form
-        values = [self._value(name) for name in names]
-        if how == "tuple":
-            return tuple(values)
-        made = dict(zip(names, values, strict=True))
-        return made if how == "dict" else SimpleNamespace(**made)
-
-    def _value(self, name: str) -> Any:
-        subject, lower = self.subject, name.lower().strip("_")
-        calling, said = subject.calling, meaning_of(name)
-        own = next((one.meaning for one in calling.inputs if one.parameter == name), "")
-        numbers = next((one.meaning for one in calling.inputs if not one.vocab), "")
-        if numbers and (own == numbers or re.search(r"mel|audio|frames?|feat|img|image|pixel|^x$|^inputs?$", lower)):
-            made = subject.example(ROWS, seed=91)[numbers]
-            return torch.tensor(made, dtype=subject.torch_dtype)
-        if name in calling.fixed and said != "labels":  # numbers beside the words: a picture, sound
-            beside = calling.fixed[name]({calling.main.meaning: torch.zeros(ROWS, TEXT, dtype=torch.long)})
-            numbers_beside = isinstance(beside, Tensor) and beside.is_floating_point()
-            return beside.to(subject.torch_dtype) if numbers_beside else beside
-        if PREFIX.fullmatch(lower):
-            self.prefix = GIVEN
-            return torch.full((ROWS,), GIVEN)
-        if said in ("mask", "lengths"):
-            return self._marks(name, said)
-        if said == "types":
-            return torch.zeros(ROWS, TEXT, dtype=torch.long)
-        if not own and _NUMBER.fullmatch(lower):
-            return 0
-        of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
-        if of_rows or re.match(r"(nsp|cls|sent\w*|next_sent\w*|class)_?(labels?|targets?)", lower):
-            return torch.arange(ROWS) % min(calling.outputs if of_rows else 2, 2)
-        if calling.packed and not calling.in_order and said != "labels":
-            text = self._text(name, TEXT)
-            packed = calling.arguments(subject.tensors({calling.main.meaning: text.numpy()}))
-            return dict(packed[calling.packed])
-        source = own == "src" or (calling.two_sided and _SOURCE.search(lower) and own != "tgt")
-        return self._text(name, SOURCE if source else TEXT)
-
-    def _marks(self, name: str, said: str) -> Tensor:
-        """Which words count, (B, T), or how many, (B)."""
-        counted = torch.ones(ROWS, TEXT, dtype=torch.long)
-        if self.marked:
-            self.marks.append(name)
-            counted[0, -HIDDEN:] = 0
-        return self.subject.calling.turned(counted) if said == "mask" else counted.sum(1)
-
-    def _text(self, name: str, length: int) -> Tensor:
-        main = self.subject.calling.main
-        length = main.length or min(length, self.subject.longest or length)
-        if ROWS * length > len(self.words):
-            raise NotProvided("its vocabulary is too small to give every word once")
-        text = torch.tensor([self.words.pop() for _ in range(ROWS * length)]).reshape(ROWS, length)
-        for row in range(ROWS):
-            self.where |= {int(word): (name, row, at) for at, word in enumerate(text[row])}
-        if self.padded and self.subject.pad_id is not None:
-            in_front = self.subject.counts_from_the_end()
-            text[0, slice(0, 2) if in_front else slice(-2, None)] = self.subject.pad_id
-            if length == TEXT:
-                more = torch.full((ROWS, self.wider), self.subject.pad_id)
-                text = torch.cat([more, text] if in_front else [text, more], 1)
-        self.texts[name] = text
-        laid = self.subject.calling.turned(text)
-        said = meaning_of(name)
-        labels = said == "labels" or re.fullmatch(r"targets?|y|labels?", name.lower())
-        return laid.reshape(-1) if self.flat and labels else laid.contiguous()
-
-
-def _taken_apart(function: Callable[..., Any], name: str) -> tuple[str, list[str]] | None:
-    """How a function takes a batch apart: as a tuple, dict or object, and the names of its parts."""
-    with suppress(OSError, TypeError, SyntaxError):
-        tree = ast.parse(dedent(inspect.getsource(function)))
-        keys: dict[str, None] = {}
-        attributes: dict[str, None] = {}
-        for node in ast.walk(tree):
-            of_batch = getattr(node, "value", None)
-            if not (isinstance(of_batch, ast.Name) and of_batch.id == name):
-                continue
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-                parts = [part.id if isinstance(part, ast.Name) else "" for part in node.targets[0].elts]
-                return ("tuple", parts) if all(parts) else None
-            if (
-                isinstance(node, ast.Subscript)
-                and isinstance(node.slice, ast.Constant)
-                and type(node.slice.value) is str
-            ):
-                keys[node.slice.value] = None
-            if isinstance(node, ast.Attribute):
-                attributes[node.attr] = None
-        if keys:
-            return "dict", list(keys)
-        if attributes and not attributes.keys() & set(dir(Tensor)):
-            return "object", list(attributes)
-    return None
