@@ -1,0 +1,78 @@
+"""Checks of a training run: whether its parts of the data are apart, and are taken where they are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_labels import RUN, broken, run_of
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.protocol import NotProvided
+
+
+@check("run-parts-are-apart", roles=RUN)
+def parts_are_apart(impl: Any, draw: Draw) -> Evidence:
+    """The training part of a sequence and the part that judges have nothing in common."""
+    from conformance.watch import splits
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = splits.overlaps(run)
+    if not found:
+        raise NotProvided("no two parts of a sequence were seen that overlap")
+    train, other, place = found[0]
+    return broken(
+        step,
+        f"what {train} and {other} have in common",
+        "nothing",
+        "what both slices hold",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{train} and {other} are parts of one sequence that overlap: what judges was learned from.",
+        mend="cut both at one place: data[:n] and data[n:]",
+    )
+
+
+@check("run-part-that-is-named-is-taken", roles=RUN)
+def named_part_is_taken(impl: Any, draw: Draw) -> Evidence:
+    """What is named after the validation or the test is made of these data."""
+    from conformance.watch import splits
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = splits.taken_for_others(run)
+    if not found:
+        raise NotProvided("no place was seen where training data are taken for others")
+    asked, given, place = found[0]
+    return broken(
+        step,
+        f"which data {asked} is of",
+        "those that it names",
+        f"{given}, the training data",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{asked} names the data that judge, and {given} is taken: the figure is of what was learned from.",
+        mend="take the data that are named",
+    )
+
+
+@check("run-crops-begin-everywhere", roles=RUN)
+def crops_begin_everywhere(impl: Any, draw: Draw) -> Evidence:
+    """Random pieces of a text begin anywhere in it."""
+    from conformance.watch import splits
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = splits.crops_of_the_beginning(run)
+    if not found:
+        raise NotProvided("no pieces of a text were seen that begin below their own length")
+    length, text, place = found[0]
+    return broken(
+        step,
+        f"where random pieces of {text} begin",
+        f"below len({text}) - {length}",
+        f"below {length}, the length of one piece",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"The pieces begin in the first {length} tokens of {text} only: the rest is never seen.",
+        mend=f"draw below len({text}) - {length}",
+    )
