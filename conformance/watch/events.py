@@ -105,11 +105,11 @@ class Loss(Event):
     divergence, the least and the largest sum of a row of its target that is not zero. smoothing: the share that label
     smoothing takes from the label. shapes: of input and target, where these are broadcast. softmax: the line that made
     probabilities of the input. weights: those of the classes that were given; labels: how often each class was asked
-    for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps. learner: of a
-    divergence, which sides are learned: "input", "target" or "both"; softness: by what the logits of both sides are
-    multiplied before their softmax, where that was found; apart: how far behind the input's
-    rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss. pairs:
-    where all are compared.
+    for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps; unasked: whether
+    some are ignored there. learner: of a divergence, which sides are learned: "input", "target" or "both"; softness: by
+    what the logits of both sides are multiplied before their softmax, where that was found; apart: how far behind the
+    input's rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss.
+    pairs: where all are compared.
     """
 
     name: str
@@ -126,6 +126,7 @@ class Loss(Event):
     labels: tuple[int, ...] = ()
     targets: Targets | None = None
     asked: bytes = b""
+    unasked: bool = False
     learner: str = ""
     softness: tuple[float, ...] = ()
     apart: int | None = None

@@ -77,7 +77,8 @@ class _Losses:
                 event.labels = tuple(torch.bincount(real.reshape(-1), minlength=len(event.weights)).tolist())
         if self.watcher.run.steps < PATTERNS and not target.is_floating_point():
             with self.watcher.looking():
-                event.asked = np.packbits(array(target) != _ignored(rest, keywords)).tobytes()
+                asked = array(target) != _ignored(rest, keywords)
+                event.asked, event.unasked = np.packbits(asked).tobytes(), not asked.all()
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
                 event.pairs = pairs_of(input, target)

@@ -1,0 +1,80 @@
+"""Checks of a training run: what its measures count, and what mixed rows are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_labels import RUN, broken, run_of
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.protocol import NotProvided
+
+
+@check("run-hits-are-counted-where-labels-count", roles=RUN)
+def hits_are_of_labels(impl: Any, draw: Draw) -> Evidence:
+    """Hits are counted at the places that count, and divided by the number of these."""
+    from conformance.watch import measures
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = measures.hits_elsewhere(run)
+    if not found:
+        raise NotProvided("no hits were seen that are divided by the number of other places")
+    hits, number, place = found[0]
+    return broken(
+        step,
+        f"at which places {hits} counts",
+        "at the labels that count, by whose number it is divided",
+        f"{number} counts others",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{hits} is divided by {number}: one of them counts the labels that count, the other one all places.",
+        mend="count both where labels are not ignored",
+    )
+
+
+@check("run-measures-are-of-all-batches", roles=RUN)
+def measures_are_of_all(impl: Any, draw: Draw) -> Evidence:
+    """A measure of an evaluation is of all of its batches."""
+    from conformance.watch import measures
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = measures.of_the_last_batch(run)
+    if not found:
+        raise NotProvided("no measure was seen that each batch of an evaluation binds anew")
+    name, place = found[0]
+    return broken(
+        step,
+        f"of which batches {name} is when the evaluation is over",
+        "all of them",
+        "the last one",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"Each batch binds {name} anew, and it is read behind the loop: it is of the last batch alone.",
+        mend="add up, or collect, what each batch gives",
+    )
+
+
+@check("run-mixtures-keep-their-shares", roles=RUN)
+def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
+    """Mixed rows are asked for both labels, in the shares in which the rows are mixed."""
+    from conformance.watch import measures
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = measures.mixtures(run)
+    if not found:
+        raise NotProvided("no mixture was seen whose sides are one, or whose shares are exchanged")
+    what, is_alike, place = found[0]
+    return broken(
+        step,
+        f"of what {what} is a mixture",
+        "of two, in the shares of what they belong to",
+        "of one and the same" if is_alike else "of two, in exchanged shares",
+        at=lambda lines: lines.first(place),
+        diagnosis="Both sides of the mixture are the same: the other row is in the input, and not in what is asked."
+        if is_alike
+        else "The shares of the labels are those of the other row: most of each row is asked for the wrong label.",
+        mend="mix rows and labels alike: share * a + (1 - share) * a[order]",
+    )

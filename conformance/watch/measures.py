@@ -1,0 +1,332 @@
+"""What a script's text says of its measures: whether hits are counted where labels count, whether all batches of an
+evaluation go into them, and whether mixed rows and mixed labels have the same shares."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from conformance.watch.events import Loss
+from conformance.watch.lines import FUNCTIONS, Source, source_of
+from conformance.watch.stated import sources
+from conformance.watch.watcher import speaks_of_evaluation
+
+
+class Hits(NamedTuple):
+    """Hits that are counted at other places than those by whose number they are divided. hits, number: as they are
+    written. place: where the hits are counted, or the places where these are wrong."""
+
+    hits: str
+    number: str
+    place: str
+
+
+_ALL = re.compile(r"numel\(|\.size\(|\.shape\b|nelement\(")
+_MASKS = re.compile(r"mask|active|real|valid|counted|scored|keep|pad", re.IGNORECASE)
+_BARE = ("item", "sum", "float", "double", "long", "int", "cpu", "detach", "reshape", "view", "flatten", "contiguous")
+
+
+def hits_elsewhere(run: Any) -> list[Hits]:
+    """Hits that are divided by a number that is not that of the places where they were counted."""
+    ignoring = {(one.stack[0].code, _labels(one)) for one in run.of(Loss) if one.unasked and one.stack}
+    functions = {code: _defined(code) for code, _ in ignoring}
+    found: list[Hits] = []
+    for source in sources(run):
+        for function in (source.tree, *(n for n in source.nodes if isinstance(n, FUNCTIONS[:2]))):
+            left_out = {name for code, name in ignoring if functions[code] is function and name}
+            found += _hits(source, function, left_out)
+    return found
+
+
+def _defined(code: Any) -> Any:
+    source = source_of(code.co_filename)
+    known = source.defined(code) if source else None
+    return source.tree if source is not None and known is None and code.co_name == "<module>" else known
+
+
+def _labels(loss: Any) -> str:
+    """The name of the labels that a loss was given."""
+    call = loss.stack[0].call()
+    if call is None:
+        return ""
+    named = [one.value for one in call.keywords if one.arg in ("target", "labels")]
+    return _root([*named, *call.args[1:2]][0]) if named or len(call.args) > 1 else ""
+
+
+def _root(node: ast.expr) -> str:
+    """What an expression is of, without what only shapes it: `tgt.reshape(-1)` is of `tgt`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BARE:
+        node = node.func.value
+    return ast.unparse(node)
+
+
+def _hits(source: Source, function: Any, left_out: set[str]) -> Iterator[Hits]:
+    inside = source.inside(function)
+    added = {ast.unparse(n.target): n for n in inside if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)}
+    for one in inside:
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+            hits, number = (added.get(ast.unparse(side)) for side in (one.left, one.right))
+            if hits is not None and number is not None:
+                yield from _compared(source, inside, (hits, hits.value), (number, number.value), left_out)
+            elif hits is None and number is None:
+                left, right = ((_binding(inside, side) or one, side) for side in (one.left, one.right))
+                yield from _compared(source, inside, left, right, left_out)
+        elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "mean":
+            sides = _sides(_bare(one.func.value, inside))
+            if sides and not one.args and left_out & {*map(_root, sides)}:
+                yield Hits(ast.unparse(one.func.value), "the number of all places", source.place(one))
+
+
+Counted = tuple[ast.AST, ast.expr]
+"""Where something is counted, and what."""
+
+
+def _compared(source: Source, inside: list[Any], hits: Counted, number: Counted, left_out: set[str]) -> Iterator[Hits]:
+    """What is wrong with hits and the number that they are divided by."""
+    what, by = _bare(hits[1], inside), _bare(number[1], inside)
+    sides, texts = _sides(what), (ast.unparse(hits[1]), ast.unparse(number[1]))
+    is_all = _ALL.search(_text(number[1], inside)) is not None and not isinstance(by, ast.Compare)
+    if sides is not None:
+        if is_all and left_out & {*map(_root, sides)}:
+            yield Hits(*texts, source.place(number[0]))
+        counted = _unequal(by)
+        if counted is not None and counted[1] < 0 and _is_other(sides, counted[0], inside):
+            yield Hits(*texts, source.place(hits[0]))
+    elif is_all and isinstance(what, ast.BinOp) and isinstance(what.op, (ast.BitAnd, ast.Mult)):
+        both = [_bare(what.left, inside), _bare(what.right, inside)]
+        names = [ast.unparse(one) for one in (what.left, what.right)]
+        pairs = [_sides(one) for one in both]
+        masked = [
+            _unequal(one) is not None or _MASKS.search(name) is not None for one, name in zip(both, names, strict=True)
+        ]
+        if (pairs[0] and masked[1]) or (pairs[1] and masked[0]):
+            yield Hits(*texts, source.place(number[0]))
+
+
+def _is_other(sides: tuple[ast.expr, ast.expr], labels: str, inside: list[Any]) -> bool:
+    """Whether neither side of a comparison is of the labels, or was cut to their places."""
+    texts = [_text(one, inside) for one in sides]
+    is_cut = any(isinstance(one, ast.Subscript) and not isinstance(one.slice, ast.Constant) for one in sides)
+    wanted = re.compile(rf"(?<!\w){re.escape(labels)}(?!\w)|where|masked")
+    return not is_cut and not any(map(wanted.search, texts))
+
+
+def _bare(node: ast.expr, inside: list[Any], deep: int = 4) -> ast.expr:
+    """What a number is counted of: without `.sum().item()`, and what a name is bound to."""
+    while deep:
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if isinstance(node.func, ast.Attribute) and name in _BARE and ast.unparse(node.func.value) != "torch":
+                node = node.func.value
+            elif name in ("sum", "int", "float") and len(node.args) == 1:
+                node = node.args[0]
+            else:
+                return node
+        elif isinstance(node, ast.Name):
+            values = _values(inside, node.id)
+            if len(values) != 1:
+                return node
+            node, deep = values[0], deep - 1
+        else:
+            return node
+    return node
+
+
+def _values(inside: list[Any], name: str) -> list[ast.expr]:
+    """What the assignments of a function bind to a name, alone or among others."""
+    return [value for one in inside if isinstance(one, ast.Assign) for bound, value in _pairs(one) if bound == name]
+
+
+def _binding(inside: list[Any], node: ast.expr) -> ast.Assign | None:
+    """The assignment that binds a name, where it is the only one."""
+    name = getattr(node, "id", "")
+    found = [n for n in inside if isinstance(n, ast.Assign) and any(bound == name for bound, _ in _pairs(n))]
+    return found[0] if name and len(found) == 1 else None
+
+
+def _pairs(statement: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    for target in statement.targets:
+        if isinstance(target, ast.Name):
+            yield target.id, statement.value
+        elif isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+            for part, value in zip(target.elts, statement.value.elts, strict=False):
+                yield getattr(part, "id", ""), value
+
+
+def _text(node: ast.expr, inside: list[Any]) -> str:
+    names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return " ".join([ast.unparse(node), *(ast.unparse(one) for name in names for one in _values(inside, name))])
+
+
+def _sides(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """Predictions and labels that are compared: `predicted == labels`, `predicted.eq(labels)`."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
+        sides = node.left, node.comparators[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "eq" and node.args:
+        sides = node.func.value, node.args[0]
+    else:
+        return None
+    return None if any(isinstance(one, ast.Constant) for one in sides) else sides
+
+
+def _unequal(node: ast.expr) -> tuple[str, int] | None:
+    """The labels and the number of `labels != -100`; a number that has a name counts as 0."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.NotEq, ast.Gt, ast.GtE)):
+        left, right = node.left, node.comparators[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "ne" and node.args:
+        left, right = node.func.value, node.args[0]
+    else:
+        return None
+    try:
+        value = ast.literal_eval(right)
+    except ValueError:
+        value = 0
+    return (_root(left), value) if isinstance(value, int) else None
+
+
+class Last(NamedTuple):
+    """A measure that each batch of an evaluation binds anew, so that it is of the last batch alone."""
+
+    name: str
+    place: str
+
+
+_MEASURE = re.compile(r"loss|acc(?!el)|ppl|perplex|nll|score|f1|bleu|correct", re.IGNORECASE)
+LATE = 10**9
+_EXAMPLES = re.compile(r"last|example|sample|first|prev", re.IGNORECASE)
+
+
+def of_the_last_batch(run: Any) -> list[Last]:
+    """The measures of evaluations that are of their last batch alone."""
+    return [found for source in sources(run) for node in source.nodes for found in _last(source, node)]
+
+
+def _last(source: Source, loop: ast.AST) -> Iterator[Last]:
+    if not isinstance(loop, ast.For) or _is_left(loop) or loop.orelse:
+        return
+    function = source.function(loop)
+    name = getattr(function, "name", "")
+    text = ast.unparse(function)
+    if not speaks_of_evaluation(name) or "backward(" in text or "(" not in ast.unparse(loop):
+        return
+    inside, end = source.inside(function), loop.end_lineno or 0
+    uses = [n for n in inside if isinstance(n, ast.Name)]
+    around = {n for n in source.outward(loop) if isinstance(n, (ast.For, ast.While))}
+    for statement in _always(loop.body):
+        for bound in (n for target in statement.targets for n in _names(target)):
+            mine = [n for n in uses if n.id == bound.id]
+            reads = [n for n in mine if isinstance(n.ctx, ast.Load)]
+            stores = [n for n in mine if not isinstance(n.ctx, ast.Load)]
+            others = [n for n in stores if loop.lineno <= n.lineno <= end and n is not bound]
+            anew = min((n.lineno for n in stores if n.lineno > end), default=LATE)
+            after = [n for n in reads if end < n.lineno <= anew]
+            if others or not after or len(after) < len([n for n in reads if loop.lineno <= n.lineno <= anew]):
+                continue
+            before = any(n.lineno < loop.lineno for n in stores)
+            begun = before and any(map(_is_empty, _values(inside, bound.id)))
+            is_kept = any(isinstance(one, ast.Return) for n in after for one in source.outward(n))
+            is_measure = bool(_MEASURE.search(bound.id)) and is_kept and not around
+            if (begun or is_measure) and not _EXAMPLES.search(bound.id):
+                yield Last(bound.id, source.place(statement))
+
+
+def _is_left(loop: ast.For) -> bool:
+    """Whether a loop may be left before its end, or goes over few things that it names itself."""
+    is_short = isinstance(loop.iter, (ast.Tuple, ast.List))
+    return is_short or any(isinstance(n, (ast.Break, ast.Return, ast.Yield)) for n in ast.walk(loop))
+
+
+def _always(body: Sequence[ast.stmt]) -> Iterator[ast.Assign]:
+    """The assignments of a block that run each time."""
+    for one in body:
+        if isinstance(one, ast.Assign):
+            yield one
+        elif isinstance(one, ast.With):
+            yield from _always(one.body)
+
+
+def _names(target: ast.expr) -> Iterator[ast.Name]:
+    for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+        if isinstance(one, ast.Name):
+            yield one
+
+
+def _is_empty(value: ast.expr) -> bool:
+    """Whether a value is what one begins to add to: 0, an empty list, zeros."""
+    if isinstance(value, ast.Constant):
+        return value.value in (0, 0.0) and value.value is not False
+    if isinstance(value, (ast.List, ast.Dict)):
+        return not (value.elts if isinstance(value, ast.List) else value.keys)
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("zeros")
+
+
+class Mixture(NamedTuple):
+    """Two rows, or their labels, that are mixed wrongly. what: as it is written. is_alike: whether both sides are the
+    same; else the shares are those of the other side."""
+
+    what: str
+    is_alike: bool
+    place: str
+
+
+def mixtures(run: Any) -> list[Mixture]:
+    """The mixtures in which both sides are one, or whose shares are exchanged against those of what they belong to."""
+    return [found for source in sources(run) for found in _mixtures(source)]
+
+
+def _mixtures(source: Source) -> Iterator[Mixture]:
+    for function in (source.tree, *(n for n in source.nodes if isinstance(n, FUNCTIONS[:2]))):
+        inside = source.inside(function)
+        found = [(one, *sides) for one in inside for sides in _shares(one)]
+        orders = [_permuted(inside, mine, other) for _, _, mine, other in found]
+        for (one, share, mine, other), order in zip(found, orders, strict=True):
+            is_sure = any(order_ for (_, its, *_), order_ in zip(found, orders, strict=True) if its == share)
+            if ast.unparse(mine) == ast.unparse(other):
+                if is_sure:
+                    yield Mixture(ast.unparse(one), True, source.place(one))
+            elif order:
+                earlier = [
+                    before for (_, its, *_), before in zip(found, orders, strict=True) if its == share and before
+                ]
+                if earlier[0] != order:
+                    yield Mixture(ast.unparse(one), False, source.place(one))
+
+
+def _shares(node: Any) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+    """The share of `share * a + (1 - share) * b`, with a and b."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
+        return
+    sides = [one for side in (node.left, node.right) for one in _factors(side)]
+    for share, mine in sides:
+        for rest, other in sides:
+            is_rest = ast.unparse(rest) in (f"1 - {ast.unparse(share)}", f"1.0 - {ast.unparse(share)}")
+            if is_rest and _side(node.left, mine) is not _side(node.left, other):
+                yield ast.unparse(share), mine, other
+
+
+def _side(left: ast.expr, part: ast.expr) -> bool:
+    return any(one is part for one in ast.walk(left))
+
+
+def _factors(side: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult):
+        yield side.left, side.right
+        yield side.right, side.left
+
+
+def _alone(node: ast.expr, other: ast.expr, inside: list[Any]) -> str:
+    """The text of one side of a mixture, and of what the names are bound to that the other side has not."""
+    mine, its = ({n.id for n in ast.walk(one) if isinstance(n, ast.Name)} for one in (node, other))
+    values = (one for name in sorted(mine - its) for one in _values(inside, name))
+    return " ".join([ast.unparse(node), *map(ast.unparse, values)])
+
+
+def _permuted(inside: list[Any], mine: ast.expr, other: ast.expr) -> str:
+    """Which side of a mixture is the rows in another order: "first" or "second"; "" where that is not clear."""
+    pairs = (pair for n in inside if isinstance(n, ast.Assign) for pair in _pairs(n))
+    orders = {name for name, value in pairs if re.search(r"randperm|permutation|shuffle", ast.unparse(value))} - {""}
+    texts = [_alone(mine, other, inside), _alone(other, mine, inside)]
+    said = [any(re.search(rf"\[{order}[\],]", text) for order in orders) for text in texts]
+    return "" if said[0] is said[1] else "first" if said[0] else "second"
