@@ -180,3 +180,21 @@ def both_directions(impl: Any, draw: Draw) -> Evidence:
                 mend="give one of them scores.T",
             )
     return kept("two losses over pairs ask in both directions", len(twice))
+
+
+@check("run-rows-meet-others", roles=RUN)
+def rows_meet_others(impl: Any, draw: Draw) -> Evidence:
+    """Where each is compared with each and asked for another one, it is not compared with itself."""
+    run = run_of(impl)
+    square = [loss for loss in trained(run, "cross_entropy") if loss.holds_itself]
+    if not square:
+        raise NotProvided("no cross-entropy was seen that compares each with itself and asks for another one")
+    return broken(
+        square[0],
+        "with what each row is compared",
+        "the others",
+        "the others and itself, which is more like it than any",
+        diagnosis="The diagonal of the scores is each vector with itself: the largest score of each row, and the wrong "
+        "answer.",
+        mend='scores.fill_diagonal_(float("-inf"))',
+    )

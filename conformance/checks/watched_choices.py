@@ -235,3 +235,25 @@ def summed_have_gradients(impl: Any, draw: Draw) -> Evidence:
         diagnosis="A loss that is added to the one that is learned from has no gradient: it teaches nothing.",
         mend="take the detach() or no_grad() away on the side that learns",
     )
+
+
+@check("run-best-weights-are-read", roles=RUN)
+def best_weights_are_read(impl: Any, draw: Draw) -> Evidence:
+    """Who keeps a copy of the best weights reads it again."""
+    from conformance.watch import kept as keeping
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = keeping.unread_best(run)
+    if not found:
+        raise NotProvided("no copy of the best weights was seen that nothing reads")
+    name, place, also = found[0]
+    return broken(
+        step,
+        f"where {name} is read",
+        "behind the loop, before the model is used",
+        "nowhere",
+        at=lambda lines: lines.first(place, also),
+        diagnosis=f"{name} keeps a copy of the best weights, and nothing reads it: what is used is the last weights.",
+        mend=f"model.load_state_dict({name}) behind the loop",
+    )

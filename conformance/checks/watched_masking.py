@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
+from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, SURE, broken, first_of_tokens, kept, of_tokens, run_of, trained
 from conformance.draw import Draw
 from conformance.evidence import Evidence
@@ -117,4 +118,27 @@ def masked_is_asked(impl: Any, draw: Draw) -> Evidence:
         f"{counted / tokens:.0%} only: the share to be replaced is taken of all tokens, not of the chosen ones.",
         mend="replace chosen tokens only: replaced = chosen & (torch.rand(shape) < 0.8)",
         is_certain=is_drawn_of_all,
+    )
+
+
+@check("run-words-are-replaced-where-asked", roles=RUN)
+def replaced_where_asked(impl: Any, draw: Draw) -> Evidence:
+    """Random words are put in the place of those that labels ask for, and of no others."""
+    from conformance.watch import replacing
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = replacing.replaced_unasked(run)
+    if not found:
+        raise NotProvided("no words were seen that are replaced at random beside those that labels ask for")
+    where, asked, place, drawn = found[0]
+    return broken(
+        step,
+        "where words are replaced at random",
+        f"among {asked}, which labels ask for",
+        f"at {where}, which is drawn by itself",
+        at=lambda lines: lines.first(drawn, place),
+        diagnosis=f"{where} is not a part of {asked}: words are replaced that no label asks for, and their neighbours "
+        "are learned from what was never written.",
+        mend=f"{where} & {asked}",
     )

@@ -1,8 +1,9 @@
-"""Mutants of scripts whose measures count the wrong places or the last batch alone, and whose mixtures are none."""
+"""Mutants of scripts whose measures are of the wrong places or batches, whose mixtures are none, that replace words
+unasked, compare rows with themselves, or keep the best weights for nothing."""
 
 from __future__ import annotations
 
-from conformance.mutants.script import MASKED, TAGGING, script
+from conformance.mutants.script import EPOCHS, MASKED, PAIRS, TAGGING, script
 
 _BEFORE = "    model.train()\n    return loss.item()\n"
 script(
@@ -70,4 +71,35 @@ script(
     (_ONE, _MIXED.format("share * criterion(mixed, labels) + (1 - share) * criterion(mixed, labels)")),
     breaks=("run-mixtures-keep-their-shares",),
     defect="The labels of the other rows of a mixture are not asked for.",
+)
+script(
+    "BestIsNeverLoaded",
+    EPOCHS,
+    ("    model.load_state_dict(best)\n", ""),
+    breaks=("run-best-weights-are-read",),
+    defect="The best weights are kept and never loaded: the last ones are what is evaluated.",
+)
+script(
+    "ReplacedUnasked",
+    MASKED,
+    (
+        "    ids[chosen] = MASK\n",
+        "    ids[chosen] = MASK\n    other = (torch.rand(ids.shape, generator=draw) < 0.1) & ~chosen & (ids != PAD)\n"
+        "    ids[other] = torch.randint(2, VOCAB, ids.shape, generator=draw)[other]\n",
+    ),
+    breaks=("run-words-are-replaced-where-asked",),
+    defect="Words are replaced at random beside those that labels ask for.",
+)
+script(
+    "RowsMeetThemselves",
+    PAIRS,
+    (
+        "        scores = model(rows[:, :6], rows[:, 6:])\n        wanted = torch.arange(len(rows))\n"
+        "        loss = F.cross_entropy(scores, wanted) + F.cross_entropy(scores.T, wanted)\n",
+        "        both = F.normalize(torch.cat([model.left(rows[:, :6]), model.right(rows[:, 6:])]), dim=-1)\n"
+        "        scores = both @ both.T / 0.1\n"
+        "        loss = F.cross_entropy(scores, (torch.arange(len(both)) + len(rows)) % len(both))\n",
+    ),
+    breaks=("run-rows-meet-others",),
+    defect="Each row is compared with itself, too, and asked for another one.",
 )

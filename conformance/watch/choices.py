@@ -39,10 +39,11 @@ class Choice(NamedTuple):
 
 def choices(run: Any) -> list[Choice]:
     """Where the scripts of a run keep weights because a measure is the best so far."""
-    return [found for source in sources(run) for found in _choices(source)]
+    return [found for source in sources(run) for found in choices_in(source)]
 
 
-def _choices(source: Source) -> Iterator[Choice]:
+def choices_in(source: Source) -> Iterator[Choice]:
+    """The same in one file."""
     for node in source.nodes:
         if not isinstance(node, ast.If):
             continue

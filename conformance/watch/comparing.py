@@ -57,6 +57,19 @@ def pairs_of(scores: Tensor, labels: Tensor) -> Pairs | None:
     return Pairs((digests[0], digests[1]), tuple(_spreads(scores.grad_fn)))
 
 
+def holds_itself(scores: Tensor, labels: Tensor) -> bool:
+    """Whether scores (N, N) compare each with each and with itself, which is never asked for: on the diagonal stands
+    one number, the largest of each row, as of vectors of one length with themselves."""
+    size = scores.shape[0]
+    if scores.dim() != 2 or scores.shape[1] != size or size < 4 or labels.shape != (size,):
+        return False
+    values = scores.detach().float()
+    own = values.diagonal()
+    is_one = bool((own - own[0]).abs().max() < 1e-3 * own[0].abs().clamp(min=1e-6))
+    is_asked = bool((labels == torch.arange(size)).any())
+    return is_one and not is_asked and bool((values.amax(1) - own < 1e-4 * own[0].abs()).all())
+
+
 def _spreads(node: Any, deep: int = 8) -> Iterator[float]:
     """By how much the vectors of both sides of the product behind some scores differ in length."""
     waiting = [(node, deep)]

@@ -109,7 +109,7 @@ class Loss(Event):
     some are ignored there. learner: of a divergence, which sides are learned: "input", "target" or "both"; softness: by
     what the logits of both sides are multiplied before their softmax, where that was found; apart: how far behind the
     input's rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss.
-    pairs: where all are compared.
+    pairs: where all are compared; holds_itself: also each with itself, which is never asked for.
     """
 
     name: str
@@ -132,6 +132,7 @@ class Loss(Event):
     apart: int | None = None
     frames: Frames | None = None
     pairs: Pairs | None = None
+    holds_itself: bool = False
 
 
 @dataclass(kw_only=True)

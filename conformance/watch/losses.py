@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conformance.watch.comparing import apart, frames_of, pairs_of, sides_of
+from conformance.watch.comparing import apart, frames_of, holds_itself, pairs_of, sides_of
 from conformance.watch.events import Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of
 from conformance.watch.watcher import Watcher, place
@@ -81,7 +81,7 @@ class _Losses:
                 event.asked, event.unasked = np.packbits(asked).tobytes(), not asked.all()
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
-                event.pairs = pairs_of(input, target)
+                event.pairs, event.holds_itself = pairs_of(input, target), holds_itself(input, target)
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()
                 event.input, event.classes = kind_of(array(rows), _eps(rows)), rows.shape[-1]
                 if event.input == "probabilities":

@@ -125,7 +125,7 @@ def _bare(node: ast.expr, inside: list[Any], deep: int = 4) -> ast.expr:
             else:
                 return node
         elif isinstance(node, ast.Name):
-            values = _values(inside, node.id)
+            values = values_of(inside, node.id)
             if len(values) != 1:
                 return node
             node, deep = values[0], deep - 1
@@ -134,19 +134,20 @@ def _bare(node: ast.expr, inside: list[Any], deep: int = 4) -> ast.expr:
     return node
 
 
-def _values(inside: list[Any], name: str) -> list[ast.expr]:
+def values_of(inside: list[Any], name: str) -> list[ast.expr]:
     """What the assignments of a function bind to a name, alone or among others."""
-    return [value for one in inside if isinstance(one, ast.Assign) for bound, value in _pairs(one) if bound == name]
+    return [value for one in inside if isinstance(one, ast.Assign) for bound, value in pairs_in(one) if bound == name]
 
 
 def _binding(inside: list[Any], node: ast.expr) -> ast.Assign | None:
     """The assignment that binds a name, where it is the only one."""
     name = getattr(node, "id", "")
-    found = [n for n in inside if isinstance(n, ast.Assign) and any(bound == name for bound, _ in _pairs(n))]
+    found = [n for n in inside if isinstance(n, ast.Assign) and any(bound == name for bound, _ in pairs_in(n))]
     return found[0] if name and len(found) == 1 else None
 
 
-def _pairs(statement: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+def pairs_in(statement: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """The names that an assignment binds, alone or as one of several, and what to."""
     for target in statement.targets:
         if isinstance(target, ast.Name):
             yield target.id, statement.value
@@ -157,7 +158,7 @@ def _pairs(statement: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
 
 def _text(node: ast.expr, inside: list[Any]) -> str:
     names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
-    return " ".join([ast.unparse(node), *(ast.unparse(one) for name in names for one in _values(inside, name))])
+    return " ".join([ast.unparse(node), *(ast.unparse(one) for name in names for one in values_of(inside, name))])
 
 
 def _sides(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
@@ -225,7 +226,7 @@ def _last(source: Source, loop: ast.AST) -> Iterator[Last]:
             if others or not after or len(after) < len([n for n in reads if loop.lineno <= n.lineno <= anew]):
                 continue
             before = any(n.lineno < loop.lineno for n in stores)
-            begun = before and any(map(_is_empty, _values(inside, bound.id)))
+            begun = before and any(map(_is_empty, values_of(inside, bound.id)))
             is_kept = any(isinstance(one, ast.Return) for n in after for one in source.outward(n))
             is_measure = bool(_MEASURE.search(bound.id)) and is_kept and not around
             if (begun or is_measure) and not _EXAMPLES.search(bound.id):
@@ -319,13 +320,13 @@ def _factors(side: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
 def _alone(node: ast.expr, other: ast.expr, inside: list[Any]) -> str:
     """The text of one side of a mixture, and of what the names are bound to that the other side has not."""
     mine, its = ({n.id for n in ast.walk(one) if isinstance(n, ast.Name)} for one in (node, other))
-    values = (one for name in sorted(mine - its) for one in _values(inside, name))
+    values = (one for name in sorted(mine - its) for one in values_of(inside, name))
     return " ".join([ast.unparse(node), *map(ast.unparse, values)])
 
 
 def _permuted(inside: list[Any], mine: ast.expr, other: ast.expr) -> str:
     """Which side of a mixture is the rows in another order: "first" or "second"; "" where that is not clear."""
-    pairs = (pair for n in inside if isinstance(n, ast.Assign) for pair in _pairs(n))
+    pairs = (pair for n in inside if isinstance(n, ast.Assign) for pair in pairs_in(n))
     orders = {name for name, value in pairs if re.search(r"randperm|permutation|shuffle", ast.unparse(value))} - {""}
     texts = [_alone(mine, other, inside), _alone(other, mine, inside)]
     said = [any(re.search(rf"\[{order}[\],]", text) for order in orders) for text in texts]

@@ -149,7 +149,7 @@ _LOADERS = ("DataLoader", "TensorDataset")
 
 def taken_for_others(run: Any) -> list[Taken]:
     """Where training data are taken in the place of others."""
-    ways = (_loops_over_names, _unread_splits, _measures_of_training)
+    ways = (_loops_over_names, _unread_splits, _measures_of_training, _best_of_training)
     return [found for source in sources(run) for way in ways for found in way(source)]
 
 
@@ -247,6 +247,20 @@ def _measures_of_training(source: Source) -> Iterator[Taken]:
         judged = next((one for one in added if names_judging(one) and _MEASURE.search(one)), "")
         if taken and judged:
             yield Taken(judged, taken, source.place(loop))
+
+
+_BEST = re.compile(r"(^|[._'\"\[])(best|lowest|highest)_", re.IGNORECASE)
+
+
+def _best_of_training(source: Source) -> Iterator[Taken]:
+    """`if train_loss < best_val_loss`."""
+    for node in source.nodes:
+        if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+            sides = [ast.unparse(one) for one in (node.left, node.comparators[0])]
+            best = next((one for one in sides if _BEST.search(one) and names_judging(one)), "")
+            other = next((one for one in sides if names_training(one) and _MEASURE.search(one)), "")
+            if best and other and not _BEST.search(other):
+                yield Taken(best, other, source.place(node))
 
 
 def _innermost(source: Source, node: ast.AST) -> ast.AST | None:

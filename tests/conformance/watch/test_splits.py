@@ -96,6 +96,7 @@ PARTS = "train_data, val_data = data[:n], data[n:]\n"
             "rows = train_data",
         ),
         ("out = {}\nfor split in ['train', 'val']:\n    out[split] = dict(train=data, val=data).get('train')", ""),
+        ("best_val_loss, train_loss = 9, 1\nif train_loss < best_val_loss:\n    best_val_loss = train_loss", ""),
     ],
 )
 def test_training_data_in_the_place_of_others_are_told(text, line):
@@ -118,6 +119,7 @@ def test_training_data_in_the_place_of_others_are_told(text, line):
         "def get(split):\n    return train_data\nfound = get('train')",
         "train_loss = 0\nfor row in train_data:\n    train_loss += evaluate(model, row)",
         "test_score = evaluate(model, others, train_data)",
+        "best_val_loss, val_loss = 9, 1\nif val_loss < best_val_loss:\n    best_train_loss = 2",
         "val_loss = 0\nfor row in train_data:\n    for other in val_data:\n        val_loss += evaluate(model, other)",
     ],
 )
