@@ -76,3 +76,26 @@ def crops_begin_everywhere(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"The pieces begin in the first {length} tokens of {text} only: the rest is never seen.",
         mend=f"draw below len({text}) - {length}",
     )
+
+
+@check("run-parts-are-scaled-alike", roles=RUN)
+def parts_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
+    """The data that judge are scaled by the numbers of the training data."""
+    from conformance.watch import scaling
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = scaling.scaled_otherwise(run)
+    if not found:
+        raise NotProvided("no parts of the data were seen that are scaled in different ways")
+    other, how, is_own, place = found[0]
+    return broken(
+        step,
+        f"by what {other} is scaled",
+        "the numbers of the training data",
+        f"its own, which {how} is fitted to" if is_own else f"nothing, where the training data have {how}",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{other} is scaled otherwise than the training data: the model is judged on inputs that it was not "
+        "made for.",
+        mend=f"{how}.transform" if is_own else "scale both alike",
+    )

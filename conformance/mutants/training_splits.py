@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.script import EPOCHS, LANGUAGE, TAGGING, script
+from conformance.mutants.script import EPOCHS, LANGUAGE, SPEECH, TAGGING, script
 
 script(
     "TrainsOnEverything",
@@ -72,4 +72,20 @@ script(
     _CROPS,
     breaks=("run-crops-begin-everywhere",),
     defect="Random pieces of the text begin in its first piece only.",
+)
+script(
+    "ValidatesOnUnscaled",
+    SPEECH,
+    (
+        "        print(epoch, loss.item())",
+        "        mean, std = SOUNDS.mean(), SOUNDS.std()\n"
+        "        train_sounds = (SOUNDS[:4] - mean) / std\n"
+        "        valid_sounds = SOUNDS[4:]\n"
+        "        model.eval()\n"
+        "        with torch.no_grad():\n"
+        "            heard = [model(one[None], torch.tensor([len(one)])) for one in (train_sounds, valid_sounds)]\n"
+        "        print(epoch, loss.item(), len(heard))",
+    ),
+    breaks=("run-parts-are-scaled-alike",),
+    defect="The sounds that judge are not scaled, those of training are.",
 )

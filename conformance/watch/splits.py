@@ -66,7 +66,7 @@ def overlaps(run: Any) -> list[Overlap]:
 def _overlaps(source: Source) -> Iterator[Overlap]:
     bound = [*bindings(source)]
     for train in (one for one in bound if names_training(one.name)):
-        beside = (one for one in bound if names_judging(one.name) and _are_beside(source, train, one))
+        beside = (one for one in bound if names_judging(one.name) and are_beside(source, train, one))
         for other in beside:
             mine, its = _part(train.value), _part(other.value)
             if mine is None or its is None or mine[0] != its[0] or not _share(mine[1], its[1]):
@@ -75,7 +75,7 @@ def _overlaps(source: Source) -> Iterator[Overlap]:
                 yield Overlap(train.name, other.name, source.place(train.value))
 
 
-def _are_beside(source: Source, first: Bound, second: Bound) -> bool:
+def are_beside(source: Source, first: Bound, second: Bound) -> bool:
     """Whether two statements stand in one block."""
     around = source.around[first.statement]
     blocks = [getattr(around, name, []) for name in ("body", "orelse", "finalbody")]

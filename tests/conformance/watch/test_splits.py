@@ -142,3 +142,33 @@ def test_data_that_are_taken_as_they_are_named_are_not_told(text):
 def test_pieces_that_begin_in_the_first_one_are_told(text, expected):
     line = next(one for one in text.splitlines() if one.startswith("at ="))
     assert judged("run-crops-begin-everywhere", text, line) is expected
+
+
+SCALED = "mean, std = data.mean(), data.std()\ntrain_x = (data[:n] - mean) / std\n"
+COMPOSED = (
+    "class Compose(list):\n    def __init__(self, steps):\n        super().__init__(steps)\n"
+    "Normalize = ToTensor = str\ntrain_transform = Compose([ToTensor(), Normalize()])\n"
+)
+FITTED = (
+    "class Scaler:\n    def fit_transform(self, x):\n        return x\n    transform = fit_transform\n"
+    "scaler = Scaler()\ntrain_x = scaler.fit_transform(data[:n])\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SCALED + "val_x = data[n:]", FAIL),
+        (SCALED + "val_x = (data[n:] - mean) / std", NOT_SEEN),
+        (SCALED + "val_x = data[n:]\nval_x = (val_x - mean) / std", NOT_SEEN),
+        (SCALED + "val_x = data[n:]\nready = (val_x - mean) / std", NOT_SEEN),
+        (SCALED + "val_y = others[n:]", NOT_SEEN),
+        (COMPOSED + "test_transform = Compose([ToTensor()])", FAIL),
+        (COMPOSED + "test_transform = Compose([ToTensor(), Normalize()])", NOT_SEEN),
+        (COMPOSED + "test_target_transform = Compose([ToTensor()])", NOT_SEEN),
+        (FITTED + "test_x = scaler.fit_transform(data[n:])", FAIL),
+        (FITTED + "test_x = scaler.transform(data[n:])", NOT_SEEN),
+    ],
+)
+def test_parts_that_are_scaled_otherwise_are_told(text, expected):
+    assert judged("run-parts-are-scaled-alike", text, text.splitlines()[-1]) is expected
