@@ -149,6 +149,19 @@ def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
     from conformance.watch.events import Forward, Loss
 
     run = run_of(impl)
+    weighed = means.weighed_otherwise(run)
+    if weighed:
+        weight, number, place = weighed[0]
+        return broken(
+            steps_of(run)[-1],
+            "what the weighed means of the batches are divided by",
+            f"the sum of {weight}",
+            f"the sum of {number}",
+            at=lambda lines: lines.first(place),
+            diagnosis=f"Each mean is weighed by {weight} and the sum divided by {number}: one of them counts the "
+            "labels that count, the other one all places.",
+            mend="weigh and divide by the same number",
+        )
     judged = [one for one in run.of(Loss) if not one.gradients and one.value is not None and one.stack]
     several = any(len(one.samples) > 1 for one in run.of(Forward) if not one.gradients)
     if not judged or not several:
@@ -157,18 +170,6 @@ def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
         mine = [one for one in judged if one.place == place]
         if any(one.reduction != "mean" for one in mine):
             continue
-        other = next(means.weighed_otherwise(mine[0]), None)
-        if other is not None:
-            return broken(
-                mine[0],
-                "what the weighed means of the batches are divided by",
-                f"the sum of {other.weight}",
-                f"the sum of {other.number}",
-                at=lambda lines, where=other.place: lines.first(where),  # type: ignore[misc]
-                diagnosis=f"Each mean is weighed by {other.weight} and the sum divided by {other.number}: one of them "
-                "counts the labels that count, the other one all places.",
-                mend="weigh and divide by the same number",
-            )
         found = next(means.sums_of_means(mine[0]), None)
         if found is not None:
             return broken(

@@ -103,3 +103,15 @@ script(
     breaks=("run-rows-meet-others",),
     defect="Each row is compared with itself, too, and asked for another one.",
 )
+script(
+    "WeighedByRealDividedByAll",
+    EPOCHS,
+    (
+        "    return sum(loss_of(model, loss_fn, src, tgt).item() for src, tgt in loader) / len(loader)\n",
+        "    total, places = 0.0, 0\n    for src, tgt in loader:\n        loss = loss_of(model, loss_fn, src, tgt)\n"
+        "        total += loss.item() * (tgt[1:] != PAD).sum().item()\n        places += tgt[1:].numel()\n"
+        "    return total / places\n",
+    ),
+    breaks=("run-mean-is-over-what-is-summed",),
+    defect="The losses are weighed by the real labels, and divided by the number of all places.",
+)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from conformance.watch.lines import FUNCTIONS, Source, source_of
+from conformance.watch.stated import sources
 
 _LOSS = re.compile(r"loss|nll|\bce\b|xent|criterion|bits|nats", re.IGNORECASE)
 _COUNT = re.compile(r"\.sum\(|numel\(|len\(|\.size\(|\.shape\b")
@@ -58,23 +59,20 @@ _PART = re.compile(r"(!=|==|>|mask|\.ne\(|\.gt\().*sum\(")
 _ALL = re.compile(r"numel\(|\.size\(|\.shape\b")
 
 
-def weighed_otherwise(loss: Any) -> Iterator[Weighed]:
-    """`total += loss.item() * counted`, `number += labels.numel()`, `total / number`, in the function of a loss."""
-    at = loss.stack[0] if loss.stack else None
-    source, call = (source_of(at.code.co_filename), at.call()) if at is not None else (None, None)
-    node = source.defined(at.code) if source is not None and at is not None else None
-    if source is None or call is None or not isinstance(node, FUNCTIONS[:2]):
-        return
-    inside, losses = source.inside(node), {*_bound(source.statement(call))}
+def weighed_otherwise(run: Any) -> list[Weighed]:
+    """`total += loss.item() * counted`, `number += labels.numel()`, `total / number`, in a function of the scripts."""
+    functions = ((source, node) for source in sources(run) for node in source.nodes if isinstance(node, FUNCTIONS[:2]))
+    return [found for source, node in functions for found in _weighed(source, node)]
+
+
+def _weighed(source: Source, function: ast.AST) -> Iterator[Weighed]:
+    inside = source.inside(function)
+    weights: dict[str, ast.expr] = {}
     added = [one for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
-    weights = {}
     for one in added:
-        if (
-            isinstance(one.value, ast.BinOp)
-            and isinstance(one.value.op, ast.Mult)
-            and _number_of(one.value.left) in losses
-        ):
-            weights[ast.unparse(one.target)] = one.value.right
+        value = one.value
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and _LOSS.search(_number_of(value.left)):
+            weights[ast.unparse(one.target)] = value.right
     for one in inside:
         if not (isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)):
             continue

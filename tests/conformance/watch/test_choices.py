@@ -306,6 +306,11 @@ def test_means_are_divided_by_what_they_are_weighed_by(weight, count, expected):
     assert judged("run-mean-is-over-what-is-summed", at=r"count \+=", **parts) is expected
 
 
+def test_what_means_are_divided_by_is_told_before_an_evaluation_came_by():
+    parts = {"before": WEIGHED.format("(labels != -100).sum().item()", "labels.numel()")}
+    assert judged("run-mean-is-over-what-is-summed", at=r"count \+=", **parts) is FAIL
+
+
 RESUME = """
 import os
 from pathlib import Path
