@@ -79,3 +79,31 @@ def text_merges_then_drops(impl: Any, draw: Draw) -> Evidence:
     if not parts:
         raise NotProvided("what its methods write are no numbers of letters")
     return all_of(*parts)
+
+
+@check("ctc-text-drops-the-blank-of-the-loss", roles=("encoder_model",))
+def text_drops_the_blank_of_the_loss(impl: Any, draw: Draw) -> Evidence:
+    """The number that the loss takes for no letter is not written, where another number of the path is left out."""
+    model = impl.build("encoder_model", {})
+    calls = {call.blank: call.place for call in model.ctc_calls()}
+    parts = []
+    for reading in model.readings():
+        if reading.kept is None or reading.blank not in calls:
+            continue
+        merged = [key for key, _ in groupby(reading.kept)]
+        dropped = [one for one in reading.given if one not in merged]
+        if not dropped:
+            continue
+        parts.append(
+            true(
+                f"{reading.name} drops the blank", reading.blank in dropped, expected=[reading.blank], got=dropped
+            ).saying(
+                diagnosis=f"The loss takes {reading.blank} for no letter, and {reading.name} writes it: it drops "
+                f"{', '.join(map(str, dropped))} instead.",
+                place=calls[reading.blank],
+                mend="give ctc_loss the blank that the text is freed of: blank=...",
+            )
+        )
+    if not parts:
+        raise NotProvided("no method of it drops a number of a path")
+    return all_of(*parts)

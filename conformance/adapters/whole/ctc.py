@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.running import RunningModel
@@ -35,22 +35,28 @@ _WRITES = re.compile(r"(?i)decode|transcribe|recogni[sz]e|predict|greedy|to_text
 @dataclass(frozen=True)
 class CtcCall:
     """One call of torch's ctc_loss. scores: what it was given, (T, B, V); frames, counts: the lengths of the rows and
-    of the labels; place: its line."""
+    of the labels; place: its line; blank: the number that it takes for no letter."""
 
     scores: Tensor
     frames: Tensor
     counts: Tensor
     place: str
+    blank: int = 0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a method makes of the path: letters, or None where it gives something else. name, place: of the method."""
+    """What a method makes of the path: letters, or None where it gives something else. name, place: of the method.
+    blank: the number that the loss, or else the model, takes for no letter; kept: what it makes of a path of letters
+    that holds this number once, between others; given: that path."""
 
     name: str
     place: str
     expected: list[int]
     got: list[int] | None
+    blank: int
+    given: list[int]
+    kept: list[int] | None
 
 
 class CtcProbes(RunningModel):
@@ -119,10 +125,11 @@ class _CtcLosses(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is nn.functional.ctc_loss:
-            names = ("log_probs", "targets", "input_lengths", "target_lengths")
+            names = ("log_probs", "targets", "input_lengths", "target_lengths", "blank")
             given = dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
             frames, counts = (torch.as_tensor(given[name]) for name in ("input_lengths", "target_lengths"))
-            self.seen.append(CtcCall(given["log_probs"].detach(), frames, counts, user_line()))
+            blank = int(given.get("blank", 0))
+            self.seen.append(CtcCall(given["log_probs"].detach(), frames, counts, user_line(), blank))
         return func(*args, **kwargs)
 
 
@@ -140,28 +147,55 @@ def blank_of(subject: RunningModel) -> int:
 
 def readings(subject: RunningModel) -> list[Reading]:
     """What the model's own methods make of a path of which the text is known. Raises NotProvided."""
-    blank = blank_of(subject)
-    first, second = [word for word in range(1, 8) if word != blank][:2]
-    path = [first, first, blank, first, second, second, blank]
+    try:
+        calls = ctc_calls(subject)
+    except NotProvided:
+        calls = []
+    letters = calls[0].scores.shape[-1] if calls else subject.calling.outputs
+    named = blank_of(subject)
+    blank = calls[0].blank if calls else named
+    # The text is asked with the blank that the model names: that the loss has another is a mistake of its own.
+    first, second = [word for word in range(1, 8) if word not in (named, blank)][:2]
+    path = [first, first, named, first, second, second, named]
+    mixed = list(dict.fromkeys([first, blank, second, named, 0, letters - 1]))
     found = []
     own = type(subject.module)
     for name, function in inspect.getmembers(own, inspect.isfunction):
         if not _WRITES.search(name) or function.__module__ != own.__module__:
             continue
-        other = subject.twin()
-        given = _data_of(other, function)
-        if given is None:
+        got = _written(subject, name, function, [*path, named], letters)
+        kept = _written(subject, name, function, mixed, letters)
+        if got is _NOTHING:
             continue
-        forced = _Forced(other, path, blank)
-        with suppress(Exception), other.mode(False), torch.no_grad(), default_dtype(other.torch_dtype):
-            other.module.forward = forced
-            text = getattr(other.module, name)(**given)
-            if forced.used:
-                got = _letters(text)
-                found.append(Reading(name, _place(subject, name), [first, first, second], got))
+        found.append(Reading(name, _place(subject, name), [first, first, second], got, blank, mixed, kept or None))
     if not found:
         raise NotProvided("it has no method that writes the text of a path")
     return found
+
+
+_NOTHING: list[int] = []
+"""A method that does not run the model."""
+
+
+def _written(
+    subject: RunningModel, name: str, function: Callable[..., Any], path: list[int], letters: int
+) -> list[int] | None:
+    """What a method writes of a path, whose last number stays until the end; None for what is no numbers of the path;
+    _NOTHING where it does not run the model."""
+    other = subject.twin()
+    given = _data_of(other, function)
+    if given is None:
+        return _NOTHING
+    forced = _Forced(other, path, letters)
+    text: Any = None
+    with suppress(Exception), other.mode(False), torch.no_grad(), default_dtype(other.torch_dtype):
+        other.module.forward = forced
+        text = getattr(other.module, name)(**given)
+        if forced.used:
+            wrote = _letters(text)
+            # Numbers that are not on the path are read from other scores, or are of another alphabet.
+            return wrote if wrote is not None and set(wrote) <= set(path) else None
+    return _NOTHING
 
 
 def _place(subject: RunningModel, name: str) -> str:
@@ -186,24 +220,26 @@ def _data_of(subject: RunningModel, function: Callable[..., Any]) -> dict[str, A
 
 
 class _Forced:
-    """Stands for forward: it gives what that gives, with scores that are sure of one path."""
+    """Stands for forward: it gives what that gives, with scores of letters that are sure of one path."""
 
-    def __init__(self, subject: RunningModel, path: list[int], blank: int) -> None:
-        self.subject, self.path, self.blank, self.used = subject, path, blank, False
+    def __init__(self, subject: RunningModel, path: list[int], letters: int) -> None:
+        self.subject, self.path, self.letters, self.used = subject, path, letters, False
         self.forward = subject.module.forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.used = True
         result = self.forward(*args, **kwargs)
-        letters = self.subject.calling.outputs
-        scores = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.shape[-1:] == (letters,)]
-        return tree_map_only(Tensor, lambda one: self.sure(one) if one is scores[0] else one, result)
+        return tree_map_only(Tensor, lambda one: self.sure(one) if self.holds_letters(one) else one, result)
+
+    def holds_letters(self, one: Tensor) -> bool:
+        return one.dim() == 3 and one.is_floating_point() and one.shape[-1] == self.letters
 
     def sure(self, scores: Tensor) -> Tensor:
-        """The same shape, (B, T, V) or (T, B, V), with nearly all of the probability on the path, then on the blank."""
+        """The same shape, (B, T, V) or (T, B, V), with nearly all of the probability on the path, which stays at its
+        last number."""
         time_first = scores.shape[1] == 2 and scores.shape[0] != 2
         steps = scores.shape[0 if time_first else 1]
-        path = torch.tensor((self.path + [self.blank] * steps)[:steps])
+        path = torch.tensor((self.path + [self.path[-1]] * steps)[:steps])
         sure = 20.0 * nn.functional.one_hot(path, scores.shape[-1]).to(scores.dtype)
         return sure[:, None].expand_as(scores).log_softmax(-1) if time_first else sure.expand_as(scores).log_softmax(-1)
 
