@@ -12,8 +12,10 @@ from conformance.adapters.whole.losses import LossProbes
 from conformance.protocol import Array, NotProvided
 
 _SHIFTS = re.compile(
-    r"(labels?|targets?)\W{1,3}(= |are |is )?(the )?(input_?ids|tokens? themselves|ids themselves|inputs themselves)"
-    r"|shift(ed|s)? (here|inside|internally|in the model)",
+    r"(labels?|targets?)\W{1,3}(= |are |is )?(the )?(input[_ ]?ids|tokens? themselves|ids themselves|inputs themselves)"
+    r"(?!\W+(\w+\W+){0,3}shifted)"
+    r"|(?<!no )(?<!not )(?<!never )shift(ed|s)? ((happens|takes place|is (done|made)) )?"
+    r"(here|inside|internally|in the model)",
     re.I,
 )
 _SHIFTED = re.compile(
