@@ -152,7 +152,8 @@ def reaches_all(impl: Any, draw: Draw) -> Evidence:
     """Every word reaches the answer for every word, before and after it."""
     subject = _encoder(impl)
     name = subject.calling.main.meaning
-    inputs = subject.example(2, _length(subject), seed=50)
+    batch = 1 if subject.tokens_compete else 2  # words of another sentence would take their places among experts
+    inputs = subject.example(batch, _length(subject), seed=50)
     if inputs[name].ndim not in (2, 3):
         raise NotProvided("its input is no sequence")
     if subject.answers_stretches:

@@ -193,9 +193,12 @@ def _inputs(found: Any, loss: Loss) -> tuple[bool, ...]:
 
 
 def _forms(loss: Loss) -> list[str]:
-    """The forms that it may take: only what is called tokens, not what is called targets, may be shifted inside."""
-    tokens = re.fullmatch(TOKENS, loss.call.parameter_of["targets"].lower())
-    return [form for form in FORMS if tokens or form != SHIFTED]
+    """The forms that it may take: what is called targets is shifted inside only where the code cuts both so."""
+    targets, logits = (loss.call.parameter_of[name] for name in ("targets", "logits"))
+    cuts = rf"\b{logits}\[(:|\.\.\.), ?:-1", rf"\b{targets}\[(:|\.\.\.), ?1:"
+    text = source_of(loss.found)
+    may_shift = re.fullmatch(TOKENS, targets.lower()) or all(re.search(cut, text) for cut in cuts)
+    return [form for form in FORMS if may_shift or form != SHIFTED]
 
 
 def _divides(loss: Loss, got: Tensor, logits: Tensor, targets: Tensor) -> str:
