@@ -16,7 +16,6 @@ from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, refused, true
 from conformance.protocol import Array, Arrays, NotProvided
 
-
 FLOAT32 = 1e-6
 """How far relative to the largest number answers may be apart that are made of tables of float32 and of float64."""
 

@@ -317,6 +317,19 @@ def _is_divergence(
 # --- serving --------------------------------------------------------------------------------------
 
 
+def _row_by_row(loss: Loss, training: bool, logits: Tensor, targets: Tensor) -> dict[str, Any]:
+    """The loss of each row of what gives their mean or sum: the other rows are as sure of their labels as can be, and
+    add nothing."""
+    sure = torch.full_like(logits, FAR).scatter(1, targets[:, None], 0.0)
+    settings: dict[str, Any] = {"eps": 0.0} if loss.takes("eps") else {}
+    rows = []
+    for at in range(len(targets)):
+        here = torch.arange(len(targets), device=targets.device)[:, None] == at
+        rows.append(loss.value(torch.where(here, logits, sure), targets, training=training, **settings).sum())
+    each = torch.stack(rows)
+    return {"out": each * len(targets) if loss.divides == "mean" else each}
+
+
 def _make(loss: Loss, config: Mapping[str, Any]) -> Callable[..., dict[str, Any]]:
     """Raises NotProvided for what the loss has not."""
     name, eps, ignored = loss.name, config["label_smoothing"], config["ignore_index"]
@@ -331,7 +344,10 @@ def _make(loss: Loss, config: Mapping[str, Any]) -> Callable[..., dict[str, Any]
         raise NotProvided(f"{name} leaves no label out")
     wanted = config["reduction"]
     if wanted == "none" and loss.divides != "none" and not loss.takes("reduction"):
-        raise NotProvided(f"{name} gives the {loss.divides} of its rows only")
+        leaves_a_word_out = loss.pad is not None or loss.pad_is_word
+        if eps or ignored is not None or loss.divergence or leaves_a_word_out:
+            raise NotProvided(f"{name} gives the {loss.divides} of its rows only")
+        return partial(_row_by_row, loss)
 
     def compute(training: bool, logits: Tensor, targets: Tensor) -> dict[str, Any]:
         if targets.is_floating_point():  # the caller exchanged the two

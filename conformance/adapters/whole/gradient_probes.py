@@ -223,7 +223,7 @@ class _Writes(Watching):
 def go_back(total: Tensor) -> None:
     """Raises Overwritten where what the way back needs was written over in place."""
     try:
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
     except RuntimeError as error:
         if "modified by an inplace operation" not in str(error):
             raise

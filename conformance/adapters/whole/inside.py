@@ -217,7 +217,8 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
         cls: type = type(self.module.get_submodule(path))
         if "forward" in {method for base in cls.__mro__ if base is not nn.Module for method in vars(base)}:
             return False
-        around = source_of(type(self.module.get_submodule(owner)))
+        holder: type = type(self.module.get_submodule(owner))
+        around = source_of(holder)
         return around is not None and bool(re.search(rf"\bself\.{name}\.\w+\(", around[0]))
 
     def _acts_by_its_rate(self, path: str) -> bool:

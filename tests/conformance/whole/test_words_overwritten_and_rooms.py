@@ -214,3 +214,103 @@ class Forgetful(WithMemory):
 def test_a_part_that_is_asked_by_its_methods_is_used():
     assert result(WithMemory, MADE).verdict is not Verdict.FAIL
     assert result(Forgetful, MADE).verdict is Verdict.FAIL
+
+
+# --- masks that fit by chance, memories beside the input, tables in two precisions
+
+
+class PerPosition(nn.Module):
+    """One number for each position, 0 where the mask (B, T) says that there is padding."""
+
+    def __init__(self, d_model=16, hidden=12):
+        super().__init__()
+        self.first, self.second = nn.Linear(d_model, hidden), nn.Linear(hidden, 1)
+
+    def forward(self, x, mask):
+        out = self.second(torch.relu(self.first(x))).squeeze(-1)
+        return out if mask is None else out.masked_fill(mask, 0.0)
+
+
+@pytest.mark.parametrize("claim", [GRADIENTS, ROWS, "model-keeps-no-state-between-calls"])
+def test_a_mask_that_fits_a_number_of_samples_by_chance_is_not_chosen(claim):
+    assert result(PerPosition, claim).verdict is Verdict.PASS
+
+
+class Attending(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x, memory, mask=None):
+        scores = self.q(x) @ self.k(memory).transpose(1, 2) / math.sqrt(x.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None, :] == 1, float("-inf"))
+        return scores.softmax(-1) @ self.v(memory)
+
+
+class Stack(nn.Module):
+    """Blocks that attend to themselves and to a memory, each with a mask of its own."""
+
+    def __init__(self, d_model=16, layers=2):
+        super().__init__()
+        self.own = nn.ModuleList(Attending(d_model) for _ in range(layers))
+        self.cross = nn.ModuleList(Attending(d_model) for _ in range(layers))
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, x, encoder_output, tgt_mask=None, src_mask=None):
+        for own, cross in zip(self.own, self.cross, strict=True):
+            x = x + own(x, x, tgt_mask)
+            x = x + cross(x, encoder_output, src_mask)
+        return self.norm(x)
+
+
+class LeakyStack(Stack):
+    """The second block forgets the mask."""
+
+    def forward(self, x, encoder_output, tgt_mask=None, src_mask=None):
+        for number, (own, cross) in enumerate(zip(self.own, self.cross, strict=True)):
+            x = x + own(x, x, tgt_mask if number == 0 else None)
+            x = x + cross(x, encoder_output, src_mask)
+        return self.norm(x)
+
+
+def test_a_memory_as_long_as_the_input_is_no_padding():
+    assert result(Stack, "encoder-padding-changes-nothing").verdict is not Verdict.FAIL
+    assert result(LeakyStack, "encoder-padding-changes-nothing").verdict is not Verdict.PASS
+
+
+class Cached(nn.Module):
+    """Positions of a table of float32 that the first call fills, and that no state dict keeps."""
+
+    def __init__(self, d_model=16, longest=64):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model)
+        self.frequencies = nn.Parameter(10.0 ** (-torch.arange(d_model) / d_model), requires_grad=False)
+        self.register_buffer("filled", torch.zeros(longest, d_model, dtype=torch.float32), persistent=False)
+        self.count = 0
+
+    def table(self, length):
+        if self.count < length:
+            places = torch.arange(length)[:, None]
+            self.filled[:length] = torch.sin(places * self.frequencies.float()).to(self.filled.dtype)
+            self.count = length
+        return self.filled[:length]
+
+    def forward(self, x):
+        return self.out(x) + self.table(x.shape[1]).to(x.dtype)
+
+
+class Drawn(Cached):
+    """The table is drawn at random at the first call, and lost."""
+
+    def table(self, length):
+        if self.count < length:
+            self.filled[:length] = torch.randn(length, self.filled.shape[1])
+            self.count = length
+        return self.filled[:length]
+
+
+def test_a_table_that_is_made_again_in_another_precision_is_nothing_forgotten():
+    assert result(Cached, "model-state-dict-makes-an-equal-model").verdict is not Verdict.FAIL
+    assert result(Cached, "model-what-it-keeps-reaches-the-answer").verdict is not Verdict.FAIL
+    assert result(Drawn, "model-state-dict-makes-an-equal-model").verdict is Verdict.FAIL
