@@ -274,11 +274,11 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     else:
         longest = subject.longest
         inputs = subject.example(batch=4, length=longest if longest and longest <= 64 else None)
-    if place := subject.written_over_at(inputs):
+    if (place := subject.written_over_at(inputs)) is not None:
         return true("the answer has gradients", False, got="a RuntimeError in backward").saying(
             diagnosis="The answer has no gradients, so that nothing can be learnt: what an operation gave, and needs "
             "for its gradient, is written over in place.",
-            place=place,
+            place=place or subject.place(),
             mend="make a new tensor, x = x / y, and not x /= y",
         )
     gradients = subject.gradients(inputs)

@@ -48,19 +48,20 @@ class GradientProbes(RunningModel):
                 return self._gradients(inputs, cotangent, of, training=True)
             raise
 
-    def written_over_at(self, inputs: Mapping[str, Any]) -> str:
-        """file:line that writes in place over what the way back needs; "" where there are gradients."""
+    def written_over_at(self, inputs: Mapping[str, Any]) -> str | None:
+        """file:line that writes in place over what the way back needs, "" where no line is
+        seen; None where there are gradients."""
         try:
             self.gradients(inputs)
-            return ""
+            return None
         except Overwritten:
             pass
         except Exception:
-            return ""  # whoever asks for them is told
+            return None  # whoever asks for them is told
         with self.mode(False), torch.enable_grad(), _Writes() as writes:
             self.run(inputs)
         lines = [line for maker, line in writes.found if maker in _KEEPS_ITS_RESULT] or [one for _, one in writes.found]
-        return lines[-1] if lines else self.place()
+        return lines[-1] if lines else ""
 
     def reached_as_drawn(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient in a model as its constructor draws it. Other weights may leave
