@@ -446,7 +446,8 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
         answers.append(subject(**padded)["out"])
     alone = {other: value[:1] for other, value in inputs.items()}
     alone[name] = data[:1, words]
-    short = subject(**alone)["out"] if subject.free_length else answers[-1][:1]
+    is_free = subject.free_length and not subject.has_a_second_sequence()  # which would be shorter beside it, too
+    short = subject(**alone)["out"] if is_free else answers[-1][:1]
     follows = subject.positions and name == subject.calling.main.meaning
     cut = words if follows else slice(None)
     if follows and short.shape[1] == length:
@@ -458,7 +459,7 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
             equal("the answer to a padded sentence beside the sentence alone", subject, got, expected, "rounding")
         )
         parts.append(true("the answers are finite", bool(np.isfinite(got).all()), got="nan or inf"))
-    if subject.free_length and how in ("mask", "token", "lengths"):  # what stands beside the answer, and is one a row
+    if is_free and how in ("mask", "token", "lengths"):  # what stands beside the answer, and is one a row
         padded, alone_beside = subject.beside(padded), subject.beside(alone)
         names = [
             n for n, v in alone_beside.items() if v.ndim == 2 and n in padded and v.shape[1:] == padded[n].shape[1:]

@@ -193,9 +193,12 @@ def _inputs(found: Any, loss: Loss) -> tuple[bool, ...]:
 
 
 def _forms(loss: Loss) -> list[str]:
-    """The forms that it may take: only what is called tokens, not what is called targets, may be shifted inside."""
-    tokens = re.fullmatch(TOKENS, loss.call.parameter_of["targets"].lower())
-    return [form for form in FORMS if tokens or form != SHIFTED]
+    """The forms that it may take: what is called targets is shifted inside only where the code cuts both so."""
+    targets, logits = (loss.call.parameter_of[name] for name in ("targets", "logits"))
+    cuts = rf"\b{logits}\[(:|\.\.\.), ?:-1", rf"\b{targets}\[(:|\.\.\.), ?1:"
+    text = source_of(loss.found)
+    may_shift = re.fullmatch(TOKENS, targets.lower()) or all(re.search(cut, text) for cut in cuts)
+    return [form for form in FORMS if may_shift or form != SHIFTED]
 
 
 def _divides(loss: Loss, got: Tensor, logits: Tensor, targets: Tensor) -> str:
@@ -314,6 +317,19 @@ def _is_divergence(
 # --- serving --------------------------------------------------------------------------------------
 
 
+def _row_by_row(loss: Loss, training: bool, logits: Tensor, targets: Tensor) -> dict[str, Any]:
+    """The loss of each row of what gives their mean or sum: the other rows are as sure of their labels as can be, and
+    add nothing."""
+    sure = torch.full_like(logits, FAR).scatter(1, targets[:, None], 0.0)
+    settings: dict[str, Any] = {"eps": 0.0} if loss.takes("eps") else {}
+    rows = []
+    for at in range(len(targets)):
+        here = torch.arange(len(targets), device=targets.device)[:, None] == at
+        rows.append(loss.value(torch.where(here, logits, sure), targets, training=training, **settings).sum())
+    each = torch.stack(rows)
+    return {"out": each * len(targets) if loss.divides == "mean" else each}
+
+
 def _make(loss: Loss, config: Mapping[str, Any]) -> Callable[..., dict[str, Any]]:
     """Raises NotProvided for what the loss has not."""
     name, eps, ignored = loss.name, config["label_smoothing"], config["ignore_index"]
@@ -328,7 +344,10 @@ def _make(loss: Loss, config: Mapping[str, Any]) -> Callable[..., dict[str, Any]
         raise NotProvided(f"{name} leaves no label out")
     wanted = config["reduction"]
     if wanted == "none" and loss.divides != "none" and not loss.takes("reduction"):
-        raise NotProvided(f"{name} gives the {loss.divides} of its rows only")
+        leaves_a_word_out = loss.pad is not None or loss.pad_is_word
+        if eps or ignored is not None or loss.divergence or leaves_a_word_out:
+            raise NotProvided(f"{name} gives the {loss.divides} of its rows only")
+        return partial(_row_by_row, loss)
 
     def compute(training: bool, logits: Tensor, targets: Tensor) -> dict[str, Any]:
         if targets.is_floating_point():  # the caller exchanged the two

@@ -81,9 +81,9 @@ def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
     pairs = [_against_the_order(weights, scores) for _, scores in found]
     if pairs and all(pairs):
         yield _out_of_order(record, mixture, weights, found[0], pairs[0][0])
-    elif (said := _said_sum(record, mixture)) and _is_uneven(weights):
+    elif (said := _said_sum(record, mixture)) and _is_uneven(full := _of_served_tokens(record, mixture, weights)):
         softmaxes = [op for op in _ops(record, mixture) if op.name == "_softmax"]
-        totals = weights.sum(-1)
+        totals = full.sum(-1)
         yield Finding(
             "experts-weights-sum-to-one-where-the-code-says",
             f"The weights of a token's experts sum to {float(totals.min()):.3g} to {float(totals.max()):.3g}, and the "
@@ -134,10 +134,18 @@ def _said_sum(record: Record, mixture: Mixture) -> _Said | None:
     return _Said(found[0].strip(), bool(_SUMS.search(near))) if found else None
 
 
+def _of_served_tokens(record: Record, mixture: Mixture, weights: Tensor) -> Tensor:
+    """The rows of the tokens that got all the experts that they chose: where one of these has no room left, its share
+    is meant to be lost."""
+    served = (weights != 0).sum(-1)
+    chosen = [op.outputs[0].shape[-1] for op in _ops(record, mixture) if op.name == "topk" and op.outputs]
+    return weights[served == (max(chosen) if chosen else served.max())]
+
+
 def _is_uneven(weights: Tensor) -> bool:
     """Do the sums of the weights differ from token to token? One factor for all may be meant."""
     totals = weights.sum(-1)
-    return bool((totals - totals[0]).abs().max() > 1e-3 * totals.abs().max())
+    return bool(len(totals)) and bool((totals - totals[0]).abs().max() > 1e-3 * totals.abs().max())
 
 
 def _out_of_order(

@@ -9,14 +9,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 RATES = (0.3, 0.03, 0.003)
+
+
+_KEEPS_ITS_RESULT = {"tanh", "sigmoid", "_softmax", "_log_softmax", "exp", "sqrt", "rsqrt", "reciprocal", "relu"}
+"""Operations whose gradient is computed from what they gave."""
+
+
+class Overwritten(NotProvided):
+    """There are no gradients: what the way back needs was written over in place."""
 
 
 class GradientProbes(RunningModel):
@@ -26,15 +35,33 @@ class GradientProbes(RunningModel):
         self, inputs: Mapping[str, Any], cotangent: Array | None = None, of: str = "out"
     ) -> dict[str, Array | None]:
         """The gradient of sum(out * cotangent) (a random one when None), or of "loss", by parameter; None without. Of
-        what goes backward in training only, as a stack that runs its layers again, it is that without dropout."""
+        what goes backward in training only, as a stack that runs its layers again, it is that without dropout. Raises
+        Overwritten."""
         try:
             return self._gradients(inputs, cotangent, of, training=False)
-        except (NotProvided, AssertionError):
+        except AssertionError:
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, NotProvided) and not isinstance(error, Overwritten):
+                raise
             with suppress(Exception):
                 return self._gradients(inputs, cotangent, of, training=True)
             raise
+
+    def written_over_at(self, inputs: Mapping[str, Any]) -> str | None:
+        """file:line that writes in place over what the way back needs, "" where no line is
+        seen; None where there are gradients."""
+        try:
+            self.gradients(inputs)
+            return None
+        except Overwritten:
+            pass
+        except Exception:
+            return None  # whoever asks for them is told
+        with self.mode(False), torch.enable_grad(), _Writes() as writes:
+            self.run(inputs)
+        lines = [line for maker, line in writes.found if maker in _KEEPS_ITS_RESULT] or [one for _, one in writes.found]
+        return lines[-1] if lines else ""
 
     def reached_as_drawn(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient in a model as its constructor draws it. Other weights may leave
@@ -164,7 +191,7 @@ class GradientProbes(RunningModel):
                 weight = torch.tensor(cotangent)
             if not value.requires_grad:
                 return {name: None for name, p in self.module.named_parameters() if p.requires_grad}
-            (value * weight.to(value.dtype)).sum().backward()
+            go_back((value * weight.to(value.dtype)).sum())
         result = {
             name: None if p.grad is None else to_array(p.grad.double())
             for name, p in self.module.named_parameters()
@@ -172,3 +199,36 @@ class GradientProbes(RunningModel):
         }
         self.module.zero_grad(set_to_none=True)
         return result
+
+
+class _Writes(Watching):
+    """What writes over the result of an operation: the name of this one, and the user's line that writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self._makers: dict[int, str] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if func._schema.is_mutable and args and isinstance(args[0], Tensor):
+            maker = self._makers.get(args[0].untyped_storage()._cdata)
+            if maker is not None:
+                self.found.append((maker, user_line()))
+        elif isinstance(result, Tensor):
+            self._makers.setdefault(result.untyped_storage()._cdata, name)
+        return result
+
+
+def go_back(total: Tensor) -> None:
+    """Raises Overwritten where what the way back needs was written over in place."""
+    try:
+        total.backward()
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        raise Overwritten(
+            "it has no gradients: what the way back needs is written over in place; "
+            "see model-every-parameter-gets-a-gradient"
+        ) from error

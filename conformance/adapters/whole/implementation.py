@@ -121,10 +121,10 @@ class PointedImplementation:
 
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
-        gives other vectors than it takes, or is a stack of blocks. What calls itself an embedding and does not attend
-        is part of a model."""
+        gives other vectors than it takes, or is a stack of blocks. What takes one sentence and no batch answers each
+        word, and is judged as it runs. What calls itself an embedding and does not attend is part of a model."""
         main = whole.calling.main
-        if not (main.vocab or main.shape):
+        if not (main.vocab or main.shape) or whole.rows_are_words:
             return False
         seen: frozenset[str] = frozenset()
         with suppress(Exception):

@@ -13,7 +13,12 @@ from torch import nn
 from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
 from conformance.adapters.whole.attention_findings import attention_findings
-from conformance.adapters.whole.class_source import read_beside_forward, read_for_some_arguments, run_method
+from conformance.adapters.whole.class_source import (
+    read_beside_forward,
+    read_for_some_arguments,
+    run_method,
+    source_of,
+)
 from conformance.adapters.whole.dropping import DropProbes
 from conformance.adapters.whole.experts import expert_findings, mixtures
 from conformance.adapters.whole.findings import Finding, once
@@ -202,8 +207,19 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
             any(map(self.is_used_elsewhere, parts))
             or any(map(self.is_handed_on, finding.paths))
             or any(map(self._is_used_for_some_arguments, finding.paths))
+            or any(map(self._is_asked_by_methods, finding.paths))
             or all(map(self._acts_by_its_rate, finding.paths))
         )
+
+    def _is_asked_by_methods(self, path: str) -> bool:
+        """Whether a part has no forward, and its owner calls other methods of it: it never runs as a module does."""
+        owner, _, name = path.rpartition(".")
+        cls: type = type(self.module.get_submodule(path))
+        if "forward" in {method for base in cls.__mro__ if base is not nn.Module for method in vars(base)}:
+            return False
+        holder: type = type(self.module.get_submodule(owner))
+        around = source_of(holder)
+        return around is not None and bool(re.search(rf"\bself\.{name}\.\w+\(", around[0]))
 
     def _acts_by_its_rate(self, path: str) -> bool:
         """Whether a dropout does not run, and torch's attention drops with its rate."""

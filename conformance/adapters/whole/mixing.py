@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,8 @@ from conformance.adapters.whole.watching import Watching, argument
 from conformance.protocol import Arrays
 
 _CLOSE = 1e-6
+_WORDS = 11
+"""So many rows a table is given that may be one sentence: no usual size of anything else."""
 
 
 class MixingProbes(RunningModel):
@@ -31,6 +34,23 @@ class MixingProbes(RunningModel):
             self.known["tokens_compete"] = choices.seen
         return bool(self.known["tokens_compete"])
 
+    @property
+    def batched(self) -> bool:
+        """Whether the answer has a row for each row of the batch, and the rows are no words of one sentence."""
+        return super().batched and not self.rows_are_words
+
+    @property
+    def rows_are_words(self) -> bool:
+        """Whether it takes tables of numbers (T, features) and attends among their rows: these are the words of one
+        sentence, which has no batch."""
+        if "rows_are_words" not in self.known:
+            data, watched = self.example(_WORDS), _SquareSoftmax(_WORDS)
+            if all(one.ndim == 2 and np.issubdtype(one.dtype, np.floating) for one in data.values()):
+                with suppress(Exception), self.mode(False), torch.no_grad(), watched:
+                    self.run(data)
+            self.known["rows_are_words"] = watched.seen
+        return bool(self.known["rows_are_words"])
+
     def normalises_over_batches(self) -> bool:
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 
@@ -45,6 +65,22 @@ class MixingProbes(RunningModel):
         with suppress(Exception):
             return _mixing_place(self, one, other, row)
         return ""
+
+
+class _SquareSoftmax(Watching):
+    """Whether a softmax gave each of so many rows a weight for each of them, or attention did."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.seen = rows, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, square = func.overloadpacket.__name__, (self.rows, self.rows)
+        if name in ("_softmax", "_safe_softmax"):
+            self.seen = self.seen or tuple(args[0].shape[-2:]) == square
+        elif "scaled_dot_product" in name:
+            self.seen = self.seen or (args[0].shape[-2], args[1].shape[-2]) == square
+        return func(*args, **(kwargs or {}))
 
 
 class _Choices(Watching):

@@ -126,6 +126,16 @@ class RunningModel:
         """Whether a language model answers for the last position only."""
         return self.kind == "language_model" and not self.positions
 
+    def has_a_second_sequence(self) -> bool:
+        """Whether it is handed other vectors (B, T, d) that are made as long as its input: a memory, perhaps."""
+        inputs = self.tensors(self.example())
+        beside = [make(inputs) for make in self.calling.fixed.values()]
+        steps = inputs[self.calling.main.meaning].shape[:2]
+        return any(
+            isinstance(one, torch.Tensor) and one.is_floating_point() and one.ndim == 3 and one.shape[:2] == steps
+            for one in beside
+        )
+
     # --- data
 
     def example(self, batch: int = 2, length: int | None = None, seed: int = 0, **lengths: int) -> Arrays:

@@ -26,9 +26,9 @@ class StateProbes(LengthProbes):
         groups: dict[str, list[str]] = {}
         used = self.twin()
         used(**self.example(seed=3))
-        after = dict(used.module.named_buffers())
+        after, filled = dict(used.module.named_buffers()), self._filled_by_a_call()
         for name, buffer in self.module.named_buffers():
-            if buffer.layout is not torch.strided or not torch.equal(buffer, after[name]):
+            if buffer.layout is not torch.strided or name in filled or not torch.equal(buffer, after[name]):
                 continue
             numbers = buffer.is_floating_point() and buffer.numel() > 1 and bool(buffer.isfinite().all())
             if (
@@ -59,6 +59,20 @@ class StateProbes(LengthProbes):
             if np.array_equal(before, other(**inputs)["out"]):
                 idle.append(names[0])
         return idle
+
+    def _filled_by_a_call(self) -> set[str]:
+        """The tables whose numbers the first call of a new model changes."""
+        with suppress(Exception):
+            new = self.fresh()
+            before = {name: buffer.clone() for name, buffer in new.module.named_buffers()}
+            new(**self.example(seed=3))
+            after = dict(new.module.named_buffers())
+            return {
+                name
+                for name, one in before.items()
+                if name in after and one.shape == after[name].shape and not torch.equal(one, after[name])
+            }
+        return set()
 
     def load_state_of(self, other: RunningModel) -> list[str]:
         """Load another model's state dict; the names of tensors that differ all the same."""

@@ -82,6 +82,8 @@ class Trial:
         laid, data = self.of_one_side(self.of_each_position(laid, length), data)
         if laid.outputs == B and self.compares_samples(laid, length):
             raise ComparesSamples(f"{type(self.module).__name__} answers with a number for each pair of samples")
+        if laid.masks:
+            self.with_more_samples(laid, length)
         laid = self.answering_everywhere(laid, data)
         return laid, self.rows_apart(laid, data)
 
@@ -143,6 +145,12 @@ class Trial:
         fixed = {**calling.fixed, source.parameter: of_shape(other, one)}
         alone = replace(calling, inputs=(replace(main, meaning="ids"),), fixed=fixed, answer_at=at)
         return alone, {"ids": data[main.meaning]}
+
+    def with_more_samples(self, calling: Calling, length: int) -> None:
+        """Runs it with one more sample: a mask of a wrong shape may fit so many samples by chance. Raises what that
+        raises."""
+        data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
+        self.module(**calling.arguments(data))
 
     def compares_samples(self, calling: Calling, length: int) -> bool:
         """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.gradient_probes import go_back
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching
@@ -87,7 +88,7 @@ def _gradients(subject: RunningModel) -> dict[str, Tensor]:
             if one.is_floating_point() and one.requires_grad
         ]
         if sums:  # what has no parameters gives nothing to go backward from
-            torch.stack([one.double() for one in sums]).sum().backward()
+            go_back(torch.stack([one.double() for one in sums]).sum())
     maps = [(path, part) for path, part in module.named_modules() if isinstance(part, nn.Linear)]
     own = {path: part.weight for path, part in maps if part.weight.is_leaf and part.weight.grad is not None}
     found = {path: weight.grad.detach().clone() for path, weight in own.items() if weight.grad is not None}

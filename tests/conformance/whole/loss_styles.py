@@ -145,6 +145,23 @@ def nll(logits, ids, pad=-1):
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), ignore_index=pad)
 """,
 )
+STYLES["loss: of targets, shifted inside, with what it counts"] = (
+    "NextTokenLoss",
+    "cross_entropy",
+    """
+class NextTokenLoss(nn.Module):
+    def __init__(self, vocab_size, pad=0, unused=-100):
+        super().__init__()
+        self.vocab_size, self.pad, self.unused = vocab_size, pad, unused
+
+    def forward(self, logits, targets, kept_mask=None):
+        logits = logits[:, :-1, :].reshape(-1, self.vocab_size)
+        kept = (targets != self.pad if kept_mask is None else kept_mask)[:, 1:].reshape(-1).float()
+        losses = F.cross_entropy(logits, targets[:, 1:].reshape(-1), ignore_index=self.unused, reduction="none")
+        loss = (losses * kept).sum() / kept.sum().clamp(min=1.0)
+        return loss, {"tokens": int(kept.sum())}
+""",
+)
 STYLES["schedule: rate"] = (
     "rate",
     "lr_schedule",
@@ -319,6 +336,8 @@ MUTANTS: list[tuple[str, str, str]] = [
     ("schedule: counted from 0", "step * warmup_steps ** -1.5", "step * warmup_steps ** -2"),
     ("schedule: LRScheduler", "min(step ** -0.5,", "min(step ** -0.6,"),
     ("loss: of the tokens themselves, shifted inside", "logits[:, :-1].flatten", "logits[:, 1:].flatten"),
+    ("loss: of targets, shifted inside, with what it counts", "kept.sum().clamp(min=1.0)", "kept.numel()"),
+    ("loss: of targets, shifted inside, with what it counts", "(losses * kept)", "losses"),
     ("loss: of the tokens themselves, shifted inside", "ignore_index=pad", "ignore_index=2"),
     ("training loss: translator, sequence first", "tgt[1:, :]", "tgt[:-1, :]"),
     ("training loss: translator, sequence first", "tgt_input = tgt[:-1, :]", "tgt_input = tgt[1:, :]"),
