@@ -252,3 +252,12 @@ changed(
     breaks=(START,),
     defect="All linear maps of the blocks start at zero, so none of their matrices ever gets a gradient.",
 )
+changed(
+    "QueriesAndKeysStartAtZero",
+    GPT,
+    "self.qkv = nn.Linear(d_model, 3 * d_model)",
+    "self.qkv = nn.Linear(d_model, 3 * d_model)\n        nn.init.zeros_(self.qkv.weight)\n"
+    "        nn.init.zeros_(self.qkv.bias)",
+    breaks=(START,),
+    defect="The map of queries, keys and values starts at zero: values learn, queries and keys never get a gradient.",
+)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
+from torch import nn
 
 from conformance.adapters.whole.copying import in_dtype
 from conformance.adapters.whole.gradient_probes import GradientProbes
-from conformance.protocol import NotProvided
+from conformance.protocol import Array, NotProvided
 
 STEPS = 6
 """What starts at zero gets a gradient in a few steps, one for each factor before it that starts at zero, too."""
@@ -19,7 +21,8 @@ class StartProbes(GradientProbes):
 
     def never_learnt(self) -> list[str]:
         """The matrices that start at zero and get no gradient in some steps of training, and would get one if they
-        had started elsewhere. Raises NotProvided where none starts at zero."""
+        had started elsewhere; and the linear maps of which that is so of some rows only, as of queries and keys in a
+        map that makes values, too. Raises NotProvided where none starts at zero."""
         module = in_dtype(self.made.fresh(3), self.torch_dtype).eval()
         zero = [
             name
@@ -30,6 +33,8 @@ class StartProbes(GradientProbes):
             raise NotProvided("no matrix of its starts at zero")
         other = replace(self, module=module)
         left = set(zero)
+        maps = {f"{path}.weight" for path, part in module.named_modules() if isinstance(part, nn.Linear)}
+        rows: dict[str, Array] = {}  # which rows a gradient has reached
         for step in range(STEPS):
             gradients = other.gradients(other.example(4, seed=70 + step))
             largest = max((float(abs(g).max(initial=0.0)) for g in gradients.values() if g is not None), default=0.0)
@@ -39,10 +44,17 @@ class StartProbes(GradientProbes):
                 if gradient is None or size <= 1e-13 * largest:
                     continue
                 left.discard(name)
+                if name in zero and name in maps:
+                    reached = abs(gradient).reshape(len(gradient), -1).max(1) > 1e-13 * largest
+                    rows[name] = rows.get(name, np.zeros(len(gradient), bool)) | reached
                 with torch.no_grad():
                     parameter.sub_(torch.tensor(gradient, dtype=parameter.dtype), alpha=0.02 / size)
-            if not left:
+            if not left and all(reached.all() for reached in rows.values()):
                 return []
-        sizes = {n: float(abs(g).max()) for n, g in self.gradients(self.example(4, seed=70)).items() if g is not None}
-        least = 1e-13 * max(sizes.values(), default=0.0)  # rounding, where mathematics gives none
-        return [name for name in zero if name in left and sizes.get(name, 0.0) > least]
+        elsewhere = {n: abs(g) for n, g in self.gradients(self.example(4, seed=70)).items() if g is not None}
+        least = 1e-13 * max((float(g.max(initial=0.0)) for g in elsewhere.values()), default=0.0)  # rounding only
+        idle = {n: ~reached for n, reached in rows.items()} | {
+            n: np.ones(len(elsewhere[n]), bool) for n in left & elsewhere.keys()
+        }
+        never = [n for n in zero if n in idle and float(elsewhere[n][idle[n]].max(initial=0.0)) > least]
+        return [f"rows of {name}" if name in rows else name for name in never]
