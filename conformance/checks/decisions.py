@@ -9,6 +9,7 @@ import numpy as np
 from conformance.check import check
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, true
+from conformance.protocol import NotProvided
 
 AT = 2
 """The step at which an input is changed."""
@@ -40,3 +41,37 @@ def before_they_are_seen(impl: Any, draw: Draw) -> Evidence:
             mend="read the vector of the state's token: h[:, :, 1] of (return, state, action)",
         ),
     )
+
+
+@check("decisions-leave-out-the-steps-of-padding", roles=("module",))
+def padding_is_left_out(impl: Any, draw: Draw) -> Evidence:
+    """A mask of steps hides the steps of padding with their states, actions and returns, and no others."""
+    subject = impl.build("module", {})
+    seen = subject.decides()
+    hidden = AT
+    reached = seen.reached(hidden)
+    padding, real = ({one for one in reached if (one[1] < hidden) is early} for early in (True, False))
+    if padding and not real:
+        raise NotProvided("its mask is one where a step is padding")
+    shown = ", ".join(f"{name} of step {step}" for name, step in sorted(padding))
+    parts = [
+        true("no step of padding reaches a prediction", not padding, got=shown or "none does").saying(
+            diagnosis=f"The mask hides {hidden} steps of padding, and {shown} reach the prediction behind them: the "
+            "numbers of the mask do not stand where the tokens of the steps stand.",
+            place=subject.line_of(r"mask\w* = .*(stack|cat|repeat|tile|expand)\w*\("),
+            mend="mask.repeat_interleave(3, 1) where the tokens are (return, state, action) of each step",
+        )
+    ]
+    for padded in [] if padding else subject.histories_padded(seen):
+        swapped = bool((padded.real & ~padded.mask).any() and (~padded.real & padded.mask).any())
+        parts.append(
+            true(
+                f"{padded.name} masks what it fills up", not swapped, got=str(padded.mask.astype(int).tolist())
+            ).saying(
+                diagnosis=f"{padded.name} fills a short history up, and its mask hides steps of the history and shows "
+                "steps of padding.",
+                place=padded.place,
+                mend="let the zeros of the mask stand on the side on which the history is filled up",
+            )
+        )
+    return all_of(*parts)

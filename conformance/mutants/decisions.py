@@ -25,8 +25,24 @@ changed(
 changed(
     "DecisionsSeeTheFuture",
     DECIDER,
-    "(q, k, v, is_causal=True)",
-    "(q, k, v)",
+    "dtype=torch.bool).tril()",
+    "dtype=torch.bool)",
     breaks=(BEFORE,),
     defect="Attention has no causal mask.",
+)
+changed(
+    "MaskOfStepsIsTiled",
+    DECIDER,
+    "repeat_interleave(3, 1)",
+    "repeat(1, 3)",
+    breaks=("decisions-leave-out-the-steps-of-padding",),
+    defect="The mask of the steps is repeated as a whole, and the tokens of a step stand side by side.",
+)
+changed(
+    "HistoryIsMaskedOnTheWrongSide",
+    DECIDER,
+    "torch.cat((torch.zeros(max(missing, 0)), torch.ones(len(states))))",
+    "torch.cat((torch.ones(len(states)), torch.zeros(max(missing, 0))))",
+    breaks=("decisions-leave-out-the-steps-of-padding",),
+    defect="A history is filled up at its start, and masked at its end.",
 )
