@@ -83,12 +83,15 @@ def _written_with_a_cache(subject: Any) -> Iterator[Evidence]:
 
 
 def _fed_by_hand(subject: Any) -> Evidence:
-    """A prefill, then one token at a time, as its forward takes a cache; larger pieces are a note."""
+    """A prefill, then one token at a time, as its forward takes a cache; larger pieces are a note. Of memories that are
+    cut, as the model says, the tokens that have all of their past."""
     steps = subject.stepping()
     ids = subject.example(2, 6, 62)["ids"]
-    one_pass = subject(ids=ids)["out"]
+    held = subject.memory_length() if _MEMORY.search(subject.calling.cache) else None
+    whole = ids.shape[1] if held is None else min(held + 1, ids.shape[1])
+    one_pass = subject(ids=ids)["out"][:, :whole]
     bound = max(2e-4, 10 * subject.noise) * float(np.abs(one_pass).max())
-    got = steps.logits(subject, ids, (3, 1, 1, 1))
+    got = steps.logits(subject, ids, (3, 1, 1, 1))[:, :whole]
     evidence = close("the logits of pieces of 3, 1, 1 and 1 tokens", got, one_pass, bound, "rounding")
     if not evidence.ok:
         return evidence.saying(
@@ -96,7 +99,7 @@ def _fed_by_hand(subject: Any) -> Evidence:
             place=subject.stepped_otherwise_at(steps, ids, (3, 1, 1, 1)) or cache_line(subject),
         )
     try:
-        chunks = steps.logits(subject, ids, (2, 3, 1))
+        chunks = steps.logits(subject, ids, (2, 3, 1))[:, :whole]
     except Exception as error:
         return note("pieces of 2 and 3 tokens are refused", type(error).__name__)
     if not close("", chunks, one_pass, bound).ok:

@@ -7,8 +7,8 @@ from conformance.mutants.source import TRAINED, changed
 changed(
     "FunctionNeverClears",
     TRAINED,
-    "        optimizer.zero_grad(set_to_none=True)\n",
-    "",
+    "        optimizer.zero_grad(set_to_none=True)\n        loss.backward()\n",
+    "        loss.backward()\n",
     breaks=("functions-that-train-clear-gradients",),
     defect="The function that trains never clears the gradients.",
 )

@@ -117,7 +117,7 @@ def test_coverage_prints_tables_and_the_linter_decides(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "1201 of 1204 testable statements covered (1374 statements in all)" in out
     assert "1.9 statements a claim, at most 22 (sinusoid-formula); " in out
-    assert re.search(r"\d{3} checks and \d{3} mutants; 0 checks have none that they must kill", out)
+    assert re.search(r"\d{3} checks and \d{3,4} mutants; 0 checks have none that they must kill", out)
     assert "not tested: 002-343, 002-386, 002-346 (pytorch-chooses-flash-attention-automatically: which kernel" in out
     monkeypatch.setattr(coverage, "lint", lambda *_: ["a-claim: it is wrong"])
     assert main(["coverage"]) == 1

@@ -24,7 +24,7 @@ from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwi
 from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
-from conformance.adapters.whole.stepping import Steps, stepping
+from conformance.adapters.whole.stepping import Steps, memory_length, stepping
 from conformance.adapters.whole.writer import Writer, Written, parameters_of
 from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
@@ -120,6 +120,10 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
         if not writers:
             raise NotProvided(reasons[0] if reasons else "it has no function that writes (generate, sample, translate)")
         return writers
+
+    def memory_length(self) -> int | None:
+        """How many tokens its memories hold, as it says; None where nothing says it."""
+        return memory_length(self.module)
 
     def stepping(self) -> Steps:
         """How it is fed in pieces with a cache. Raises NotProvided."""

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_map
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.configs import fields_of, is_config
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import RunningModel
 from conformance.protocol import Array, NotProvided
@@ -32,6 +33,7 @@ CACHE = re.compile(r"cache|past|present|incremental|(?<![a-z])kv|mems")
 MAKERS = re.compile(r"(init|make|new|create|empty|set_?up|build|alloc|get|enable|start)\w*(cache|state|kv)")
 CLEARERS = re.compile(r"(reset|clear|empty|flush|delete|free)\w*(cache|caches|state|kv)?")
 _JOINS = re.compile(r"cat\(\s*[\[(]\s*\w*(past|cache|mems)\w*\s*,")
+_MEMORY_LENGTH = re.compile(r"(n_?|max_?)?mem(ory|ories|s)?_?(len(gth)?|size|tokens|n)")
 ROOM = 32
 """How many tokens a cache that is made beforehand has room for."""
 
@@ -107,6 +109,16 @@ def _caller_joins(module: nn.Module) -> bool:
             if _JOINS.search(inspect.getsource(function)):
                 return True
     return False
+
+
+def memory_length(module: nn.Module) -> int | None:
+    """How many tokens the memories of a model hold, as it or its settings say; None where nothing says it."""
+    holders = [vars(module), *(fields_of(value) for value in vars(module).values() if is_config(value))]
+    for holder in holders:
+        for name, value in holder.items():
+            if type(value) is int and _MEMORY_LENGTH.fullmatch(str(name).lower()):
+                return value
+    return None
 
 
 def handed_back(result: Any, out: Tensor) -> Any:
