@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent / "decoding_subjects"))
 
 import writing  # noqa: E402
+from wholes import Whole  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import parse  # noqa: E402
 from conformance.adapters.whole.making import made_of  # noqa: E402
-from conformance.adapters.whole.model import WholeModel, whole_model  # noqa: E402
+from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import BROKEN, Verdict  # noqa: E402
 
@@ -53,18 +53,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-class Whole:
-    """The whole model alone, without its components."""
-
-    def __init__(self, model: WholeModel) -> None:
-        self.model = model
-
-    def build(self, role: str, config: Mapping[str, Any]) -> WholeModel:
-        if role not in ("model", self.model.kind):
-            raise NotProvided(role)
-        return self.model.twin()
 
 
 _numbers = itertools.count()

@@ -4,10 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from wholes import Whole  # noqa: E402
+
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 CLAIM = "slow-copies-of-weights-follow-slowly"
@@ -53,16 +54,6 @@ class ModelEMA:
             for slow, fast in zip(self.ema.parameters(), model.parameters()):
                 slow.copy_(d * slow + (1 - d) * fast)
 """
-
-
-class Whole:
-    def __init__(self, model):
-        self.model = model
-
-    def build(self, role, config):
-        if role != "model":
-            raise NotProvided("another kind")
-        return self.model.twin()
 
 
 def result(made, method="", beside=""):

@@ -4,10 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from wholes import Whole  # noqa: E402
+
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 HEAD = '''
@@ -40,16 +41,6 @@ FORMS = {
     "one text": ("def compute_loss(self, ids):", "x, y = ids[:, :-1], ids[:, 1:]"),
     "a flat one": ("def compute_loss(self, x, targets):", "y = targets.view(len(x), -1)"),
 }
-
-
-class Whole:
-    def __init__(self, model):
-        self.model = model
-
-    def build(self, role, config):
-        if role not in ("model", self.model.kind):
-            raise NotProvided("another kind")
-        return self.model.twin()
 
 
 def verdicts(made, text, vocab=31):

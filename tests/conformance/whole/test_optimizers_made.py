@@ -4,10 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from wholes import Whole  # noqa: E402
+
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 HEAD = '''
@@ -108,16 +109,6 @@ RATES = {
     ),
     "rising for ever": ("LambdaLR(optimizer, lambda s: s / warmup_steps)", "FAIL"),
 }
-
-
-class Whole:
-    def __init__(self, model):
-        self.model = model
-
-    def build(self, role, config):
-        if role not in ("model", self.model.kind):
-            raise NotProvided("another kind")
-        return self.model.twin()
 
 
 def result(made, text, claim):

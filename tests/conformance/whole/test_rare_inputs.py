@@ -11,10 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from wholes import Whole  # noqa: E402
+
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 HEAD = """
@@ -24,16 +25,6 @@ def stack(width=8):
     layer = nn.TransformerEncoderLayer(width, 2, 16, 0.0, batch_first=True)
     return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
 """
-
-
-class Whole:
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def build(self, role: str, config: Any) -> Any:
-        if role not in ("module", "model", self.model.kind):
-            raise NotProvided("another kind")
-        return self.model.twin()
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ loss is given."""
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from wholes import Whole  # noqa: E402
+
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 SPEECH = """
@@ -53,16 +53,6 @@ SPEECH = """
 """
 MERGED = "(one := torch.unique_consecutive(path))[one != self.blank].tolist()"
 MERGES, DROPS = "ctc-text-merges-repeats-then-drops-blanks", "ctc-text-drops-the-blank-of-the-loss"
-
-
-class Whole:
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def build(self, role: str, config: Any) -> Any:
-        if role not in ("model", self.model.kind):
-            raise NotProvided("another kind")
-        return self.model.twin()
 
 
 @pytest.mark.parametrize(
