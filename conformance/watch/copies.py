@@ -29,7 +29,8 @@ class Copies:
         self.watcher = watcher
         self.starts: dict[str, tuple[Tensor, Tensor]] = {}
         self.last: dict[int, Tensor] = {}
-        self.foreign = {id(one) for one in _tensors()}  # what is there before the script begins is none of its own
+        # What is there before the script begins is none of its own. It is held, so that no tensor of the script gets its id.
+        self.foreign = {id(one): one for one in _tensors()}
         watcher.endings.append(self.finish)
 
     def begin(self, optimizer: Optimizer) -> None:
@@ -47,7 +48,7 @@ class Copies:
             if of is not None and parameter.data_ptr() != stepped[of].data_ptr() and room > 0:
                 self._found(parameter, of)
         shapes = {one.shape for one in stepped.values()}
-        known = self.foreign | {id(one) for one in watcher.parameters.values()}
+        known = self.foreign.keys() | {id(one) for one in watcher.parameters.values()}
         for tensor in _elsewhere(shapes, known):
             of = next((n for n in alike.get(_key(tensor), ()) if torch.equal(stepped[n], tensor)), None)
             of = _nearest(tensor, stepped) if of is None and room > 0 else of

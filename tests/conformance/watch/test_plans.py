@@ -1,6 +1,8 @@
 """What a script plans and never comes true is told, and what looks like it and is right is not."""
 
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,6 +184,17 @@ AHEAD = "if step % 5 == 4:\n        follow(0.5)\n        model.load_state_dict(a
 def test_training_leaves_the_average_of_its_weights(back, after, expected):
     parts = {"made": AVERAGE.format(back=back), "after": after}
     assert judged("run-training-leaves-its-average", at="average.state_dict", **parts) is expected
+
+
+def test_an_average_may_lie_where_a_tensor_of_others_was():
+    there_before = [torch.zeros(1, 1) for _ in range(500)]
+    sys.modules["there_before"] = SimpleNamespace(tensors=there_before)
+    try:
+        made = 'import sys\nsys.modules["there_before"].tensors.clear()\n' + AVERAGE.format(back="pass")
+        parts = {"made": made, "after": "follow()\n    if step == 15: judge()"}
+        assert judged("run-training-leaves-its-average", **parts) is Verdict.FAIL
+    finally:
+        del sys.modules["there_before"]
 
 
 KEPT = "if loss.item() < 1.2:\n        best = {0}"
