@@ -21,17 +21,17 @@ from typing import Any
 
 from conformance import keeper, sandbox
 from conformance.dialogue import Answerer, Question
-from conformance.limits import DEFAULT, limit, limit_address_space, limit_processes, limit_processor_time
+from conformance.limits import DEFAULT, Limits, limit, limit_address_space, limit_processes, limit_processor_time
 from conformance.systems import in_forks, limited_time, tell_where_time_ended
 
 
-def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
+def main(scratch: str = "", readable: Sequence[str] | None = None, limits: Limits = DEFAULT) -> None:
     """Answer questions until the suite closes its pipe; in the sandbox, where `scratch` names its scratch folder.
 
-    readable: what can be read in the sandbox (see `sandbox.enter`).
+    readable: what can be read in the sandbox (see `sandbox.enter`). limits: what it may use of the machine.
     """
-    keeper.keep(DEFAULT)
-    refusal = _shut_in(scratch, readable)
+    keeper.keep(limits)
+    refusal = _shut_in(scratch, readable, limits)
     questions = Answerer()
     if refusal:
         for question in itertools.islice(questions, 1):
@@ -46,7 +46,7 @@ def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
     import conformance.checks  # noqa: F401
     from conformance.adapters import SpecificationError
 
-    host = Host()
+    host = Host(limits)
     kinds: dict[str, Callable[..., Mapping[str, Any]]] = {
         "load": host.load,
         "subjects": host.subjects,
@@ -64,14 +64,14 @@ def main(scratch: str = "", readable: Sequence[str] | None = None) -> None:
             questions.answer(question, values)
 
 
-def _shut_in(scratch: str, readable: Sequence[str] | None) -> str:
+def _shut_in(scratch: str, readable: Sequence[str] | None, limits: Limits) -> str:
     """Set the limits before anything foreign is loaded. Returns why the sandbox cannot be entered, where it cannot."""
     if not scratch:
-        limit(DEFAULT)
-        limit_processes(4 * DEFAULT.processes)  # with the user's other programs; the keeper counts more exactly
+        limit(limits)
+        limit_processes(4 * limits.processes)  # with the user's other programs; the keeper counts more exactly
         return ""
     try:
-        sandbox.enter(scratch, readable=readable)
+        sandbox.enter(scratch, limits, readable=readable)
     except (sandbox.SandboxError, OSError) as error:
         return f"--claims-sandbox: {error}"
     return ""
@@ -81,7 +81,8 @@ class Host:
     """One implementation, and the answers about it. A method that cannot answer raises SpecificationError, with a
     sentence for the user."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
         self._impl, self._implementation = "", None
         self._told: set[str] = set()
         self._drawn = False
@@ -98,7 +99,7 @@ class Host:
             _forget_own_folder()
         self._impl, self._implementation = impl, resolve(impl, folders, Stated(**(stated or {})))
         if not _uses_cuda(impl):
-            limit_address_space(DEFAULT.memory)
+            limit_address_space(self._limits.memory)
         name, kind = getattr(self._implementation, "name", impl), getattr(self._implementation, "kind", None)
         return {"name": str(name), "kind": str(kind or "")}
 

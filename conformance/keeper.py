@@ -83,13 +83,21 @@ def _ended() -> tuple[int, int] | None:
 
 def _excess(processes: list[int], limits: Limits) -> str:
     """What the processes have too much of, in words; nothing, where they keep the limits."""
-    if len(processes) > limits.processes:
-        return f"it had {len(processes)} processes, and {limits.processes} are the most"
-    most = limits.memory + _LIBRARIES
+    if trouble := _too_many(processes, limits):
+        return trouble
+    most, taken = limits.memory + _LIBRARIES, 0
     if sum(map(_resident, processes)) <= most:
         return ""
-    taken = sum(map(_share, processes))  # slower: pages that several processes share are counted once
+    for process in processes:  # slower: pages that several processes share are counted once
+        taken += _share(process)  # this waits while the process forks, so a fork bomb grows meanwhile
+        if trouble := _too_many(_descendants(), limits):
+            return trouble
     return f"it had {taken / GIB:.1f} GiB in memory, and {most / GIB:.1f} GiB are the most" if taken > most else ""
+
+
+def _too_many(processes: list[int], limits: Limits) -> str:
+    number = len(processes)
+    return f"it had {number} processes, and {limits.processes} are the most" if number > limits.processes else ""
 
 
 def _descendants() -> list[int]:

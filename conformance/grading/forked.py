@@ -17,6 +17,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
+from conformance.limits import GIB, Limits
+
+LIMITS = Limits(memory=2 * GIB, processes=16)
+"""What a submission may use of the machine, less than what stands alone: one that takes all it gets costs the others
+time, and a fork of a warm process has much to copy."""
+
 
 class Forked:
     """A fork of this process that hosts a submission; it has what a `subprocess.Popen` has.
@@ -73,7 +79,7 @@ def _host(questions: int, answers: int, log: int, scratch: str, folder: str, bef
         before()
         from conformance.host import main as answer_questions
 
-        answer_questions(scratch, [os.path.dirname(folder)])  # around it, where relative imports are found
+        answer_questions(scratch, [os.path.dirname(folder)], LIMITS)  # around it, where relative imports are found
         code = 0
     except SystemExit as ending:
         print(ending.code or "", file=sys.stderr)
