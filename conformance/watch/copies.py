@@ -29,9 +29,8 @@ class Copies:
         self.watcher = watcher
         self.starts: dict[str, tuple[Tensor, Tensor]] = {}
         self.last: dict[int, Tensor] = {}
-        # What is there before the script begins is none of its own. It is held, so that no tensor of the script gets its id.
-        self.foreign = {id(one): one for one in _tensors()}
-        watcher.endings.append(self.finish)
+        gc.freeze()  # what is there before the script begins is none of its own, and is not looked through
+        watcher.endings += [self.finish, gc.unfreeze]
 
     def begin(self, optimizer: Optimizer) -> None:
         """Find the copies, before the first step."""
@@ -48,7 +47,7 @@ class Copies:
             if of is not None and parameter.data_ptr() != stepped[of].data_ptr() and room > 0:
                 self._found(parameter, of)
         shapes = {one.shape for one in stepped.values()}
-        known = self.foreign.keys() | {id(one) for one in watcher.parameters.values()}
+        known = {id(one) for one in watcher.parameters.values()}
         for tensor in _elsewhere(shapes, known):
             of = next((n for n in alike.get(_key(tensor), ()) if torch.equal(stepped[n], tensor)), None)
             of = _nearest(tensor, stepped) if of is None and room > 0 else of
@@ -114,14 +113,10 @@ def _nearest(tensor: Tensor, stepped: dict[int, Tensor]) -> int | None:
     return best if best is not None and close[best] > NEAR else None
 
 
-def _tensors() -> list[Tensor]:
-    return [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter)]
-
-
 def _elsewhere(shapes: set[torch.Size], known: set[int]) -> list[Tensor]:
     """The matrices of some shapes that the script keeps anywhere else, as an average of weights does in a dictionary of
     its own."""
-    found = [one for one in _tensors() if id(one) not in known]
+    found = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter) and id(one) not in known]
     return [one for one in found if one.shape in shapes and one.grad_fn is None and not one.is_sparse and _tells(one)]
 
 
