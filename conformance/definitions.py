@@ -33,12 +33,15 @@ class _File:
             self.tree = ast.parse("".join(self.lines))
         except SyntaxError:
             self.tree = ast.Module([], [])
-        self.around = {inner: outer for outer in ast.walk(self.tree) for inner in ast.iter_child_nodes(outer)}
+        nodes = list(ast.walk(self.tree))
+        self.around = {inner: outer for outer in nodes for inner in ast.iter_child_nodes(outer)}
         self.functions: dict[str, list[Function]] = {}
-        for node in ast.walk(self.tree):
+        for node in nodes:
             if isinstance(node, Function):
                 self.functions.setdefault(node.name, []).append(node)
-        self.calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        self.calls = [node for node in nodes if isinstance(node, ast.Call)]
+        self.statements = [node for node in nodes if isinstance(node, ast.stmt)]
+        self._bindings: dict[ast.AST, dict[str, list[ast.stmt]]] = {}
 
     def statement(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement around a node."""
@@ -52,6 +55,18 @@ class _File:
         while here is not None and not isinstance(here, kind):
             here = self.around.get(here)
         return here
+
+    def bindings(self, scope: ast.AST) -> dict[str, list[ast.stmt]]:
+        """Name -> the statements of a function, or of the module, that bind it; not those of functions inside."""
+        if scope not in self._bindings:
+            found: dict[str, list[ast.stmt]] = {}
+            around = scope if isinstance(scope, _FUNCTIONS) else None
+            for one in ast.walk(scope):
+                if isinstance(one, ast.stmt) and self.outside(one, _FUNCTIONS) is around:
+                    for name in {*_binds(one)}:
+                        found.setdefault(name, []).append(one)
+            self._bindings[scope] = found
+        return self._bindings[scope]
 
 
 @cache
@@ -74,9 +89,7 @@ class Statement:
     def node(self) -> ast.stmt | None:
         """The smallest statement that holds the line."""
         holding = [
-            node
-            for node in ast.walk(self.source.tree)
-            if isinstance(node, ast.stmt) and node.lineno <= self.line <= (node.end_lineno or node.lineno)
+            node for node in self.source.statements if node.lineno <= self.line <= (node.end_lineno or node.lineno)
         ]
         return min(holding, key=lambda node: (node.end_lineno or node.lineno) - node.lineno, default=None)
 
@@ -173,8 +186,7 @@ class Statement:
     def _bound(self, at: ast.stmt, name: str) -> Iterator[tuple[ast.stmt, list[ast.AST]]]:
         function = self.source.outside(at, _FUNCTIONS)
         scope = function if function is not None else self.source.tree
-        found = [one for one in ast.walk(scope) if isinstance(one, ast.stmt) and name in _binds(one)]
-        found = [one for one in found if self.source.outside(one, _FUNCTIONS) is function and one is not at]
+        found = [one for one in self.source.bindings(scope).get(name, ()) if one is not at]
         before = sorted((one for one in found if one.lineno < at.lineno), key=lambda one: -one.lineno)
         for one in before or found:
             yield one, _read_by(one)
