@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import copyreg
 from collections import OrderedDict
-from functools import cache
 from types import CellType, FunctionType, NoneType
 from typing import Any
 
@@ -53,7 +52,6 @@ def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return module._apply(cast)
 
 
-@cache
 def _is_plain(kind: type[nn.Module]) -> bool:
     """Whether modules of a class are copied as `copy.deepcopy` copies any module: all that is in their `__dict__`."""
     own = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")
