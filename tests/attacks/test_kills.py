@@ -101,10 +101,12 @@ def write_and_kill(folder: Path, kills: int, seed: int) -> None:
         assert page.rstrip().endswith("</html>")
 
 
+@pytest.mark.slow
 def test_a_trainer_is_killed_and_goes_on(tmp_path):
     assert train_and_kill(tmp_path / "run", 3, seed=0) > 0
 
 
+@pytest.mark.slow
 def test_a_writer_of_reports_is_killed(tmp_path):
     write_and_kill(tmp_path, 7, seed=0)
 

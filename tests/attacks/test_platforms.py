@@ -105,6 +105,7 @@ import fcntl
     assert "No module named 'fcntl'" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("impl", "claims", "verdicts"),
     [
@@ -131,6 +132,7 @@ def _can_hide_proc() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _can_hide_proc(), reason="a process may not hide /proc from itself here")
 def test_the_main_job_runs_without_proc_and_on_one_core(tmp_path):
     hidden = 'mount -t tmpfs none /proc && test -z "$(ls /proc)" && exec "$@"'

@@ -142,6 +142,7 @@ def test_a_file_system_without_locks_keeps_nobody_out(tmp_path, monkeypatch, num
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="an interrupt is sent by os.kill")
 def test_a_second_trainer_changes_nothing_of_the_first_ones_run(tmp_path):
     def train(*arguments: str) -> list[str]:

@@ -106,6 +106,7 @@ def test_a_positional_encoding_is_used_as_the_attention_of_its_file():
     assert run_check(CHECKS["positions-run-along-the-sequence"], implementation, "quick").verdict is Verdict.FAIL
 
 
+@pytest.mark.slow
 def test_the_role_can_be_named():
     class Mystery(CORRECT["HandLayerNorm"]):
         pass

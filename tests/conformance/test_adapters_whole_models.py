@@ -87,6 +87,7 @@ def test_a_language_model_keeps_its_claims_with_and_without_its_cache(cls: type[
     assert handed_on == (cls is not models.SteppedLanguageModel)
 
 
+@pytest.mark.slow
 def test_a_cache_that_forgets_is_seen() -> None:
     found = verdicts(models.ForgetfulLanguageModel, "cached_decoder_lm")
     assert found["cached-steps-equal-the-full-pass"] is Verdict.FAIL
@@ -131,6 +132,7 @@ def test_the_class_alone_serves_where_the_model_has_no_option() -> None:
     np.testing.assert_allclose(subject(x=x)["out"], (x - 2.0) / np.sqrt(2.0 + 0.5), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cls", "why"),
     [
@@ -176,6 +178,7 @@ def test_the_mistake_is_named_where_a_mutant_computes_the_same() -> None:
     assert said(models.SteppedLanguageModel, "looks like") == []
 
 
+@pytest.mark.slow
 def test_a_causal_mask_that_is_off_by_one_is_named() -> None:
     for cls in (models.CausalAttention, models.SwitchedAttention):
         (line,) = said(cls, "causal")
@@ -239,6 +242,7 @@ def test_a_function_that_makes_no_module_is_unresolved_with_what_to_write(
 SIZES = {name: value for name, value in vars(lecture).items() if isinstance(value, (int, float))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [lecture.Lecture, lecture.FusedLecture, lecture.Book], ids=lambda cls: cls.__name__)
 def test_sizes_are_constants_of_the_file_or_in_a_dict(cls: type[nn.Module]) -> None:
     found = verdicts(cls, "multi_head_attention", "feed_forward", "encoder_layer", "layer_norm", "self_attention")

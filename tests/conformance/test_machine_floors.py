@@ -10,6 +10,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import pytest
 from floors import Package, in_circles, unexplained
 
 import conformance
@@ -72,6 +73,7 @@ def arrows() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_packages_that_import_their_modules_are_known() -> None:
     assert "checks.attention" in arrows()["checks"]
     assert "mutants.attention" in arrows()["mutants"]

@@ -58,6 +58,7 @@ def interrupt(times: int, seconds: float, impl: str) -> None:
         assert not alive(mark)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_no_process_and_the_next_one_works():
     """With two hosts; ours loads and compiles kernels for seconds, which is for the deep test."""
     interrupt(3, 3.0, "reference")

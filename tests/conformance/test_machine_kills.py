@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+import pytest
+
 import conformance.checks  # noqa: F401 (registers them)
 from conformance.adapters.reference import ReferenceImplementation
 from conformance.check import CHECKS, Check
@@ -47,6 +49,7 @@ def test_a_row_tells_killers_from_escaped_claims():
     assert Row("M", "A defect.", "", (), {"a": KILLED}).escaped != []
 
 
+@pytest.mark.slow
 def test_the_matrix_runs_in_processes_and_reports_progress():
     seen = []
     rows = matrix(["Unscaled"], seen.append, processes=1)

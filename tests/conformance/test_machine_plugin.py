@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from slow import slow_but
 
 from conformance.catalogue import load
 
@@ -225,6 +226,7 @@ def test_an_error_shows_the_innermost_line(claims):
     )
 
 
+@pytest.mark.slow
 def test_the_summary_of_many_failures_fits_a_screen(claims):
     result = claims("Raises", "-q")
     text = output(result)
@@ -336,7 +338,7 @@ def test_x_stops_at_the_first_broken_claim(claims):
     claims("Raises", "-x", "--claims", "attention").assert_outcomes(failed=1)
 
 
-@pytest.mark.parametrize("miniature", ["Unscaled", "CannotBeMade"])
+@pytest.mark.parametrize("miniature", slow_but(["Unscaled", "CannotBeMade"], "CannotBeMade".__eq__))
 def test_under_xdist(pytester, miniature):
     pytest.importorskip("xdist")
     options = ("-n", "2", "--impl", f"{MINIATURES}:{miniature}", "--claims", f"{SCALED},{BLOCKED}")
@@ -358,7 +360,10 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize(("lie", "processes"), [*((lie, 0) for lie in LIES), (list(LIES)[-1], 1)])
+BY_A_WORKER = pytest.param(list(LIES)[-1], 1, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("lie", "processes"), [*((lie, 0) for lie in LIES), BY_A_WORKER])
 def test_a_run_whose_counts_are_not_those_of_pytest_fails_in_a_sentence(pytester, lie, processes):
     liar = f"""
         import pytest

@@ -103,6 +103,7 @@ def _script(step: str) -> str:
     return textwrap.dedent(found[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "code", "says"), [("Unscaled", 1, "1 mistake"), ("Correct", 0, "no mistake found")])
 def test_the_actions_script_writes_every_report_and_ends_as_the_run_does(tmp_path, model, code, says):
     miniatures = Path(__file__).parent / "miniatures.py"
@@ -129,6 +130,7 @@ def test_the_actions_script_writes_every_report_and_ends_as_the_run_does(tmp_pat
     assert (tmp_path / "output").read_text() == f"report={tmp_path / 'claims-report'}\n"
 
 
+@pytest.mark.slow
 def test_the_hooks_command_is_a_run_of_the_claims(tmp_path):
     """The entry of the hook, in a project that names its model in pyproject.toml."""
     (entry,) = re.findall(r"entry: (.*)\n", (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))

@@ -37,6 +37,7 @@ def no_collector() -> Iterator[None]:
 # --- size and memory --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_ops_runs_backward_and_is_freed(no_collector: None) -> None:
     x = leaf(2)
     y = x

@@ -48,6 +48,7 @@ def test_warmup_runs_the_kernel(name, monkeypatch):
     assert all(ran)
 
 
+@pytest.mark.slow
 def test_warmup_leaves_no_kernel_of_an_op_to_be_compiled(monkeypatch):
     from minigrad.kernels import compiler
 

@@ -194,6 +194,7 @@ def test_a_plan_is_for_one_layout_and_one_mode_of_gradients():
     assert gradient(mg.ones(1, requires_grad=True)).item() == 2.0
 
 
+@pytest.mark.slow
 def test_what_a_replay_changed_is_known_to_have_changed():
     weight, x = mg.ones(2, requires_grad=True), mg.ones(2)
 

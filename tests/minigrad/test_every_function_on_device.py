@@ -20,6 +20,8 @@ from minigrad.kernels.cuda.simulated import SimulatedDriver
 
 pytest.importorskip("greenlet", reason="the simulator needs greenlet: pip install greenlet")
 
+pytestmark = pytest.mark.slow  # each compiles its kernels for the simulator
+
 FEW = settings(max_examples=2, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MAKERS = ("arange", "eye", "full", "linspace", "ones", "tensor", "zeros")
 

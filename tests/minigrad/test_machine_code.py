@@ -296,6 +296,7 @@ def processes(count, folder, code=STEP):
     return ended
 
 
+@pytest.mark.slow
 def test_processes_fill_one_cache_at_once_and_the_next_needs_no_compiler(tmp_path):
     first = processes(3, tmp_path)
     assert len({out.split()[0] for out, _ in first}) == 1

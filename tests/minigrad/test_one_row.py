@@ -35,6 +35,7 @@ def matrix_of(k, n, layout, rng):
     return mg.tensor(rng.standard_normal((k, n)).astype(np.float32))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     k=st.integers(0, 70),

@@ -76,6 +76,7 @@ def test_what_is_installed_here_is_tested():
     assert requirements.misfits() == {}
 
 
+@pytest.mark.slow
 def test_the_suite_does_without_them(tmp_path):
     program = (
         f"{HIDE}import pytest\n"

@@ -266,6 +266,7 @@ def test_loaders_batch_and_collate_as_torchs() -> None:
     assert sorted(item for part in parts for item in (part[i] for i in range(len(part)))) == list(range(9))
 
 
+@pytest.mark.slow
 def test_a_pytorch_program_runs_unchanged(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM, encoding="utf-8")
@@ -306,6 +307,7 @@ raise KeyError("a sketch's end")
 """
 
 
+@pytest.mark.slow
 def test_the_tool_compares_both_sides(tmp_path: Path) -> None:
     (tmp_path / "document.md").write_text(DOCUMENT, encoding="utf-8")
     told = run("-m", "tools.standin", str(tmp_path))

@@ -143,6 +143,7 @@ def test_the_plan_of_a_decoding_step_is_broken_down_by_op(monkeypatch):
     assert [ms for *_, ms in rows] == sorted((ms for *_, ms in rows), reverse=True)
 
 
+@pytest.mark.slow
 def test_both_libraries_decode_and_train_alike(monkeypatch):
     pytest.importorskip("torch")
     from dataclasses import replace

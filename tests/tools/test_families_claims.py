@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow import slow_but
 
 torch = pytest.importorskip("torch")
 
@@ -18,8 +19,6 @@ from tools.families.table import table  # noqa: E402
 from transformer.checkpoints import FAMILIES  # noqa: E402
 
 NAMES = {row.architecture: row for row in ROWS}
-SAMPLE = ("GPT2LMHeadModel", "BertForSequenceClassification", "T5ForConditionalGeneration")
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in SAMPLE]
 DEEP = [pytest.param(name, marks=pytest.mark.deep) for name in NAMES if name != "GPT2LMHeadModel"]
 KINDS = {"language_model", "masked_language_model", "classifier", "encoder_model", "sequence_to_sequence"}
 
@@ -38,7 +37,7 @@ def test_what_a_model_is_asked_depends_on_its_kind_only():
     assert "attention-scale-is-one-over-sqrt-d-head" in claims_of("encoder_model")
 
 
-@pytest.mark.parametrize("name", [*SAMPLE, *OTHERS])
+@pytest.mark.parametrize("name", slow_but(NAMES, "BertForSequenceClassification".__eq__))
 def test_our_model_keeps_every_claim_that_can_be_asked(name):
     found = results(ours(NAMES[name]))
     verdicts = {slug: result.verdict for slug, result in found.items()}
@@ -47,9 +46,7 @@ def test_our_model_keeps_every_claim_that_can_be_asked(name):
     assert all(result.message for result in found.values() if result.verdict is Verdict.NOT_PROVIDED)
 
 
-@pytest.mark.parametrize(
-    "name", [*SAMPLE[:1], *(pytest.param(n, marks=pytest.mark.deep) for n in NAMES if n not in SAMPLE[:1])]
-)
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", *DEEP])
 def test_the_library_answers_every_claim_alike(name):
     library = pytest.importorskip("transformers")
     library.logging.set_verbosity_error()

@@ -10,6 +10,7 @@ from conformance.grading.submissions import Submission
 from tools.many import hostile, model, runs, subjects
 
 
+@pytest.mark.slow
 def test_fewer_subjects_are_the_first_of_more_and_no_two_are_the_same_file():
     many = list(subjects.made(300))
     assert many[:20] == list(subjects.made(20))

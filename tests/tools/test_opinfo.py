@@ -102,6 +102,7 @@ def test_refusals_are_told_from_accidents() -> None:
     assert outcomes_of(lambda x: x.no_such_name)[0][0] == UNCLEAR
 
 
+@pytest.mark.slow
 def test_the_command_fails_where_something_differs(monkeypatch, capsys) -> None:
     import minigrad.torch as standin
 

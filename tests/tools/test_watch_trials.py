@@ -41,6 +41,7 @@ def written(folder: Path, mutants: dict[str, tuple[str, str, int]]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_is_judged_and_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = LOOP.replace("    optimizer.zero_grad()\n", "")
     folder = written(tmp_path / "set", {"NotCleared": ("defect", wrong, 11), "Raises": ("defect", "1 / 0\n", 1)})

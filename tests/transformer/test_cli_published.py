@@ -165,6 +165,7 @@ def test_generate_answers_a_message(folders, capsys):
     assert text.startswith("Hello\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ANSWER)
 def test_translate_answers_in_words(folders, capsys, family):
     for beams in (1, 3):

@@ -136,6 +136,7 @@ def a_file_that_cannot_be_written_is_one_sentence(graded, capsys):
     assert f"{missing} cannot be read or written: No such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_class(graded, rows, capsys):
     """One test, for it is graded once."""
     who_is_right_gets_all_points(graded, rows)

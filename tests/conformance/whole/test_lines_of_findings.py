@@ -25,6 +25,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("specimen", "old", "new"), MISTAKES, ids=lambda value: getattr(value, "name", value))
 def test_the_line_of_a_mistake_is_named(specimen, old, new):
     mutant = SourceMutant("Wrong", specimen, old, new, (), "")

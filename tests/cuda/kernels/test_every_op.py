@@ -5,6 +5,7 @@ import zlib
 import numpy as np
 import pytest
 from on_device import agrees
+from slow import slow_but
 
 from minigrad import dtypes, kernels, later
 from minigrad.ops.registry import OPS
@@ -12,6 +13,7 @@ from minigrad.ops.registry import OPS
 CASES = sorted((name, dtype) for name, op in OPS.items() for dtype in kernels.specs(op, "cuda"))
 KEPT = {"adam": 4, "flash_attention_grad": 5}  # how many inputs take the dtype; others (step, log-sum-exp) keep theirs
 SLOW = ("attention", "attention_grad", "flash_attention", "flash_attention_grad")  # their last samples have it all
+LONG = ("linear_cross_entropy", "linear_cross_entropy_grad", "matmul")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
 
 
@@ -34,7 +36,7 @@ def converted(name, arrays, dtype):
     return made
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype"), slow_but(CASES, lambda case: case[0] not in LONG))
 def test_the_ops_own_samples(name, dtype):
     if name == "where":
         dtype = "float32"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from on_device import agrees, computed
+from slow import slow_but
 
 from minigrad.kernels.cuda.rows import TEAMS, team_for
 from minigrad.ops.registry import OPS
@@ -23,7 +24,7 @@ def test_the_lengths_meet_every_team():
     assert {team_for(n) for n in LENGTHS} == set(TEAMS)
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", slow_but(LENGTHS, lambda n: n < 4000))
 def test_softmax(n):
     x = normal(rows_of(n), n) * 4
     for name in ("softmax", "log_softmax"):
@@ -49,7 +50,7 @@ def test_softmax_along_another_dimension():
         agrees("softmax", [normal(3, 4, 5)], {"dim": dim}, layouts=[lambda x: x.transpose(2, 0, 1)])
 
 
-@pytest.mark.parametrize("n", [n for n in LENGTHS if n != 4100])
+@pytest.mark.parametrize("n", slow_but([n for n in LENGTHS if n != 4100], lambda n: n < 1000))
 def test_norms(n):
     rows, eps = rows_of(n), {"eps": 1e-5}
     x, g, weight, bias = normal(rows, n) + 1, normal(rows, n), normal(n), normal(n)

@@ -14,6 +14,8 @@ from minigrad.kernels.cuda.memory import DeviceArray
 from minigrad.kernels.cuda.products import choose, matmul
 from minigrad.kernels.cuda.simulated import SimulatedDriver
 
+pytestmark = pytest.mark.slow
+
 HALF = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
 TINY = Tiling(32, 32, 1, 1)  # the large tilings' code, one warp of them
 FOUR = Tiling(64, 64, 2, 2)
