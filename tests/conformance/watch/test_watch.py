@@ -244,6 +244,7 @@ def test_a_model_that_is_saved_or_copied_whole_takes_nothing_of_the_watcher_alon
     assert (found.ended, found.steps) == ("the script ended", 4)
 
 
+@pytest.mark.slow
 def test_a_launcher_s_script_is_watched(tmp_path, capfd):
     path = tmp_path / "train.py"
     path.write_text("import os\nassert os.environ['WORLD_SIZE'] == '1'\n" + loop())

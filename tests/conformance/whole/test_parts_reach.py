@@ -47,6 +47,7 @@ class SelfAttentionByLength(SelfAttention):
         return scores / scores.shape[-1] ** 0.5
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_written_into_the_scores_by_indices_is_followed() -> None:
     impl = pointed(SelfAttention)
     assert impl.untested == []

@@ -11,6 +11,8 @@ from minigrad import kernels
 from transformer import tasks
 from transformer.cli import main
 
+pytestmark = pytest.mark.slow
+
 TINY = ["--d-model", "8", "--n-heads", "2", "--n-kv-heads", "1", "--n-layers", "1", "--d-ff", "12", "--batch-size", "2"]
 TINY += ["--max-len", "32", "--size", "3", "--steps", "3", "--log-every", "1", "--vocab", "259"]
 USES = [
