@@ -39,6 +39,7 @@ def said(capsys, *arguments):
 # --- learning -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_command_learns_to_reverse_unseen_words(tmp_path, capsys):
     settings = ["--size", 3, "--d-model", 32, "--n-heads", 2, "--n-layers", 1, "--d-ff", 64, "--max-len", 8]
     settings += ["--lr", 6e-3, "--steps", 300, "--warmup", 30, "--evaluate-every", 300, "--save-every", 300]

@@ -449,6 +449,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say how much memory was used")
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_loading_takes_about_as_much_memory_as_the_file_has_bytes(family, tmp_path):

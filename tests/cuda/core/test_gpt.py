@@ -58,6 +58,7 @@ def losses(device, compiled, steps):
     return [run(ids, targets).item() for _ in range(steps)], run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_steps_through_the_kernels_are_the_cpus(cuda, compiled):
     steps = 2 if compiled else 1  # a step takes seconds here, and the second replay is the captured one

@@ -54,6 +54,7 @@ def test_the_loss_of_no_rows_is_the_hosts(cuda):
     assert weight.grad.tolist() == [[0.0] * 4] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [mg.bfloat16, mg.float16])
 def test_training_in_halves_asks_nothing_of_the_host(cuda, dtype):
     rng = np.random.default_rng(0)

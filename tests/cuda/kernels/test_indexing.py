@@ -37,6 +37,7 @@ def added(values, ids, rows, left_out=-1, seed=None, races=False):
         return device.download(table)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 90), st.sampled_from([1, 2, 5, 300, 70_000]), st.integers(1, 3), st.integers(0, 99))
 @settings(max_examples=15, deadline=None, derandomize=True)
 def test_rows_add_up_by_key(n, rows, width, seed):
