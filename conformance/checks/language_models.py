@@ -395,7 +395,7 @@ def padding_changes_nothing(impl: Any, draw: Draw) -> Evidence:
 def hidden_in_front(subject: Any, inputs: dict[str, Array]) -> list[Evidence]:
     """The answers to real tokens with one of two words in the hidden place of the first token. Where they are given by
     their last position only nothing is asked."""
-    if subject.padding_of("ids") != "mask":
+    if subject.padding_of("ids") != "mask" or subject.masks_losses_only():
         return []
     ids = inputs["ids"]
     real = np.ones(ids.shape, bool)

@@ -27,7 +27,8 @@ def together(found: list[Evidence], reason: str) -> Evidence:
 
 @check("losses-get-what-they-are-made-for", roles=("model",))
 def gets_what_it_is_made_for(impl: Any, draw: Draw) -> Evidence:
-    """cross_entropy gets logits, nll_loss logarithms of probabilities, and a loss of numbers as many as it compares."""
+    """cross_entropy gets logits, nll_loss and kl_div logarithms of probabilities, and a loss of numbers as many as it
+    compares."""
     runs = impl.build("model", {}).loss_runs()
     parts = [part for run in runs for criterion in run.criteria if (part := _of_criterion(run, criterion)) is not None]
     return together(parts, "its losses call none of torch's")
@@ -37,6 +38,14 @@ def _of_criterion(run: Any, criterion: Any) -> Evidence | None:
     if criterion.is_written_out:
         return None
     what = f"what {criterion.name} gets in {run.name}"
+    if criterion.name == "kl_div":
+        return _of_divergence(run, criterion)
+    if criterion.name == "binary_cross_entropy_with_logits" and criterion.squashed:
+        return true(what, False, expected="logits", got="what a sigmoid or softmax gives").saying(
+            diagnosis="binary_cross_entropy_with_logits is given probabilities: the sigmoid is taken twice.",
+            place=criterion.place,
+            mend="give it the logits",
+        )
     if not criterion.of_classes:
         one, other = tuple(criterion.given.shape), tuple(criterion.target.shape)
         return true(what, one == other or 1 in (criterion.given.numel(), criterion.target.numel()), one, other).saying(
@@ -59,6 +68,41 @@ def _of_criterion(run: Any, criterion: Any) -> Evidence | None:
         diagnosis="cross_entropy is given probabilities: the softmax is taken twice.",
         place=criterion.place,
         mend="give it the logits",
+    )
+
+
+def _of_divergence(run: Any, criterion: Any) -> Evidence | None:
+    """Whether kl_div gets logarithms of probabilities, along some axis, and a target as it is told."""
+    given = criterion.given.detach().double()
+
+    def sums_to_one(numbers: Any) -> bool:
+        return any(
+            size > 1 and bool(((numbers.sum(axis) - 1).abs() < 1e-4).all()) for axis, size in enumerate(numbers.shape)
+        )
+
+    likely = bool((given >= 0).all()) and sums_to_one(given)
+    target = criterion.target.detach().double()
+    of_logs = bool((target <= 0).all()) and sums_to_one(target.exp())
+    what = f"what kl_div gets in {run.name}"
+    if likely:
+        return true(what, False, expected="logarithms of probabilities", got="probabilities").saying(
+            diagnosis="kl_div is given probabilities where it takes their logarithms.",
+            place=criterion.place,
+            mend="give it log_softmax(logits)",
+        )
+    if of_logs != bool(criterion.log_target) and (of_logs or sums_to_one(target)):
+        return true(f"the target of {what[5:]}", False, got="logarithms" if of_logs else "probabilities").saying(
+            diagnosis="The target of kl_div is not what log_target says that it is.", place=criterion.place
+        )
+    if sums_to_one(given.exp()):
+        return true(what, True)
+    sums = [given.exp().sum(axis) for axis, size in enumerate(given.shape) if size > 1]
+    if not sums or min(float(one.min()) for one in sums) <= 1.001:
+        return None  # a part of a distribution, such as its best words
+    return true(what, False, expected="logarithms of probabilities", got="logits").saying(
+        diagnosis="kl_div is given logits where it takes logarithms of probabilities.",
+        place=criterion.place,
+        mend="give it log_softmax(logits)",
     )
 
 
@@ -384,6 +428,8 @@ def _padding(subject: Any, run: Any) -> tuple[Any, Any] | None:
     taught = {one.taught[0] for one in run.lessons if one.taught}
     if criterion is None or not taught <= fed or any(re.fullmatch(r"\w*labels?", name) for name in taught):
         return None  # labels of their own may have a mark of their own for what is ignored
+    if criterion.rows.shape[-1] < subject.calling.main.vocab:
+        return None  # its classes are no words: the true one among samples, the own partner in a batch
     pads = criterion.target.reshape(-1) == subject.pad_id
     return (criterion.weights, pads) if bool(pads.any()) and len(pads) == len(criterion.weights) else None
 

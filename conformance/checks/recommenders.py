@@ -29,13 +29,15 @@ def _judged(subject: Any, one: Any) -> Evidence:
     pad = [] if subject.pad_id is None else [subject.pad_id]
 
     def fits(at: int, held: slice | None, sign: float = 1.0) -> bool:
-        """Whether these are the best by the scores of a place, without padding and what a part of the history holds."""
+        """Whether these are the best by the scores of a place, without padding and what a part of the history holds.
+        sign -1: the worst; what is left out by a score of minus infinity may be among them."""
         for row, items in enumerate(one.items):
             scores = sign * one.scores[row, at]
-            for out in (pad, []):
+            for out, value in ((pad, -np.inf), ([], -np.inf), (pad, -sign * np.inf)):
                 left = scores.copy()
-                left[[*out, *(one.histories[row, held] if held else [])]] = -np.inf
-                if {*np.argsort(-left, kind="stable")[: len(items)].tolist()} == {*items.tolist()}:
+                left[[*out, *(one.histories[row, held] if held else [])]] = value
+                best = np.sort(left)[::-1][: len(items)]  # by their scores: what is left out has one score
+                if len({*items.tolist()}) == len(items) and np.array_equal(np.sort(left[items])[::-1], best):
                     break
             else:
                 return False
@@ -64,7 +66,7 @@ def _judged(subject: Any, one: Any) -> Evidence:
             )
         if fits(-1, held, -1.0):
             return true(what, False, expected="the highest scores", got="the lowest").saying(
-                diagnosis=f"{one.name} recommends the items with the lowest scores.", place=one.place
+                diagnosis=f"{one.name} recommends the items with the lowest scores.", place=one.chosen_at or one.place
             )
     raise NotProvided("by which rule it recommends is not known")
 
@@ -81,6 +83,16 @@ def prefers_the_true_item(impl: Any, draw: Draw) -> Evidence:
         worst, middle, best = _by_score(subject, history)
         by_true = loss(history, worst, middle) - loss(history, best, middle)
         by_false = loss(history, middle, best) - loss(history, middle, worst)
+        if by_true and not any(loss(history, middle, middle) - loss(history, middle, one) for one in (best, worst)):
+            parts.append(
+                true(f"the false items of {name} count", False, expected="another loss", got="the same loss").saying(
+                    diagnosis=f"{name} takes false items, and its loss is the same whichever they are: no score of a "
+                    "false item is lowered.",
+                    place=place,
+                    mend="add softplus(score of the false item)",
+                )
+            )
+            continue
         if not (by_true > 0 or by_false > 0) or 0 in (by_true, by_false):
             continue  # its scores are not those of forward, or it compares other things
         wrong, change = ("true", "lower") if by_true < 0 else ("false", "raise")

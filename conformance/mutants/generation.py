@@ -236,3 +236,19 @@ changed(
     breaks=("recommendations-are-the-best-that-are-new",),
     defect="Of the items that were seen only the newest is left out.",
 )
+changed(
+    "RecommendsTheWorst",
+    RECOMMENDER,
+    "-torch.inf).topk(k).indices",
+    "-torch.inf).topk(k, largest=False).indices",
+    breaks=("recommendations-are-the-best-that-are-new",),
+    defect="The items with the lowest scores are recommended.",
+)
+changed(
+    "WritesWithoutTheMaskOfTheSource",
+    TRANSLATOR,
+    "(written, read, hidden, self",
+    "(written, read, torch.ones_like(hidden), self",
+    breaks=("generate-hides-the-padding-of-sources",),
+    defect="A writer hands its decoder a mask that hides no padding of the source.",
+)

@@ -348,3 +348,27 @@ changed(
     breaks=("masks-of-targets-hide-padding-and-the-future",),
     defect="A word is seen that is real or not ahead, and not both.",
 )
+changed(
+    "ListsOverQueries",
+    HELPERS,
+    "scores.log_softmax(-1)).sum(-1)",
+    "scores.log_softmax(0)).sum(-1)",
+    breaks=("losses-of-lists-keep-queries-apart",),
+    defect="The softmax of a loss of lists runs over the queries.",
+)
+changed(
+    "WorstDocumentsFirst",
+    HELPERS,
+    "scores.argsort(-1, descending=True)[..., :k]",
+    "scores.argsort(-1)[..., :k]",
+    breaks=("orders-by-scores-begin-with-the-best",),
+    defect="The candidates with the lowest scores come first.",
+)
+changed(
+    "StudentGivesProbabilities",
+    HELPERS,
+    "F.log_softmax(student_logits / temperature",
+    "F.softmax(student_logits / temperature",
+    breaks=("distillation-is-lowest-at-the-teacher",),
+    defect="The divergence is given the student's probabilities where it takes their logarithms.",
+)

@@ -176,3 +176,11 @@ changed(
     breaks=(MEAN,),
     defect="Words that are not marked count in the mean.",
 )
+changed(
+    "FalseItemsForgotten",
+    RECOMMENDER,
+    "F.softplus(-better) + F.softplus(worse)",
+    "F.softplus(-better)",
+    breaks=("losses-of-samples-prefer-the-true-item",),
+    defect="The loss takes false items and lowers no score of theirs.",
+)

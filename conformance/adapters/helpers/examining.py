@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
     collating,
     decoding,
+    distilling,
     images,
     infilling,
     losses,
     metrics,
     pooling,
+    ranking,
     recommending,
     routing,
     scheduling,

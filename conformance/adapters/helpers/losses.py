@@ -137,8 +137,9 @@ def soft_labels(loss: Called) -> Iterator[Trouble]:
 
 @helper(
     "losses-of-pairs-prefer-the-true-one",
-    r"bce|bpr|pairwise|ranking|sampled|negative|hinge|triplet",
+    r"bce|bpr|pairwise|rank(ing|net|_loss)|margin|sampled|negative|hinge|triplet",
     {
+        "margin": r"margin|m|delta",
         "true": r"pos(itive)?(_?(logits?|scores?|pred(s|ictions)?))?|pos_?sim|true_(logits|scores)",
         "false": r"neg(ative)?s?(_?(logits?|scores?|pred(s|ictions)?))?|neg_?sim|false_(logits|scores)",
         "items": r"pos(_?(seq|items?|ids|labels?))?|targets?|labels?|items?|seq",
@@ -154,7 +155,7 @@ def true_and_false(loss: Called) -> Iterator[Trouble]:
     items = torch.tensor([[3, 4, 0], [5, 6, 7]])
     real = items != 0
     true, false = noise(2, 3).requires_grad_(), noise(2, 3, seed=1).requires_grad_()
-    made = loss.arguments.call(loss.function, true=true, false=false, items=items, mask=real)
+    made = loss.arguments.call(loss.function, true=true, false=false, items=items, mask=real, margin=10.0)
     if not isinstance(made, Tensor) or made.numel() != 1:
         raise OtherKind("it gives no loss")
     of_true, of_false = torch.autograd.grad(made, (true, false), allow_unused=True)

@@ -14,6 +14,8 @@ from torch import Tensor
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, shown, tensor
 
 _SCORES = r"logits?|scores?|pred(s|ictions?)?|out(puts?)?|x|y_?(hat|pred)|probs"
+_RANKED = r"rank(ed|ing|s)?|top|recommend|best|ids|item|order|result|retrieved"
+"""Names of parameters that take the numbers of the best, and no scores."""
 _LABELS = r"targets?|labels?|y(_true)?|truth|gold|gt|answers?|t"
 
 
@@ -142,7 +144,16 @@ def ndcg(measure: Called) -> Iterator[Trouble]:
     """One true item of the rank r (from 0) counts 1 / log2(r + 2), beyond k nothing."""
     scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.9, 0.8, 0.7, 0.1]])
     labels = torch.tensor([2, 3])
-    got = _number(measure(scores=scores, labels=labels, k=3))
+    if re.match(_RANKED, measure.arguments.parameter_of["scores"].lower()):
+        scores = scores.argsort(-1, descending=True)[:, :3]
+    made = measure(scores=scores, labels=labels, k=3)
+    named = re.split(r"_and_|_", measure.name.lower())
+    if isinstance(made, tuple):  # recall_and_ndcg gives two numbers
+        told = [name for name in named if re.search(r"ndcg|recall|hit|mrr|precision|map", name)]
+        if len(told) != len(made):
+            raise OtherKind("which of its numbers it is is not known")
+        made = made[next(n for n, name in enumerate(told) if "ndcg" in name)]
+    got = _number(made)
     wanted = (1 / math.log2(3)) / 2
     if not _is(got, wanted, 2 * wanted):
         yield Trouble(

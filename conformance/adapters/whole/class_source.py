@@ -80,6 +80,28 @@ def read_for_some_arguments(cls: type) -> frozenset[str]:
 
 
 @cache
+def numbers_read_for_some_arguments(cls: type) -> frozenset[str]:
+    """The same, of attributes whose length, shape or device may be read elsewhere, too: levels of a loss."""
+    always: set[str] = set()
+    sometimes: set[str] = set()
+    for method in _methods(cls).values():
+        if method.name == "__init__":
+            continue
+        inside = {id(n) for branch in _branches(method, _parameters(method)) for n in ast.walk(branch)}
+        sizes = {
+            id(part)
+            for node in ast.walk(method)
+            if (isinstance(node, ast.Attribute) and node.attr in ("shape", "device", "dtype", "size", "ndim"))
+            or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len")
+            for part in ast.iter_child_nodes(node)
+        }
+        for node in _of_self(method):
+            if id(node) not in sizes:
+                (sometimes if id(node) in inside else always).add(node.attr)
+    return frozenset(sometimes - always)
+
+
+@cache
 def chosen_by_arguments(cls: type) -> frozenset[str]:
     """The attributes of `self` of which methods take the part that a parameter names: ``self.towers[side]``."""
     return frozenset(

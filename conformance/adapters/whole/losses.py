@@ -36,14 +36,21 @@ from conformance.protocol import NotProvided
 
 _LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|objective|(^|_)nll|criterion", re.I)
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
-_OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy")
+_OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy|kl_div")
+_SQUASHED = re.compile(r"Sigmoid|Softmax")
+_REARRANGED = re.compile(
+    r"View|Reshape|Squeeze|Select|Slice|Index|Transpose|Permute|TBackward|Clone|Expand|Cat|Copy|Alias|Gather|Split"
+)
+"""Steps of a graph that give probabilities, and steps that leave numbers as they are."""
 
 
 @dataclass(frozen=True)
 class Criterion:
     """One call of a loss of torch's, or one that is written out ("written"). name: of the function. given, target: as
     handed in. reaches: the gradient of the result by `given`; None where the result does not depend on it. trains:
-    `given` has a gradient at all. memory: what it was given, tensors by the address and order of their numbers."""
+    `given` has a gradient at all. memory: what it was given, tensors by the address and order of their numbers.
+    squashed: whether what it was given comes from a sigmoid or softmax, rearranged at most. log_target: as kl_div takes
+    it."""
 
     name: str
     given: Tensor
@@ -52,6 +59,8 @@ class Criterion:
     trains: bool
     reaches: Tensor | None = None
     memory: tuple[Any, ...] = ()
+    squashed: bool = False
+    log_target: bool = False
 
     @property
     def of_classes(self) -> bool:
@@ -160,8 +169,20 @@ class _Criteria(TorchFunctionMode):
             )
             if isinstance(given, Tensor) and isinstance(target, Tensor):
                 memory = _memory((given, target, args[2:], sorted((n, v) for n, v in kwargs.items() if v is not given)))
-                self.seen.append(Criterion(name, given, target, user_line(), given.requires_grad, memory=memory))
+                told = {
+                    "memory": memory,
+                    "squashed": _is_squashed(given),
+                    "log_target": kwargs.get("log_target", False),
+                }
+                self.seen.append(Criterion(name, given, target, user_line(), given.requires_grad, **told))
         return func(*args, **kwargs)
+
+
+def _is_squashed(given: Tensor) -> bool:
+    step = given.grad_fn
+    while step is not None and _REARRANGED.search(step.name()) and step.next_functions:
+        step = step.next_functions[0][0]
+    return step is not None and bool(re.match(rf"({_SQUASHED.pattern})", step.name()))
 
 
 def _memory(given: Any) -> tuple[Any, ...]:

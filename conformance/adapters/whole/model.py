@@ -6,12 +6,15 @@ The families of experiments stand in layers: each inherits from the families who
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
@@ -103,8 +106,28 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     calling = with_padding_mask(module, with_masks(module, calling, kind))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence])
     subject = in_double(subject)
+    subject = _with_numbers_that_run(subject)
     subject.pad_id = pad_of(subject)
     return subject
+
+
+def _with_numbers_that_run(subject: WholeModel) -> WholeModel:
+    """The subject; where its answer is no number, it is handed what stands beside its words above zero, if that helps:
+    of a time or a count a logarithm may be taken."""
+    with suppress(Exception):
+        inputs = subject.example()
+        if np.isfinite(subject(**inputs)["out"]).all():
+            return subject
+        fixed = {name: partial(_above_zero, make) for name, make in subject.calling.fixed.items()}
+        other = replace(subject, calling=replace(subject.calling, fixed=fixed), known={})
+        if np.isfinite(other(**inputs)["out"]).all():
+            return other
+    return subject
+
+
+def _above_zero(make: Callable[[Mapping[str, Tensor]], Any], inputs: Mapping[str, Tensor]) -> Any:
+    made = make(inputs)
+    return made.abs() if isinstance(made, Tensor) and made.is_floating_point() else made
 
 
 def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Calling, Made]:

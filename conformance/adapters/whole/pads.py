@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from conformance.adapters.whole.calling import quiet_evaluation
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import RunningModel
@@ -40,6 +42,21 @@ class PadProbes(LengthProbes, PlaceProbes):
         if "from_the_end" not in self.known:
             self.known["from_the_end"] = self.free_length and _says_left(self) and _places_end_alike(self)
         return bool(self.known["from_the_end"])
+
+    def masks_losses_only(self) -> bool:
+        """Whether the mask of padding changes a loss that forward gives, and nothing of the answer: a causal model
+        whose padding stands behind its texts needs no more."""
+        if "masks_losses" not in self.known:
+            inputs = self.example(2)
+            real = np.ones(inputs[self.calling.main.meaning].shape[:2], bool)
+            fewer = real.copy()
+            fewer[0, -1] = False
+            with quiet_evaluation(self.module), default_dtype(self.torch_dtype):
+                one, other = (self.run({**inputs, "padding": mask}) for mask in (real, fewer))
+            losses = [[t for t in tensors_in(run["result"]) if t.numel() == 1] for run in (one, other)]
+            changed = any(not torch.equal(a, b) for a, b in zip(*losses, strict=False))
+            self.known["masks_losses"] = changed and torch.equal(one["out"], other["out"])
+        return bool(self.known["masks_losses"])
 
     def padding_of(self, name: str) -> str | None:
         """How an input's padding is told: by a "mask" of the caller, by "lengths", by the "token" itself, or not at all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, loss_in
+from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.used_functions import line_in
 from conformance.protocol import Array, NotProvided
 
 _RECOMMENDS = re.compile(r"recommend|suggest|(next|best|rank)_items|top_?k_items|predict_top", re.I)
@@ -25,16 +28,18 @@ _LEAVES_OUT = re.compile(
     re.I,
 )
 _TRUE = re.compile(r"pos(itives?)?(_?(seqs?|items?|ids?|samples?))?", re.I)
+_LOSS = re.compile(r"loss|objective|(^|_)(bpr|bce)(_|$)", re.I)
 _FALSE = re.compile(r"neg(atives?)?(_?(seqs?|items?|ids?|samples?))?", re.I)
 
 
 @dataclass(frozen=True)
 class Recommended:
     """items: (B, k), the best first, for histories (B, T). scores: (B, T, V), those of forward. says: whether the text
-    of the method says that what a history holds is left out."""
+    of the method says that what a history holds is left out. chosen_at: the line that orders the scores."""
 
     name: str
     place: str
+    chosen_at: str
     histories: Array
     items: Array
     scores: Array
@@ -52,14 +57,14 @@ class RecommendProbes(PlaceProbes):
         return found
 
     def losses_of_pairs(self) -> list[tuple[str, str, Callable[[Array, Array, Array], float]]]:
-        """Its methods that compare true items with false ones: name, line and the loss of histories, true and false
-        items, (B, T) each. Raises NotProvided."""
+        """Its methods, and the functions of its file, that compare true items with false ones: name, line and the loss
+        of histories, true and false items, (B, T) each. Raises NotProvided."""
         found = []
-        for name, function in _methods(self, re.compile("loss", re.I)):
+        for name, function in [*_methods(self, _LOSS), *_functions(self, _LOSS)]:
             names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty][1:]
             kinds = ["true" if _TRUE.fullmatch(n) else "false" if _FALSE.fullmatch(n) else "history" for n in names]
             if sorted(kinds) == ["false", "history", "true"]:
-                found.append((name, self.line_of(rf"def {name}\b"), _pair_loss(self, function, kinds)))
+                found.append((name, line_in(function, r"def "), _pair_loss(self, function, kinds)))
         if not found:
             raise NotProvided("none of its losses compares true items with false ones")
         return found
@@ -69,6 +74,16 @@ def _methods(subject: PlaceProbes, names: re.Pattern[str]) -> Iterator[tuple[str
     for name, function in inspect.getmembers(type(subject.module), inspect.isfunction):
         if names.search(name) and not function.__module__.startswith("torch"):
             yield name, function
+
+
+def _functions(subject: PlaceProbes, names: re.Pattern[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions of its file that take a model first."""
+    own = type(subject.module).__module__
+    for name, function in vars(sys.modules.get(own, object())).items():
+        if inspect.isfunction(function) and function.__module__ == own and names.search(name):
+            first = next(iter(inspect.signature(function).parameters), "")
+            if MODELS.fullmatch(first.lower()):
+                yield name, taken_by(subject.module, function)
 
 
 def _ask(subject: PlaceProbes, name: str, function: Callable[..., Any], many: int) -> Recommended | None:
@@ -87,7 +102,8 @@ def _ask(subject: PlaceProbes, name: str, function: Callable[..., Any], many: in
             text = inspect.getsource(function)
             items, scores = to_array(tables[0]), subject(**{subject.calling.main.meaning: histories})["out"]
             place = subject.line_of(rf"def {name}\b")
-            return Recommended(name, place, histories, items, scores, bool(_LEAVES_OUT.search(text)))
+            chosen = line_in(function, r"(top_?k|arg_?sort|sort)\(", r"def ")
+            return Recommended(name, place, chosen, histories, items, scores, bool(_LEAVES_OUT.search(text)))
     return None
 
 
@@ -102,7 +118,12 @@ def _pair_loss(
         given = {"history": history, "true": true, "false": false}
         twin = subject.twin()
         with torch.no_grad(), twin.mode(False), default_dtype(twin.torch_dtype):
-            made = loss_in(function(twin.module, *(twin.calling.turned(torch.tensor(given[kind])) for kind in kinds)))
+            items = {kind: twin.calling.turned(torch.tensor(ids)) for kind, ids in given.items()}
+            try:
+                made = loss_in(function(twin.module, *(items[kind] for kind in kinds)))
+            except (RuntimeError, IndexError):  # it takes several false items for each place
+                several = items | {"false": items["false"][..., None].expand(*items["false"].shape, 2)}
+                made = loss_in(function(twin.module, *(several[kind] for kind in kinds)))
         if made is None:
             raise NotProvided("its loss of pairs gives no number")
         return float(made)

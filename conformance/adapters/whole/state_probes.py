@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.class_source import numbers_read_for_some_arguments
 from conformance.adapters.whole.entries import is_for_another_method
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.running import RunningModel
-from conformance.protocol import Arrays, NotProvided
+from conformance.protocol import Array, Arrays, NotProvided
 
 
 class StateProbes(LengthProbes):
@@ -36,12 +39,13 @@ class StateProbes(LengthProbes):
                 and bool((buffer != 0).any())
                 and not _is_mask(buffer)
                 and not is_for_another_method(self.module, name)
+                and not self._is_for_some_arguments(name)
             ):
                 groups.setdefault(name.rpartition(".")[0], []).append(name)
         if not groups:
             return None
         inputs = self.example(length=min(self.longest or 6, 6))
-        before = self(**inputs)["out"]
+        before = _everything(self, inputs)
         first = None
         with suppress(NotProvided):
             first = self.fresh().module
@@ -56,9 +60,15 @@ class StateProbes(LengthProbes):
                 for buffer in buffers.values():
                     noise = torch.randn(buffer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
                     buffer.add_(noise.to(buffer.dtype))
-            if np.array_equal(before, other(**inputs)["out"]):
+            after_noise = _everything(other, inputs)
+            if all(np.array_equal(one, again) for one, again in zip(before, after_noise, strict=True)):
                 idle.append(names[0])
         return idle
+
+    def _is_for_some_arguments(self, name: str) -> bool:
+        path, _, own = name.rpartition(".")
+        cls: type = type(self.module.get_submodule(path))
+        return own in numbers_read_for_some_arguments(cls)
 
     def _filled_by_a_call(self) -> set[str]:
         """The tables whose numbers the first call of a new model changes."""
@@ -123,3 +133,11 @@ def _forget(module: nn.Module, first: nn.Module | None) -> None:
         for name, value in (vars(new[path]) if path in new else {}).items():
             if (value is None or type(value) is int) and name in vars(part):
                 setattr(part, name, value)
+
+
+def _everything(subject: RunningModel, inputs: Arrays) -> list[Array]:
+    """All numbers that a call gives: the answer, and losses beside it."""
+    with quiet_evaluation(subject.module), default_dtype(subject.torch_dtype):
+        result = subject.run(inputs)
+    given = [result["out"], *tensors_in(result["result"])]
+    return [to_array(one.detach().double()) for one in given if isinstance(one, torch.Tensor) and one.numel()]

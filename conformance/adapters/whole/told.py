@@ -92,9 +92,27 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
     return [name for name in parameters if name in read - asked]
 
 
+_OF_NUMBERS = {
+    "shape",
+    "size",
+    "mean",
+    "abs",
+    "dim",
+    "ndim",
+    "dtype",
+    "T",
+    "mT",
+    "transpose",
+    "permute",
+    "unfold",
+    "std",
+}
+"""What is asked of a tensor of numbers, and of no cache."""
+
+
 def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
-    """Those of these parameters that forward never asks about, and takes for numbers: it asks for their sizes, or
-    computes with them as they are."""
+    """Those of these parameters that forward never asks about, and takes for numbers: it asks for their sizes, turns
+    their axes, or computes with them as they are."""
     function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
     try:
         tree = ast.parse(dedent(inspect.getsource(function)))
@@ -105,7 +123,7 @@ def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
         parts: list[ast.expr] = []
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
             parts = [node.left, node.right]
-        elif isinstance(node, ast.Attribute) and node.attr in ("shape", "size", "mean", "abs", "dim", "ndim", "dtype"):
+        elif isinstance(node, ast.Attribute) and node.attr in _OF_NUMBERS:
             parts = [node.value]
         used |= {part.id for part in parts if isinstance(part, ast.Name)}
     return [name for name in taken_as_they_are(module, parameters) if name in used]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from types import CodeType, FunctionType
+from typing import Any
 
 
 @cache
@@ -36,6 +39,19 @@ def text_of(function: FunctionType) -> str:
     with suppress(OSError, TypeError):
         return inspect.getsource(function)
     return ""
+
+
+def line_in(function: Callable[..., Any], *patterns: str) -> str:
+    """file:line of a function that the first pattern is found in, or the next pattern; else of its first line."""
+    plain = _function(function)
+    if plain is None:
+        return ""
+    start, lines = plain.__code__.co_firstlineno, text_of(plain).splitlines()
+    for pattern in patterns:
+        for number, line in enumerate(lines):
+            if re.search(pattern, line.partition("#")[0]):
+                return f"{plain.__code__.co_filename}:{start + number}"
+    return f"{plain.__code__.co_filename}:{start}"
 
 
 def _function(one: object) -> FunctionType | None:

@@ -307,3 +307,21 @@ def sample_negatives(seen, n_items, size, rng):
 def make_example(items, maxlen):
     """A history and its labels."""
     return torch.tensor(left_pad(items[:-1], maxlen)), torch.tensor(left_pad(items[1:], maxlen))
+
+
+def listwise_loss(scores, relevance):
+    """The cross-entropy of a query's candidates with their relevance, a mean over the queries."""
+    wanted = relevance / relevance.sum(-1, keepdim=True)
+    return -(wanted * scores.log_softmax(-1)).sum(-1).mean()
+
+
+def rank_documents(scores, k=3):
+    """The numbers of the best candidates."""
+    return scores.argsort(-1, descending=True)[..., :k]
+
+
+def distillation_loss(student_logits, teacher_logits, keep, temperature=2.0):
+    """The divergence of the softened student from the softened teacher, a mean over what is kept."""
+    taught = F.softmax(teacher_logits / temperature, dim=-1)
+    each = F.kl_div(F.log_softmax(student_logits / temperature, dim=-1), taught, reduction="none").sum(-1)
+    return temperature**2 * (each * keep).sum() / keep.sum()

@@ -141,6 +141,17 @@ class Transformer(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=self.tgt_pad_idx)
 
     @torch.no_grad()
+    def translate(self, sources, start_id=1, max_len=10):
+        """The greedy targets (B, Tt) for sources (B, Ts), of which the short ones are padded."""
+        hidden = self.make_src_mask(sources)
+        read = self.encode(sources, hidden)
+        written = sources.new_full((len(sources), 1), start_id)
+        for _ in range(max_len - 1):
+            step = self.decode(written, read, hidden, self.make_tgt_mask(written))
+            written = torch.cat((written, step[:, -1].argmax(-1, keepdim=True)), 1)
+        return written
+
+    @torch.no_grad()
     def beam_search(self, src, start_id=1, end_id=2, beam_size=3, max_len=10):
         """The likeliest target (1, Tt) that beam_size beams find for a source (1, Ts)."""
         src_mask = self.make_src_mask(src)

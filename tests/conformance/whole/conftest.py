@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,3 +35,22 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         if str(getattr(sys.modules[added], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[added]
     sys.path[:] = path
+
+
+@pytest.fixture
+def functions(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], list[Any]]:
+    """The functions of a file with the given text."""
+
+    from conformance.adapters.helpers.examining import functions_of
+
+    def made(text: str) -> list[Any]:
+        path = tmp_path / "helpers_of_a_test.py"
+        path.write_text("import math, random\nimport torch\nimport torch.nn.functional as F\n" + dedent(text))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        request.addfinalizer(lambda: sys.modules.pop(path.stem))
+        spec.loader.exec_module(module)
+        return list(functions_of(module))
+
+    return made

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from textwrap import dedent
-
 import pytest
 
 pytest.importorskip("torch")
 
 import conformance.checks  # noqa: F401
 from conformance.adapters import resolve
-from conformance.adapters.helpers.examining import examine, functions_of
+from conformance.adapters.helpers.examining import examine
 from conformance.adapters.helpers.training import RULES
 from conformance.check import CHECKS
 from conformance.kills import KILLED, SURVIVED, outcome
@@ -23,23 +19,6 @@ from conformance.mutated import implementation_of, specimen_as_it_is
 OF_TRAINERS = set(RULES)  # they need a model beside them: tests/conformance/watch/test_functions_that_train.py
 CLAIMS = sorted(claim for claim, check in CHECKS.items() if check.roles == ("helpers",) and claim not in OF_TRAINERS)
 MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen is HELPERS)
-
-
-@pytest.fixture
-def functions(tmp_path, request):
-    """The functions of a file with the given text."""
-
-    def made(text):
-        path = tmp_path / "helpers_of_a_test.py"
-        path.write_text("import math, random\nimport torch\nimport torch.nn.functional as F\n" + dedent(text))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        request.addfinalizer(lambda: sys.modules.pop(path.stem))
-        spec.loader.exec_module(module)
-        return list(functions_of(module))
-
-    return made
 
 
 def test_correct_helpers_break_nothing_and_each_kind_has_one():

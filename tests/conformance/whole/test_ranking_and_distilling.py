@@ -1,0 +1,127 @@
+"""Losses of rankers, recommenders and students: what is said of wrong ones, and what is left alone."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from wholes import Whole  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters.helpers.examining import examine  # noqa: E402
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+LISTS, ORDER, TEACHER = (
+    "losses-of-lists-keep-queries-apart",
+    "orders-by-scores-begin-with-the-best",
+    "distillation-is-lowest-at-the-teacher",
+)
+RIGHT = """
+    def listwise_ce(scores, labels):
+        return F.cross_entropy(scores, labels)
+
+    def list_mle(scores, relevance, mask):
+        order = scores.gather(1, relevance.argsort(1, descending=True))
+        return (order.flip(1).logcumsumexp(1).flip(1) - order).sum(1).mean()
+
+    def lambda_loss(scores, relevance):
+        better = relevance[:, :, None] > relevance[:, None]
+        return (F.softplus(scores[:, None] - scores[:, :, None]) * better).sum() / better.sum()
+
+    def margin_loss(pos_scores, neg_scores, margin):
+        return F.margin_ranking_loss(pos_scores, neg_scores, torch.ones_like(pos_scores), margin)
+
+    def top_k_passages(scores, k):
+        return torch.topk(scores, k).indices
+
+    def rank(scores):  # places, not numbers of candidates
+        return scores.argsort(-1, descending=True).argsort(-1)
+
+    def kd_loss(student_logits, teacher_logits, labels, T=2.0, alpha=0.5):
+        soft = F.kl_div((student_logits / T).log_softmax(-1), (teacher_logits / T).log_softmax(-1), log_target=True)
+        return alpha * T * T * soft + (1 - alpha) * F.cross_entropy(student_logits, labels, label_smoothing=0.1)
+
+    def reverse_kd(student_logits, teacher_logits):
+        return F.kl_div(teacher_logits.log_softmax(-1), student_logits.softmax(-1), reduction="batchmean")
+
+    def distil_mse(student_logits, teacher_logits):
+        return F.mse_loss(student_logits, teacher_logits)
+"""
+WRONG = {
+    "F.cross_entropy(scores, labels)": ("-scores.log_softmax(0).gather(1, labels[:, None]).mean()", LISTS),
+    "order.flip(1).logcumsumexp(1)": ("order.flip(1).logcumsumexp(0)", LISTS),
+    "(pos_scores, neg_scores, torch": ("(neg_scores, pos_scores, torch", "losses-of-pairs-prefer-the-true-one"),
+    "torch.topk(scores, k)": ("torch.topk(scores, k, largest=False)", ORDER),
+    "(student_logits / T).log_softmax(-1), (t": ("(student_logits / T).softmax(-1), (t", TEACHER),
+    "(teacher_logits / T).log": ("teacher_logits.log", TEACHER),
+}
+
+
+@pytest.mark.parametrize("change", [("", ("", "")), *WRONG.items()], ids=lambda c: c[1][0] or "right")
+def test_losses_of_lists_and_teachers(functions, change):
+    right, (wrong, claim) = change
+    assert RIGHT.count(right) == 1 or not right
+    found = examine(functions(RIGHT.replace(right, wrong) if right else RIGHT))
+    assert {w.claim for w in found.wrong} == ({claim} if claim else set())
+    assert set(found.tested) >= {LISTS, ORDER, TEACHER}
+
+
+MODEL = """
+    import torch.nn.functional as F
+
+    class NextItem(nn.Module):
+        def __init__(self, n_items=60, width=8, max_len=12):
+            super().__init__()
+            self.items, self.places = nn.Embedding(n_items + 1, width, padding_idx=0), nn.Embedding(max_len, width)
+            layer = nn.TransformerEncoderLayer(width, 2, 16, 0.0, batch_first=True)
+            self.stack = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+        def states(self, history):
+            t = history.size(1)
+            causal = torch.ones(t, t, dtype=torch.bool).triu(1)
+            return self.stack(self.items(history) + self.places(torch.arange(t)), mask=causal)
+
+        def forward(self, history):
+            return self.states(history) @ self.items.weight.T
+
+        @torch.no_grad()
+        def recommend(self, history, k=5):
+            scores = self(history)[:, -1]
+            scores[:, 0] = -torch.inf
+            return RECOMMENDED
+
+    def bce_loss(model, history, pos, neg):
+        h = model.states(history)
+        better, worse = (h * model.items(pos)).sum(-1), (h * model.items(neg)).sum(-1)
+        return LOSS
+"""
+BEST, TRUE, FITS = (
+    "recommendations-are-the-best-that-are-new",
+    "losses-of-samples-prefer-the-true-item",
+    "losses-get-what-they-are-made-for",
+)
+BOTH = "F.softplus(-better).mean() + F.softplus(worse).mean()"
+GIVEN = "F.binary_cross_entropy_with_logits(%s, torch.ones_like(better)) + F.softplus(worse).mean()"
+TOP = "scores.topk(k).indices"
+
+
+@pytest.mark.parametrize(
+    ("loss", "recommended", "failed"),
+    [
+        (BOTH, TOP, set()),
+        (GIVEN % "better", "scores.argsort(-1, descending=True)[:, :k]", set()),
+        (GIVEN % "better.sigmoid()[:, :]", "scores.argsort(-1)[:, :k]", {FITS, BEST}),
+        ("F.softplus(-better).mean()", "scores.topk(k, largest=False).indices", {TRUE, BEST}),
+    ],
+)
+def test_recommenders(made, loss, recommended, failed):
+    source = dedent(MODEL).replace("LOSS", loss).replace("RECOMMENDED", recommended)
+    implementation = Whole(whole_model(made("NextItem", source)))
+    found = {claim: run_check(CHECKS[claim], implementation, "quick").verdict.name for claim in (BEST, TRUE, FITS)}
+    assert {claim for claim, verdict in found.items() if verdict == "FAIL"} == failed
+    assert {BEST, TRUE} <= {claim for claim, verdict in found.items() if verdict in ("PASS", "FAIL")}
