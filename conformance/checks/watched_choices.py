@@ -198,7 +198,8 @@ def checkpoint_of_learner(impl: Any, draw: Draw) -> Evidence:
     states = [one for one in run.of(Snapshot) if one.order > begun and one.of >= 0]
     if not saves or not states:
         raise NotProvided("no weights were saved after a step")
-    frozen = [one for one in states if one.frozen and one.of not in run.copies and one.of not in run.aliases]
+    following = run.copies.keys() | run.aliases.keys()
+    frozen = [one for one in states if one.frozen and not one.held & following]
     if len(frozen) == len(states) and not run.whole and choices.may_keep_more(run):
         raise NotProvided("only states of a frozen module were asked for until watching ended, and others may be later")
     if len(frozen) < len(states):

@@ -34,9 +34,21 @@ def changes_slowly(impl: Any, draw: Draw) -> Evidence:
     if not moving:
         raise NotProvided("no copy was seen that follows a trained part in each step")
     number, shares = max(moving.items(), key=lambda item: max(item[1]))
+    falls = len(shares) >= 5 and max(shares) - min(shares) > 0.1 and all(a > b for a, b in pairwise(shares))
+    step = steps_of(run)[0]
+    if falls:
+        return broken(
+            step,
+            "the share of itself that a copy keeps in each step",
+            "more with each step, or the same",
+            f"less: {shares[0]:.2g} to {shares[-1]:.2g}",
+            at=lambda lines: lines.averaged(run, run.parameters[number].name) or [step.place],
+            diagnosis=f"{run.parameters[number].name} keeps less of itself with each step: what is to be kept and what "
+            "is to be taken over are exchanged.",
+            mend="copy = m * copy + (1 - m) * trained, with m that grows towards one",
+        )
     if max(shares) >= 0.5 or min(shares) < 1e-3:  # one that keeps nothing is a plain copy of each step
         return kept("the share of itself that a copy keeps", f"{max(shares):.4g}")
-    step = steps_of(run)[0]
     return broken(
         step,
         "the share of itself that a copy keeps in each step",

@@ -109,8 +109,20 @@ def shifted_once(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-input-does-not-hold-its-answer", roles=RUN)
 def answer_hidden(impl: Any, draw: Draw) -> Evidence:
-    """The label of a position is not the token that the model gets at this position."""
+    """The label of a position is not the token that the model gets at this position, and the number that is asked of a
+    row does not stand in it."""
     run = run_of(impl)
+    held = next((loss for loss in trained(run) if loss.held), None)
+    if held is not None:
+        return broken(
+            held,
+            "where the number that is asked of a row stands in it",
+            "nowhere",
+            "at one place, in every row of the batch",
+            at=lambda lines: lines.windowed(run, held),
+            diagnosis="The input holds the number that the model is asked for: the window reaches over its target.",
+            mend="end the input before the target: x[i : i + n], and y[i + n]",
+        )
     first_of_tokens(run)
     for loss in of_tokens(run):
         shares, kept_share = loss.targets.offsets, loss.targets.kept

@@ -8,7 +8,7 @@ from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, broken, run_of
 from conformance.draw import Draw
-from conformance.evidence import Evidence
+from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
 
 
@@ -77,4 +77,28 @@ def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
         if is_alike
         else "The shares of the labels are those of the other row: most of each row is asked for the wrong label.",
         mend="mix rows and labels alike: share * a + (1 - share) * a[order]",
+    )
+
+
+@check("run-measures-weigh-rows-alike", roles=RUN)
+def measures_weigh_rows_alike(impl: Any, draw: Draw) -> Evidence:
+    """A measure of an evaluation whose batches have different numbers of rows is no mean of the means of batches."""
+    from conformance.watch import averaging
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found, sizes = averaging.means_of_means(run), averaging.sizes(run)
+    if not found or len(sizes) < 2:
+        raise NotProvided("no means of batches of different sizes were seen that a mean is taken of")
+    name, is_loss, place = found[0]
+    if is_loss:
+        return note(f"{name} is a mean of the means of batches of different sizes", place)
+    return broken(
+        step,
+        f"what {name} is a mean of",
+        "all rows",
+        f"the means of batches of {max(sizes)} and {min(sizes)} rows",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"Each batch adds its mean to {name}, and the last one is smaller: its rows weigh more than others.",
+        mend="add up hits or errors, and divide by the number of rows or labels",
     )

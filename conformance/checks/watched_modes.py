@@ -82,6 +82,9 @@ def in_evaluation_mode(impl: Any, draw: Draw) -> Evidence:
     """Dropout rests in the forward passes of an evaluation."""
     run = run_of(impl)
     calls = list(evaluation(run))
+    learning = {call.module for call in training(run)}
+    others = [(c, losses) for c, _, losses in forwards(run) if c.module in learning and not (c.gradients or c.training)]
+    calls += [one for one in others if one[0].dropping]
     if not any(call.random or call.resting or call.dropping for call, _ in calls):
         raise NotProvided("no evaluation of a model with dropout was seen")
     for call, _ in calls:
@@ -145,21 +148,26 @@ def frozen_norms_rest(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-teachers-rest", roles=RUN)
 def teachers_rest(impl: Any, draw: Draw) -> Evidence:
-    """A model that is frozen, and no copy of the trained one, answers without dropout."""
-    from conformance.watch.events import Forward
+    """A model that learns no more, and is no copy of the one that learns, answers without dropout."""
+    from conformance.watch import teachers
 
     run = run_of(impl)
-    taught = next((c for c in run.of(Forward) if c.taught), None)
-    if taught is not None:
-        return unusual("a frozen teacher that drops", f"{taught.taught[0]}, ... ({taught.place})")
-    copied = [number for number in run.copies if run.parameters[number].in_model]
-    calls = [c for c in run.of(Forward) if c.frozen and (c.random or c.resting)]
-    if not calls or copied:
-        raise NotProvided("no frozen model with dropout was seen beside the trained one")
-    drops = next((call for call in calls if call.random), None)
-    if drops is not None:
-        return unusual("a frozen model that drops", f"{run.modules[drops.module][0]} ({drops.place})")
-    return kept("frozen models rest", len(calls))
+    asked, drops = teachers.answers(run)
+    if not asked:
+        raise NotProvided("no fixed model with dropout was seen beside the one that learns")
+    if drops is None:
+        return kept("fixed models rest", asked)
+    part = (drops.call.taught or drops.call.random)[0]
+    return broken(
+        drops.call,
+        "dropout of a model that learns no more",
+        "at rest",
+        f"active: {part}, ...",
+        is_certain=drops.is_certain,
+        at=lambda lines: lines.first(teachers.left(run, drops.call), drops.call.place),
+        diagnosis="The teacher answers in training mode: its dropout makes noise of what is learned from it.",
+        mend="call eval() on it before its answers are learned from, and behind each train() that reaches it",
+    )
 
 
 @check("run-evaluation-needs-no-gradients", roles=RUN)

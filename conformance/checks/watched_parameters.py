@@ -125,6 +125,31 @@ def is_in_an_optimizer(impl: Any, draw: Draw) -> Evidence:
     return kept("every trainable parameter is in an optimizer", len(stepping))
 
 
+@check("run-nothing-that-is-learned-through-is-left-out", roles=RUN)
+def nothing_left_out(impl: Any, draw: Draw) -> Evidence:
+    """What gets gradients and begins at random is in an optimizer. Who trains a head on a large part that rests may
+    mean it so; not who trains most of a model and leaves the rest at random."""
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    held = {n for one in steps_of(run) for n in run.optimizers[one.optimizer].parameters}
+    trained = [n for n in held if run.parameters[n].in_model]
+    forgotten = frozenset(run.outside - held)
+    if not trained:
+        raise NotProvided("no parameter of a module was seen that an optimizer steps")
+    sizes = [sum(run.parameters[n].size for n in numbers) for numbers in (forgotten, trained)]
+    if not forgotten or sizes[0] > sizes[1]:
+        return kept("what is learned through is in an optimizer", len(trained))
+    return broken(
+        step,
+        "trainable parameters with a gradient that no optimizer steps",
+        "none",
+        f"{len(forgotten)}: {run.named(forgotten)}",
+        at=lambda lines: lines.left_out(run, step),
+        diagnosis=f"{run.named(forgotten)} get gradients, are in no optimizer, and stay as they began: at random.",
+        mend="make the optimizer from all parameters that learn, when the model is final; freeze what shall rest",
+    )
+
+
 @check("run-parameter-is-in-one-optimizer", roles=RUN)
 def in_one_optimizer(impl: Any, draw: Draw) -> Evidence:
     """No parameter is stepped by two optimizers in turn. One that takes over for good is another stage."""

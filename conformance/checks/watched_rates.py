@@ -104,9 +104,30 @@ def rate_not_zero(impl: Any, draw: Draw) -> Evidence:
             diagnosis=f"The learning rate is zero in all {len(rates)} steps.",
             mend="look at the schedule's formula: an integer division, or a step that is never counted",
         )
+    still = next((mine for mine in _by_optimizer(steps) if len(mine) >= 3 and not any(map(max, _rates(mine)))), None)
+    if still is not None:
+        return broken(
+            still[0],
+            "the largest rate of an optimizer",
+            "above 0",
+            0,
+            at=lambda lines: lines.total(run, still[0]),
+            diagnosis=f"The learning rate is zero in all {len(still)} steps of this optimizer, from step "
+            f"{still[0].step + 1} on.",
+            mend="plan the schedule for all steps, those that another optimizer has made before included",
+        )
     if rates[0] == 0:
         return note("the first step has the rate 0", f"it learns nothing ({steps[0].place})")
     return kept("rates are above zero", f"{rates[0]:.3g} first")
+
+
+def _by_optimizer(steps: Sequence[Any]) -> Iterator[list[Any]]:
+    for number in dict.fromkeys(step.optimizer for step in steps):
+        yield [step for step in steps if step.optimizer == number]
+
+
+def _rates(steps: Sequence[Any]) -> Iterator[tuple[float, ...]]:
+    return (step.rates or (0.0,) for step in steps)
 
 
 @check("run-rate-rises-in-steps", roles=RUN)
@@ -168,10 +189,9 @@ def rates_of(run: Any) -> tuple[Any, list[float]]:
 
 def all_rates_of(run: Any) -> list[tuple[Any, list[float]]]:
     """The same of each optimizer that steps three times."""
-    by_optimizer: dict[int, list[Any]] = {}
-    for step in steps_of(run):
-        by_optimizer.setdefault(step.optimizer, []).append(step)
-    found = [(mine, [max(s.rates, default=0.0) for s in mine]) for mine in by_optimizer.values() if len(mine) >= 3]
+    found = [
+        (mine, [max(s.rates, default=0.0) for s in mine]) for mine in _by_optimizer(steps_of(run)) if len(mine) >= 3
+    ]
     if not found:
         raise NotProvided("no three steps of one optimizer were seen")
     return found

@@ -167,8 +167,8 @@ changed(
 changed(
     "SoftLossOverTheClasses",
     HELPERS,
-    ".log_softmax(-1)).sum(-1).mean()",
-    ".log_softmax(-1)).mean()",
+    "logits.log_softmax(-1)).sum(-1).mean()",
+    "logits.log_softmax(-1)).mean()",
     breaks=("soft-labels-are-weighed-by-their-share",),
     defect="The loss is divided by the number of classes, too.",
 )

@@ -15,7 +15,8 @@ _TEACHER = re.compile(r"(\w+_)?(teacher|reference|ref_model)(_\w+)?", re.IGNOREC
 
 class Calls:
     """The base of a library's taps. drops: of each outermost module, the parts that are random in training, by path;
-    norms: those that learn statistics then; teachers: those that are named so. ran: the modules that ran."""
+    norms: those that learn statistics then; teachers: those that are named so. ran: the modules that ran.
+    outer: the outermost module of the last call, with its number."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -23,6 +24,7 @@ class Calls:
         self.norms: dict[int, list[tuple[str, Any]]] = {}
         self.teachers: dict[int, list[tuple[str, Any]]] = {}
         self.ran: WeakSet[Any] = WeakSet()
+        self.outer: tuple[int, Any] | None = None
 
     def probability(self, part: Any) -> float | None:
         """How often a part drops in training; None when it is none that could."""
@@ -40,17 +42,24 @@ class Calls:
             watcher.look_closely()
             watcher.modules[number] = module
             watcher.run.modules[number] = (type(module).__name__, line_of(type(module).forward))
-            parts = list(module.named_modules())
-            if next(iter(module.parameters()), None) is not None:
-                watcher.run.parts[number] = {path: type(part) for path, part in parts}
-            self.drops[number] = [(path, part) for path, part in parts if self.probability(part) is not None]
-            self.teachers[number] = [(path, part) for path, part in parts if _TEACHER.fullmatch(path.split(".")[-1])]
-            self.norms[number] = [(path, part) for path, part in parts if self.is_norm(part)]
-            for path, part in parts:
-                for name, parameter in part.named_parameters(recurse=False):
-                    one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
-                    watcher.run.parameters[one].in_model = True
+            self._know(number, module)
+        self.outer = (number, module)
         return number
+
+    def _know(self, number: int, module: Any) -> None:
+        """Write down the parts of an outermost module, and the names of its parameters."""
+        watcher = self.watcher
+        parts = list(module.named_modules())
+        if next(iter(module.parameters()), None) is not None:
+            watcher.run.earlier += [watcher.run.parts[number]] if number in watcher.run.parts else []
+            watcher.run.parts[number] = {path: type(part) for path, part in parts}
+        self.drops[number] = [(path, part) for path, part in parts if self.probability(part) is not None]
+        self.teachers[number] = [(path, part) for path, part in parts if _TEACHER.fullmatch(path.split(".")[-1])]
+        self.norms[number] = [(path, part) for path, part in parts if self.is_norm(part)]
+        for path, part in parts:
+            for name, parameter in part.named_parameters(recurse=False):
+                one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
+                watcher.run.parameters[one].in_model = True
 
     def begun(self, module: Any, gradients: bool, **more: Any) -> None:
         """Record a call of an outermost module. more: the fields of the record that the library knows."""
@@ -77,9 +86,15 @@ class Calls:
         return any(path.startswith(f"{name}.") and _is_frozen(part) for name, part in self.teachers[number])
 
     def use(self, module: Any) -> None:
-        """A module runs, and with it its own parameters."""
+        """A module runs, and with it its own parameters. One that was put into a known module later is written down."""
         if module not in self.ran:
             self.ran.add(module)
+            known = self.watcher.run.parameters
+            numbers = [self.watcher.known("parameter", p) for p in module.parameters(recurse=False)]
+            is_new = any(n not in known or not known[n].in_model for n in numbers)
+            if is_new and self.outer is not None and self.watcher.depth > 1:
+                self.watcher.look_closely()
+                self._know(*self.outer)
             for parameter in module.parameters(recurse=False):
                 self.watcher.run.parameters[self.watcher.parameter(parameter)].used = True
 

@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from conformance.places import is_users
+from conformance.watch.adapters import halves
 from conformance.watch.events import Batch, Load, Restore, Save, Seed, Snapshot
+from conformance.watch.samplers import drawn
 from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, classes_with, place, stack
 
@@ -66,6 +68,9 @@ class _Data:
     def make(self, original: Any, loader: DataLoader[Any], *rest: Any, **keywords: Any) -> None:
         original(loader, *rest, **keywords)
         made = stack(loader)
+        with self.watcher.looking():
+            found = drawn(getattr(loader, "sampler", None), loader.dataset, made[0].place if made else "")
+            self.watcher.run.drawn += [found] if found is not None else []
         if made and made[0].is_direct:
             self.made[loader] = made[0].place
             self.lines.setdefault(made[0].place, False)
@@ -110,8 +115,16 @@ class _Data:
         found = frozenset(holds(obj, 4))
         keys = {key: value for key, value in obj.items() if isinstance(key, str)} if isinstance(obj, Mapping) else {}
         numbers = tuple(key for key, value in keys.items() if type(value) is int)
-        self.watcher.add(Save(holds=found, numbers=numbers, keys=tuple(keys)))
+        factors = next(halves(obj, self.trained()), ())
+        self.watcher.add(Save(holds=found, numbers=numbers, keys=tuple(keys), factors=factors))
         self.written[_identity(rest[0] if rest else keywords.get("f"))] = found
+
+    def trained(self) -> set[str]:
+        """The names of the parameters that optimizers step, in their modules."""
+        run, modules = self.watcher.run, [m for m in self.watcher.modules.values() if isinstance(m, nn.Module)]
+        held = {number for one in run.optimizers.values() for number in one.parameters}
+        pairs = (pair for module in modules for pair in module.named_parameters())
+        return {name for name, one in pairs if one.requires_grad and self.watcher.known("parameter", one) in held}
 
     def load(self, original: Any, f: Any, *rest: Any, **keywords: Any) -> Any:
         result = original(f, *rest, **keywords)
@@ -147,7 +160,8 @@ class _Data:
         if isinstance(result, OrderedDict):
             learns = [one.requires_grad for one in module.parameters()]
             is_frozen = bool(learns) and not any(learns)
-            event = self.watcher.add(Snapshot(of=self.of(module), frozen=is_frozen))
+            held = frozenset(self.watcher.known("parameter", one) for one in module.parameters())
+            event = self.watcher.add(Snapshot(of=self.of(module), held=held, frozen=is_frozen))
             self.snapshots.append((event, ref(result)))
         return result
 

@@ -40,3 +40,14 @@ class Loose:
     attribute: str
     learns: bool
     is_list: bool = False
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A loader that draws by weights. place: where it was made. is_mixed: whether samples of one class have different
+    weights although there are no more weights than classes; grows: whether the weight of a class grows with how often
+    it occurs."""
+
+    place: str
+    is_mixed: bool
+    grows: bool

@@ -108,8 +108,11 @@ class Loss(Event):
     for, where there are weights. asked: which labels are not ignored, bit by bit, in the first steps; unasked: whether
     some are ignored there. learner: of a divergence, which sides are learned: "input", "target" or "both"; softness: by
     what the logits of both sides are multiplied before their softmax, where that was found; apart: how far behind the
-    input's rows those of the target stand in the answers of both, None where it was not found. frames: of a CTC loss.
-    pairs: where all are compared; holds_itself: also each with itself, which is never asked for.
+    input's rows those of the target stand in the answers of both, None where it was not found. asked_for: the ids that
+    labels ask for, in the first steps; span: of labels in one row, the least and the largest one. skips_padding:
+    whether the labels that are ignored are those of the padding of an input. held: whether the number that is asked of
+    each row stands in it. frames: of a CTC loss. pairs: where all are compared; holds_itself: also each with itself,
+    which is never asked for.
     """
 
     name: str
@@ -130,6 +133,10 @@ class Loss(Event):
     learner: str = ""
     softness: tuple[float, ...] = ()
     apart: int | None = None
+    asked_for: frozenset[int] = frozenset()
+    span: tuple[int, int] | None = None
+    skips_padding: bool = False
+    held: bool = False
     frames: Frames | None = None
     pairs: Pairs | None = None
     holds_itself: bool = False
@@ -241,11 +248,13 @@ class Mode(Event):
 @dataclass(kw_only=True)
 class Save(Event):
     """A file was written. holds: which of "model", "optimizer", "scheduler", "scaler" and "random state" are in it.
-    numbers: the keys of its whole numbers; keys: all of its keys."""
+    numbers: the keys of its whole numbers; keys: all of its keys. factors: one of a trained adapter that is in it, and
+    the other one, which is not."""
 
     holds: frozenset[str]
     numbers: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    factors: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -274,10 +283,12 @@ class Restore(Event):
 @dataclass(kw_only=True)
 class Snapshot(Event):
     """The user's code asked a module for its state. of: a parameter of the module, by number; -1 where it has none.
+    held: all that are known.
     outlived: for how many steps it kept what it was given, which changes with the module. frozen: whether none of its
     parameters learns."""
 
     of: int = -1
+    held: frozenset[int] = frozenset()
     outlived: int = 0
     frozen: bool = False
 

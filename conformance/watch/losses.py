@@ -11,18 +11,19 @@ from torch import Tensor
 
 from conformance.watch.comparing import apart, frames_of, holds_itself, pairs_of, sides_of
 from conformance.watch.events import Loss, Targets
-from conformance.watch.targets import LARGEST, Array, Question, kind_of
+from conformance.watch.targets import LARGEST, Array, Question, kind_of, mode, tail_of
 from conformance.watch.watcher import Watcher, place
 
 PATTERNS = 40
-"""In so many steps it is kept which labels are ignored."""
+"""In so many steps it is kept which labels are ignored, and which are asked for."""
 
 
 def tap(watcher: Watcher) -> None:
     taps = _Losses(watcher)
     for name in ("cross_entropy", "nll_loss", "kl_div", "binary_cross_entropy_with_logits", "binary_cross_entropy"):
         watcher.around(F, name, getattr(taps, name, taps.other(name)))
-    watcher.around(F, "mse_loss", taps.other("mse_loss"))
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        watcher.around(F, name, taps.other(name))
     watcher.around(F, "ctc_loss", taps.ctc_loss)
     for owner in (F, torch, Tensor):
         watcher.around(owner, "softmax", taps.softmax)
@@ -48,9 +49,21 @@ class _Losses:
                 event = self._add(name, input, result, keywords.get("reduction", "mean"))
                 if isinstance(target, Tensor) and input.shape != target.shape:
                     event.shapes = f"{tuple(input.shape)} and {tuple(target.shape)}"
+                if self.watcher.is_close and isinstance(target, Tensor) and event.gradients:
+                    with self.watcher.looking():
+                        event.held = self._is_held(target)
             return result
 
         return tapped
+
+    def _is_held(self, target: Tensor) -> bool:
+        """Whether a number that is asked of each row stands at one and the same place of the row that a model got."""
+        rows = target.shape[0] if target.dim() else 0
+        if target.numel() != rows or rows < 4 or not target.is_floating_point() or len(target.unique()) < rows / 2:
+            return False
+        given = [one for call in self.watcher.calls.values() for one in call.given()]
+        floats = [one for one in given if one.is_floating_point() and one.dim() >= 2 and one.shape[0] == rows]
+        return any(bool((one.flatten(1) == target.reshape(-1, 1)).all(0).any()) for one in floats)
 
     def cross_entropy(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         return self._classes("cross_entropy", original, input, target, *rest, **keywords)
@@ -79,6 +92,7 @@ class _Losses:
             with self.watcher.looking():
                 asked = array(target) != _ignored(rest, keywords)
                 event.asked, event.unasked = np.packbits(asked).tobytes(), not asked.all()
+                self._labels(event, array(target), asked)
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
                 event.pairs, event.holds_itself = pairs_of(input, target), holds_itself(input, target)
@@ -90,6 +104,17 @@ class _Losses:
                     ignored = _ignored(rest, keywords)
                     self._targets(event, input, rows, target.detach().reshape(-1).clone(), ignored)
         return result
+
+    def _labels(self, event: Loss, labels: Array, asked: Array) -> None:
+        """What labels ask for, and how they lie over the input."""
+        given = [ids for ids, _, _ in self.watcher.seen.inputs if ids.ndim == 2 and ids.shape[1] > 2]
+        event.asked_for = frozenset(np.unique(labels[asked]).tolist())
+        if labels.ndim == 1 and len(labels) >= 4 and asked.all():
+            event.span = int(labels.min()), int(labels.max())
+        for ids in given:
+            tail = tail_of(ids == mode(ids[:, -1]))
+            if ids.size == asked.size and np.array_equal(~asked.reshape(ids.shape), tail) and tail.any():
+                event.skips_padding = True
 
     def kl_div(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         result: Tensor = original(input, target, *rest, **keywords)
@@ -156,7 +181,7 @@ class _Losses:
     def _targets(self, event: Loss, input: Tensor, rows: Tensor, labels: Tensor, ignored: int) -> None:
         """Work out what the loss saw, now; and which labels count, when the gradient of its rows comes."""
         seen, base = self.watcher.seen, input._base
-        wide = [*seen.results, *([base] if base is not None else [])]
+        wide = [*([base] if base is not None else []), *seen.results]  # a copy of some places stands behind the whole
         results = [array(one) for one in wide if one.dim() == 3 and one.shape[-1] == rows.shape[-1]]
         event.targets = Targets(total=labels.numel())
         question = Question(event.targets, array(rows), array(labels), ignored, results, seen.inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from conformance.watch.watcher import Watcher
 
 class OnTorch:
     def tap(self, watcher: Watcher) -> None:
+        # A script that ends at any moment may end between a switch of gradients and what switches them back.
+        watcher.on_close(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
         for part in (modules, losses, optimization, data):
             part.tap(watcher)
 

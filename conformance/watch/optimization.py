@@ -16,6 +16,7 @@ from conformance.watch.ending import equal_values
 from conformance.watch.events import Backward, Schedule, Step, Unscale
 from conformance.watch.followers import Followers
 from conformance.watch.losses import array
+from conformance.watch.outside import Outside
 from conformance.watch.overlooked import overlooked
 from conformance.watch.resuming import moment
 from conformance.watch.rules import LARGEST, Change, History, rule_of
@@ -57,13 +58,14 @@ class _Optimization(Updates):
         self.starts: dict[int, int] = {}
         self.nested, self.in_scaler, self.scaling = 0, False, False
         self.unscaled: set[int] = set()
-        self.copies, self.followers = Copies(watcher), Followers(watcher)
+        self.copies, self.followers, self.outside = Copies(watcher), Followers(watcher), Outside(watcher)
         self.given: dict[int, float] = {}
         watcher.endings.append(lambda: overlooked(watcher, self.given))
         self.in_backward = False
 
     def make_optimizer(self, original: Any, optimizer: Any, *rest: Any, **keywords: Any) -> None:
         super().make_optimizer(original, optimizer, *rest, **keywords)
+        self.outside.given.append(optimizer)
         rates = {*rates_of(optimizer)}
         if len(rates) == 1:
             self.given[self.watcher.number("optimizer", optimizer)] = rates.pop()
@@ -133,6 +135,7 @@ class _Optimization(Updates):
         if self.watcher.is_close:
             with self.watcher.looking():
                 self.before[number] = Before(optimizer)
+                self.outside.look(optimizer)
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
         watcher = self.watcher

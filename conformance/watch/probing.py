@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conformance.watch.attended import attended
 from conformance.watch.events import Probe
 from conformance.watch.frames import padded_frames
 from conformance.watch.record import Run
@@ -25,7 +26,7 @@ def probe(run: Run, calls: list[Call]) -> None:
         with suppress(Exception), _quietly(call.module):  # what cannot be called again is not judged
             _future(run, call)
         with suppress(Exception), _quietly(call.module):
-            if not _padding(run, call) and not _own_padding(run, call):
+            if not _padding(run, call) and not _own_padding(run, call) and not attended(run, call, _tails):
                 padded_frames(run, call)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from conformance.watch.details import Loose
+from conformance.watch.details import Drawn, Loose
 from conformance.watch.events import Event, Kind, Save, Step
 from conformance.watch.lines import At
 
@@ -70,19 +70,19 @@ WHOLE = "the script ended"
 @dataclass
 class Run:
     """A training run that was watched. modules: the outermost modules by number, as (class, place of the class). parts:
-    the classes of their parts by path, where they have parameters. parameters, optimizers, loaders, schedulers: by
-    number, the last two as the place where they were made; planned: the frames that made schedulers. rate_functions:
-    the code of the functions that schedules were given. moments: what each step began from, where that is asked for;
-    expected: of a run that was not stopped. unread_rates: what rates were written where their optimizer reads none, by
-    its number. frozen: the parameters that are frozen at the end. loose: what parts of the model hold that PyTorch does
-    not know. copies: matrices that follow a stepped one, by number; aliases: those that lie in its memory, with the
-    share of itself that each kept from the end of a step to the beginning of the next; strangers: those that follow one
-    and did not begin as its copy. still: the buffers and frozen
-    parameters that did not change from the first step on, by name. unread: where loaders were made that gave no batch.
+    the classes of their parts by path, where they have parameters; earlier: those that were replaced. parameters,
+    optimizers, loaders, schedulers: by number, the last two as the place where they were made; planned: the frames that
+    made schedulers. rate_functions: the code of the functions that schedules were given. moments: what each step began
+    from, where that is asked for; expected: of a run that was not stopped. unread_rates: what rates were written where
+    their optimizer reads none, by its number. frozen: the parameters that are frozen at the end. outside: trainable
+    ones that got gradients, are in no optimizer, and stayed as they began. loose: what parts of the model hold that
+    PyTorch does not know. copies: matrices that follow a stepped one, by number; aliases: those that lie in its memory,
+    with the share of itself that each kept from the end of a step to the beginning of the next; strangers: those that
+    follow one and did not begin as its copy. still: the buffers and frozen parameters that did not change from the
+    first step on, by name. unread: where loaders were made that gave no batch. drawn: loaders that draw by weights.
     givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
-    none of their parameters follows, by path. misspelt:
-    attributes of parameters that are nearly called so. ended: why watching ended, in words; whole: whether the script
-    ended."""
+    none of their parameters follows, by path. misspelt: attributes of parameters that are nearly called so. options:
+    whether the script was given arguments. ended: why watching ended, in words; whole: whether the script ended."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -91,8 +91,10 @@ class Run:
     schedulers: dict[int, str] = field(default_factory=dict)
     planned: dict[int, tuple[At, ...]] = field(default_factory=dict)
     parts: dict[int, dict[str, type]] = field(default_factory=dict)
+    earlier: list[dict[str, type]] = field(default_factory=list)
     rate_functions: dict[int, list[CodeType]] = field(default_factory=dict)
     loaders: dict[int, str] = field(default_factory=dict)
+    drawn: list[Drawn] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     expected: list[Moment] = field(default_factory=list)
     copies: dict[int, Copy] = field(default_factory=dict)
@@ -100,12 +102,14 @@ class Run:
     strangers: dict[int, Copy] = field(default_factory=dict)
     unread_rates: dict[int, str] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)
+    outside: set[int] = field(default_factory=set)
     loose: list[Loose] = field(default_factory=list)
     still: set[str] = field(default_factory=set)
     unread: list[str] = field(default_factory=list)
     givers: list[CodeType] = field(default_factory=list)
     flagged: list[str] = field(default_factory=list)
     misspelt: set[str] = field(default_factory=set)
+    options: bool = False
     steps: int = 0
     ended: str = WHOLE
     notes: list[str] = field(default_factory=list)

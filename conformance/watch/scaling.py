@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from conformance.watch.lines import Source
-from conformance.watch.splits import Bound, are_beside, bindings, names_judging, names_training
+from conformance.watch.parts import Bound, are_beside, bindings, names_judging, names_training
 from conformance.watch.stated import sources
 
 

@@ -33,6 +33,7 @@ def watched(
     """
     with _as_main(script), Watcher(steps, until, keeps_moments, least) as watcher:
         tap_all(watcher)
+        watcher.run.options = bool(script.arguments)
         try:
             with _deadline(watcher, seconds):
                 if script.is_module:

@@ -9,44 +9,19 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from conformance.watch.lines import FUNCTIONS, Source
+from conformance.watch.parts import (
+    EITHER_CASE,
+    JUDGING,
+    TOOLS,
+    Bound,
+    are_beside,
+    bindings,
+    names_judging,
+    names_training,
+)
+from conformance.watch.ranges import have_common, part_of
 from conformance.watch.stated import sources
-
-_TRAIN = re.compile(r"(^|_)(train\w*|trn|tr|fit\w*)(_|$)", re.IGNORECASE)
-_JUDGING = re.compile(r"(^|_)(val|valid|validation|test|dev|held_?out)\d*(_|$)", re.IGNORECASE)
-_EITHER_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
-
-
-def names_training(name: str) -> bool:
-    """Whether a name says the training data, and no other part."""
-    apart = _EITHER_CASE.sub("_", name)
-    return _TRAIN.search(apart) is not None and _JUDGING.search(apart) is None
-
-
-def names_judging(name: str) -> bool:
-    """Whether a name says data that judge, as validation and test data do, and no other part."""
-    apart = _EITHER_CASE.sub("_", name)
-    return _JUDGING.search(apart) is not None and _TRAIN.search(apart) is None
-
-
-class Bound(NamedTuple):
-    """A name, what is bound to it, and in which statement."""
-
-    name: str
-    value: ast.expr
-    statement: ast.stmt
-
-
-def bindings(source: Source) -> Iterator[Bound]:
-    """What assignments bind to plain names, one by one."""
-    for node in source.nodes:
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            value = node.value  # type: ignore[attr-defined]
-            if isinstance(target, ast.Name):
-                yield Bound(target.id, value, node)  # type: ignore[arg-type]
-            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                for one, its in zip(target.elts, value.elts, strict=False):
-                    if isinstance(one, ast.Name):
-                        yield Bound(one.id, its, node)  # type: ignore[arg-type]
+from conformance.watch.unread import unread_parts
 
 
 class Overlap(NamedTuple):
@@ -68,18 +43,20 @@ def _overlaps(source: Source) -> Iterator[Overlap]:
     for train in (one for one in bound if names_training(one.name)):
         beside = (one for one in bound if names_judging(one.name) and are_beside(source, train, one))
         for other in beside:
-            mine, its = _part(train.value), _part(other.value)
-            if mine is None or its is None or mine[0] != its[0] or not _share(mine[1], its[1]):
-                continue
-            if all(_is_bound_once(source, one) for one in (train, other)) and not _changes(source, mine[0], train):
+            of = _common(source, train, other)
+            if of and all(_is_bound_once(source, one) for one in (train, other)) and not _changes(source, of, train):
                 yield Overlap(train.name, other.name, source.place(train.value))
 
 
-def are_beside(source: Source, first: Bound, second: Bound) -> bool:
-    """Whether two statements stand in one block."""
-    around = source.around[first.statement]
-    blocks = [getattr(around, name, []) for name in ("body", "orelse", "finalbody")]
-    return any(first.statement in block and second.statement in block for block in blocks if isinstance(block, list))
+def _common(source: Source, train: Bound, other: Bound) -> str:
+    """The sequence of which both are parts that overlap; "" where there is none."""
+    mine, its = _part(train.value), _part(other.value)
+    if mine is not None and its is not None and mine[0] == its[0] and _share(mine[1], its[1]):
+        return mine[0]
+    first, second = part_of(train.value), part_of(other.value)
+    if first is not None and second is not None and have_common(source, first, second, train.statement):
+        return first.of
+    return ""
 
 
 Range = tuple[str, str] | None
@@ -138,11 +115,6 @@ _MEASURES = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*|measure\
 _HOLDS = re.compile(
     r"load|data|set|dl$|ds$|iter|pairs|rows|batch|docs|texts|sent|examples|samples|^x_|^y_", re.IGNORECASE
 )
-_TOOLS = re.compile(
-    r"model|net$|crit|loss|device|cuda|cpu|optim|sched|fn$|func|encoder|decoder|self|args|cfg|config|token|vocab|collat"
-    r"|epoch|step|seed|logger|writer|torch|transform|train$|True|False",
-    re.IGNORECASE,
-)
 _COUNTS = re.compile(r"size|num|^n_|len|steps|iters|count|freq|every|loss|acc", re.IGNORECASE)
 _LOADERS = ("DataLoader", "TensorDataset")
 
@@ -150,7 +122,8 @@ _LOADERS = ("DataLoader", "TensorDataset")
 def taken_for_others(run: Any) -> list[Taken]:
     """Where training data are taken in the place of others."""
     ways = (_loops_over_names, _unread_splits, _measures_of_training, _best_of_training)
-    return [found for source in sources(run) for way in ways for found in way(source)]
+    found = [found for source in sources(run) for way in ways for found in way(source)]
+    return [*found, *(Taken(*one) for source in sources(run) for one in unread_parts(source))]
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
@@ -270,10 +243,10 @@ def _innermost(source: Source, node: ast.AST) -> ast.AST | None:
 
 def _training_alone(given: list[ast.expr], everything: ast.expr) -> str:
     """The training data among what is given; "" where there are none, or others besides."""
-    if any(_JUDGING.search(_EITHER_CASE.sub("_", one)) for one in _texts(everything) if not _MEASURES.fullmatch(one)):
+    if any(JUDGING.search(EITHER_CASE.sub("_", one)) for one in _texts(everything) if not _MEASURES.fullmatch(one)):
         return ""
     names = [n.id if isinstance(n, ast.Name) else n.attr for n in given if isinstance(n, (ast.Name, ast.Attribute))]
-    data = [one for one in names if not _TOOLS.search(one) and not _COUNTS.search(one)]
+    data = [one for one in names if not TOOLS.search(one) and not _COUNTS.search(one)]
     return data[0] if len(data) == 1 and names_training(data[0]) and _HOLDS.search(data[0]) else ""
 
 

@@ -59,6 +59,12 @@ def _names(run: Any) -> Iterator[str]:
             yield getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None) or ""
 
 
+def whole_numbers(source: Source) -> Iterator[tuple[str, int]]:
+    """The whole numbers that have a name, in whatever way."""
+    yield from _given(source)
+    yield from _taken(source)
+
+
 def _given(source: Source) -> Iterator[tuple[str, int]]:
     """The whole numbers that have a name: keyword=4, name = 4, {"key": 4}, add_argument("--name", default=4)."""
     for node in source.nodes:

@@ -16,7 +16,7 @@ class Part(NamedTuple):
 
 
 PASSES = 3
-"""So many backward passes are looked at."""
+"""So many backward passes behind several losses are looked at."""
 
 
 def parts_of_sums(run: Any) -> list[Part]:
@@ -25,11 +25,13 @@ def parts_of_sums(run: Any) -> list[Part]:
     evaluation, too."""
 
     graded = {_call(loss) for loss in run.of(Loss) if loss.gradients}
-    found = []
-    for back in run.of(Backward)[:PASSES]:
+    found, seen = [], 0
+    for back in run.of(Backward):
         start = max((e.order for e in run.events[: back.order] if isinstance(e, (Backward, Step))), default=-1)
         losses = [one for one in run.between(start, back.order, Loss) if one.value is not None and one.stack]
-        lines = learned(back) if len(losses) > 1 else []
+        if len(losses) < 2 or seen == PASSES:
+            continue
+        seen, lines = seen + 1, learned(back)
         behind = [one for one in losses if any(line in lines for line in own_line(one))]
         parts = [Part(one, one.gradients) for one in behind if one.gradients or _call(one) not in graded]
         found += parts if len(parts) > 1 else []

@@ -33,7 +33,7 @@ FOREIGN = [str(Path(__file__).parent)]
 _START = str(Path(__file__).with_name("script.py"))
 """What is outside of it started the script, and is no part of it."""
 
-_EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*)(_|$)")
+_EVALUATION = re.compile(r"(^|_)(eval\w*|valid\w*|val|test\w*|estimate\w*|accuracy|recall\w*|perplexity)(_|$)")
 
 
 CLOSE = 3

@@ -34,6 +34,7 @@ from conformance.watch.pointing.course import (
     settings,
     slow_part,
     total,
+    weighted,
     weights,
 )
 from conformance.watch.pointing.labels import (
@@ -48,6 +49,7 @@ from conformance.watch.pointing.labels import (
     shift,
     turned,
     value,
+    windowed,
 )
 from conformance.watch.pointing.modules import (
     PADS,
@@ -62,7 +64,7 @@ from conformance.watch.pointing.modules import (
     together,
     used,
 )
-from conformance.watch.pointing.updates import formula, given, parameters, rate, remade
+from conformance.watch.pointing.updates import formula, given, left_out, parameters, rate, remade, saved, thawed
 
 __all__ = [
     "PADS",
@@ -94,6 +96,7 @@ __all__ = [
     "kept",
     "labels_of",
     "later",
+    "left_out",
     "lengths",
     "made",
     "over",
@@ -102,6 +105,7 @@ __all__ = [
     "rate",
     "reads_key",
     "remade",
+    "saved",
     "scheduled",
     "seeded",
     "setting",
@@ -111,13 +115,16 @@ __all__ = [
     "slow_part",
     "switched",
     "symbols",
+    "thawed",
     "together",
     "total",
     "turned",
     "unsoftened",
     "used",
     "value",
+    "weighted",
     "weights",
+    "windowed",
     "written",
     "zeroed",
 ]

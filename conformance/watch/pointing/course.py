@@ -189,3 +189,15 @@ def beside(run: Any, names: Sequence[str]) -> list[str]:
         for node in (source.nodes if source else ())
         if source and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
     ][-1:]
+
+
+def weighted(run: Any, place: str) -> list[str]:
+    """Where the weights of a loader's samples are worked out; else where it was made."""
+    for source in dict.fromkeys(source_of(at.code.co_filename) for event in run.events for at in event.stack):
+        for call in (n for n in source.nodes if isinstance(n, ast.Call)) if source else ():
+            if source and ast.unparse(call.func).endswith("WeightedRandomSampler") and call.args:
+                names = {n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)}
+                bound = [n for n in source.nodes if isinstance(n, ast.Assign)]
+                made = [n for n in bound if {getattr(target, "id", "") for target in n.targets} & names]
+                return first([source.place(n) for n in made][-1:], source.place(call), place)
+    return [place]

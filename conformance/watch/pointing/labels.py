@@ -160,3 +160,11 @@ def condition(event: Any) -> list[str]:
         return first(event.place)
     around = next((n for n in source.outward(node) if isinstance(n, (ast.If, *FUNCTIONS))), None)
     return first(source.place(around) if isinstance(around, ast.If) else "", event.place)
+
+
+_WINDOWS = re.compile(r"\[[^\]]*:[^\]]*\]|unfold|roll\(")
+
+
+def windowed(run: Any, loss: Any) -> list[str]:
+    """Where what a model is given was cut out; else the loss."""
+    return first(that(inputs_of(run, loss)[1:], _WINDOWS)[:2], loss.place)

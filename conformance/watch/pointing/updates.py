@@ -100,3 +100,29 @@ def given(event: Any, position: int, *names: str) -> list[str]:
     is_named = call is not None and len(call.args) > position and isinstance(call.args[position], ast.Name)
     lines = [line.place for line in argument(event.stack, position, *names)] if is_named else []
     return first(lines[:2], event.place)
+
+
+_LISTS = re.compile(r"^\w+ = (?!.*optim).*parameters\(")
+_FREEZES = re.compile(r"requires_grad")
+
+
+def left_out(run: Any, step: Any) -> list[str]:
+    """Where what an optimizer holds was listed, and where it was made."""
+    made = run.optimizers[step.optimizer]
+    lines = arguments(made.stack) if made.stack else []
+    return first([line.place for line in lines if _LISTS.search(line.text)][:1], made.place)
+
+
+def thawed(run: Any, step: Any) -> list[str]:
+    """Where the script freezes something, before the optimizer was made; else where that was made."""
+    made = run.optimizers[step.optimizer]
+    source = source_of(made.stack[0].code.co_filename) if made.stack else None
+    loops = [n for n in source.nodes if isinstance(n, ast.For)] if source else []
+    freezing = [n for n in loops if "parameters(" in ast.unparse(n.iter) and _FREEZES.search(ast.unparse(n.body[0]))]
+    return first([source.place(n) for n in freezing if source][-1:], made.place)
+
+
+def saved(save: Any) -> list[str]:
+    """Where what is saved was chosen by its names; else where it was saved."""
+    lines = arguments(save.stack) if save.stack else []
+    return first([line.place for line in lines if re.search(r" in \w+\b.* for | if .* in ", line.text)][:1], save.place)

@@ -11,6 +11,7 @@ from conformance.mutants.source import FOLDER, Specimen  # noqa: E402
 from conformance.mutated import pointed_at  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.script import called  # noqa: E402
 
 CLEAR = "functions-that-train-clear-gradients"
 CLIP = "functions-that-train-clip-what-is-stepped"
@@ -149,6 +150,11 @@ def test_what_is_wrong_is_told_with_its_line(text, claim, line):
 )
 def test_what_cannot_be_run_or_steps_nothing_is_left_alone(text):
     assert set(verdicts(text)) == {"NOT_PROVIDED"}
+
+
+def test_a_call_that_ends_between_a_switch_and_its_end_leaves_gradients_as_they_were():
+    called(lambda: torch.no_grad().__enter__(), 3, 1.0)
+    assert torch.is_grad_enabled()
 
 
 def test_a_classifier_is_fitted_on_whole_tensors():

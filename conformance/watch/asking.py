@@ -1,0 +1,104 @@
+"""In which order classes are asked for, and what labels leave out: read from the losses of a run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from conformance.watch.events import Backward, Loss
+from conformance.watch.lines import Source
+from conformance.watch.stated import sources, whole_numbers
+
+FEWEST = 6
+"""So many batches in a row, each of classes no lower than those of the one before, come of sorted data."""
+
+
+def sorted_by_class(run: Any) -> Loss | None:
+    """The last of the batches that ask for one class after the other, in the order of their numbers."""
+    by_place: dict[str, list[Loss]] = {}
+    for loss in run.of(Loss):
+        if loss.gradients and loss.span is not None:
+            by_place.setdefault(loss.place, []).append(loss)
+    for losses in by_place.values():
+        row: list[Loss] = []
+        for loss in losses:
+            if row and not _follows(row[-1], loss):
+                if _is_sorted(row):
+                    return row[-1]
+                row = []
+            row.append(loss)
+        if _is_sorted(row):
+            return row[-1]
+    return None
+
+
+def _follows(before: Loss, loss: Loss) -> bool:
+    """Whether a batch asks for no class that is lower than those of the batch before."""
+    return before.span is not None and loss.span is not None and loss.span[0] >= before.span[1]
+
+
+def _is_sorted(row: list[Loss]) -> bool:
+    """Whether several batches are of several classes, and most of them of one alone."""
+    alone = {loss.span[0] for loss in row if loss.span and loss.span[0] == loss.span[1]}
+    return len(row) >= FEWEST and len(alone) >= 2
+
+
+_TASKS = re.compile(r"task|continual|incremental|episod|curricul|domain", re.IGNORECASE)
+
+
+def speaks_of_tasks(run: Any) -> bool:
+    """Whether a script may mean to learn one class after the other."""
+    return any(_TASKS.search(ast.unparse(source.tree)) for source in sources(run))
+
+
+def divergence_over_padding(run: Any) -> tuple[Loss, Loss] | None:
+    """A divergence that learns at all places, and the cross-entropy of the same step, which leaves out just the
+    padding."""
+    for back in run.of(Backward):
+        before = [
+            loss for loss in run.of(Loss) if loss.step == back.step and loss.order < back.order and loss.gradients
+        ]
+        for one in (x for x in before if x.name == "cross_entropy" and x.skips_padding and x.targets):
+            for other in (x for x in before if x.name == "kl_div" and x.targets):
+                if other.targets.counted == other.targets.total == one.targets.total:
+                    return other, one
+    return None
+
+
+_END = re.compile(r"^(\w+_)?(eos|eot|end_?of_?\w+)(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
+_PAD = re.compile(r"^(\w+_)?pad(ding)?(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
+FORWARD = 0.9
+"""A loss is of next tokens where more than this share of its labels is."""
+
+
+def ends_taken_for_padding(run: Any) -> tuple[int, Loss] | None:
+    """The id that a script names both its end and its padding, puts into its texts, and asks for in no label; and the
+    first loss that leaves it out."""
+    losses = [loss for loss in run.of(Loss) if loss.gradients and loss.asked_for]
+    first = next((x for x in losses if x.unasked and x.targets and x.targets.offsets.get(1, 0.0) > FORWARD), None)
+    if first is None:
+        return None
+    for source in sources(run):
+        numbers = [*whole_numbers(source)]
+        pads = {value for name, value in numbers if _PAD.match(name)}
+        ends = {name: value for name, value in numbers if _END.match(name) and value in pads}
+        for name, value in ends.items():
+            if _is_put(source, name) and not any(value in loss.asked_for for loss in losses):
+                return value, first
+    return None
+
+
+def _is_put(source: Source, name: str) -> bool:
+    """Whether what a name stands for is put into lists: `[*words, EOS]`, `row.append(EOS)`."""
+    for node in source.nodes:
+        if isinstance(node, (ast.List, ast.Tuple)) and isinstance(node.ctx, ast.Load):
+            if any(_last(one) == name for one in node.elts):
+                return True
+        elif isinstance(node, ast.Call) and _last(node.func) == "append" and [*map(_last, node.args)] == [name]:
+            return True
+    return False
+
+
+def _last(node: ast.expr) -> str:
+    return getattr(node, "id", "") or getattr(node, "attr", "")

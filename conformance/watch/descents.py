@@ -1,0 +1,77 @@
+"""Schedules that are planned to come down, and how far they came when the script ended by itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, NamedTuple
+
+from conformance.watch.events import Schedule, Step
+from conformance.watch.lines import FUNCTIONS, source_of
+from conformance.watch.stated import sources
+
+FEWEST = 20
+"""So many steps a run has at least whose rate should have come down."""
+
+SHARE = 0.55
+"""A schedule that got no further than this share of its steps is planned for another run."""
+
+
+class Descent(NamedTuple):
+    """A schedule that did not come down. said: how far it came. is_rare: whether it was stepped in few of the steps.
+    step: the optimizer's last one."""
+
+    last: Schedule
+    said: str
+    is_rare: bool
+    step: Step
+
+
+def unfinished(run: Any) -> tuple[int, Descent | None]:
+    """How many schedules of a run that ended by itself were to come down, and the first one that did not."""
+    schedules: list[Schedule] = run.of(Schedule)
+    if not run.whole or not schedules:
+        return 0, None
+    found, seen = None, 0
+    for optimizer in dict.fromkeys(one.optimizer for one in schedules):
+        steps = [one for one in run.of(Step) if one.optimizer == optimizer]
+        mine = [one for one in schedules if one.optimizer == optimizer]
+        last = mine[-1]
+        said = _not_down(run, last, mine, steps)
+        is_done = not steps or steps[-1].step + len(run.optimizers) < run.steps  # another one took over
+        if said is None or is_done or len(steps) < FEWEST:
+            continue
+        seen += 1
+        if said and found is None:
+            found = Descent(last, said, len(mine) <= SHARE * len(steps), steps[-1])
+    return seen, found
+
+
+def _not_down(run: Any, last: Schedule, mine: list[Schedule], steps: list[Step]) -> str | None:
+    """How far a schedule came that did not come down; "" for one that did, None where it is not known what it plans."""
+    if last.kind in ("OneCycleLR", "CosineAnnealingLR") and last.period:
+        furthest = max(one.count for one in mine)
+        return f"{furthest} of {last.period} steps" if furthest <= SHARE * last.period else ""
+    if last.kind == "LambdaLR" and _is_cosine(run, last.scheduler):
+        largest = max(max(rates, default=0.0) for rates in [s.rates for s in mine] + [s.rates for s in steps])
+        now = max(last.rates, default=0.0)
+        return f"{now:.3g}, the largest was {largest:.3g}" if now > SHARE * largest else ""
+    return None
+
+
+def _is_cosine(run: Any, number: int) -> bool:
+    """Whether the function of a schedule, or one that it calls, takes half a cosine wave."""
+    codes = run.rate_functions.get(number, [])
+    found = [(source, source.defined(code)) for code in codes if (source := source_of(code.co_filename)) is not None]
+    texts = [ast.unparse(node) for _, node in found if node is not None]
+    others = [n for source, _ in found for n in source.nodes if isinstance(n, FUNCTIONS[:2])]
+    texts += [ast.unparse(n) for n in others if any(re.search(rf"\b{n.name}\(", text) for text in texts)]
+    return any(re.search(r"\bcos\(", text) for text in texts)
+
+
+_ENDS = re.compile(r"patience|early_?stop|no_improve|since_best|bad_epochs|resume|interrupt|pause|stop_after", re.I)
+
+
+def may_end_early(run: Any) -> bool:
+    """Whether a script was told to make fewer steps, or may by itself."""
+    return bool(run.options) or any(_ENDS.search(ast.unparse(source.tree)) for source in sources(run))

@@ -1,0 +1,55 @@
+"""Parameters that a loss is learned through, and that no optimizer holds: `Outside`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from conformance.watch.updates import parameters_of
+from conformance.watch.watcher import Watcher
+
+LARGEST = 2**22
+"""So many numbers of such parameters are kept at most, to see whether anything else changes them."""
+
+
+class Outside:
+    """given: the optimizers that were made. found: the parameters that had a gradient and were not stepped, by number,
+    with their values then. loaded: the parameters that state was loaded into."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.given: list[Optimizer] = []
+        self.found: dict[int, Tensor] = {}
+        self.loaded: set[int] = set()
+        self.room = LARGEST
+        watcher.around(nn.Module, "load_state_dict", self.load)
+        watcher.endings.append(self.finish)
+
+    def load(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
+        result = original(module, *rest, **keywords)
+        self.loaded |= {id(one) for one in module.parameters()}
+        return result
+
+    def look(self, optimizer: Optimizer) -> None:
+        """Before a step: which parameters of modules have a gradient that it does not use."""
+        mine = {id(parameter) for parameter in parameters_of(optimizer)}
+        for number, parameter in self.watcher.parameters.items():
+            if number in self.found or id(parameter) in mine or not isinstance(parameter, nn.Parameter):
+                continue
+            known = self.watcher.run.parameters[number]
+            is_learned_through = known.in_model and known.used and parameter.grad is not None and parameter.grad.any()
+            if is_learned_through and self.room >= parameter.numel():
+                self.room -= parameter.numel()
+                self.found[number] = parameter.detach().clone()
+
+    def finish(self) -> None:
+        """Those that stayed as they were, are trainable to the end, are in no optimizer at all, and got no values from
+        elsewhere."""
+        held = {id(one) for optimizer in self.given for one in parameters_of(optimizer)} | self.loaded
+        for number, before in self.found.items():
+            now = self.watcher.parameters[number]
+            if id(now) not in held and now.requires_grad and torch.equal(now.detach(), before):
+                self.watcher.run.outside.add(number)
