@@ -83,3 +83,23 @@ def test_a_copy_is_whole_and_shares_nothing():
     assert not other.blocks[0].apply_inner(torch.ones(3).double()).any()  # functions and hooks of the copy are its own
     assert model.blocks[0].apply_inner(torch.ones(3).double()).all()
     assert (model.calls, other.calls) == (1, 1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = Config(width=4, inner=Config(depth=[1, 2]))
+        self.lin = nn.Linear(self.config.width, 2)
+
+
+def test_a_dict_with_attributes_is_copied_with_what_it_holds():
+    first = Net()
+    second = copied(first)
+    assert isinstance(second.config, Config)
+    assert second.config == first.config
+    assert second.config.width == 4
+    second.config.inner.depth.append(3)
+    second.config["width"] = 8
+    assert first.config == Config(width=4, inner=Config(depth=[1, 2]))
+    assert torch.equal(second.lin.weight, first.lin.weight)
+    assert second.lin.weight is not first.lin.weight
