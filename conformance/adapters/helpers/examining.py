@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
@@ -135,7 +135,7 @@ def functions_beside(found: Any) -> list[Callable[..., Any]]:
 def classes_beside(found: Any) -> list[type]:
     """The classes of the file that a class, function or instance stands in: losses may be written so."""
     holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
-    values = vars(sys.modules.get(holder.__module__, object())).values()
+    values = vars(sys.modules.get(holder.__module__, SimpleNamespace())).values()
     return [one for one in values if isinstance(one, type) and one.__module__ == holder.__module__]
 
 

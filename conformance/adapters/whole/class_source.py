@@ -66,39 +66,31 @@ def _beside_forward(cls: type, root: str) -> list[ast.FunctionDef]:
 
 
 @cache
-def read_for_some_arguments(cls: type) -> frozenset[str]:
+def read_for_some_arguments(cls: type, sizes_count: bool = True) -> frozenset[str]:
     """The attributes of `self` that methods read only in a branch that a parameter decides: a table of token types
-    where there are types, a tower for queries where another one returns before."""
-    always, sometimes = set(), set()
-    for method in _methods(cls).values():
-        branches = list(_branches(method, _parameters(method)))
-        inside = {id(n) for branch in branches for n in ast.walk(branch)}
-        if method.name != "__init__":
-            sometimes |= {name for branch in branches for name in _own_attributes(branch)}
-            always |= {n.attr for n in _of_self(method) if id(n) not in inside}
-    return frozenset(sometimes - always)
+    where there are types, a tower for queries where another one returns before.
 
-
-@cache
-def numbers_read_for_some_arguments(cls: type) -> frozenset[str]:
-    """The same, of attributes whose length, shape or device may be read elsewhere, too: levels of a loss."""
+    sizes_count: whether to ask for a length, shape or device is to read. Levels of a loss may be asked for theirs
+    anywhere.
+    """
     always: set[str] = set()
     sometimes: set[str] = set()
     for method in _methods(cls).values():
         if method.name == "__init__":
             continue
         inside = {id(n) for branch in _branches(method, _parameters(method)) for n in ast.walk(branch)}
-        sizes = {
-            id(part)
-            for node in ast.walk(method)
-            if (isinstance(node, ast.Attribute) and node.attr in ("shape", "device", "dtype", "size", "ndim"))
-            or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len")
-            for part in ast.iter_child_nodes(node)
-        }
+        left_out = set() if sizes_count else {id(n) for n in _asked_for_sizes(method)}
         for node in _of_self(method):
-            if id(node) not in sizes:
+            if id(node) not in left_out:
                 (sometimes if id(node) in inside else always).add(node.attr)
     return frozenset(sometimes - always)
+
+
+def _asked_for_sizes(method: ast.FunctionDef) -> Iterator[ast.AST]:
+    for node in ast.walk(method):
+        is_size = isinstance(node, ast.Attribute) and node.attr in ("shape", "device", "dtype", "size", "ndim")
+        if is_size or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"):
+            yield from ast.iter_child_nodes(node)
 
 
 @cache

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
@@ -45,8 +46,15 @@ def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], boo
         own = not (getattr(function, "__module__", None) or "torch").startswith("torch")
         if own and WRITES.search(name.lower()) and not NO_WRITER.search(name.lower()):
             yield name, function, True
-    for name, function in vars(sys.modules.get(type(module).__module__, object())).items():
-        if not inspect.isroutine(function) or not WRITES.search(name.lower()) or NO_WRITER.search(name.lower()):
+    for name, beside in taking_a_model(module):
+        if WRITES.search(name.lower()) and not NO_WRITER.search(name.lower()):
+            yield name, beside, False
+
+
+def taking_a_model(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions of a module's file that take a model first, as functions that take this one."""
+    for name, function in vars(sys.modules.get(type(module).__module__, SimpleNamespace())).items():
+        if not inspect.isroutine(function):
             continue
         with suppress(ValueError, TypeError):
             first = next(iter(inspect.signature(function).parameters.values()), None)
@@ -54,7 +62,7 @@ def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], boo
                 isinstance(first.annotation, type) and issubclass(first.annotation, nn.Module) if first else False
             )
             if first is not None and (annotated or MODELS.fullmatch(first.name.lower())):
-                yield name, taken_by(module, function), False
+                yield name, taken_by(module, function)
 
 
 def taken_by(module: nn.Module, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, loss_in
-from conformance.adapters.whole.decoding import MODELS, taken_by
+from conformance.adapters.whole.decoding import taking_a_model
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.used_functions import line_in
 from conformance.protocol import Array, NotProvided
@@ -60,7 +59,8 @@ class RecommendProbes(PlaceProbes):
         """Its methods, and the functions of its file, that compare true items with false ones: name, line and the loss
         of histories, true and false items, (B, T) each. Raises NotProvided."""
         found = []
-        for name, function in [*_methods(self, _LOSS), *_functions(self, _LOSS)]:
+        functions = ((name, one) for name, one in taking_a_model(self.module) if _LOSS.search(name))
+        for name, function in [*_methods(self, _LOSS), *functions]:
             names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty][1:]
             kinds = ["true" if _TRUE.fullmatch(n) else "false" if _FALSE.fullmatch(n) else "history" for n in names]
             if sorted(kinds) == ["false", "history", "true"]:
@@ -74,16 +74,6 @@ def _methods(subject: PlaceProbes, names: re.Pattern[str]) -> Iterator[tuple[str
     for name, function in inspect.getmembers(type(subject.module), inspect.isfunction):
         if names.search(name) and not function.__module__.startswith("torch"):
             yield name, function
-
-
-def _functions(subject: PlaceProbes, names: re.Pattern[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The functions of its file that take a model first."""
-    own = type(subject.module).__module__
-    for name, function in vars(sys.modules.get(own, object())).items():
-        if inspect.isfunction(function) and function.__module__ == own and names.search(name):
-            first = next(iter(inspect.signature(function).parameters), "")
-            if MODELS.fullmatch(first.lower()):
-                yield name, taken_by(subject.module, function)
 
 
 def _ask(subject: PlaceProbes, name: str, function: Callable[..., Any], many: int) -> Recommended | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
-from conformance.adapters.whole.class_source import numbers_read_for_some_arguments
+from conformance.adapters.whole.class_source import read_for_some_arguments
 from conformance.adapters.whole.entries import is_for_another_method
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.running import RunningModel
@@ -68,7 +68,7 @@ class StateProbes(LengthProbes):
     def _is_for_some_arguments(self, name: str) -> bool:
         path, _, own = name.rpartition(".")
         cls: type = type(self.module.get_submodule(path))
-        return own in numbers_read_for_some_arguments(cls)
+        return own in read_for_some_arguments(cls, sizes_count=False)
 
     def _filled_by_a_call(self) -> set[str]:
         """The tables whose numbers the first call of a new model changes."""

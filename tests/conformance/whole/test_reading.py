@@ -6,7 +6,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from conformance.adapters.helpers.examining import classes_beside  # noqa: E402
 from conformance.adapters.whole.class_source import read_beside_forward, read_for_some_arguments  # noqa: E402
+from conformance.adapters.whole.decoding import taking_a_model  # noqa: E402
 
 
 class Contrastive(nn.Module):
@@ -36,6 +38,26 @@ def test_what_only_a_loss_reads_is_beside_forward():
 
 def test_what_a_branch_of_a_parameter_reads_is_for_some_arguments():
     assert read_for_some_arguments(Contrastive) == {"types"}
+
+
+class Levels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("levels", torch.arange(4.0))
+
+    def forward(self, x, labels=None):
+        bins = x[..., : len(self.levels)]
+        return bins if labels is None else ((bins - self.levels) ** 2).mean()
+
+
+def test_to_ask_for_a_size_may_count_as_reading():
+    assert read_for_some_arguments(Levels) == frozenset()
+    assert read_for_some_arguments(Levels, sizes_count=False) == {"levels"}
+
+
+def test_a_module_whose_file_is_not_loaded_has_nothing_beside_it():
+    alone = type("Alone", (nn.Module,), {"__module__": "no_such_module"})
+    assert [*taking_a_model(alone())] == classes_beside(alone) == []
 
 
 def test_a_class_without_source_reads_nothing():
