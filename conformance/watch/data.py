@@ -115,7 +115,9 @@ class _Data:
         found = frozenset(holds(obj, 4))
         keys = {key: value for key, value in obj.items() if isinstance(key, str)} if isinstance(obj, Mapping) else {}
         numbers = tuple(key for key, value in keys.items() if type(value) is int)
-        factors = next(halves(obj, self.trained()), ())
+        factors: tuple[str, ...] = ()
+        with self.watcher.looking():
+            factors = next(halves(obj, self.trained()), ())
         self.watcher.add(Save(holds=found, numbers=numbers, keys=tuple(keys), factors=factors))
         self.written[_identity(rest[0] if rest else keywords.get("f"))] = found
 

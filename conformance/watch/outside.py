@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
 
 from conformance.watch.updates import parameters_of
 from conformance.watch.watcher import Watcher
@@ -23,14 +24,15 @@ class Outside:
         self.watcher = watcher
         self.given: list[Optimizer] = []
         self.found: dict[int, Tensor] = {}
-        self.loaded: set[int] = set()
+        self.loaded = WeakIdKeyDictionary()
         self.room = LARGEST
         watcher.around(nn.Module, "load_state_dict", self.load)
         watcher.endings.append(self.finish)
 
     def load(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
         result = original(module, *rest, **keywords)
-        self.loaded |= {id(one) for one in module.parameters()}
+        for one in module.parameters():
+            self.loaded[one] = True
         return result
 
     def look(self, optimizer: Optimizer) -> None:
@@ -48,8 +50,13 @@ class Outside:
     def finish(self) -> None:
         """Those that stayed as they were, are trainable to the end, are in no optimizer at all, and got no values from
         elsewhere."""
-        held = {id(one) for optimizer in self.given for one in parameters_of(optimizer)} | self.loaded
+        held = {id(one) for optimizer in self.given for one in parameters_of(optimizer)}
         for number, before in self.found.items():
             now = self.watcher.parameters[number]
-            if id(now) not in held and now.requires_grad and torch.equal(now.detach(), before):
+            if (
+                id(now) not in held
+                and now not in self.loaded
+                and now.requires_grad
+                and torch.equal(now.detach(), before)
+            ):
                 self.watcher.run.outside.add(number)
