@@ -35,29 +35,27 @@ def changes_slowly(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("no copy was seen that follows a trained part in each step")
     number, shares = max(moving.items(), key=lambda item: max(item[1]))
     falls = len(shares) >= 5 and max(shares) - min(shares) > 0.1 and all(a > b for a, b in pairwise(shares))
-    step = steps_of(run)[0]
+    step, name = steps_of(run)[0], run.parameters[number].name
     if falls:
-        return broken(
-            step,
-            "the share of itself that a copy keeps in each step",
+        wanted, got, m = (
             "more with each step, or the same",
             f"less: {shares[0]:.2g} to {shares[-1]:.2g}",
-            at=lambda lines: lines.averaged(run, run.parameters[number].name) or [step.place],
-            diagnosis=f"{run.parameters[number].name} keeps less of itself with each step: what is to be kept and what "
-            "is to be taken over are exchanged.",
-            mend="copy = m * copy + (1 - m) * trained, with m that grows towards one",
+            "grows to one",
         )
-    if max(shares) >= 0.5 or min(shares) < 1e-3:  # one that keeps nothing is a plain copy of each step
+        why = "less of itself with each step: what is to be kept and what is to be taken over are exchanged."
+    elif max(shares) >= 0.5 or min(shares) < 1e-3:  # one that keeps nothing is a plain copy of each step
         return kept("the share of itself that a copy keeps", f"{max(shares):.4g}")
+    else:
+        wanted, got, m = "most, as 0.99", f"{max(shares):.2g}", "is near one"
+        why = f"{max(shares):.0%} of itself in each step: it is nearly the trained part, not its slow average."
     return broken(
         step,
         "the share of itself that a copy keeps in each step",
-        "most, as 0.99",
-        f"{max(shares):.2g}",
-        at=lambda lines: lines.averaged(run, run.parameters[number].name) or [step.place],
-        diagnosis=f"{run.parameters[number].name} keeps {max(shares):.0%} of itself in each step: it is nearly the "
-        "trained part, not its slow average.",
-        mend="copy = m * copy + (1 - m) * trained, with m near one",
+        wanted,
+        got,
+        at=lambda lines: lines.averaged(run, name) or [step.place],
+        diagnosis=f"{name} keeps {why}",
+        mend=f"copy = m * copy + (1 - m) * trained, where m {m}",
     )
 
 

@@ -65,12 +65,7 @@ def _asked(call: Call) -> list[tuple[nn.Embedding, Tensor]]:
     """The tables of a module, with the ids that they are asked for."""
     found: list[tuple[nn.Embedding, Tensor]] = []
     tables = [part for part in call.module.modules() if isinstance(part, nn.Embedding)]
-    hooks = [one.register_forward_pre_hook(lambda part, given: found.append((part, given[0]))) for one in tables]
-    try:
-        call.answers()
-    finally:
-        for hook in hooks:
-            hook.remove()
+    call.look_into(tables, lambda table, given, _: found.append((table, given[0])) if given else None)
     return found
 
 

@@ -108,12 +108,7 @@ def _inner_masks(call: Call) -> list[Tensor]:
     def look(_: nn.Module, given: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         found.extend(x for name, x in keywords.items() if "mask" in name and isinstance(x, Tensor) and x.dim() == 2)
 
-    hooks = [part.register_forward_pre_hook(look, with_kwargs=True) for part in call.module.modules()]
-    try:
-        call.answers()
-    finally:
-        for hook in hooks:
-            hook.remove()
+    call.look_into(call.module.modules(), look)
     return found
 
 

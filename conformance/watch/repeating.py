@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,17 @@ class Call:
         torch.manual_seed(0)
         result = self.module(*_mapped(self.arguments, swap), **_mapped(dict(self.keywords), swap))
         return [tensor for tensor in tensors(result, 3) if tensor.is_floating_point() and tensor.dim() >= 2]
+
+    def look_into(
+        self, parts: Iterable[nn.Module], look: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
+    ) -> None:
+        """Call it once more; `look` is shown each of the parts that runs, with its arguments and keywords."""
+        hooks = [part.register_forward_pre_hook(look, with_kwargs=True) for part in parts]
+        try:
+            self.answers()
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:

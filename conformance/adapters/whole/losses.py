@@ -38,10 +38,11 @@ _LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|ob
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy|kl_div")
 _SQUASHED = re.compile(r"Sigmoid|Softmax")
+"""Steps of a graph that give probabilities."""
 _REARRANGED = re.compile(
     r"View|Reshape|Squeeze|Select|Slice|Index|Transpose|Permute|TBackward|Clone|Expand|Cat|Copy|Alias|Gather|Split"
 )
-"""Steps of a graph that give probabilities, and steps that leave numbers as they are."""
+"""Steps of a graph that leave numbers as they are."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +170,9 @@ class _Criteria(TorchFunctionMode):
             )
             if isinstance(given, Tensor) and isinstance(target, Tensor):
                 memory = _memory((given, target, args[2:], sorted((n, v) for n, v in kwargs.items() if v is not given)))
-                told = {
-                    "memory": memory,
-                    "squashed": _is_squashed(given),
-                    "log_target": kwargs.get("log_target", False),
-                }
-                self.seen.append(Criterion(name, given, target, user_line(), given.requires_grad, **told))
+                criterion = Criterion(name, given, target, user_line(), given.requires_grad, memory=memory)
+                is_log = bool(kwargs.get("log_target", False))
+                self.seen.append(replace(criterion, squashed=_is_squashed(given), log_target=is_log))
         return func(*args, **kwargs)
 
 
@@ -182,7 +180,7 @@ def _is_squashed(given: Tensor) -> bool:
     step = given.grad_fn
     while step is not None and _REARRANGED.search(step.name()) and step.next_functions:
         step = step.next_functions[0][0]
-    return step is not None and bool(re.match(rf"({_SQUASHED.pattern})", step.name()))
+    return step is not None and bool(_SQUASHED.match(step.name()))
 
 
 def _memory(given: Any) -> tuple[Any, ...]:

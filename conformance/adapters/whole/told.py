@@ -92,21 +92,9 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
     return [name for name in parameters if name in read - asked]
 
 
-_OF_NUMBERS = {
-    "shape",
-    "size",
-    "mean",
-    "abs",
-    "dim",
-    "ndim",
-    "dtype",
-    "T",
-    "mT",
-    "transpose",
-    "permute",
-    "unfold",
-    "std",
-}
+_OF_NUMBERS = frozenset(
+    ["shape", "size", "mean", "abs", "std", "dim", "ndim", "dtype", "T", "mT", "transpose", "permute", "unfold"]
+)
 """What is asked of a tensor of numbers, and of no cache."""
 
 
