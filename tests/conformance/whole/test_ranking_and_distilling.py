@@ -175,3 +175,45 @@ def test_recommenders(made, loss, recommended, failed):
     found = {claim: run_check(CHECKS[claim], implementation, "quick").verdict.name for claim in (BEST, TRUE, FITS)}
     assert {claim for claim, verdict in found.items() if verdict == "FAIL"} == failed
     assert {BEST, TRUE} <= {claim for claim, verdict in found.items() if verdict in ("PASS", "FAIL")}
+
+
+CRITERIA = """
+    class ListNetLoss(nn.Module):
+        def __init__(self, temperature=1.0):
+            super().__init__()
+            self.temperature = temperature
+        def forward(self, scores, relevance, present):
+            low = torch.finfo(scores.dtype).min
+            wanted = (relevance / self.temperature).masked_fill(~present, low).softmax(-1)
+            return -(wanted * LIKELY.log_softmax(-1)).sum(-1).mean()
+
+    class KDLoss(nn.Module):
+        def __init__(self, T=2.0):
+            super().__init__()
+            self.T = T
+        def forward(self, student_logits, teacher_logits):
+            taught = (teacher_logits / self.T).softmax(-1)
+            return F.kl_div(STUDENT, taught, reduction="batchmean") * self.T**2
+
+    class WeightedLoss(nn.Module):
+        def __init__(self, weights):
+            super().__init__()
+"""
+
+
+@pytest.mark.parametrize(
+    ("likely", "student", "claims"),
+    [
+        ("scores.masked_fill(~present, low)", "(student_logits / self.T).log_softmax(-1)", set()),
+        ("scores", "(student_logits / self.T).softmax(-1)", {MISSING, TEACHER}),
+    ],
+)
+def test_losses_that_are_modules(functions, likely, student, claims):
+    import sys
+
+    from conformance.adapters.helpers.examining import criteria_beside
+
+    functions("from torch import nn\n" + dedent(CRITERIA).replace("LIKELY", likely).replace("STUDENT", student))
+    found = examine(criteria_beside(sys.modules["helpers_of_a_test"].KDLoss))
+    assert {w.claim for w in found.wrong} == claims
+    assert set(found.tested) >= {MISSING, TEACHER}
