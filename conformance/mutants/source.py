@@ -53,6 +53,7 @@ MASKED_IMAGES = Specimen("masked_images.py", "MaskedAutoencoder", "encoder_model
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
 EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
+TOWERS = Specimen("towers.py", "Towers", "classifier")
 DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
 FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
@@ -61,7 +62,8 @@ HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, DECIDER, FORECASTER, TRAINED, CAREFUL),
+    *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED),
+    CAREFUL,
 )
 
 
