@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from conformance.adapters.whole.calling import default_dtype, loss_in
 from conformance.adapters.whole.loss_texts import Texts
-from conformance.adapters.whole.losses import LossProbes, _candidates, partial_of
+from conformance.adapters.whole.losses import LossProbes, loss_candidates, partial_of
 from conformance.protocol import NotProvided
 from conformance.seeds import seed_torch
 
@@ -31,7 +31,7 @@ class VainTermProbes(LossProbes):
         hands out a number that a loss could add."""
         found: list[tuple[str, str]] = []
         asked = False
-        for name, function, method in _candidates(self):
+        for name, function, method in loss_candidates(self):
             twin = self.twin()
             with suppress(Exception):  # it asks for what nothing here shows
                 given = Texts(twin, False, False, 0, False).arguments(function, True)
