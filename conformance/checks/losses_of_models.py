@@ -175,6 +175,19 @@ def balance_teaches(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("losses-add-no-terms-without-a-gradient", roles=("model",))
+def terms_teach(impl: Any, draw: Draw) -> Evidence:
+    """A number that a part computes of its input and a loss adds has a gradient."""
+    subject = impl.build("model", {})
+    found = subject.terms_in_vain()
+    loss, path = found[0] if found else ("", "")
+    return true("every term of the loss has a gradient", not found, got=f"a number that {path} gives has none").saying(
+        diagnosis=f"{loss} adds a number that {path} gives without a gradient: it moves the loss and teaches nothing.",
+        place=subject.line_of(r"\.detach\(|no_grad|\.data\b|\.item\("),
+        mend="compute it of numbers that keep their gradient: without detach and no_grad, not of counts alone",
+    )
+
+
 @check("losses-for-balance-leave-padding-out-altogether", roles=("model",))
 def balance_leaves_padding_out(impl: Any, draw: Draw) -> Evidence:
     """A loss for balance that leaves padding out of its probabilities leaves it out of its counts, too."""

@@ -357,6 +357,30 @@ changed(
     defect="The softmax of a loss of lists runs over the queries.",
 )
 changed(
+    "OrdersForRanks",
+    HELPERS,
+    "scores.argsort(-1, descending=True).argsort(-1)",
+    "scores.argsort(-1, descending=True)",
+    breaks=("losses-of-lists-do-not-mind-their-order",),
+    defect="The numbers of the candidates in their order are taken for their ranks.",
+)
+changed(
+    "MissingCandidatesShareTheSoftmax",
+    HELPERS,
+    "scores.masked_fill(~present, low).log_softmax(-1)",
+    "scores.log_softmax(-1)",
+    breaks=("losses-of-lists-leave-missing-candidates-out",),
+    defect="The softmax of the scores runs over missing candidates, too.",
+)
+changed(
+    "IdealOrderUpsideDown",
+    HELPERS,
+    "gains.sort(-1, descending=True).values",
+    "gains.sort(-1).values",
+    breaks=("ndcg-is-one-for-the-best-order",),
+    defect="The NDCG is divided by what the worst order has.",
+)
+changed(
     "WorstDocumentsFirst",
     HELPERS,
     "scores.argsort(-1, descending=True)[..., :k]",

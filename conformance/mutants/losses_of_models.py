@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import ALIBI, BERT, LLAMA, MIXTURE, PREFIX, RECOMMENDER, TRANSLATOR, changed
+from conformance.mutants.source import (
+    ALIBI,
+    BERT,
+    LLAMA,
+    MASKED_IMAGES,
+    MIXTURE,
+    PREFIX,
+    RECOMMENDER,
+    TRANSLATOR,
+    changed,
+)
 
 FITS = "losses-get-what-they-are-made-for"
 RETURNED = "losses-that-are-computed-are-returned"
@@ -125,7 +135,7 @@ changed(
     MIXTURE,
     "* scores.softmax(-1)",
     "* scores.detach().softmax(-1)",
-    breaks=("losses-for-balance-teach-the-router",),
+    breaks=("losses-for-balance-teach-the-router", "losses-add-no-terms-without-a-gradient"),
     defect="The loss for balance is computed of detached scores.",
 )
 changed(
@@ -183,4 +193,28 @@ changed(
     "F.softplus(-better)",
     breaks=("losses-of-samples-prefer-the-true-item",),
     defect="The loss takes false items and lowers no score of theirs.",
+)
+changed(
+    "MaskIsShuffled",
+    MASKED_IMAGES,
+    "mask = (back >= count)",
+    "mask = (order >= count)",
+    breaks=("masks-tell-which-patches-are-hidden",),
+    defect="The mask is put in order by the shuffle, and not by its inverse.",
+)
+changed(
+    "HiddenPatchesAreRead",
+    MASKED_IMAGES,
+    "blank = self.blank.expand(len(x), x.shape[1] - count, -1)",
+    "blank = self.blank + picked(x, order[:, count:])",
+    breaks=("hidden-patches-are-not-seen",),
+    defect="The tokens of hidden patches hold what is hidden.",
+)
+changed(
+    "PlacesAfterPicking",
+    MASKED_IMAGES,
+    "picked(x + self.pos_embedding, kept)",
+    "picked(x, kept) + self.pos_embedding[:, :count]",
+    breaks=("visible-patches-keep-their-places",),
+    defect="Positions are added after the visible patches were picked.",
 )

@@ -49,6 +49,7 @@ CLASSIFIER = Specimen("classifier.py", "TextClassifier", "classifier")
 RECOMMENDER = Specimen("recommender.py", "NextItem", "language_model")
 VIT = Specimen("vit.py", "ViT", "classifier")
 RESTORER = Specimen("restorer.py", "Restorer", "classifier")
+MASKED_IMAGES = Specimen("masked_images.py", "MaskedAutoencoder", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
 EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
@@ -61,7 +62,8 @@ HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED, CAREFUL),
+    *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED),
+    CAREFUL,
 )
 
 

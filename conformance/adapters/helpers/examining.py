@@ -7,7 +7,9 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -47,6 +49,8 @@ _ACTS = (
     "argparse",
 )
 """What a function that does more than compute says; it is not called."""
+
+_CRITERION = re.compile(r"Loss|Criterion|Objective")
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,28 @@ def classes_beside(found: Any) -> list[type]:
     holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
     values = vars(sys.modules.get(holder.__module__, SimpleNamespace())).values()
     return [one for one in values if isinstance(one, type) and one.__module__ == holder.__module__]
+
+
+def criteria_beside(found: Any) -> list[Callable[..., Any]]:
+    """The losses of the file that are modules without parameters, which can be made of their defaults, as functions:
+    DistillationLoss is called as distillation_loss."""
+    made = []
+    for cls in classes_beside(found):
+        if issubclass(cls, nn.Module) and _CRITERION.search(cls.__name__):
+            with suppress(Exception):  # it wants what nothing here shows
+                module = cls()
+                if not any(True for _ in module.parameters()):
+                    made.append(_as_function(module))
+    return made
+
+
+def _as_function(module: nn.Module) -> Callable[..., Any]:
+    @wraps(module.forward)
+    def call(*given: Any, **named: Any) -> Any:
+        return module(*given, **named)
+
+    call.__name__ = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(module).__name__).lower()
+    return call
 
 
 def methods_of(module: nn.Module) -> list[Callable[..., Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,13 +15,21 @@ from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helpe
 from conformance.adapters.whole.calling import loss_in
 
 _SCORES = r"(pred(icted)?_?)?(scores?|logits?|sims?|similarit(y|ies)|relevance_scores)|pred(s|ictions?)?|outputs?"
-_MASK = r"(candidate_?|valid_?|list_?|doc_?|cand_?)?(mask|present|valid|keep|real)"
+_PRESENT = r"(is_?|candidate_?|doc_?|cand_?)?(present|valid|keep|kept|real|exists?)(_?(mask|docs?|candidates))?"
+"""Names of masks that are True for what is there, by any reading."""
+_MASK = rf"{_PRESENT}|(candidate_?|valid_?|list_?|doc_?|cand_?)?(mask|present|valid|keep|real)"
+_RELEVANCE = r"labels?|targets?|rel(evanc(e|ies|y))?s?|gains?|gold|grades?|y(_true)?"
 QUERIES, CANDIDATES = 3, 5
+GRADES = torch.tensor([[3.0, 0.0, 1.0, 2.0, 4.0], [1.0, 4.0, 3.0, 0.0, 2.0], [0.0, 2.0, 4.0, 1.0, 3.0]])
+"""The relevance of candidates, no two of a query alike."""
+
+
+_LISTWISE = r"list_?(wise|net|mle|loss)|softmax_(rank|loss|ce)|(rank(ing|net)?|lambda(_?rank)?)_?(loss|ce)"
 
 
 @helper(
     "losses-of-lists-keep-queries-apart",
-    r"list_?(wise|net|mle|loss)|softmax_(rank|loss|ce)|(rank(ing|net)?|lambda(_?rank)?)_?(loss|ce)",
+    _LISTWISE,
     {
         "mask": _MASK,
         "labels": r"labels?|targets?|rel(evance)?s?|gains?|gold|grades?|y(_true)?|pos(itive)?_?(idx|index|ids?)",
@@ -73,15 +82,101 @@ def _form(loss: Called) -> Callable[[Tensor], Tensor]:
     raise OtherKind("it gives no loss of queries and candidates")
 
 
-def _slopes(loss: Called, scores: Tensor, labels: Tensor) -> Tensor:
+def _slopes(loss: Called, scores: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
     given = scores.double().requires_grad_()
+    (slopes,) = torch.autograd.grad(_value(loss, given, labels, mask), given)
+    return slopes
+
+
+def _value(loss: Called, scores: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The loss. mask: True for the candidates that there are, all where it is None."""
     labels = labels.double() if labels.is_floating_point() else labels
-    mask = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool)
-    made = loss_in(loss.arguments.call(loss.function, scores=given, labels=labels, mask=mask))
+    mask = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool) if mask is None else mask
+    made = loss_in(loss.arguments.call(loss.function, scores=scores, labels=labels, mask=mask))
     if made is None:
         raise OtherKind("it gives no loss")
-    (slopes,) = torch.autograd.grad(made, given)
-    return slopes
+    return made
+
+
+@helper(
+    "losses-of-lists-leave-missing-candidates-out",
+    _LISTWISE,
+    {"mask": _PRESENT, "labels": _RELEVANCE, "scores": _SCORES},
+    ("scores", "labels", "mask"),
+)
+def left_out(loss: Called) -> Iterator[Trouble]:
+    """A candidate that is not there is taught nothing, and its score changes nothing."""
+    if not re.fullmatch(_PRESENT, loss.arguments.parameter_of["mask"].lower()):
+        raise OtherKind("its mask may be True for what is missing")
+    mask = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool)
+    mask[0, 3:], mask[2, 4] = False, False
+    scores, grades = noise(QUERIES, CANDIDATES), GRADES * mask
+    found = _slopes(loss, scores, grades, mask)
+    if not found.isfinite().all() or not (found[mask].abs() > 1e-6).any():
+        raise OtherKind("it teaches nothing of graded lists")
+    missing = found[~mask].abs().max()
+    if float(missing) > 1e-6 * float(found.abs().max()):
+        yield Trouble(
+            f"{loss.name}: candidates that are missing are taught, too: they count in the sum over the list.",
+            "no slope",
+            shown(found[~mask]),
+        )
+
+
+@helper(
+    "losses-of-lists-do-not-mind-their-order",
+    _LISTWISE,
+    {"mask": _MASK, "labels": _RELEVANCE, "scores": _SCORES},
+    ("scores", "labels"),
+)
+def in_any_order(loss: Called) -> Iterator[Trouble]:
+    """The same candidates in another order have the same loss, where no two are alike."""
+    scores = noise(QUERIES, CANDIDATES).double()
+    values = [
+        float(_value(loss, scores[:, order], GRADES[:, order]))
+        for order in ([0, 1, 2, 3, 4], [3, 0, 4, 1, 2], [1, 2, 3, 4, 0])
+    ]
+    if not all(math.isfinite(value) for value in values) or (len(set(values)) == 1 and values[0] == 0):
+        raise OtherKind("it gives no loss of graded lists")
+    if not re.search(r"sort\(|topk\(", loss.source):
+        raise OtherKind("its candidates may be handed over in their order")
+    if max(values) - min(values) > 1e-6 * max(map(abs, values)):
+        yield Trouble(
+            f"{loss.name}: the same candidates in another order have another loss: an order by scores is no list of "
+            "ranks, these are its argsort.",
+            shown(values[0]),
+            shown(values[1]),
+        )
+
+
+@helper(
+    "ndcg-is-one-for-the-best-order",
+    r"ndcg",
+    {
+        "k": r"(top_?)?k|n|at",
+        "mask": _MASK,
+        "labels": r"(true_?)?rel(evanc(e|ies|y))?s?(_true)?|gains?|grades?|true_relevance|y_true|labels?|targets?",
+        "scores": _SCORES + r"|y_(score|pred|hat)",
+    },
+    ("scores", "labels"),
+)
+def graded(measure: Called) -> Iterator[Trouble]:
+    """Scores in the order of the relevance have an NDCG of one, in any other order less."""
+    found: list[float] = []
+    for scores in (GRADES, -GRADES):
+        mask = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool)
+        made = tensor(measure(scores=scores, labels=GRADES, mask=mask, k=CANDIDATES))
+        if made.numel() not in (1, QUERIES) or not made.isfinite().all():
+            raise OtherKind("it gives no NDCG of graded lists")
+        found.append(float(made.mean()))
+    best, worst = found
+    size = next((one for one in (1.0, 100.0, float(QUERIES)) if abs(best - one) < 1e-3 * one), None)
+    if size is None or worst > 0.95 * size:
+        yield Trouble(
+            f"{measure.name}: of lists in their best order it gives {best:.4g}, in their worst {worst:.4g}.",
+            "1, and less than 1",
+            f"{best:.4g}, {worst:.4g}",
+        )
 
 
 def _parallel(one: Tensor, other: Tensor) -> bool:

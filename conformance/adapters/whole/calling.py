@@ -25,6 +25,9 @@ from conformance.adapters.whole.watching import Watching
 B, T, TS = 2, 6, 7
 """Sizes of the first call: the batch, the length, and that of a source."""
 
+CANDIDATES = 3
+"""So many texts stand in each list of a model that takes lists of texts."""
+
 FIRST = 4
 """The first word that is used: those before it often are padding, start, end, or unknown."""
 
@@ -58,6 +61,8 @@ class Calling:
 
     packed: the one parameter of forward that holds all of these under their names; in_order: the names, where it is a
     tuple of them. beside: the shapes of all inputs, where these were found one by one.
+    in_lists: it takes lists of texts (B, candidates, T), as re-rankers and multiple choice do: a text stands in every
+    place of its list, and the answer is that of the second place.
     batch_first: False for (T, B). layout: of the answer, one of layouts.LAYOUTS; outputs: how many numbers its last
     axis has.
     """
@@ -81,6 +86,7 @@ class Calling:
     packed: str = ""
     in_order: tuple[str, ...] = ()
     beside: Mapping[str, Shape] = field(default_factory=dict)
+    in_lists: bool = False
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -128,6 +134,8 @@ class Calling:
             parameter = getattr(self, meaning)
             if parameter and meaning in turned:
                 given[parameter] = turned[meaning]
+        if self.in_lists:
+            given = {name: _listed(value) if isinstance(value, Tensor) else value for name, value in given.items()}
         if not self.packed:
             return given
         return {self.packed: tuple(given[name] for name in self.in_order) if self.in_order else Options(given)}
@@ -144,16 +152,28 @@ class Calling:
         loss = loss_in(result)
         return found | ({} if out is None else {"out": out}) | ({} if loss is None else {"loss": loss})
 
+    def unlisted(self, result: Any, batch: int) -> Any:
+        """The result for the second place of each list; as it is where the model takes no lists."""
+        if not self.in_lists:
+            return result
+        found = tensors_in(result)
+        return [t[:, 1] if t.shape[:2] == (batch, CANDIDATES) else t for t in found]
+
     def answer(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
         """The answer in the protocol's layout; None when the result has none of that shape."""
         main = inputs[self.main.meaning]
         batch, length = main.shape[0], main.shape[1] if main.ndim > 1 else 1
-        floating = [t for t in tensors_in(result) if t.is_floating_point()]
+        floating = [t for t in tensors_in(self.unlisted(result, batch)) if t.is_floating_point()]
         for tensor in floating[self.answer_at : self.answer_at + 1] + floating:
             laid = laid_out(tensor, self.layout, batch, length, self.outputs)
             if laid is not None:
                 return laid
         return None
+
+
+def _listed(value: Tensor) -> Tensor:
+    """A list of the same candidates for each sample."""
+    return value.unsqueeze(1).repeat(1, CANDIDATES, *[1] * (value.ndim - 1)) if value.ndim else value
 
 
 def loss_in(result: Any) -> Tensor | None:

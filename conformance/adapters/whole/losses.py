@@ -214,7 +214,7 @@ class LossProbes(PadProbes):
 
 
 def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
-    for name, function, method in _candidates(subject):
+    for name, function, method in loss_candidates(subject):
         for flat, lean in ((False, True), (True, True), (False, False)):
             texts = Texts(subject, padded, flat, wider, marked)
             try:
@@ -227,7 +227,7 @@ def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterato
                 continue
 
 
-def _candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
     cls = type(subject.module)
     if labels_of(subject) or switch_of(subject):

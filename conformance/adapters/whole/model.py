@@ -32,6 +32,7 @@ from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
+from conformance.adapters.whole.hidden_patches import HiddenPatchProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
@@ -49,6 +50,7 @@ from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.start_probes import StartProbes
 from conformance.adapters.whole.state_probes import StateProbes
 from conformance.adapters.whole.unread import UnreadProbes
+from conformance.adapters.whole.vain_terms import VainTermProbes
 
 
 @dataclass
@@ -57,6 +59,8 @@ class WholeModel(
     EmbeddingProbes,
     LabelProbes,
     BalanceProbes,
+    VainTermProbes,
+    HiddenPatchProbes,
     DecodingProbes,
     ExcuseProbes,
     StateProbes,

@@ -43,6 +43,12 @@ PREFIX = re.compile(r"(prefix|prompt|context|instruction)_?(len(gth)?s?|size|len
 MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""
 
+IMAGES = re.compile(r"(\w+_)?(im(age)?s?|imgs?|pictures?|pixels?|pixel_values|photos?)")
+"""Names of images: what has a height and a width."""
+
+FOLDED = r"\b{0}\.(flatten\(0, *1\)|(view|reshape)\(-1, *{0}\.(size\(-1\)|shape\[-1\])\))"
+"""Code that makes one batch of the lists of texts that a parameter holds."""
+
 FLAGS = re.compile(
     r"(return|output|use|need|is|do|with|train(ing)?|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)"
 )

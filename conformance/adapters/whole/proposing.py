@@ -6,6 +6,7 @@ Nothing is decided here: `searching` runs them in this order.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_
 from conformance.adapters.whole.told import Told, computed_with, taken_as_they_are, told_by_forward
 from conformance.adapters.whole.told_by_calls import told_by_calls
 from conformance.adapters.whole.usage import surroundings
+from conformance.adapters.whole.used_functions import text_of
 
 FRAMES = 48
 """Numbers in a row for a model that shortens them."""
@@ -176,6 +178,9 @@ class Proposals:
         tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
         told = self.told.get(names_[-1], Told())
         are_words = main.dtype == "int" if main is not None else told.dtype in ("", "int") and len(told.axes) < 3
+        if len(sides) == 1 and main is None and self.may_hold_lists(names_[0], told):
+            for masks in choices(self.module, required_masks, meanings):
+                yield Calling(tokens, masks=masks, in_lists=True, **common)
         for masks in choices(self.module, required_masks, meanings) if are_words else ():
             yield Calling(tokens, masks=masks, **common)
         unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
@@ -197,11 +202,19 @@ class Proposals:
             fillers = (alike, one_each) if also else (alike,)
             said = shapes_told(told.axes[1:], self.module, self.options) if told.axes else []
             offered = [*said, *number_shapes(self.module, self.options)]
+            if names.IMAGES.fullmatch(names_[0].lower()):
+                offered.sort(key=lambda shape: len(shape) < 3)
             shapes = list(dict.fromkeys(offered)) if main is None else list(shapes_stated(main))
             for shape, filler in product(shapes, fillers):
                 given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **given_numbers)
+
+    def may_hold_lists(self, name: str, told: Told) -> bool:
+        """Whether a parameter may be ids of lists of texts (B, candidates, T), by what the code says of its axes."""
+        text = text_of(type(self.module).forward)
+        folds = re.search(names.FOLDED.format(re.escape(name)), text)
+        return told.dtype in ("", "int") and (len(told.axes) == 3 or folds is not None)
 
     def conditions(self) -> Iterator[tuple[int, ...]]:
         """Shapes, without the batch, of numbers that stand beside token ids: as many frames as its tables of positions

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import signature
 from itertools import product
 from typing import Any
 
@@ -25,6 +26,7 @@ _WIDTHS = re.compile(
 )
 _FRAMES = re.compile(r"(num|n)_?frames|frames|num_?frame|(temporal|video)_?(size|len(gth)?)")
 _LENGTHS = re.compile(r"block_size|max_len|max_seq_len|context_length|seq_len")
+_HEIGHTS, _BROADS = (re.compile(rf"(img|image|input)?_?{side}") for side in ("(h|height)", "(w|width)"))
 _USUAL_SIDES = (32, 28, 16, 64, 224, 8)
 _USUAL_WIDTHS = (80, 40)
 """Of the features of a frame of speech."""
@@ -97,6 +99,13 @@ def said_sizes(module: nn.Module, options: Mapping[str, Any]) -> dict[str, int]:
 def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
     first = next((p for p in module.modules() if isinstance(p, (*_CONVOLUTIONS, nn.Linear))), None)
     convolution = next((p for p in module.modules() if isinstance(p, _CONVOLUTIONS)), None)
+    planes = dict.fromkeys([*(size for name, size in said.items() if _CHANNELS.fullmatch(name) and size < 16), 3, 1])
+    high, broad = (
+        next((size for name, size in said.items() if named.fullmatch(name)), 0) for named in (_HEIGHTS, _BROADS)
+    )
+    if high and broad and high != broad:
+        own = [convolution.in_channels] if isinstance(convolution, nn.Conv2d) else planes
+        yield from ((channels, high, broad) for channels in own)
     if isinstance(convolution, nn.Conv3d):
         yield from ((convolution.in_channels, side, side, side) for side in image_sizes(module, said)[:3])
     if isinstance(convolution, nn.Conv2d):
@@ -109,7 +118,6 @@ def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
     told = [size for name, size in said.items() if _WIDTHS.fullmatch(name)]
     for width in list(dict.fromkeys([*told, *linears, *norms]))[:5]:
         yield (None, width)
-    planes = dict.fromkeys([*(size for name, size in said.items() if _CHANNELS.fullmatch(name) and size < 16), 3, 1])
     for channels, side in product(planes, image_sizes(module, said)):
         yield (channels, side, side)
     for channels, side in product(planes, image_sizes(module, said)[:2]):
@@ -150,7 +158,9 @@ def _said(module: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, 
     """(name, size) of what the constructor got and what the model and its parts keep; the first of a name last, so that
     it wins in a dict."""
     configs = [value for held in (options, vars(module)) for value in held.values() if is_config(value)]
-    holders: list[Mapping[str, Any]] = [options, *map(fields_of, configs), *(vars(part) for part in module.modules())]
+    defaults = {p.name: p.default for p in signature(type(module).__init__).parameters.values()}
+    own = (vars(part) for part in module.modules())
+    holders: list[Mapping[str, Any]] = [options, *map(fields_of, configs), *own, defaults]
     for holder in reversed(holders):
         for name, value in holder.items():
             value = value[0] if isinstance(value, (tuple, list)) and value else value

@@ -72,7 +72,7 @@ class Trial:
         data = first_data(candidate, length)
         arguments = candidate.arguments(data)
         with self.watching() as lookups:
-            result = self.module(**arguments)
+            result = candidate.unlisted(self.module(**arguments), B)
         read = self.with_vocabularies(candidate, data, lookups, length)
         beside = self.without_parameters(arguments, result)
         told = bool(read.lengths or read.optional_lengths or read.masks or read.optional_masks)

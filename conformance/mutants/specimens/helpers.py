@@ -315,6 +315,32 @@ def listwise_loss(scores, relevance):
     return -(wanted * scores.log_softmax(-1)).sum(-1).mean()
 
 
+def lambda_rank_loss(scores, relevance, present):
+    """Pairs in the wrong order, each by what exchanging its two candidates would change."""
+    places = scores.argsort(-1, descending=True).argsort(-1)
+    discount = 1 / torch.log2(places + 2.0)
+    better = (relevance[:, :, None] > relevance[:, None]) & present[:, :, None] & present[:, None]
+    weight = (discount[:, :, None] - discount[:, None]).abs() * (relevance[:, :, None] - relevance[:, None]).abs()
+    return (F.softplus(scores[:, None] - scores[:, :, None]) * weight * better).sum() / better.sum()
+
+
+def list_net_loss(scores, relevance, present):
+    """The cross-entropy of the candidates that there are with the softmax of their relevance."""
+    low = torch.finfo(scores.dtype).min
+    wanted = relevance.masked_fill(~present, low).softmax(-1)
+    likely = scores.masked_fill(~present, low).log_softmax(-1)
+    return -(wanted * likely).sum(-1).mean()
+
+
+def graded_ndcg(scores, relevance, k=10):
+    """A mean over the queries."""
+    gains = relevance.exp2() - 1
+    discount = 1 / torch.log2(torch.arange(min(k, scores.shape[1])) + 2.0)
+    found = gains.gather(1, scores.argsort(-1, descending=True))[:, :k]
+    ideal = gains.sort(-1, descending=True).values[:, :k]
+    return ((found * discount).sum(-1) / (ideal * discount).sum(-1)).mean()
+
+
 def rank_documents(scores, k=3):
     """The numbers of the best candidates."""
     return scores.argsort(-1, descending=True)[..., :k]

@@ -71,6 +71,56 @@ def test_losses_of_lists_and_teachers(functions, change):
     assert set(found.tested) >= {LISTS, ORDER, TEACHER}
 
 
+GRADED = """
+    def lambda_loss(scores, relevance, present):
+        places = scores.argsort(1, descending=True).argsort(1)
+        gain = 1 / torch.log2(places + 2.0) * present
+        weight = (gain[:, None] - gain[:, :, None]).abs()
+        better = (relevance[:, :, None] > relevance[:, None]) & present[:, :, None] & present[:, None]
+        return (F.softplus(scores[:, None] - scores[:, :, None]) * weight * better).sum()
+
+    def listnet_loss(scores, relevance, present):
+        total = 0.0
+        for s, r, keep in zip(scores, relevance, present):
+            total = total + F.cross_entropy(s[keep], r[keep].softmax(0))
+        return total / len(scores)
+
+    def list_mle(scores, relevance, mask):
+        order = scores.gather(1, relevance.argsort(1, descending=True))
+        return (order.flip(1).logcumsumexp(1).flip(1) - order).sum(1).mean()
+
+    def list_mle_loss(scores, labels):  # candidates stand in their order, the best first
+        return (scores.flip(1).logcumsumexp(1).flip(1) - scores).sum(1).mean() + 0 * labels.sum()
+
+    def ndcg(scores, relevance, k=3):
+        top = scores.topk(k, 1).indices
+        cut = torch.log2(torch.arange(k) + 2.0)
+        return (relevance.gather(1, top) / cut).sum(1) / (relevance.topk(k, 1).values / cut).sum(1)
+
+    def dcg(scores, relevance):
+        return relevance.gather(1, scores.argsort(1)).sum(1)
+"""
+MISSING, ANY_ORDER, ONE = (
+    "losses-of-lists-leave-missing-candidates-out",
+    "losses-of-lists-do-not-mind-their-order",
+    "ndcg-is-one-for-the-best-order",
+)
+WRONG_GRADED = {
+    "descending=True).argsort(1)": ("descending=True)", ANY_ORDER),
+    "F.cross_entropy(s[keep], r[keep].softmax(0))": ("F.cross_entropy(s, (r * keep).softmax(0))", MISSING),
+    "(relevance.topk(k, 1).values": ("(relevance.topk(k, 1, largest=False).values", ONE),
+}
+
+
+@pytest.mark.parametrize("change", [("", ("", "")), *WRONG_GRADED.items()], ids=lambda c: c[1][0] or "right")
+def test_graded_lists(functions, change):
+    right, (wrong, claim) = change
+    assert GRADED.count(right) == 1 or not right
+    found = examine(functions(GRADED.replace(right, wrong) if right else GRADED))
+    assert {w.claim for w in found.wrong if w.trouble.certain} == ({claim} if claim else set())
+    assert set(found.tested) >= {MISSING, ANY_ORDER, ONE}
+
+
 MODEL = """
     import torch.nn.functional as F
 
@@ -125,3 +175,45 @@ def test_recommenders(made, loss, recommended, failed):
     found = {claim: run_check(CHECKS[claim], implementation, "quick").verdict.name for claim in (BEST, TRUE, FITS)}
     assert {claim for claim, verdict in found.items() if verdict == "FAIL"} == failed
     assert {BEST, TRUE} <= {claim for claim, verdict in found.items() if verdict in ("PASS", "FAIL")}
+
+
+CRITERIA = """
+    class ListNetLoss(nn.Module):
+        def __init__(self, temperature=1.0):
+            super().__init__()
+            self.temperature = temperature
+        def forward(self, scores, relevance, present):
+            low = torch.finfo(scores.dtype).min
+            wanted = (relevance / self.temperature).masked_fill(~present, low).softmax(-1)
+            return -(wanted * LIKELY.log_softmax(-1)).sum(-1).mean()
+
+    class KDLoss(nn.Module):
+        def __init__(self, T=2.0):
+            super().__init__()
+            self.T = T
+        def forward(self, student_logits, teacher_logits):
+            taught = (teacher_logits / self.T).softmax(-1)
+            return F.kl_div(STUDENT, taught, reduction="batchmean") * self.T**2
+
+    class WeightedLoss(nn.Module):
+        def __init__(self, weights):
+            super().__init__()
+"""
+
+
+@pytest.mark.parametrize(
+    ("likely", "student", "claims"),
+    [
+        ("scores.masked_fill(~present, low)", "(student_logits / self.T).log_softmax(-1)", set()),
+        ("scores", "(student_logits / self.T).softmax(-1)", {MISSING, TEACHER}),
+    ],
+)
+def test_losses_that_are_modules(functions, likely, student, claims):
+    import sys
+
+    from conformance.adapters.helpers.examining import criteria_beside
+
+    functions("from torch import nn\n" + dedent(CRITERIA).replace("LIKELY", likely).replace("STUDENT", student))
+    found = examine(criteria_beside(sys.modules["helpers_of_a_test"].KDLoss))
+    assert {w.claim for w in found.wrong} == claims
+    assert set(found.tested) >= {MISSING, TEACHER}
