@@ -120,6 +120,7 @@ optimizer = sgd(model)
 for step in range(6):
     with torch.no_grad():
         wanted = teacher(x[:8])
+        F.cross_entropy(model(x[8:16]), y[8:16])
     optimizer.zero_grad()
     distilled(model(x[:8]), wanted).backward()
     optimizer.step()
@@ -128,6 +129,9 @@ for step in range(6):
 
 def test_a_teacher_that_learns_no_more_rests():
     assert failures(TEACHER.format(mode="pass")).get("run-teachers-rest") == "pass"  # behind its own training
+    told = failures(TEACHER.format(mode="teacher.requires_grad_(False)"))
+    assert told["run-teachers-rest"] == "teacher.requires_grad_(False)"
+    assert "run-evaluation-is-in-evaluation-mode" not in told  # its answers are no evaluation
     assert "run-teachers-rest" not in failures(TEACHER.format(mode="teacher.eval()"))
 
 
