@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from conformance.watch.events import Backward, Loss
+from conformance.watch.events import Backward, Loss, Written
 from conformance.watch.lines import FUNCTIONS, source_of
-from conformance.watch.origins import Line, argument, receiver
+from conformance.watch.origins import DEEP, Line, argument, behind, receiver, scope_of
 from conformance.watch.pointing.common import (
     CUTS,
     first,
@@ -32,7 +32,35 @@ _LABELS = ("labels", "target", "targets", "label", "y")
 
 
 def labels_of(loss: Any) -> list[Line]:
-    return argument(loss.stack, 1, *_LABELS)
+    return _picked(loss) if isinstance(loss, Written) else argument(loss.stack, 1, *_LABELS)
+
+
+def _picked(loss: Written) -> list[Line]:
+    """The lines behind the labels of a loss that is written by hand: behind what picks one number of each row, in the
+    innermost function around the loss that does so."""
+    for depth in range(len(loss.stack)):
+        scope, call = scope_of(loss.stack, depth), loss.stack[depth].call()
+        inside = scope.source.inside(scope.source.function(call)) if scope is not None and call is not None else []
+        picks = [pick for pick in map(_pick, inside) if pick is not None]
+        if scope is not None and call is not None and picks:
+            after = [one for one in picks if one.lineno >= call.lineno] or picks
+            own = [Line(scope.source, scope.source.statement(after[0]))]
+            return list(dict.fromkeys([*own, *behind(after[0], scope, (), DEEP)]))
+    return []
+
+
+def _pick(node: ast.AST) -> ast.expr | None:
+    """What picks one number of each row: the index of `gather`, the labels of `one_hot` or `[arange(n), y]`."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name == "gather":
+            return next(
+                (one.value for one in node.keywords if one.arg == "index"), node.args[-1] if node.args else None
+            )
+        return node.args[0] if name == "one_hot" and node.args else None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and "range(" in ast.unparse(node.slice):
+        return node.slice.elts[-1]
+    return None
 
 
 def shift(run: Any, loss: Any, is_missing: bool) -> list[str]:
