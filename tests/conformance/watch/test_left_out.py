@@ -240,3 +240,61 @@ def test_the_average_gets_its_name(text, is_told, monkeypatch):
     source = Source("train.py", ast.parse("ema = Average(model)\n" + text))
     monkeypatch.setattr(averages, "sources", lambda _: [source])
     assert bool(averages.raw_under_its_name(None)) is is_told
+
+
+CUT = """
+pieces = torch.randn(60).unfold(0, 5, 1)
+class Windows:
+    def __init__(self):
+        self.inputs, self.wanted = pieces[:, 1:].clone(), pieces[:, 4].clone()
+windows, line = Windows(), nn.Linear(4, 1)
+optimizer = sgd(line)
+for step in range(3):
+    optimizer.zero_grad()
+    F.mse_loss(line(windows.inputs)[:, 0], windows.wanted).backward()
+    optimizer.step()
+"""
+MERGED = """
+lora = LoraLinear(body)
+nn.init.zeros_(lora.down)
+model[0] = lora
+fit(model, sgd(lora))
+model[0] = nn.Linear(4, 4)
+model(x)
+"""
+TOTAL = """
+class Plan:
+    def __init__(self, part):
+        self.total = 4
+        self.optimizer = sgd(part)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.factor)
+    def factor(self, step):
+        return max(0.0, 1 - step / self.total)
+first = Plan(model)
+fit(model, first.optimizer, first.schedule, count=3)
+second = Plan(model)
+second.schedule.load_state_dict({**first.schedule.state_dict(), "last_epoch": 4})
+for group in second.optimizer.param_groups:
+    group["lr"] = 0.0
+fit(model, second.optimizer, second.schedule, count=8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "line"),
+    [
+        (
+            CUT,
+            "run-input-does-not-hold-its-answer",
+            "self.inputs, self.wanted = pieces[:, 1:].clone(), pieces[:, 4].clone()",
+        ),
+        (TOTAL, "run-rate-is-not-zero", "self.total = 4"),
+        (
+            MERGED,
+            "run-gradients-are-not-zero",
+            "self.down, self.up = nn.Parameter(torch.randn(2, 4)), nn.Parameter(torch.zeros(4, 2))",
+        ),
+    ],
+)
+def test_the_line_is_named_that_is_to_be_mended(text, claim, line):
+    assert failures(text).get(claim) == line
