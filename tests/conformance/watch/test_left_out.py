@@ -298,3 +298,29 @@ fit(model, second.optimizer, second.schedule, count=8)
 )
 def test_the_line_is_named_that_is_to_be_mended(text, claim, line):
     assert failures(text).get(claim) == line
+
+
+HITS = """
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size={rows})
+fit(model, sgd(model, scaled), count=3)
+hits = 0
+with torch.no_grad():
+    for given, wanted in loader:
+        hits += (model(given).argmax(-1) == wanted).sum().item(){share}
+print(hits / {number})
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "number", "told"),
+    [
+        (8, "", "len(loader)", "print(hits / len(loader))"),
+        (8, "", "len(loader.dataset)", None),
+        (8, "", "len(loader) / 8", None),
+        (8, " / len(wanted)", "len(loader)", None),
+        (1, "", "len(loader)", None),
+    ],
+)
+def test_hits_are_divided_by_rows(rows, share, number, told):
+    failed = failures(HITS.format(rows=rows, share=share, number=number))
+    assert failed.get("run-measures-weigh-rows-alike") == told
