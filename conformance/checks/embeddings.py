@@ -94,6 +94,46 @@ def divided_by_the_temperature(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
+@check("contrasts-ask-in-both-directions", roles=("module",))
+def both_directions(impl: Any, draw: Draw) -> Evidence:
+    """Of two cross-entropies of one matrix of similarities, one is of its rows and one of its columns."""
+    matrices: dict[int, list[Any]] = {}
+    for one in impl.build("module", {}).contrasts():
+        matrices.setdefault(one.matrix, []).append(one)
+    twice = [of_one for of_one in matrices.values() if len(of_one) == 2 and of_one[0].turned is not None]
+    if not twice:
+        raise NotProvided("none of its losses asks twice about the same similarities")
+    return all_of(
+        *(
+            true("the directions", first.turned != second.turned, expected=2, got=1).saying(
+                diagnosis="Two losses of the same similarities ask in the same direction: how the other side "
+                "chooses among its partners is never taught.",
+                place=second.place,
+                mend="F.cross_entropy(scores, own) + F.cross_entropy(scores.t(), own)",
+            )
+            for first, second in twice
+        )
+    )
+
+
+@check("scores-of-pairs-are-the-same-in-a-larger-batch", roles=("module",))
+def same_in_a_larger_batch(impl: Any, draw: Draw) -> Evidence:
+    """What forward gives a pair of samples does not depend on which other samples are in the batch."""
+    subject = impl.build("module", {})
+    scores, fewer = subject.pair_scores(), subject.pair_scores(fewer=1)
+    for axis in (0, 1):
+        if np.allclose(np.exp(scores).sum(axis), 1, atol=CLOSE) or np.allclose(scores.sum(axis), 1, atol=CLOSE):
+            raise NotProvided("its scores are shares of a row or a column, so that all samples count")
+    kept = scores[: len(fewer), : len(fewer)]
+    far = float(np.abs(kept - fewer).max() / max(float(np.abs(kept).max()), 1e-9))
+    return true("the scores of a smaller batch", far <= CLOSE, expected=kept[0], got=fewer[0]).saying(
+        diagnosis="The score of a pair changes with the other samples of the batch: something is computed over "
+        "the batch.",
+        place=str(subject.line_of(r"dim=0|, 0\)|F\.normalize\(\w+\)") or subject.place()),
+        mend="normalise each vector over its features: F.normalize(z, dim=-1)",
+    )
+
+
 def _used_at(subject: Any, name: str) -> str:
     """file:line where the code multiplies by what it calls so."""
     found = subject.line_of(rf"\*\s*(self\.)?(\w+\.)*{name}\b|\b{name}(\.exp\(\))?\s*\*")

@@ -1,12 +1,14 @@
-"""Mutants of an encoder of sentences: lists out of order, pairs that are no pairs, lengths along another axis."""
+"""Mutants of an encoder of sentences and of two towers: lists out of order, pairs that are no pairs, wrong axes."""
 
 from __future__ import annotations
 
-from conformance.mutants.source import EMBEDDER, changed
+from conformance.mutants.source import EMBEDDER, TOWERS, changed
 
 LISTS = "lists-of-texts-are-answered-one-by-one"
 PARTNER = "contrasts-label-the-own-partner"
 TEMPERATURE = "contrasts-are-divided-by-the-temperature"
+BOTH = "contrasts-ask-in-both-directions"
+ALONE = "scores-of-pairs-are-the-same-in-a-larger-batch"
 LENGTHS = "attention-lengths-are-of-one-vector"
 
 changed(
@@ -48,4 +50,28 @@ changed(
     "q, k = F.normalize(q)",
     breaks=(LENGTHS,),
     defect="Queries are normalised over the heads, the default axis, and not over their features.",
+)
+changed(
+    "TextsAreAskedAsPictures",
+    TOWERS,
+    "F.cross_entropy(logits.t(), own)",
+    "F.cross_entropy(logits, own)",
+    breaks=(BOTH,),
+    defect="The texts' direction is taken from the logits as they are: the pictures' loss counts twice.",
+)
+changed(
+    "TextsNormalisedOverTheBatch",
+    TOWERS,
+    "z.norm(dim=1, keepdim=True)",
+    "z.norm(dim=0, keepdim=True)",
+    breaks=(ALONE,),
+    defect="The vectors of texts are normalised over the batch.",
+)
+changed(
+    "DividedByTheLogitScale",
+    TOWERS,
+    "return self.logit_scale.exp() * self.encode_image(images) @ self.encode_text(ids).t()",
+    "return self.encode_image(images) @ self.encode_text(ids).t() / self.logit_scale.exp()",
+    breaks=(TEMPERATURE,),
+    defect="Similarities are divided by the logit scale.",
 )

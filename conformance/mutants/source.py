@@ -52,6 +52,7 @@ RESTORER = Specimen("restorer.py", "Restorer", "classifier")
 SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
 EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
+TOWERS = Specimen("towers.py", "Towers", "classifier")
 DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
 FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
@@ -60,7 +61,7 @@ HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
-    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, DECIDER, FORECASTER, TRAINED, CAREFUL),
+    *(CLASSIFIER, VIT, RESTORER, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED, CAREFUL),
 )
 
 

@@ -103,11 +103,14 @@ class Probe:
         self.batch_first = batch_first
 
     def run(self, inputs: Mapping[str, Tensor], masks: Mapping[str, Any] | None = None) -> Tensor:
-        """The output (B, Tq, d) for inputs (B, T, d)."""
+        """The output (B, Tq, d) for inputs (B, T, d).
+
+        With gradients on: without them nn.MultiheadAttention takes a fast path, and there any shape of a mask.
+        """
         turn: Callable[[Tensor], Tensor] = (lambda x: x) if self.batch_first else (lambda x: x.transpose(0, 1))
-        with torch.no_grad():
+        with torch.enable_grad():
             result = self.call(self.module, {name: turn(x) for name, x in inputs.items()}, masks)
-        return turn(output_of(result, (*turn(inputs["query"]).shape[:2], self.width)))
+        return turn(output_of(result, (*turn(inputs["query"]).shape[:2], self.width))).detach()
 
     def inputs(self, t_query: int = TQ, t_key: int = TK, batch: int = B) -> dict[str, Tensor]:
         """Random inputs for the call's names; self-attention has one length."""

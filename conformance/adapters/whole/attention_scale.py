@@ -139,9 +139,10 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
 
 
 def _learned_bias(core: AttentionCore) -> bool:
-    """T5 leaves the scale out where it adds a table of relative positions."""
-    between = core.record.before([core.softmax.given]) - core.record.before([core.raw])
-    return any(value.kind == "parameter" for value in between)
+    """T5 leaves the scale out where it adds a table of relative positions. Layers may share the table: the scores of a
+    later one come from it, too, by way of the earlier ones."""
+    beside = core.record.before([core.softmax.given], beyond={core.raw})
+    return any(value.kind == "parameter" for value in beside)
 
 
 def _text(module: nn.Module) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.calling import T, default_dtype, first_data, quiet_evaluation
 from conformance.adapters.whole.losses import LossProbes
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import Array, NotProvided
@@ -28,6 +30,7 @@ _ENCODES = re.compile(
 _SIMILARITIES = {"matmul", "__matmul__", "__rmatmul__", "mm", "einsum", "cosine_similarity"}
 _TEMPERATURE = re.compile(r"(?i)^(logit_?|softmax_?)?(temp(erature)?|tau)$")
 _LOG_SCALE = re.compile(r"(?i)^log(it)?_?scale$")
+_SCORES = re.compile(r"(?i)(logits?|scores?|sim(s|ilarit(y|ies))?)(_|$)")
 LENGTHS = (3, 6, 4, 2, 5)
 """How many words the texts of a list have: no two as many, and in no order."""
 
@@ -35,11 +38,14 @@ LENGTHS = (3, 6, 4, 2, 5)
 @dataclass(frozen=True)
 class Contrast:
     """One cross-entropy of the similarities (N, N) of pairs. target: (N,). factor: by which a cosine is multiplied;
-    None where it is no constant."""
+    None where it is no constant. matrix: which product it is of; turned: whether of its columns, None where rows and
+    columns are the same."""
 
     place: str
     target: Array
     factor: float | None
+    matrix: int = 0
+    turned: bool | None = None
 
 
 class _Similarities(TorchFunctionMode):
@@ -68,10 +74,12 @@ class _Similarities(TorchFunctionMode):
     def _note(self, given: Tensor, target: Tensor) -> None:
         if target.is_floating_point() or target.shape != given.shape[:1]:
             return
-        for result, cosines in reversed(self.products):
-            for one, cosine in ((result, cosines), (result.t(), cosines.t())):
+        for at, (result, cosines) in reversed(list(enumerate(self.products))):
+            alike = torch.allclose(result, result.t())
+            for turned, one, cosine in ((False, result, cosines), (True, result.t(), cosines.t())):
                 if _ratio(given, one) is not None:
-                    self.contrasts.append(Contrast(user_line(), to_array(target), _ratio(given, cosine)))
+                    side = None if alike else turned
+                    self.contrasts.append(Contrast(user_line(), to_array(target), _ratio(given, cosine), at, side))
                     return
 
 
@@ -101,6 +109,18 @@ def _ratio(one: Tensor, other: Tensor) -> float | None:
     return number if close and number != 0 else None
 
 
+def _each_has_one(value: Any, count: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
+
+
+def _different(value: Tensor, count: int) -> Tensor:
+    """The inputs of `count` samples, no two alike: words in turned order, other numbers."""
+    if value.is_floating_point():
+        noise = torch.randn(value.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        return value + noise.to(value.dtype)
+    return torch.stack([row.roll(at, 0) if row.dim() else row for at, row in enumerate(value)])
+
+
 class EmbeddingProbes(LossProbes):
     """The experiments with vectors of texts, of a running model."""
 
@@ -110,11 +130,45 @@ class EmbeddingProbes(LossProbes):
             seen = _Similarities()
             with suppress(NotProvided), seen:
                 replace(self.twin(), known={}).loss_runs()
+            with suppress(Exception), seen:  # a loss of pairs may take another form than their scores
+                self._losses_of_pairs()
             self.known["contrasts"] = seen.contrasts
         found: list[Contrast] = self.known["contrasts"]
         if not found:
             raise NotProvided("none of its losses compares pairs within a batch")
         return found
+
+    def pair_scores(self, fewer: int = 0) -> Array:
+        """(N, N): the scores that forward gives pairs of samples; fewer: of the batch without its last samples.
+        Raises NotProvided."""
+        return to_array(self._scores_of_pairs(fewer)[0].detach())
+
+    def _scores_of_pairs(self, fewer: int = 0) -> list[Tensor]:
+        if self.pairs is None:
+            raise NotProvided("its forward compares no pairs")
+        with (
+            default_dtype(self.torch_dtype),
+            quiet_evaluation(self.module),
+            torch.enable_grad(),
+        ):  # leaves are parameters
+            data = {name: torch.cat([x, x[:2]]) for name, x in first_data(self.pairs, T).items()}
+            whole = len(next(iter(data.values())))
+            count = whole - fewer
+            given = {
+                name: _different(x, whole)[:count] if _each_has_one(x, whole) else x
+                for name, x in self.pairs.arguments(data).items()
+            }
+            result = type(self.module).forward(self.module, **given)
+        return [one for one in tensors_in(result) if _is_square(one) and len(one) == count]
+
+    def _losses_of_pairs(self) -> None:
+        """Runs the losses beside the model that take the scores of pairs."""
+        scores = self._scores_of_pairs()
+        for name, function in vars(sys.modules[type(self.module).__module__]).items():
+            if inspect.isfunction(function) and "loss" in name.lower():
+                taken = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+                if 0 < len(taken) <= len(scores) and all(_SCORES.match(p.name) for p in taken):
+                    function(*scores[: len(taken)])
 
     def temperatures(self) -> dict[str, float]:
         """What it calls a temperature, by name, as what similarities are divided by."""

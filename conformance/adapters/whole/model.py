@@ -94,9 +94,11 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
         moved(module)
     module = placed(module, stated.device)
     evidence: list[Fact] = []
+    pairs = None
     try:
         calling = calling_of(module, shapes_of(stated.input), made.options)
     except NoAnswer as error:
+        pairs = error.pairs
         calling, made = _of_one_side(module, made, error)
     if not has_forward(module):
         evidence.append(Fact("forward", "decode(encode(...), ...)", f"{made.name} defines none"))
@@ -104,7 +106,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
         kind, told = kind_of(module, calling)
         evidence += told
     calling = with_padding_mask(module, with_masks(module, calling, kind))
-    subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence])
+    subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence], pairs=pairs)
     subject = in_double(subject)
     subject = _with_numbers_that_run(subject)
     subject.pad_id = pad_of(subject)

@@ -67,6 +67,8 @@ class RunningModel:
     pad_id: int | None = None
     known: dict[str, Any] = field(default_factory=dict)
     """What was found out once and holds for every copy."""
+    pairs: Calling | None = None
+    """How its own forward is called where that compares the samples of a batch."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -49,7 +49,10 @@ def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[
 
 
 class NoAnswer(Unresolved):
-    """The model runs, and gives no sample an answer of its own: a loss only, or comparisons of the samples."""
+    """The model runs, and gives no sample an answer of its own: a loss only, or comparisons of the samples. pairs: how
+    it is called where it compares them."""
+
+    pairs: Calling | None = None
 
 
 class _Finder:
@@ -63,7 +66,8 @@ class _Finder:
         self.trial = Trial(module)
         self.failures: list[Ran] = []
         """The attempt that came furthest says most."""
-        self.compares = False
+        self.compares: Calling | None = None
+        """How the samples are compared."""
 
     def find(self) -> Calling:
         optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
@@ -79,10 +83,12 @@ class _Finder:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
         if self.trial.only_loss or self.compares:
             what = "a loss only" if self.trial.only_loss else "a number for each pair of samples"
-            raise NoAnswer(
+            error = NoAnswer(
                 f"{name}.forward gives {what}, and no sample an answer of its own; to test a method that does, point "
                 "at a class of yours around the model: def forward(self, ids): return self.model.encode(ids)"
             )
+            error.pairs = self.compares
+            raise error
         if self.proposals.given and self.proposals.climbed is None:
             raise Unresolved(f"{name} cannot be called with the inputs that --claims-input states: {self.failures[-1]}")
         furthest = max(self.failures, key=lambda ran: ran.operations)
@@ -167,7 +173,8 @@ class _Finder:
                 found = self.run(calling, length)
             except Exception as error:
                 self.failures.append(Ran.raised(self.trial.operations, error))
-                self.compares = self.compares or isinstance(error, ComparesSamples)
+                if isinstance(error, ComparesSamples):
+                    self.compares = error.calling
                 if not hinted and self.failures[-1].operations:  # "must match the size of tensor b (5)"
                     lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
                     hinted = True

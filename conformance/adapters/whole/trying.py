@@ -27,7 +27,11 @@ class NotTwoSided(TypeError):
 
 
 class ComparesSamples(TypeError):
-    """Each sample is compared with the others of its batch: its answer is none of its own."""
+    """Each sample is compared with the others of its batch: its answer is none of its own. calling: how it ran."""
+
+    def __init__(self, message: str, calling: Calling) -> None:
+        super().__init__(message)
+        self.calling = calling
 
 
 class Trial:
@@ -81,7 +85,8 @@ class Trial:
             return None, False
         laid, data = self.of_one_side(self.of_each_position(laid, length), data)
         if laid.outputs == B and self.compares_samples(laid, length):
-            raise ComparesSamples(f"{type(self.module).__name__} answers with a number for each pair of samples")
+            said = f"{type(self.module).__name__} answers with a number for each pair of samples"
+            raise ComparesSamples(said, laid)
         if laid.masks:
             self.with_more_samples(laid, length)
         laid = self.answering_everywhere(laid, data)

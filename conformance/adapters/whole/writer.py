@@ -280,7 +280,8 @@ def _neutral(meaning: str, parameter: inspect.Parameter, subject: TextModel) -> 
     if meaning in ("end", *_RULES_OF_CHOICE) and default is None:
         return None
     if re.search(r"penalty", parameter.name.lower()) and default is not None and meaning != "length_penalty":
-        return 1.0 if "repet" in parameter.name.lower() else 0.0
+        factor = "repet" in parameter.name.lower() or (default == 1.0 and meaning not in ("presence", "frequency"))
+        return 1.0 if factor else 0.0
     return numbers.get(meaning)
 
 

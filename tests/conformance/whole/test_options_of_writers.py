@@ -13,6 +13,7 @@ from conformance.mutated import pointed_at
 from conformance.runner import run_check
 
 PENALTY, LEAST = "generate-with-a-penalty-lowers-what-was-written", "generate-does-not-end-before-its-least-length"
+LEAVES = "generate-leaves-the-model-as-it-was"
 NGRAMS = "generate-repeats-no-n-gram-where-asked"
 SEEN = "seen = scores.gather(1, ids)"
 FORBID = "scores[:, self.eos_id] = -math.inf"
@@ -30,6 +31,7 @@ STYLES = {
     "written words alone": (PENALTY, cut("[:, 5:]"), "PASS"),
     "the prompt alone": (PENALTY, cut("[:, :5]"), "FAIL"),
     "division alone": (PENALTY, (("seen * repetition_penalty)", "seen / repetition_penalty)"),), "FAIL"),
+    "a penalty that only its default tells": (LEAVES, (("repetition_penalty", "penalty"),), "PASS"),
     "a penalty that nothing reads": (PENALTY, (("frequency_penalty * counts", "0.0 * counts"),), "FAIL"),
     "an end that does not count yet": (LEAST, ((FORBID, "pass"), (ENDS, f"{ENDS} & (step >= min_new_tokens)")), "PASS"),
     "a very low score": (LEAST, ((FORBID, "scores[:, self.eos_id] = -1e9"),), "PASS"),

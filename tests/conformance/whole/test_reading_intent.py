@@ -11,7 +11,7 @@ import conformance.checks  # noqa: F401
 from conformance.adapters import Specification
 from conformance.adapters.whole.configs import Guessed
 from conformance.adapters.whole.implementation import PointedImplementation
-from conformance.adapters.whole.kinds import _CAUSAL, _names, _shifted
+from conformance.adapters.whole.kinds import _CAUSAL, _TWO_WAY, _names, _shifted
 from conformance.check import CHECKS
 from conformance.runner import run_check
 from conformance.verdict import Verdict
@@ -23,6 +23,11 @@ from conformance.verdict import Verdict
 )
 def test_a_name_that_ends_with_lm_is_that_of_a_language_model(name, says):
     assert _names(_CAUSAL, name) is says
+
+
+@pytest.mark.parametrize("name", ["MaskedEncoder", "MaskedTokenModel", "MaskedAttention", "MaskEncoder"])
+def test_a_name_of_masked_words_is_that_of_a_masked_model(name):
+    assert _names(_TWO_WAY, name) is name.startswith(("MaskedE", "MaskedT"))
 
 
 class ShiftsItsLabels(nn.Module):
