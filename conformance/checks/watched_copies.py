@@ -141,7 +141,7 @@ def own_memory(impl: Any, draw: Draw) -> Evidence:
         1,
         f"{share:.6g}",
         at=lambda lines: lines.first(
-            lines.written(run, r"\.(detach\(\)|data)(?!\w|\.clone|\.copy).* for ")[:1],
+            lines.written(run, lines.ALIASES)[:1],
             lines.written(run, r"\.data = |state_dict\(\)"),
             step.place,
         ),
@@ -204,7 +204,7 @@ def leaves_its_average(impl: Any, draw: Draw) -> Evidence:
         "the weights that training goes on from",
         "those of the last step",
         "their own average",
-        at=lambda lines: lines.first([e.place for e in loads[:1]], one.place),
+        at=lambda lines: lines.first(lines.written(run, lines.ALIASES)[:1], [e.place for e in loads[:1]], one.place),
         diagnosis=f"The weights are overwritten by their average, and training goes on from it in step {one.step + 1}.",
         mend="keep a copy of the weights, and load it back after the evaluation; or evaluate a model of its own",
         is_certain=was_judged and is_meant_back,

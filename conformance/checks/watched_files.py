@@ -56,8 +56,8 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
                 "what is restored of the checkpoint before the next step",
                 ", ".join(sorted(load.holds)),
                 ", ".join(sorted(restored)),
-                at=lambda lines: lines.first(
-                    load.place, [one.place for one in run.between(load.order, following, Restore)]
+                at=lambda lines: lines.first(  # beside what is restored stands what is missing
+                    [one.place for one in run.between(load.order, following, Restore)][::-1], load.place
                 ),
                 diagnosis="Training goes on from a checkpoint and leaves out what it holds of the "
                 f"{' and the '.join(sorted(forgotten))}.",

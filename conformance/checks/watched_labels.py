@@ -70,8 +70,13 @@ def trained(run: Any, *names: str) -> list[Any]:
 
 
 def of_tokens(run: Any) -> Iterator[Any]:
-    """The losses whose labels were found in the input: each label, and the tokens around its place."""
-    for loss in trained(run, "cross_entropy", "nll_loss", "kl_div"):
+    """The losses whose labels were found in the input: each label, and the tokens around its place. Those that a script
+    writes by hand come last."""
+    from conformance.watch.events import Loss, Written
+
+    names, written = ("cross_entropy", "nll_loss", "kl_div"), run.of(Written)
+    given = [one for one in run.of(Loss) if one.gradients and one.name in names] if written else trained(run, *names)
+    for loss in [*given, *written]:
         if loss.targets is not None and loss.targets.offsets:
             yield loss
 
@@ -111,8 +116,10 @@ def shifted_once(impl: Any, draw: Draw) -> Evidence:
 def answer_hidden(impl: Any, draw: Draw) -> Evidence:
     """The label of a position is not the token that the model gets at this position, and the number that is asked of a
     row does not stand in it."""
+    from conformance.watch.events import Loss
+
     run = run_of(impl)
-    held = next((loss for loss in trained(run) if loss.held), None)
+    held = next((loss for loss in run.of(Loss) if loss.gradients and loss.held), None)
     if held is not None:
         return broken(
             held,

@@ -82,11 +82,23 @@ def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-measures-weigh-rows-alike", roles=RUN)
 def measures_weigh_rows_alike(impl: Any, draw: Draw) -> Evidence:
-    """A measure of an evaluation whose batches have different numbers of rows is no mean of the means of batches."""
+    """A measure of an evaluation whose batches have different numbers of rows is no mean of the means of batches, and
+    hits are divided by the number of rows."""
     from conformance.watch import averaging
 
     run = run_of(impl)
     step = steps_of(run)[-1]
+    counted = next(iter(averaging.hits_by_batches(run)), None)
+    if counted is not None:
+        return broken(
+            step,
+            f"what {counted.name} is divided by",
+            "the number of rows or labels",
+            f"{counted.by}, the number of batches of {counted.size} rows",
+            at=lambda lines: lines.first(counted.place),
+            diagnosis=f"{counted.name} counts hits of rows, and is divided by the number of batches: it is no share.",
+            mend="divide by the number of rows: len(loader.dataset)",
+        )
     found, sizes = averaging.means_of_means(run), averaging.sizes(run)
     if not found or len(sizes) < 2:
         raise NotProvided("no means of batches of different sizes were seen that a mean is taken of")

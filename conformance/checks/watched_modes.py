@@ -40,9 +40,14 @@ def training(run: Any) -> list[Any]:
 
 def evaluation(run: Any) -> Iterator[tuple[Any, list[Any]]]:
     """The calls of a module that is trained which nothing is learned from, with a loss or in a function that is named
-    after evaluation."""
+    after evaluation. A teacher that is asked for what another model learns is not evaluated."""
+    from conformance.watch import teachers
+
     modules = {call.module for call in training(run)}
+    taught = {call.order for call in teachers.asked(run) if not call.evaluating}
     for call, back, losses in forwards(run):
+        if call.order in taught:
+            continue
         measured = call.evaluating or any(not loss.gradients for loss in losses)
         if call.module in modules and back is None and measured and not call.gradients:
             yield call, losses

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from conformance.watch.events import Forward
+from conformance.watch.events import Batch, Forward
 from conformance.watch.lines import Source
 from conformance.watch.measures import values_of
 from conformance.watch.stated import sources
@@ -59,6 +59,61 @@ def _means(source: Source) -> Iterator[Averaged]:
             is_loss = _LOSS.search(ast.unparse(value)) is not None
             if (is_measure or is_loss) and not _weighs(value) and _is_divided(name, inside, loop):
                 yield Averaged(name, not is_measure, source.place(one))
+
+
+class Counted(NamedTuple):
+    """Hits of rows that are divided by the number of batches. name: as they are added up; by: the number;
+    size: how many rows a batch has; place: of the division."""
+
+    name: str
+    by: str
+    size: int
+    place: str
+
+
+_HITS = re.compile(r".*(==|\.eq\().*\.sum\(\)(\.item\(\))?")
+
+
+def hits_by_batches(run: Any) -> list[Counted]:
+    """The hits of evaluations over a loader of several rows a batch that are divided by `len(loader)`."""
+    rows: dict[str, int] = {}
+    for batch in run.of(Batch):
+        rows[batch.place] = max(rows.get(batch.place, 0), batch.size)
+    return [
+        one
+        for source in sources(run)
+        for loop in source.nodes
+        if isinstance(loop, ast.For) and rows.get(source.place(loop), 0) > 1
+        for one in _by_batches(source, loop, rows[source.place(loop)])
+    ]
+
+
+def _by_batches(source: Source, loop: ast.For, size: int) -> Iterator[Counted]:
+    inside, end = source.inside(source.function(loop)), loop.end_lineno or 0
+    loaders = {f"len({ast.unparse(n)})" for n in ast.walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))}
+    added = [_added(one) for one in ast.walk(loop) if isinstance(one, ast.AugAssign)]
+    hits = {name for name, value in added if value is not None and _HITS.fullmatch(_plain(value, inside))}
+    for one in inside:
+        is_after = isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div) and one.lineno > end
+        if (
+            is_after
+            and ast.unparse(one.left) in hits
+            and ast.unparse(one.right) in loaders
+            and not _is_dividend(source.around[one])
+        ):
+            yield Counted(ast.unparse(one.left), ast.unparse(one.right), size, source.place(one))
+
+
+def _is_dividend(around: ast.AST) -> bool:
+    """Whether what stands there is divided further, as by the rows of a batch."""
+    return isinstance(around, ast.BinOp) and isinstance(around.op, ast.Div)
+
+
+def _plain(value: ast.expr, inside: list[Any]) -> str:
+    """The text of what is added, or of the only value of its name."""
+    values = values_of(inside, value.id) if isinstance(value, ast.Name) else [value]
+    text = ast.unparse(values[0]) if len(values) == 1 else ""
+    return "" if re.search(r" / |mean\(", text) else text
 
 
 def _judges(source: Source, loop: ast.For) -> bool:

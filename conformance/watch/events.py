@@ -143,6 +143,15 @@ class Loss(Event):
 
 
 @dataclass(kw_only=True)
+class Written(Event):
+    """A cross-entropy that the script writes by hand, known by its gradient, and so in the backward pass. name: the
+    function that it is made from."""
+
+    name: str
+    targets: Targets
+
+
+@dataclass(kw_only=True)
 class Backward(Event):
     """value: of the tensor that it began with. scaled: whether by a gradient scaler; factor: by how much. stale: the
     parameters to whose gradient it added although the last step of their optimizer had used that already."""

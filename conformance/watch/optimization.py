@@ -61,7 +61,6 @@ class _Optimization(Updates):
         self.copies, self.followers, self.outside = Copies(watcher), Followers(watcher), Outside(watcher)
         self.given: dict[int, float] = {}
         watcher.endings.append(lambda: overlooked(watcher, self.given))
-        self.in_backward = False
 
     def make_optimizer(self, original: Any, optimizer: Any, *rest: Any, **keywords: Any) -> None:
         super().make_optimizer(original, optimizer, *rest, **keywords)
@@ -73,7 +72,7 @@ class _Optimization(Updates):
     # --- gradients --------------------------------------------------------------------------------
 
     def backward(self, original: Any, tensors: Any, *rest: Any, **keywords: Any) -> Any:
-        if self.in_backward:
+        if self.watcher.in_backward:
             return original(tensors, *rest, **keywords)
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
         value, stale = float("nan"), dict[int, tuple[int, int]]()
@@ -89,12 +88,12 @@ class _Optimization(Updates):
                 autocast=torch.is_autocast_enabled("cpu"),
             )
         )
-        self.in_backward = True
+        self.watcher.in_backward = True
         self.watcher.learned_loader = self.watcher.loader
         try:
             return original(tensors, *rest, **keywords)
         finally:
-            self.in_backward = False
+            self.watcher.in_backward = False
             self.watcher.seen, self.watcher.direct = Seen(), None
             event.stale = tuple(sorted(number for number, mark in stale.items() if mark != self._mark(number)))
 

@@ -21,9 +21,10 @@ def sources(run: Any) -> list[Source]:
 
 
 def classes(run: Any, name: str = "") -> Iterator[tuple[Source, ast.ClassDef]]:
-    """The user's classes of the modules that ran; those around a parameter, innermost first, where one is named."""
+    """The user's classes of the modules that ran; those around a parameter, innermost first, where one is named, then
+    those that were replaced, as merged adapters are."""
     seen = set()
-    for parts in run.parts.values():
+    for parts in [*run.parts.values(), *(reversed(run.earlier) if name else ())]:
         paths = [p for p in parts if not name or not p or name.startswith(f"{p}.")]
         for path in sorted(paths, key=len, reverse=bool(name)):
             found = _class(parts[path])

@@ -31,15 +31,20 @@ def answers(run: Run) -> tuple[int, Dropping | None]:
         return 1, Dropping(taught, not moving)
     if moving:
         return 0, None
-    calls = [c for c in run.of(Forward) if c.random or c.resting]
-    frozen = [c for c in calls if c.frozen]
-    fixed = [*frozen, *(c for c in _retired(run, calls) if not c.frozen)]
+    fixed = asked(run)
     first = next((c for c in fixed if c.random), None)
     if first is None:
         return len(fixed), None
     certain = (c for c in fixed if c.random and _is_teacher(run, c))
     teacher = next(certain, None)
     return len(fixed), Dropping(teacher or first, teacher is not None)
+
+
+def asked(run: Run) -> list[Forward]:
+    """The calls of models with dropout that learn no more, in the steps of another one."""
+    calls = [c for c in run.of(Forward) if c.random or c.resting]
+    frozen = [c for c in calls if c.frozen]
+    return [*frozen, *(c for c in _retired(run, calls) if not c.frozen)]
 
 
 def _retired(run: Run, calls: list[Forward]) -> list[Forward]:
@@ -80,8 +85,30 @@ def _is_teacher(run: Run, call: Forward) -> bool:
 
 
 def left(run: Run, call: Forward) -> list[str]:
-    """Where a model was left in training mode: the switch, where one was made since it learned last; else behind the
-    statement in which it did."""
+    """Where a model was left in training mode: where it is frozen under its name; else the switch, where one was made
+    since it learned last; else behind the statement in which it did."""
+    return [*dict.fromkeys([*_freezing(call), *_switched(run, call)])]
+
+
+def _freezing(call: Forward) -> list[str]:
+    """The first statement that freezes what is called, by its last name: `teacher.requires_grad_(False)` of
+    `self.teacher(x)`, or a loop over its parameters."""
+    at = call.stack[0] if call.stack else None
+    source, made = (source_of(at.code.co_filename), at.call()) if at is not None else (None, None)
+    if source is None or made is None or not isinstance(made.func, (ast.Name, ast.Attribute)):
+        return []
+    name = made.func.id if isinstance(made.func, ast.Name) else made.func.attr
+    own, loop = re.compile(rf"(.*\.)?{name}\.requires_grad_\(False\)"), re.compile(rf"(?<!\w){name}\.parameters\(\)")
+    for node in source.nodes:
+        is_own = isinstance(node, ast.Expr) and own.fullmatch(ast.unparse(node))
+        is_loop = isinstance(node, ast.For) and loop.search(ast.unparse(node.iter))
+        if is_own or (is_loop and "requires_grad" in ast.unparse(node)):
+            return [source.place(node)]
+    return []
+
+
+def _switched(run: Run, call: Forward) -> list[str]:
+    """The last switch to training since a model learned last; else behind the statement in which it did."""
     taught = [c for c in run.of(Forward) if c.module == call.module and c.gradients and c.order < call.order]
     back = next(run.between(taught[-1].order, call.order, Backward), None) if taught else None
     since = back.order if back is not None else -1

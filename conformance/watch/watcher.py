@@ -103,7 +103,7 @@ class Watcher:
         self.direct: FrameType | None = None
         self.depth = 0
         self.scale = 1.0
-        self.is_over = False
+        self.is_over, self.in_backward = False, False
 
     def __enter__(self) -> Watcher:
         return self

@@ -5,6 +5,7 @@ cut out, not where the loss reads them. Each function names at most a few places
 """
 
 from conformance.watch.pointing.answers import (
+    ALIASES,
     drawn,
     drawn_again,
     ending,
@@ -67,6 +68,7 @@ from conformance.watch.pointing.modules import (
 from conformance.watch.pointing.updates import formula, given, left_out, parameters, rate, remade, saved, thawed
 
 __all__ = [
+    "ALIASES",
     "PADS",
     "answers",
     "apart",

@@ -129,6 +129,10 @@ def ending(run: Any, loss: Any) -> list[str]:
     return first([line.place for line in lines][:2], loss.place)
 
 
+ALIASES = r"\.(detach\(\)|data)(?!\w|\.clone|\.copy).* for "
+"""What keeps weights in a list, and does not copy them."""
+
+
 def written(run: Any, pattern: str) -> list[str]:
     """The statements of the user's files that have such a text."""
     wanted = re.compile(pattern)

@@ -55,9 +55,9 @@ def total(run: Any, step: Any) -> list[str]:
     stacks = [run.planned[number] for number in mine if run.planned.get(number)]
     lines = [line for stack in stacks for line in arguments(stack) if isinstance(line.node, ast.Assign)]
     for source, formula in _formulas(run):
-        names = {node.id for node in ast.walk(formula) if isinstance(node, ast.Name)}
+        names = {ast.unparse(node) for node in ast.walk(formula) if isinstance(node, (ast.Name, ast.Attribute))}
         bound = [node for node in source.nodes if isinstance(node, ast.Assign) and formula not in source.outward(node)]
-        lines += [Line(source, n) for n in bound if {getattr(target, "id", "") for target in n.targets} & names]
+        lines += [Line(source, n) for n in bound if {*map(ast.unparse, n.targets)} & names]
     made = max((at.line for stack in stacks for at in stack), default=0)
     lines = sorted((one for one in lines if one.node.lineno < made), key=lambda one: -one.node.lineno)
     return first(that(lines, _TOTAL)[:1], over(run, step))

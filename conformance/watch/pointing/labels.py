@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from conformance.watch.events import Backward, Loss
+from conformance.watch.events import Backward, Loss, Written
 from conformance.watch.lines import FUNCTIONS, source_of
-from conformance.watch.origins import Line, argument, receiver
+from conformance.watch.origins import DEEP, Line, argument, behind, receiver, scope_of
 from conformance.watch.pointing.common import (
     CUTS,
     first,
@@ -32,7 +32,35 @@ _LABELS = ("labels", "target", "targets", "label", "y")
 
 
 def labels_of(loss: Any) -> list[Line]:
-    return argument(loss.stack, 1, *_LABELS)
+    return _picked(loss) if isinstance(loss, Written) else argument(loss.stack, 1, *_LABELS)
+
+
+def _picked(loss: Written) -> list[Line]:
+    """The lines behind the labels of a loss that is written by hand: behind what picks one number of each row, in the
+    innermost function around the loss that does so."""
+    for depth in range(len(loss.stack)):
+        scope, call = scope_of(loss.stack, depth), loss.stack[depth].call()
+        inside = scope.source.inside(scope.source.function(call)) if scope is not None and call is not None else []
+        picks = [pick for pick in map(_pick, inside) if pick is not None]
+        if scope is not None and call is not None and picks:
+            after = [one for one in picks if one.lineno >= call.lineno] or picks
+            own = [Line(scope.source, scope.source.statement(after[0]))]
+            return list(dict.fromkeys([*own, *behind(after[0], scope, (), DEEP)]))
+    return []
+
+
+def _pick(node: ast.AST) -> ast.expr | None:
+    """What picks one number of each row: the index of `gather`, the labels of `one_hot` or `[arange(n), y]`."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name == "gather":
+            return next(
+                (one.value for one in node.keywords if one.arg == "index"), node.args[-1] if node.args else None
+            )
+        return node.args[0] if name == "one_hot" and node.args else None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and "range(" in ast.unparse(node.slice):
+        return node.slice.elts[-1]
+    return None
 
 
 def shift(run: Any, loss: Any, is_missing: bool) -> list[str]:
@@ -73,19 +101,27 @@ def _best(lines: Sequence[Line]) -> Line | None:
 def counted(run: Any, loss: Any) -> list[str]:
     """Where a loss is told what does not count: what made it, what calls it, and where its labels were filled."""
     made = [line for line in receiver(loss.stack) if re.search(r"EntropyLoss|NLLLoss|ignore|Smooth", line.text)]
-    labels = labels_of(loss)
+    labels = sorted(labels_of(loss), key=_is_of_others)
     filled = that(labels, _SET) or that([*items(run)], _NAMED) or that(labels, _FILLED)
-    if any("ignore_index" in line.text for line in made):  # the loss leaves out what it is told to
+    call = loss.stack[0].call() if loss.stack else None
+    told = call is not None and any(one.arg == "ignore_index" for one in call.keywords)
+    if told or any("ignore_index" in line.text for line in made):  # the loss leaves out what it is told to
         return first(filled[:1], [line.place for line in made][:1], loss.place)
     return first([line.place for line in made][:1], loss.place, filled)
 
 
 def filled(run: Any, loss: Any) -> list[str]:
     """Where labels that do not count were set, and the loss."""
-    lines = labels_of(loss)
+    lines = sorted(labels_of(loss), key=_is_of_others)
     return first(that(lines, _FILLED)[:2] or that([*items(run)], _FILLED)[-1:], loss.place)
 
 
+def _is_of_others(line: Line) -> bool:
+    """Whether a statement sets what is not named after labels: a function often makes them beside inputs."""
+    return _LABELLED.match(line.text) is None
+
+
+_LABELLED = re.compile(r"(\w*(label|target|tag|wanted|gold)\w*|ys?)(\[.*\]|\.\w+_\(.*)?( =|$)")
 _NAMED = re.compile(r"^(\w*(label|target|tag|wanted)\w*|ys?)(\[.*\])? = .*(full|zeros|-100|pad|\d$)")
 _SET = re.compile(r"-100|masked_fill|where|full\(|zeros|\[.*\] = ")
 _FILLED = re.compile(r"-100|masked_fill|where|\[.*\] = |pad|full|zeros|clone|scatter")
@@ -167,4 +203,18 @@ _WINDOWS = re.compile(r"\[[^\]]*:[^\]]*\]|unfold|roll\(")
 
 def windowed(run: Any, loss: Any) -> list[str]:
     """Where what a model is given was cut out; else the loss."""
-    return first(that(inputs_of(run, loss)[1:], _WINDOWS)[:2], loss.place)
+    return first(that(inputs_of(run, loss)[1:], _WINDOWS)[:2] or [*_cut_apart(run)][-1:], loss.place)
+
+
+def _cut_apart(run: Any) -> Iterator[str]:
+    """The statements of the script that cut two parts out of one thing, one of them with a slice along an axis behind
+    the first: `pieces[:, 1:], pieces[:, n]`."""
+    for source in dict.fromkeys(source_of(at.code.co_filename) for event in run.events for at in event.stack):
+        for node in source.nodes if source else ():
+            if source and isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
+                cuts = [
+                    n for n in ast.walk(node.value) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Tuple)
+                ]
+                slices = [n for n in cuts if any(isinstance(one, ast.Slice) for one in n.slice.elts[1:])]  # type: ignore[attr-defined]
+                if any(ast.unparse(n.value) == ast.unparse(m.value) for n in slices for m in cuts if m is not n):
+                    yield source.place(node)

@@ -120,6 +120,7 @@ optimizer = sgd(model)
 for step in range(6):
     with torch.no_grad():
         wanted = teacher(x[:8])
+        F.cross_entropy(model(x[8:16]), y[8:16])
     optimizer.zero_grad()
     distilled(model(x[:8]), wanted).backward()
     optimizer.step()
@@ -128,6 +129,9 @@ for step in range(6):
 
 def test_a_teacher_that_learns_no_more_rests():
     assert failures(TEACHER.format(mode="pass")).get("run-teachers-rest") == "pass"  # behind its own training
+    told = failures(TEACHER.format(mode="teacher.requires_grad_(False)"))
+    assert told["run-teachers-rest"] == "teacher.requires_grad_(False)"
+    assert "run-evaluation-is-in-evaluation-mode" not in told  # its answers are no evaluation
     assert "run-teachers-rest" not in failures(TEACHER.format(mode="teacher.eval()"))
 
 
@@ -236,3 +240,87 @@ def test_the_average_gets_its_name(text, is_told, monkeypatch):
     source = Source("train.py", ast.parse("ema = Average(model)\n" + text))
     monkeypatch.setattr(averages, "sources", lambda _: [source])
     assert bool(averages.raw_under_its_name(None)) is is_told
+
+
+CUT = """
+pieces = torch.randn(60).unfold(0, 5, 1)
+class Windows:
+    def __init__(self):
+        self.inputs, self.wanted = pieces[:, 1:].clone(), pieces[:, 4].clone()
+windows, line = Windows(), nn.Linear(4, 1)
+optimizer = sgd(line)
+for step in range(3):
+    optimizer.zero_grad()
+    F.mse_loss(line(windows.inputs)[:, 0], windows.wanted).backward()
+    optimizer.step()
+"""
+MERGED = """
+lora = LoraLinear(body)
+nn.init.zeros_(lora.down)
+model[0] = lora
+fit(model, sgd(lora))
+model[0] = nn.Linear(4, 4)
+model(x)
+"""
+TOTAL = """
+class Plan:
+    def __init__(self, part):
+        self.total = 4
+        self.optimizer = sgd(part)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.factor)
+    def factor(self, step):
+        return max(0.0, 1 - step / self.total)
+first = Plan(model)
+fit(model, first.optimizer, first.schedule, count=3)
+second = Plan(model)
+second.schedule.load_state_dict({**first.schedule.state_dict(), "last_epoch": 4})
+for group in second.optimizer.param_groups:
+    group["lr"] = 0.0
+fit(model, second.optimizer, second.schedule, count=8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "line"),
+    [
+        (
+            CUT,
+            "run-input-does-not-hold-its-answer",
+            "self.inputs, self.wanted = pieces[:, 1:].clone(), pieces[:, 4].clone()",
+        ),
+        (TOTAL, "run-rate-is-not-zero", "self.total = 4"),
+        (
+            MERGED,
+            "run-gradients-are-not-zero",
+            "self.down, self.up = nn.Parameter(torch.randn(2, 4)), nn.Parameter(torch.zeros(4, 2))",
+        ),
+    ],
+)
+def test_the_line_is_named_that_is_to_be_mended(text, claim, line):
+    assert failures(text).get(claim) == line
+
+
+HITS = """
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size={rows})
+fit(model, sgd(model, scaled), count=3)
+hits = 0
+with torch.no_grad():
+    for given, wanted in loader:
+        hits += (model(given).argmax(-1) == wanted).sum().item(){share}
+print(hits / {number})
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "number", "told"),
+    [
+        (8, "", "len(loader)", "print(hits / len(loader))"),
+        (8, "", "len(loader.dataset)", None),
+        (8, "", "len(loader) / 8", None),
+        (8, " / len(wanted)", "len(loader)", None),
+        (1, "", "len(loader)", None),
+    ],
+)
+def test_hits_are_divided_by_rows(rows, share, number, told):
+    failed = failures(HITS.format(rows=rows, share=share, number=number))
+    assert failed.get("run-measures-weigh-rows-alike") == told
