@@ -1,6 +1,6 @@
 """Mutants of training scripts that compare answers: CTC, two towers, a teacher; and of what a script sets up."""
 
-from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, script
+from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, TRAINER, script
 
 # --- frames and phones ----------------------------------------------------------------------------
 
@@ -150,6 +150,16 @@ script(
     ),
     breaks=("run-rate-is-written-where-it-is-read",),
     defect="The rate is set where the optimizer does not read it.",
+)
+script(
+    "RateOfOneGroup",
+    TRAINER,
+    (
+        '            for group in self.optimizer.param_groups:\n                group["lr"] = self.rate()\n',
+        '            self.optimizer.param_groups[0]["lr"] = self.rate()\n',
+    ),
+    breaks=("run-rate-is-set-in-every-group",),
+    defect="The rate is set in the first group of parameters only.",
 )
 script(
     "BothFactorsAreZero",

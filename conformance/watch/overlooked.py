@@ -19,6 +19,7 @@ FLAG = "requires_grad"
 def overlooked(watcher: Watcher, given: dict[int, float]) -> None:
     """Add what is overlooked to the run. given: the rate that each optimizer was made with, by its number."""
     run = watcher.run
+    run.given_rates = given
     for number in run.optimizers:
         optimizer = watcher.thing("optimizer", number)
         if isinstance(optimizer, Optimizer) and type(optimizer).__module__.startswith("torch."):

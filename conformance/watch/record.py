@@ -74,7 +74,8 @@ class Run:
     optimizers, loaders, schedulers: by number, the last two as the place where they were made; planned: the frames that
     made schedulers. rate_functions: the code of the functions that schedules were given. moments: what each step began
     from, where that is asked for; expected: of a run that was not stopped. unread_rates: what rates were written where
-    their optimizer reads none, by its number. frozen: the parameters that are frozen at the end. outside: trainable
+    their optimizer reads none, by its number; given_rates: that of optimizers whose groups were all made with one.
+    frozen: the parameters that are frozen at the end. outside: trainable
     ones that got gradients, are in no optimizer, and stayed as they began. loose: what parts of the model hold that
     PyTorch does not know. copies: matrices that follow a stepped one, by number; aliases: those that lie in its memory,
     with the share of itself that each kept from the end of a step to the beginning of the next; strangers: those that
@@ -101,6 +102,7 @@ class Run:
     aliases: dict[int, Copy] = field(default_factory=dict)
     strangers: dict[int, Copy] = field(default_factory=dict)
     unread_rates: dict[int, str] = field(default_factory=dict)
+    given_rates: dict[int, float] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)
     outside: set[int] = field(default_factory=set)
     loose: list[Loose] = field(default_factory=list)

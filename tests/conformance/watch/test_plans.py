@@ -308,3 +308,22 @@ def test_who_hides_more_than_is_asked_for_on_purpose_is_only_told(hides, expecte
     source = MASKED.replace("ids[chosen] = MASK", hides)
     found = results_of(run_of(source, "train.py", steps=6).run)["run-what-is-masked-is-asked"]
     assert found.verdict is expected
+
+
+GROUPS = """
+first, last = model[0].parameters(), model[2].parameters()
+optimizer = torch.optim.SGD([{{"params": first{own}}}, {{"params": last}}], 0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "after", "expected"),
+    [
+        ("", "optimizer.param_groups[0]['lr'] = 0.1 / (step + 2)", Verdict.FAIL),
+        ("", "for group in optimizer.param_groups: group['lr'] = 0.1 / (step + 2)", Verdict.PASS),
+        (", 'lr': 0.2", "optimizer.param_groups[0]['lr'] = 0.1 / (step + 2)", Verdict.NOT_SEEN),  # rates of their own
+    ],
+)
+def test_a_rate_is_set_in_every_group_that_began_with_it(own, after, expected):
+    parts = {"planned": GROUPS.format(own=own), "after": after, "steps": 8}
+    assert judged("run-rate-is-set-in-every-group", at=r"param_groups", **parts) is expected
