@@ -396,3 +396,19 @@ changed(
     breaks=("distillation-is-lowest-at-the-teacher",),
     defect="The divergence is given the student's probabilities where it takes their logarithms.",
 )
+changed(
+    "NegativesAreDrawnNear",
+    HELPERS,
+    "F.pairwise_distance(anchor, positive) - F.pairwise_distance(anchor, negative)",
+    "F.pairwise_distance(anchor, negative) - F.pairwise_distance(anchor, positive)",
+    breaks=("triplets-draw-the-positive-near",),
+    defect="The negatives of triplets are drawn near, the positives away.",
+)
+changed(
+    "SureAnswersWeighMore",
+    HELPERS,
+    "(1 - (-each).exp()) ** gamma",
+    "(-each).exp() ** gamma",
+    breaks=("focal-losses-weigh-what-is-known-less",),
+    defect="The focal loss weighs sure answers more.",
+)

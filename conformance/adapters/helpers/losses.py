@@ -1,4 +1,4 @@
-"""Helpers that are losses of numbers: masked errors, quantiles, soft labels, pairs of scores."""
+"""Helpers that are losses: masked errors, quantiles, soft labels, pairs of scores, triplets, focal losses."""
 
 from __future__ import annotations
 
@@ -176,3 +176,68 @@ def true_and_false(loss: Called) -> Iterator[Trouble]:
         )
     elif judges_padding and (of_true[~real].any() or of_false[~real].any()):
         yield Trouble(f"{loss.name} teaches padding.", 0, shown(of_true[~real]))
+
+
+@helper(
+    "triplets-draw-the-positive-near",
+    r"triplet",
+    {
+        "margin": r"margin|m|alpha",
+        "anchor": r"a(nchors?)?(_?(emb(eddings?)?|vec(tors?)?|out(put)?))?|quer(y|ies)|q",
+        "positive": r"p(os(itives?)?)?(_?(emb(eddings?)?|vec(tors?)?|out(put)?))?",
+        "negative": r"n(eg(atives?)?)?(_?(emb(eddings?)?|vec(tors?)?|out(put)?))?",
+    },
+    ("anchor", "positive", "negative"),
+)
+def triplets(loss: Called) -> Iterator[Trouble]:
+    """A positive beside the anchor and a negative opposite to it cost less than the other way round."""
+    anchor = F.normalize(noise(4, 8), dim=-1)
+    near, far = (F.normalize(side * anchor + 0.05 * noise(4, 8, seed=1), dim=-1) for side in (1, -1))
+    values = []
+    for positive, negative in ((near, far), (far, near)):
+        made = tensor(loss(anchor=anchor, positive=positive, negative=negative, margin=0.3))
+        if made.numel() not in (1, 4) or not made.isfinite().all():
+            raise OtherKind("it gives no loss of vectors")
+        values.append(float(made.mean()))
+    right, wrong = values
+    if right >= wrong:
+        yield Trouble(
+            f"{loss.name}: a positive beside its anchor and a negative opposite to it cost {right:.4g}, the other way "
+            f"round {wrong:.4g}.",
+            f"less than {wrong:.4g}",
+            f"{right:.4g}",
+        )
+
+
+@helper(
+    "focal-losses-weigh-what-is-known-less",
+    r"focal",
+    {
+        "gamma": r"gamma|focus(ing)?",
+        "alpha": r"alpha",
+        "target": _TARGET,
+        "logits": r"logits?|input|x|pred(s|ictions?)?|outputs?",
+    },
+    ("logits", "target"),
+)
+def focal(loss: Called) -> Iterator[Trouble]:
+    """The loss falls faster than the cross-entropy as an answer gets surer: its share of that is smaller."""
+    classes, labels = torch.tensor([[0.5, 0.0, 0.0], [3.0, 0.0, 0.0]]), torch.zeros(2, dtype=torch.long)
+    scores, ones = torch.tensor([0.5, 3.0]), torch.ones(2)
+    of_classes, of_one = F.cross_entropy(classes, labels, reduction="none"), F.softplus(-scores)
+    for logits, target, plain in ((classes, labels, of_classes), (scores, ones, of_one)):
+        with suppress(Exception):
+            made = [tensor(loss(logits=logits[n : n + 1], target=target[n : n + 1], gamma=2.0)) for n in range(2)]
+            if all(one.numel() == 1 and one.isfinite().all() and float(one) > 0 for one in made):
+                unsure, sure = (float(one) / float(usual) for one, usual in zip(made, plain, strict=True))
+                break
+    else:
+        raise OtherKind("it gives no loss of logits")
+    if not re.search(r"\*\*|\.pow\(|torch\.pow", loss.source):
+        raise OtherKind("it raises nothing to a power")
+    if sure > 1.001 * unsure:  # with an exponent of 0 they are alike
+        yield Trouble(
+            f"{loss.name}: of the cross-entropy a sure answer costs {sure:.4g}, an unsure one {unsure:.4g}.",
+            f"less than {unsure:.4g}",
+            f"{sure:.4g}",
+        )

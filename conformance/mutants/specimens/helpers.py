@@ -341,6 +341,17 @@ def graded_ndcg(scores, relevance, k=10):
     return ((found * discount).sum(-1) / (ideal * discount).sum(-1)).mean()
 
 
+def triplet_loss(anchor, positive, negative, margin=0.2):
+    """Anchors are nearer to their positives than to their negatives."""
+    return F.relu(F.pairwise_distance(anchor, positive) - F.pairwise_distance(anchor, negative) + margin).mean()
+
+
+def focal_loss(logits, target, gamma=2.0):
+    """The cross-entropy, of sure answers less."""
+    each = F.cross_entropy(logits, target, reduction="none")
+    return ((1 - (-each).exp()) ** gamma * each).mean()
+
+
 def rank_documents(scores, k=3):
     """The numbers of the best candidates."""
     return scores.argsort(-1, descending=True)[..., :k]

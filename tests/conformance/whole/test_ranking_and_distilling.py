@@ -217,3 +217,41 @@ def test_losses_that_are_modules(functions, likely, student, claims):
     found = examine(criteria_beside(sys.modules["helpers_of_a_test"].KDLoss))
     assert {w.claim for w in found.wrong} == claims
     assert set(found.tested) >= {MISSING, TEACHER}
+
+
+TRIPLET, FOCAL = "triplets-draw-the-positive-near", "focal-losses-weigh-what-is-known-less"
+VECTORS = """
+    def triplet_loss(a, p, n, margin=1.0):
+        return F.triplet_margin_loss(a, p, n, margin)
+
+    def cosine_triplet(anchor, pos_emb, neg_emb):
+        return F.softplus(F.cosine_similarity(anchor, neg_emb) - F.cosine_similarity(anchor, pos_emb)).mean()
+
+    def triplet_accuracy(anchors, labels):
+        return (anchors.argmax(-1) == labels).float().mean()
+
+    def focal_loss(logits, targets, gamma=2.0, alpha=0.25):
+        p = logits.sigmoid()
+        ce = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        known = p * targets + (1 - p) * (1 - targets)
+        return (alpha * targets + (1 - alpha) * (1 - targets)).mul(ce * (1 - known) ** gamma).mean()
+
+    def focal(inputs, labels, gamma=2):
+        logp = inputs.log_softmax(1).gather(1, labels[:, None])
+        return -((1 - logp.exp()).pow(gamma) * logp).mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "claims"),
+    [
+        ("", "", set()),
+        ("(a, p, n, margin)", "(a, n, p, margin)", {TRIPLET}),
+        ("(1 - known) ** gamma", "known ** gamma", {FOCAL}),
+        ("(1 - logp.exp())", "logp.exp()", {FOCAL}),
+    ],
+)
+def test_triplets_and_focal_losses(functions, right, wrong, claims):
+    found = examine(functions(VECTORS.replace(right, wrong) if right else VECTORS))
+    assert {w.claim for w in found.wrong} == claims
+    assert {claim: len(found.tested[claim]) for claim in (TRIPLET, FOCAL)} == {TRIPLET: 2, FOCAL: 2}
