@@ -159,6 +159,11 @@ class Calling:
         found = tensors_in(result)
         return [t[:, 1] if t.shape[:2] == (batch, CANDIDATES) else t for t in found]
 
+    def treats_places_alike(self, result: Any, batch: int) -> bool:
+        """Whether the places of a list, which hold one text, have one answer: steps of time and columns have not."""
+        lists = [t for t in tensors_in(result) if self.in_lists and t.shape[:2] == (batch, CANDIDATES)]
+        return all(torch.allclose(t, t[:, :1].expand_as(t), atol=1e-5) for t in lists if t.is_floating_point())
+
     def answer(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
         """The answer in the protocol's layout; None when the result has none of that shape."""
         main = inputs[self.main.meaning]

@@ -72,8 +72,13 @@ class Trial:
         data = first_data(candidate, length)
         arguments = candidate.arguments(data)
         with self.watching() as lookups:
-            result = candidate.unlisted(self.module(**arguments), B)
+            listed = self.module(**arguments)
+        if not candidate.treats_places_alike(listed, B):
+            raise TypeError("the places of what would be a list have different answers")
+        result = candidate.unlisted(listed, B)
         read = self.with_vocabularies(candidate, data, lookups, length)
+        if read.in_lists and not read.main.vocab:
+            raise TypeError("no table reads what would be lists of ids")
         beside = self.without_parameters(arguments, result)
         told = bool(read.lengths or read.optional_lengths or read.masks or read.optional_masks)
         laid = layout_of(read, data, result, beside, stretches=told)

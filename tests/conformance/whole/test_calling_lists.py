@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 from wholes import Whole  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -60,6 +61,13 @@ def test_lists_of_texts(made, sizes, fold, answer, verdict):
     model = whole_model(made("Ranker", text))
     assert model.calling.in_lists
     assert run_check(CHECKS["model-rows-of-a-batch-are-apart"], Whole(model), "quick").verdict.name == verdict
+
+
+def test_steps_of_several_columns_are_no_lists(made):
+    text = LISTS.replace("{sizes}", "batch, time, columns = ids.shape").replace("{fold}", "ids, segments")
+    text = text.replace("self.words(ids) + self.kinds(segments)", "(self.words(ids) + self.kinds(segments)).sum(2)")
+    with pytest.raises(Unresolved):
+        whole_model(made("Ranker", text.replace("{answer}", "self.scorer(x)")))
 
 
 IMAGES = """
