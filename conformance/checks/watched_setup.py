@@ -43,9 +43,11 @@ def rate_is_read(impl: Any, draw: Draw) -> Evidence:
 @check("run-rate-is-set-in-every-group", roles=RUN)
 def rate_of_every_group(impl: Any, draw: Draw) -> Evidence:
     """A rate that the loop sets is set in all groups that began with the same one."""
+    from conformance.watch import pointing
     from conformance.watch.events import Schedule
 
     run = run_of(impl)
+    written = pointing.written(run, r"param_groups\[-?\d\]\[.lr.\] ")
     driven = {one.optimizer for one in run.of(Schedule)}  # a scheduler has a plan for each group
     alike = [n for n, made in run.optimizers.items() if len(made.groups) > 1 and n in run.given_rates]
     numbers = [n for n in alike if n not in driven]
@@ -53,17 +55,19 @@ def rate_of_every_group(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("no optimizer has several groups that begin with one rate, which the loop sets")
     for number in numbers:
         steps = [step for step in steps_of(run) if step.optimizer == number]
-        courses = [tuple(rates) for rates in zip(*(step.rates for step in steps), strict=True)]
+        courses = list(zip(*(step.rates for step in steps), strict=False))  # a group may be added later
         left = [at for at, rates in enumerate(courses) if set(rates) == {run.given_rates[number]}]
-        if len(steps) < MANY or not left or max(len(set(rates)) for rates in courses) < MANY:
+        if not left or max(len(set(rates)) for rates in courses) < MANY:
             continue
+        if not written:
+            raise NotProvided("some groups keep their rate, and the text does not say whether they are meant to")
         return broken(
             steps[-1],
             f"the groups whose rate is set in {len(steps)} steps",
             f"all {len(courses)}",
             f"{len(courses) - len(left)}; the rate of group {left[0]} stays {run.given_rates[number]:.3g}",
-            at=lambda lines: lines.first(lines.written(run, r"param_groups\[-?\d\]\[.lr.\]"), steps[-1].place),
-            diagnosis="The rate is set in one group of parameters only: the others learn with the rate that they were "
+            at=lambda lines: lines.first(written, steps[-1].place),
+            diagnosis="The rate is not set in all groups of parameters: the others learn with the rate that they were "
             "made with, without its warm-up and its decay.",
             mend='for group in optimizer.param_groups: group["lr"] = rate',
         )

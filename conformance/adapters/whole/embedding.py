@@ -130,7 +130,7 @@ class EmbeddingProbes(LossProbes):
             seen = _Similarities()
             with suppress(NotProvided), seen:
                 replace(self.twin(), known={}).loss_runs()
-            with suppress(Exception), seen:  # a loss of pairs may take another form than their scores
+            with suppress(NotProvided), seen:
                 self._losses_of_pairs()
             self.known["contrasts"] = seen.contrasts
         found: list[Contrast] = self.known["contrasts"]
@@ -144,13 +144,11 @@ class EmbeddingProbes(LossProbes):
         return to_array(self._scores_of_pairs(fewer)[0].detach())
 
     def _scores_of_pairs(self, fewer: int = 0) -> list[Tensor]:
+        """The tables (N, N) that forward gives, at least one. With gradients on: so parameters are told from what was
+        computed. Raises NotProvided."""
         if self.pairs is None:
             raise NotProvided("its forward compares no pairs")
-        with (
-            default_dtype(self.torch_dtype),
-            quiet_evaluation(self.module),
-            torch.enable_grad(),
-        ):  # leaves are parameters
+        with default_dtype(self.torch_dtype), quiet_evaluation(self.module), torch.enable_grad():
             data = {name: torch.cat([x, x[:2]]) for name, x in first_data(self.pairs, T).items()}
             whole = len(next(iter(data.values())))
             count = whole - fewer
@@ -159,16 +157,20 @@ class EmbeddingProbes(LossProbes):
                 for name, x in self.pairs.arguments(data).items()
             }
             result = type(self.module).forward(self.module, **given)
-        return [one for one in tensors_in(result) if _is_square(one) and len(one) == count]
+        tables = [one for one in tensors_in(result) if _is_square(one) and len(one) == count]
+        if not tables:
+            raise NotProvided("what its forward gives pairs is no table of one number each")
+        return tables
 
     def _losses_of_pairs(self) -> None:
-        """Runs the losses beside the model that take the scores of pairs."""
+        """Runs the losses beside the model that take the scores of pairs. Raises NotProvided."""
         scores = self._scores_of_pairs()
         for name, function in vars(sys.modules[type(self.module).__module__]).items():
             if inspect.isfunction(function) and "loss" in name.lower():
                 taken = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
                 if 0 < len(taken) <= len(scores) and all(_SCORES.match(p.name) for p in taken):
-                    function(*scores[: len(taken)])
+                    with suppress(Exception):  # it may want them in another form
+                        function(*scores[: len(taken)])
 
     def temperatures(self) -> dict[str, float]:
         """What it calls a temperature, by name, as what similarities are divided by."""

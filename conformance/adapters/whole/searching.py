@@ -174,7 +174,7 @@ class _Finder:
             except Exception as error:
                 self.failures.append(Ran.raised(self.trial.operations, error))
                 if isinstance(error, ComparesSamples):
-                    self.compares = error.calling
+                    self.compares = self.compares or error.calling
                 if not hinted and self.failures[-1].operations:  # "must match the size of tensor b (5)"
                     lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
                     hinted = True

@@ -47,8 +47,7 @@ class VainTermProbes(LossProbes):
 
 
 class _Numbers:
-    """A loss whose parts hand out numbers. handed: the paths of those that did, in the last run, and whether the number
-    has a gradient."""
+    """A loss whose parts hand out numbers. handed: these numbers by the path of the part, in the last run."""
 
     def __init__(self, module: nn.Module, call: Callable[..., Any], given: Mapping[str, Any]) -> None:
         self.module, self.call, self.given = module, call, given

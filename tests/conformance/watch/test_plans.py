@@ -321,6 +321,11 @@ optimizer = torch.optim.SGD([{{"params": first{own}}}, {{"params": last}}], 0.1)
     [
         ("", "optimizer.param_groups[0]['lr'] = 0.1 / (step + 2)", Verdict.FAIL),
         ("", "for group in optimizer.param_groups: group['lr'] = 0.1 / (step + 2)", Verdict.PASS),
+        (
+            "",
+            "for at, group in enumerate(optimizer.param_groups): group['lr'] = 0.1 / (at * step + 1)",
+            Verdict.NOT_SEEN,
+        ),
         (", 'lr': 0.2", "optimizer.param_groups[0]['lr'] = 0.1 / (step + 2)", Verdict.NOT_SEEN),  # rates of their own
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from textwrap import dedent
 
 import pytest
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 from wholes import Whole  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
-from conformance.adapters.helpers.examining import examine  # noqa: E402
+from conformance.adapters.helpers.examining import criteria_beside, examine  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -209,10 +210,6 @@ CRITERIA = """
     ],
 )
 def test_losses_that_are_modules(functions, likely, student, claims):
-    import sys
-
-    from conformance.adapters.helpers.examining import criteria_beside
-
     functions("from torch import nn\n" + dedent(CRITERIA).replace("LIKELY", likely).replace("STUDENT", student))
     found = examine(criteria_beside(sys.modules["helpers_of_a_test"].KDLoss))
     assert {w.claim for w in found.wrong} == claims

@@ -1,6 +1,7 @@
 """What a model is meant to be, which keys of its parameters are read beside forward, and configs that are guessed."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import conformance.checks  # noqa: F401
 from conformance.adapters import Specification
 from conformance.adapters.whole.configs import Guessed
 from conformance.adapters.whole.implementation import PointedImplementation
-from conformance.adapters.whole.kinds import _CAUSAL, _TWO_WAY, _names, _shifted
+from conformance.adapters.whole.kinds import _CAUSAL, _TWO_WAY, _TWO_WAY_CODE, _names, _shifted
 from conformance.check import CHECKS
 from conformance.runner import run_check
 from conformance.verdict import Verdict
@@ -25,9 +26,17 @@ def test_a_name_that_ends_with_lm_is_that_of_a_language_model(name, says):
     assert _names(_CAUSAL, name) is says
 
 
-@pytest.mark.parametrize("name", ["MaskedEncoder", "MaskedTokenModel", "MaskedAttention", "MaskEncoder"])
+@pytest.mark.parametrize("name", ["MaskedTokenModel", "MaskedWords", "MaskedAttention", "MaskedEncoder"])
 def test_a_name_of_masked_words_is_that_of_a_masked_model(name):
-    assert _names(_TWO_WAY, name) is name.startswith(("MaskedE", "MaskedT"))
+    assert _names(_TWO_WAY, name) is name.startswith(("MaskedT", "MaskedW"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("An encoder for masked-token pre-training.", True), ("The loss leaves masked tokens out.", False)],
+)
+def test_what_is_trained_on_masked_words_is_told_from_what_leaves_them_out(text, says):
+    assert bool(re.search(_TWO_WAY_CODE, text, re.IGNORECASE)) is says
 
 
 class ShiftsItsLabels(nn.Module):
