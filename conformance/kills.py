@@ -73,21 +73,22 @@ def checks_of(mutant: Any) -> list[str]:
     return list(dict.fromkeys([*first, *rest]))
 
 
-def row_of(name: str) -> Row:
-    """Run the checks of one mutant."""
+def row_of(name: str, own: bool = False) -> Row:
+    """Run the checks of one mutant: all that can see it, or only its own, of the claims that it breaks."""
     mutant = MUTANTS[name]
     implementation = implementation_of(mutant)
-    outcomes = {claim: outcome(claim, implementation) for claim in checks_of(mutant)}
+    claims = [claim for claim in mutant.breaks if claim in CHECKS] if own else checks_of(mutant)
+    outcomes = {claim: outcome(claim, implementation) for claim in claims}
     missing = tuple(claim for claim in mutant.breaks if claim not in CHECKS)
     return Row(name, " ".join(mutant.defect.split()), mutant.known_as, mutant.breaks, outcomes, missing)
 
 
-def matrix(names: Sequence[str], progress: Callable[[Row], None], processes: int = 2) -> list[Row]:
-    """The rows of the mutants, in order; `progress` is called with each as it is done."""
+def matrix(names: Sequence[str], progress: Callable[[Row], None], processes: int = 2, own: bool = False) -> list[Row]:
+    """The rows of the mutants, in order; `progress` is called with each as it is done. own: see `row_of`."""
     rows: dict[str, Row] = {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(processes, len(names)), context, initializer=_start_worker) as pool:
-        for future in as_completed([pool.submit(row_of, name) for name in names]):
+        for future in as_completed([pool.submit(row_of, name, own) for name in names]):
             row = future.result()
             rows[row.mutant] = row
             progress(row)

@@ -89,7 +89,7 @@ class Stranger:
     why: str = ""
 
     def missing(self, sources: Path) -> list[str]:
-        """The packages that are neither installed nor in SOURCES/.packages."""
+        """The packages that are neither installed nor in the packages of SOURCES."""
         return [name for name in self.needs if not importable(name, sources)]
 
     def found(self, sources: Path) -> Program:

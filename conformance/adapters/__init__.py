@@ -64,7 +64,8 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
         if functions.plays(found, spec.role):
             return _made(spec, partial(functions.FunctionImplementation, found, spec), "test another role as name@role")
         helpers = _adapter(spec, "conformance.adapters.helpers.implementation")
-        if is_function and not spec.role and helpers.is_helper(found):
+        making = _adapter(spec, "conformance.adapters.whole.making")
+        if is_function and not spec.role and helpers.is_helper(found) and not making.makes_module(found):
             return _made(spec, partial(helpers.HelpersImplementation, [found], spec.name), "")
     if _is_torch_module(found) or (is_function and uses_torch):
         adapter = _adapter(spec, "conformance.adapters.whole.implementation").PointedImplementation

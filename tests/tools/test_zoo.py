@@ -303,7 +303,7 @@ def test_a_known_defect_is_told_apart_from_a_false_alarm(tmp_path: Path, monkeyp
 def test_what_cannot_be_imported_stands_beside_and_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = repository_of("tuning", tmp_path, "import a_package_that_nobody_has, numbers\nimport installed_here")
     installed = tmp_path / trial.PACKAGES / "installed_here.py"
-    installed.parent.mkdir()
+    installed.parent.mkdir(parents=True)
     installed.touch()
     monkeypatch.setattr(trial, "finished", None)
     outcome = trial.run(repository.entries[0], repository, tmp_path, CORE, "quick", 9)

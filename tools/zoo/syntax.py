@@ -87,7 +87,7 @@ class Checkout:
     files: dict[str, ast.Module] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for path in sorted(self.root.rglob("*.py")):
+        for path in sorted(path for path in self.root.rglob("*.py") if path.is_file()):
             inside = path.relative_to(self.root)
             folders = [part.lower() for part in inside.parts[:-1]]
             if any(part in SKIPPED or part.startswith(".") for part in folders):

@@ -26,8 +26,8 @@ from tools.zoo.table import Entry, Repository
 
 ROOT = Path(__file__).parents[2]
 CORE = Path(__file__).parents[1] / "zoo_core.toml"
-PACKAGES = ".packages"
-"""The folder of the sources in which pip installs what the repositories import."""
+PACKAGES = ".packages/site-packages"
+"""The folder of the sources in which pip installs what the repositories import: named so that it is known for that."""
 
 UNTESTED = {"NOT PROVIDED", "VACUOUS", "ERROR"}
 BROKEN = {"FAIL", "ERROR"}

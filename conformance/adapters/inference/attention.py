@@ -35,6 +35,7 @@ def resolve_attention(found: Resolution, module: nn.Module) -> None:
     layouts = list(p.attention_layouts(module, found.settings, output=found.role != "self_attention"))
     fit(found, layouts, inputs, mask, has_norm)
     probe_dropout(found, inputs, mask)
+    found.attributes["fused"] = probes.is_fused(probe)
     if found.conventions.bare:
         without_norms(module)
     keys = {"self": ("query",), "context": ("memory",), "qkv": ("key", "value")}[call.form]

@@ -82,14 +82,22 @@ def fit(
     best = int(np.argmin(errors))
     found.fits = errors[best] < FITS
     if not found.fits:
-        _adopt_unfit(found, trials, errors, [inputs, *also], mask)
+        but_for_norms = _adopt_unfit(found, trials, errors, [inputs, *also], mask)
         for option in variants:  # no variant is excused: the claims about each of them apply, and fail
             found.fixed.pop(option, None)
+        if but_for_norms is not None:
+            _adopt(found, but_for_norms, "with LayerNorms in the place of its norms it equals the formula")
         return False
-    label, layout, without, chosen = trials[best]
+    _adopt(found, trials[best], f"equals the formula to {errors[best]:.0e} with random parameters")
+    return True
+
+
+def _adopt(found: Resolution, trial: Trial, evidence: str) -> None:
+    """Take the layout and the variants with which the module equals the formula."""
+    label, layout, without, chosen = trial
     found.conventions = found.conventions.with_layout(layout, **without)
-    evidence = f"equals the formula to {errors[best]:.0e} with random parameters"
-    found.say("layout", label, evidence)
+    if found.fits:
+        found.say("layout", label, evidence)
     for option, value in chosen.items():
         if option not in ROLES[found.role].config:
             found.attributes[option] = value
@@ -98,13 +106,15 @@ def fit(
         else:
             continue
         found.say(option, value, evidence)
-    return True
 
 
 def _adopt_unfit(
     found: Resolution, trials: Sequence[Trial], errors: Sequence[float], inputs: Sequence[Arrays], mask: Array | None
-) -> None:
-    """Adopt the first layout with which the module computes a known mistake, and name it; else the first layout."""
+) -> Trial | None:
+    """Adopt the first layout with which the module computes a known mistake, and name it; else the first layout.
+
+    Returned is the trial with which a layer is right but for the formula of its norms, if one is.
+    """
     first = [i for i, trial in enumerate(trials) if trial[1] is trials[0][1]]
     nearest = trials[min(first, key=lambda i: errors[i])]
     mistaken = ((trial, made) for trial in trials for made in [_mistakes(found, trial, inputs, mask)] if made)
@@ -117,12 +127,13 @@ def _adopt_unfit(
         else f"by names alone: not the formula in any layout: {missing}"
     )
     found.say("layout", trial[0], evidence, doubtful=True)
-    own = _own_norms(found, trials, inputs[0], mask)
+    own, but_for_norms = _own_norms(found, trials, inputs[0], mask)
     found.own_norms, found.recognised = own, bool(mistakes or own)
     if own:
         found.say("norms", own, "with LayerNorms in their place it equals the formula", doubtful=True)
     for mistake, error in mistakes.items():
         found.say("looks like", mistake, f"equals this mistake to {error:.0e}", doubtful=True)
+    return but_for_norms
 
 
 def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: Array | None) -> dict[str, float]:
@@ -166,10 +177,12 @@ def _mistakes(found: Resolution, trial: Trial, inputs: Sequence[Arrays], mask: A
     return {}
 
 
-def _own_norms(found: Resolution, trials: Sequence[Trial], inputs: Arrays, mask: Array | None) -> str:
-    """The class of a layer's norms, if they alone keep it from the formula; empty if they do not."""
+def _own_norms(
+    found: Resolution, trials: Sequence[Trial], inputs: Arrays, mask: Array | None
+) -> tuple[str, Trial | None]:
+    """The class of a layer's norms, if they alone keep it from the formula, and the trial that shows it."""
     if found.role not in ("encoder_layer", "decoder_layer"):
-        return ""
+        return "", None
     for trial in trials:
         subject = _subject_of(found, trial)
         if not isinstance(subject, ModuleSubject):
@@ -177,8 +190,8 @@ def _own_norms(found: Resolution, trials: Sequence[Trial], inputs: Arrays, mask:
         own = [type(norm).__name__ for _, norm in norms_in(subject.module) if not isinstance(norm, nn.LayerNorm)]
         mend_norms(subject.module, found.attributes.get("eps", NORM_EPS[0]))
         if own and probes.difference(subject, inputs, _settings_of(found, trial), mask) < FITS:
-            return own[0]
-    return ""
+            return own[0], trial
+    return "", None
 
 
 def _settings_of(found: Resolution, trial: Trial) -> dict[str, Any]:

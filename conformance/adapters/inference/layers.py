@@ -35,7 +35,7 @@ def resolve_layer(found: Resolution, module: nn.Module) -> None:
     causal = probe_causal(found, probe)
     found.probe_eps(module)
     fit(found, layer_layouts(module, found.settings, decoder), inputs, causal_mask(TQ) if causal else None)
-    if not found.fits and not found.fixed.get("norm_first") and not _gives_normalised(found):
+    if not (found.fits or found.own_norms) and not found.fixed.get("norm_first") and not _gives_normalised(found):
         found.fixed.pop("norm_first", None)  # neither place is proven: both formulas apply, and fail
 
     cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]

@@ -6,12 +6,15 @@ Sizes differ pairwise, so that no axis can pass for another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from math import log
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.inference.calls import Call, output_of, tensors_in
 from conformance.adapters.inference.masks import ENCODINGS, SHAPES, Channel, probe
@@ -83,6 +86,23 @@ def runs(call: Call, module: nn.Module, width: int) -> bool:
     except Exception:
         return False
     return True
+
+
+class _Calls(TorchFunctionMode):
+    """Whether torch's scaled_dot_product_attention is called."""
+
+    seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= func is F.scaled_dot_product_attention
+        return func(*args, **(kwargs or {}))
+
+
+def is_fused(probe: Probe) -> bool:
+    """Whether its attention is torch's scaled_dot_product_attention, which decides what it accepts."""
+    with _Calls() as calls, suppress(Exception):
+        probe.run(probe.inputs())
+    return calls.seen
 
 
 def same_without(call: Call, module: nn.Module, width: int, parameter: str) -> bool:

@@ -12,6 +12,8 @@ from textwrap import dedent
 
 from torch import nn
 
+from conformance.places import is_users
+
 
 @cache
 def source_of(cls: type) -> tuple[str, str, int] | None:
@@ -143,21 +145,24 @@ def run_method(module: nn.Module) -> str:
     return str(getattr(vars(module).get("forward"), "__name__", "forward"))
 
 
-def modes_kept(cls: type) -> list[tuple[str, int]]:
-    """The methods that remember the mode and put it back, and never change it: name and line in the class's source."""
+def modes_kept(cls: type) -> list[tuple[str, str]]:
+    """The methods of the user's that remember the mode and put it back, and never change it: name and file:line."""
     found = []
     methods = _methods(cls)
+    functions = dict(inspect.getmembers(cls, inspect.isfunction))
     switching = [name for name, method in methods.items() if re.search(r"\.(eval|train)\(", ast.unparse(method))]
     for method in methods.values():
         text = ast.unparse(method)
-        if any(re.search(rf"self\.{name}\(", text) for name in switching):
-            continue  # another method switches for it
+        code = inspect.unwrap(functions[method.name]).__code__ if method.name in functions else None
+        if code is None or not is_users(code.co_filename) or any(f"self.{name}(" in text for name in switching):
+            continue  # a library's, or another method switches for it
         remembers = re.search(r"(\w+) = self\.training\b", text)
         if remembers and re.search(rf"self\.train\({remembers[1]}\)", text):
             changes = re.search(r"\.eval\(\)|\.train\((mode=)?(False|True)?\)|\.train\(not ", text)
             if not changes:
+                first = min([method.lineno, *(one.lineno for one in method.decorator_list)])
                 at = next(n.lineno for n in ast.walk(method) if isinstance(n, ast.Attribute) and n.attr == "training")
-                found.append((method.name, at))
+                found.append((method.name, f"{code.co_filename}:{code.co_firstlineno + at - first}"))
     return found
 
 

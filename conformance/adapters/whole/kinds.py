@@ -87,9 +87,14 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
 
 
 def _has_two_stacks(module: nn.Module) -> bool:
-    """Whether it holds an encoder and a decoder that are made of parts; a table and a map are called so, too."""
-    held = {path.rpartition(".")[2] for path, part in module.named_modules() if any(True for _ in part.children())}
+    """Whether it holds an encoder and a decoder that are made of layers: tables, maps and heads are called so, too."""
+    held = {path.rpartition(".")[2] for path, part in module.named_modules() if _is_stack(part)}
     return all(any(re.search(rf"(^|_){word}(_|s?$)", name) for name in held) for word in ("enc(oder)?", "dec(oder)?"))
+
+
+def _is_stack(part: nn.Module) -> bool:
+    """Whether its parts have parts, as layers have, or whether it is recurrent."""
+    return any(isinstance(child, nn.RNNBase) or any(True for _ in child.children()) for child in part.children())
 
 
 def _words_of(module: nn.Module) -> int:

@@ -125,7 +125,7 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     if not is_maker(found) and not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise Unresolved(f"{spec.name} is no nn.Module but {_kind(found)}: name a class, a function or a module")
     around = surroundings(sys.modules[found.__module__])
-    if is_maker(found) and not _makes_module(found, around):
+    if is_maker(found) and not makes_module(found):
         raise Unresolved(
             f"{name_of(found)} is a function, and nothing in it says that it returns an nn.Module that it makes, so it "
             f"is not run: annotate what it returns (-> nn.Module), or call it yourself, as in "
@@ -157,7 +157,7 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     yield odd
 
 
-def _makes_module(function: FunctionType | MethodType, around: Surroundings) -> bool:
+def makes_module(function: FunctionType | MethodType) -> bool:
     """Whether a function says that it returns a module, by its annotation or its syntax: others may do anything."""
     told = function.__annotations__.get("return")
     told = vars(sys.modules[function.__module__]).get(told, told) if isinstance(told, str) else told
@@ -167,6 +167,7 @@ def _makes_module(function: FunctionType | MethodType, around: Surroundings) -> 
         "Self",
     ):
         return True
+    around = surroundings(sys.modules[function.__module__])
     inside = around.scope_of(function)
     if inside is None:
         return False
@@ -188,11 +189,7 @@ def subjects_in(module: ModuleType) -> list[str]:
         if not name.startswith("_")
         and (
             isinstance(value, nn.Module)
-            or (
-                isinstance(value, FunctionType)
-                and is_own(value)
-                and _makes_module(value, surroundings(sys.modules[value.__module__]))
-            )
+            or (isinstance(value, FunctionType) and is_own(value) and makes_module(value))
             or (isinstance(value, type) and issubclass(value, nn.Module) and is_own(value))
         )
     ]

@@ -157,7 +157,7 @@ class _Finder:
         if use.attributes or use.items or use.mapped:
             return self.for_use(name, use) if name.lower() not in CONFIGS else self.settings(use, None)
         written = self.around.written_value(name)
-        if written is not None and fits(written, use) and not (isinstance(written, str) and meaning(name)):
+        if written is not None and fits(written, use) and not (meaning(name) and _is_no_size(written)):
             return plain(self.evaluator.sizing.of(name, written))
         if use.texts:
             return use.texts[0]
@@ -241,6 +241,11 @@ class _Finder:
                 if isinstance(key, str) and type(size) in (int, Sized) and (what := meaning(key)):
                     sizes.setdefault(what, int(size))
         return sizes.get("vocab", SMALL["vocab"]), sizes.get("d_model", SMALL["d_model"])
+
+
+def _is_no_size(value: Any) -> bool:
+    """Whether it is a word, or the number of an axis, as in ``softmax(dim=-1)``."""
+    return isinstance(value, str) or (isinstance(value, int) and value < 0)
 
 
 class _Counted(Guessed):

@@ -41,11 +41,7 @@ class PlaceProbes(RunningModel):
 
     def modes_kept(self) -> list[tuple[str, str]]:
         """The methods that put back a mode that they never changed, with their lines."""
-        return [
-            (name, f"{file}:{start + line - 1}")
-            for cls, _, file, start in self.sources()
-            for name, line in modes_kept(cls)
-        ]
+        return [found for cls, _, _, _ in self.sources() for found in modes_kept(cls)]
 
     def plain_lists(self) -> list[str]:
         """The paths of lists and tuples of modules that are no nn.ModuleList, and hold modules that nothing else

@@ -204,9 +204,10 @@ def test_what_ran_as_a_model_and_is_nothing_else_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("name", "encoder", "kind"),
     [
-        ("encoder", "nn.Sequential(nn.Linear(8, 8))", ""),
+        ("encoder", "nn.Sequential(nn.Sequential(nn.Linear(8, 8)))", ""),
+        ("encoder", "nn.Sequential(nn.Linear(8, 8))", "language_model"),  # a map or a head may be called so, too
         ("encoder", "nn.Identity()", "language_model"),
-        ("sequence", "nn.Sequential(nn.Linear(8, 8))", "language_model"),
+        ("sequence", "nn.Sequential(nn.Sequential(nn.Linear(8, 8)))", "language_model"),
     ],
 )
 def test_a_decoder_that_is_fed_from_labels_is_no_language_model(whole, name, encoder, kind):
@@ -216,7 +217,7 @@ class Writer(nn.Module):
     def __init__(self):
         super().__init__()
         self.shared = nn.Embedding(20, 8)
-        self.{name}, self.decoder = {encoder}, nn.Sequential(nn.Linear(8, 20))
+        self.{name}, self.decoder = {encoder}, nn.Sequential(nn.Sequential(nn.Linear(8, 20)))
 
     def forward(self, src, labels):
         words = torch.nn.functional.pad(labels[:, :-1], (1, 0))

@@ -447,3 +447,86 @@ def test_the_past_of_a_series_is_no_cache():
 
 def test_a_past_that_is_handed_on_is_one():
     assert calling_of(HandsOn()).cache == "past"
+
+
+# --- layers whose norms have a formula of their own
+
+
+class UnbiasedNorm(nn.Module):
+    def __init__(self, width, eps=1e-6):
+        super().__init__()
+        self.gain, self.shift, self.eps = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width)), eps
+
+    def forward(self, x):
+        return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.eps) + self.shift
+
+
+class FusedAttention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.heads = n_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, query, key, value, mask=None):
+        maps = zip((self.query, self.key, self.value), (query, key, value), strict=True)
+        q, k, v = (turn(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for turn, x in maps)
+        return self.out(F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2))
+
+
+class PostNormLayer(nn.Module):
+    def __init__(self, d_model, n_heads, d_ff):
+        super().__init__()
+        self.attention = FusedAttention(d_model, n_heads)
+        self.ffn = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        self.norm1, self.norm2 = UnbiasedNorm(d_model), UnbiasedNorm(d_model)
+
+    def forward(self, x, mask=None):
+        x = self.norm1(x + self.attention(x, x, x, mask))
+        return self.norm2(x + self.ffn(x))
+
+
+class LayerWithoutResidual(PostNormLayer):
+    def forward(self, x, mask=None):
+        x = self.norm1(self.attention(x, x, x, mask))
+        return self.norm2(x + self.ffn(x))
+
+
+@pytest.mark.parametrize("cls", [PostNormLayer, LayerWithoutResidual])
+def test_a_layer_is_not_told_for_its_residual_where_its_norms_alone_are_others(cls):
+    found = pointed(cls).parts.resolutions["encoder_layer"]
+    is_right = cls is PostNormLayer
+    assert (found.own_norms, found.fixed.get("norm_first")) == (("UnbiasedNorm", False) if is_right else ("", None))
+
+
+def test_keys_and_values_of_unequal_length_are_torchs_own_matter_in_its_own_attention():
+    assert result(FusedAttention, "keys-and-values-must-share-their-length").verdict is Verdict.NOTE
+
+
+# --- what makes a model, and what a config has
+
+
+def create_decoder_model(vocab=VOCAB, d_model=WIDTH):
+    """Its name is that of a function that decodes."""
+    return nn.Sequential(nn.Embedding(vocab, d_model), PostNormLayer(d_model, 2, 32), nn.Linear(d_model, vocab))
+
+
+def test_a_function_that_makes_a_model_is_no_helper():
+    from conformance.adapters.whole.making import makes_module
+
+    assert makes_module(create_decoder_model)
+    assert not makes_module(pointed)
+
+
+class ReadsConfig(nn.Module):
+    """Its config stands nowhere. Of `dim` its file says -1, which is the number of an axis."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.words = nn.Embedding(config.vocab_size, config.dim)
+
+    def forward(self, ids):
+        return torch.softmax(self.words(ids), dim=-1)
+
+
+def test_the_number_of_an_axis_is_no_width():
+    assert pointed(ReadsConfig).running.twin().module.words.embedding_dim > 0
