@@ -331,6 +331,8 @@ def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
     )
     if evidence.ok:
         return evidence
+    if subject.rounds(wrong, inputs):
+        return note(f"{wrong} is rounded, and its gradient is passed on", "quantised weights")
     return evidence.saying(
         diagnosis=f"The gradient of {wrong} is not the slope of the answer: something on the way is detached, or its "
         "backward pass is wrong.",

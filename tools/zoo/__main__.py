@@ -3,7 +3,7 @@
 SOURCES holds a git checkout of every repository of `tools/zoo.toml`, at its commit, in the folder `owner+name`. Each
 entry runs as a user would run it, with zero code. Each result is a JSON line of `--results`; printed is a table.
 
-    python -m tools.zoo SOURCES --install           install what the repositories import, into SOURCES/.packages/site-packages
+    python -m tools.zoo SOURCES --install           install what the repositories import, into .packages of SOURCES
     python -m tools.zoo SOURCES --part trial        one part
     python -m tools.zoo SOURCES --only owner/name   one repository of that part
     python -m tools.zoo SOURCES --list              the table that the rule of selection makes, to be put into zoo.toml

@@ -260,10 +260,13 @@ def other_words(ids: Tensor) -> Tensor:
 
 
 def hides(module: nn.Module, calling: Calling) -> bool:
-    """Whether the masks hide what they should: the future of a target, and tokens that are padding."""
+    """Whether the masks hide what they should: the future of a target, and tokens that are padding. Those that hide
+    every key give no numbers."""
     length = calling.main.length or T
     data = first_data(calling, length)
     main = calling.main.meaning
+    if bool(calling(module, data)["out"].isnan().any()):
+        return False
     changed = {**data, main: data[main].clone()}
     changed[main][:, -1] = other_words(changed[main][:, -1])
     keys = "padding" if not calling.two_sided else f"{main}_padding"

@@ -140,6 +140,23 @@ def _methods(cls: type) -> dict[str, ast.FunctionDef]:
     return methods
 
 
+def is_only_kept(cls: type, parameter: str) -> bool:
+    """Whether the constructor keeps a parameter as an attribute that no method reads, and does nothing else."""
+    methods = _methods(cls)
+    if "__init__" not in methods:
+        return False
+    kept = {
+        target.attr: node.value
+        for node in ast.walk(methods["__init__"])
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == parameter
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+    }
+    named = [node for node in ast.walk(methods["__init__"]) if isinstance(node, ast.Name) and node.id == parameter]
+    read = {n.attr for method in methods.values() for n in _of_self(method) if isinstance(n.ctx, ast.Load)}
+    return bool(kept) and {id(node) for node in named} == {id(n) for n in kept.values()} and read.isdisjoint(kept)
+
+
 def run_method(module: nn.Module) -> str:
     """The name of the method that runs when the module is called."""
     return str(getattr(vars(module).get("forward"), "__name__", "forward"))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.record import record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array, Arrays, NotProvided
@@ -22,6 +23,8 @@ RATES = (0.3, 0.03, 0.003)
 
 _KEEPS_ITS_RESULT = {"tanh", "sigmoid", "_softmax", "_log_softmax", "exp", "sqrt", "rsqrt", "reciprocal", "relu"}
 """Operations whose gradient is computed from what they gave."""
+_STEPS = {"round", "sign", "sgn", "floor", "ceil", "trunc", "heaviside"}
+"""Operations whose slope is 0 nearly everywhere."""
 
 
 class Overwritten(NotProvided):
@@ -145,6 +148,15 @@ class GradientProbes(RunningModel):
             if wrong:
                 return name, error, expected, got
         return everything[0], abs(expected - got), expected, got
+
+    def rounds(self, name: str, inputs: Arrays) -> bool:
+        """Whether what is computed from a parameter is rounded, as quantised weights are: its gradient is meant to be
+        another than its slope, which is 0 nearly everywhere."""
+        with torch.no_grad(), self.mode(False):
+            run = record(self.module, lambda: self.run(inputs))
+        found = run.after(value for value in run.values if value.kind == "parameter" and value.name == name)
+        makers = (run.producer(value) for value in found)
+        return any(op is not None and op.name.removesuffix("_") in _STEPS for op in makers)
 
     def learns(self, length: int) -> tuple[float, float]:
         """The cross-entropy of the next token on one batch, before and after 5 steps at the first of three rates that

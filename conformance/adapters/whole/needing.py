@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.class_source import is_only_kept
 from conformance.adapters.whole.configs import Guessed, fields_of, is_config
 from conformance.adapters.whole.holdings import Holdings, fits, parameters_of
 from conformance.adapters.whole.returning import Returns
@@ -52,6 +53,8 @@ def needed(evaluator: Returns, made_by: Any, name: str, annotation: Any, given: 
         by_name = evaluator.part(name, annotation)
     except Unknown as unknown:
         failure = unknown
+    if failure is not None and isinstance(made_by, type) and is_only_kept(made_by, name):
+        return None
     use = used(evaluator, made_by, name)
     if not use.says_something or (failure is None and fits(by_name, use)):
         if failure is not None:

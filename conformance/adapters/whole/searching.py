@@ -150,7 +150,8 @@ class _Finder:
         for sides in self.proposals.sides():
             for calling in self.proposals.callings(sides, all_masks):
                 found = self.attempt(calling)
-                if found is not None and (not found.masks or hides(self.module, found)):
+                is_odd = found is not None and found.layout == "(B, ...)"  # a mask with too many axes gives it more
+                if found is not None and (not found.masks or (hides(self.module, found) and not is_odd)):
                     return found
                 leaking = leaking or found
             if leaking is not None:

@@ -530,3 +530,72 @@ class ReadsConfig(nn.Module):
 
 def test_the_number_of_an_axis_is_no_width():
     assert pointed(ReadsConfig).running.twin().module.words.embedding_dim > 0
+
+
+class KeepsItsTokenizer(nn.Module):
+    """What the constructor only keeps may be nothing."""
+
+    def __init__(self, config: dict, tokenizer: Tokenizer):  # noqa: F821
+        super().__init__()
+        self.tokenizer = tokenizer
+        self.words = nn.Embedding(config["vocab_size"], config["width"])
+
+    def forward(self, ids):
+        return self.words(ids)
+
+
+def test_what_is_only_kept_may_be_none():
+    assert pointed(KeepsItsTokenizer).running.twin().module.tokenizer is None
+
+
+# --- masks that hide every key, or give an answer more axes
+
+
+class OneHead(nn.Module):
+    """Its causal triangle has one size, and True of its mask (B, 1, T) hides."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(WIDTH, 8) for _ in range(3))
+        self.register_buffer("triangle", torch.ones(32, 32).tril())
+
+    def forward(self, x, mask):
+        scores = self.query(x) @ self.key(x).transpose(-2, -1) / math.sqrt(8)
+        scores = scores.masked_fill(self.triangle == 0, -math.inf).masked_fill(mask == True, -math.inf)  # noqa: E712
+        return torch.softmax(scores, dim=-1) @ self.value(x)
+
+
+def test_a_mask_under_which_numbers_come_out_is_found_and_the_answer_keeps_its_axes():
+    calling = calling_of(OneHead())
+    assert (calling.layout, calling.main.length, [mask.how for mask in calling.masks]) == (
+        "(B, T, V)",
+        32,
+        ["bool, True = hidden, (B, 1, Tk)"],
+    )
+
+
+# --- weights that are rounded
+
+
+class Rounded(nn.Module):
+    """A map whose weights are rounded, with the gradient of what they were."""
+
+    def __init__(self, dim=WIDTH, hidden_dim=32):
+        super().__init__()
+        self.up, self.down = nn.Linear(dim, hidden_dim), nn.Linear(hidden_dim, dim)
+
+    def rounded(self, weight):
+        return weight + (weight.round() - weight).detach()
+
+    def forward(self, x):
+        return self.down(F.relu(F.linear(x, self.rounded(self.up.weight), self.up.bias)))
+
+
+class Detached(Rounded):
+    def rounded(self, weight):
+        return weight + (3 * weight).detach()
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Rounded, Verdict.NOTE), (Detached, Verdict.FAIL)])
+def test_rounded_weights_are_not_held_against_differences(cls, verdict):
+    assert result(cls, "model-gradients-agree-with-differences").verdict is verdict
