@@ -33,7 +33,21 @@ def fold(results: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Resul
         roots = [ancestor for ancestor in guilty if causes.isdisjoint(catalogue.ancestors(ancestor))]
         if roots:
             folded[slug] = replace(results[slug], verdict=Verdict.BLOCKED, root=roots[0])
-    return _one_root_a_diagnosis(folded, catalogue)
+    return _one_root_a_diagnosis(_with_diagnoses_of_what_follows(folded), catalogue)
+
+
+def _with_diagnoses_of_what_follows(folded: Mapping[str, Result]) -> dict[str, Result]:
+    """A failure of which nothing more is known is told by the one mistake that all that follows from it looks like."""
+    told: dict[str, set[str]] = {}
+    for result in folded.values():
+        if result.verdict is Verdict.BLOCKED and result.diagnosis:
+            told.setdefault(result.root, set()).add(result.diagnosis)
+    return {
+        slug: replace(result, diagnosis=next(iter(told[slug])))
+        if result.verdict is Verdict.FAIL and not result.diagnosis and len(told.get(slug, ())) == 1
+        else result
+        for slug, result in folded.items()
+    }
 
 
 def _one_root_a_diagnosis(folded: Mapping[str, Result], catalogue: Catalogue) -> dict[str, Result]:

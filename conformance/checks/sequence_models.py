@@ -259,6 +259,8 @@ def left_padding(impl: Any, draw: Draw) -> Evidence:
     alone = subject.example(1, 5, seed=56)
     filler = np.full((1, 2), subject.pad_id) if how == "token" else subject.example(1, 2, seed=57)[name]
     padded = {name: np.concatenate([filler, alone[name]], 1), "padding": np.array([[False] * 2 + [True] * 5])}
+    if np.isnan(subject(**padded)["out"]).any():  # the least number of float64 is infinite where scores are float32
+        subject = subject.in_precision("float32")
     expected, got = subject(**alone)["out"], subject(**padded)["out"]
     one, other = subject.beside(alone), subject.beside(padded)
     parts = [equal("the answer to a sentence behind padding", subject, got[:, -5:] if got.ndim == 3 else got, expected)]

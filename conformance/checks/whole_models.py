@@ -5,6 +5,7 @@ The subject is `conformance.adapters.whole.model.WholeModel`, or anything that o
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,13 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
         evidence = equal("the answer to the same input again", subject, again, once)
         if not evidence.ok:
             drops = subject.active_dropouts(False) or subject.drawn_masks()
+            place = subject.line_of(r"\bself\.training\b")
+            if not drops and place and not subject.draws_without_dropout():
+                return evidence.saying(
+                    diagnosis="In evaluation numbers are drawn anew, and in training none: the two modes are exchanged.",
+                    place=place,
+                    mend="draw where self.training is True",
+                )
             if not drops:
                 return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
             if option := subject.asks_for_dropout():
@@ -497,11 +505,9 @@ def precisions_agree(impl: Any, draw: Draw) -> Evidence:
     narrow = subject.in_precision("float32")(**inputs)["out"]
     scale = max(float(np.abs(wide).max()), 1e-9)
     parts = [close("float32 beside float64", narrow, wide, 2e-3 * scale, "float32's rounding through all layers")]
-    try:
+    with suppress(Exception):
         half = subject.in_precision("bfloat16")(**inputs)["out"]
-    except Exception:
-        return parts[0]
-    parts.append(true("bfloat16 is finite", bool(np.isfinite(half).all()), got="inf or nan"))
+        parts.append(true("bfloat16 is finite", bool(np.isfinite(half).all()), got="inf or nan"))
     return judged(subject, all_of(*parts)).saying(
         diagnosis="The answer depends on the precision: a constant does not fit in it, or a sum loses digits.",
         place=subject.place(),

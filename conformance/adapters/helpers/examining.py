@@ -33,7 +33,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     windows,
 )
 from conformance.adapters.helpers.mending import Edit, mended
-from conformance.adapters.helpers.training import Found
+from conformance.adapters.helpers.training import Found, is_trainer
 from conformance.adapters.helpers.trial import HELPERS, Helper, Trouble
 from conformance.places import line_of, short
 
@@ -175,6 +175,12 @@ def methods_of(module: nn.Module) -> list[Callable[..., Any]]:
         if function.__module__ == cls.__module__ and name != "forward" and not name.startswith("__")
     }
     return [getattr(module, name) for name, function in own.items() if not _uses_parts(module, function, own)]
+
+
+def training_methods_of(module: nn.Module) -> list[Callable[..., Any]]:
+    """The methods of a model's own class whose names say that they train it."""
+    own = (function for function in vars(type(module)).values() if isinstance(function, FunctionType))
+    return [getattr(module, function.__name__) for function in own if is_trainer(function)]
 
 
 def _uses_parts(module: nn.Module, function: FunctionType, own: Mapping[str, FunctionType]) -> bool:

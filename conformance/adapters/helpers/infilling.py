@@ -68,11 +68,8 @@ def _torn(text: list[int], words: list[int]) -> str:
 
 def _numbers(change: Called) -> list[int]:
     """The whole numbers that its file and its model know: marks are among them. Large ones are sizes."""
-    owner = getattr(change.function, "__self__", None)
-    config = getattr(owner, "config", None) or getattr(owner, "cfg", None)
-    holders = [vars(owner) if owner is not None else {}, getattr(config, "__dict__", {}), change.scope]
-    named = re.compile(r"(?i).*(pad|bos|eos|cls|sep|mask|unk|fim|prefix|suffix|middle|sentinel|extra|special).*")
-    return [v for holder in holders for n, v in holder.items() if type(v) is int and named.fullmatch(n) and v < 10_000]
+    named = re.compile(r".*(pad|bos|eos|cls|sep|mask|unk|fim|prefix|suffix|middle|sentinel|extra|special).*")
+    return [v for n, v in change.settings.items() if type(v) is int and named.fullmatch(n) and v < 10_000]
 
 
 def _form(change: Called, words: list[int]) -> tuple[Any, Any]:

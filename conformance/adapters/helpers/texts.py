@@ -165,7 +165,7 @@ def _has_pad_row(positions: Called, made: Tensor, real: Tensor, pad: int) -> boo
 )
 def masked_words(mask: Called) -> Iterator[Trouble]:
     """Labels stand where a word was selected; special words never are; of the selected 80 % become the mask."""
-    constants = {name.lower(): value for name, value in mask.scope.items() if type(value) is int}
+    constants = {name: value for name, value in mask.settings.items() if type(value) is int}
     own_mask = next(
         (value for name, value in constants.items() if re.fullmatch(r"mask(_(id|idx|token(_id)?))?", name)), None
     )
@@ -177,6 +177,8 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
         for name, value in constants.items()
         if re.fullmatch(r"(pad|bos|eos|cls|sep|mask|unk)(_(id|idx|token(_id)?))?", name)
     }
+    lists = (v for name, v in mask.settings.items() if name.startswith("special") and isinstance(v, (list, tuple, set)))
+    special |= {value for values in lists for value in values if type(value) is int}
     vocab = mask.number(r"(n_)?vocab(_size)?", 1000)
     vocab = 1000 if mask.has("vocab") else vocab
     low = max([*special, masked_as, mask.number(r"n_?special.*", 4)]) + 1

@@ -1,4 +1,4 @@
-"""Functions that train a model, beside it in its file: called on a few tiny batches of its own inputs, and watched.
+"""Functions that train a model, beside it or its methods: called on a few tiny batches of its own inputs, and watched.
 
 `fit(model, x, y)` and `train_one_epoch(model, loader, optimizer)` step an optimizer, so that the claims about training
 runs can be asked of them. Asked is only what needs no data of the user's: clearing, clipping, what the loss takes, and
@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
+from types import MethodType
 from typing import Any
 from unittest import mock
 
@@ -25,11 +26,12 @@ from torch import Tensor, nn
 
 from conformance.adapters.functions.arguments import PAD, read
 from conformance.adapters.helpers.trial import Trouble, seeded
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.whole.model import WholeModel
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned
-from conformance.protocol import NotProvided
+from conformance.protocol import Arrays, NotProvided
 from conformance.watch.record import Run
 from conformance.watch.script import called
 from conformance.watch.verdicts import Watched
@@ -198,20 +200,33 @@ class _Trial:
     """One attempt to call a function. gave_labels: whether it was given labels beside the model's inputs."""
 
     def __init__(self, function: Callable[..., Any], subject: WholeModel, labels_of: Labels) -> None:
-        self.function, self.gave_labels = function, False
+        self.gave_labels = False
         self.subject = subject.twin(torch.float32)
         self.module = self.subject.module.train()
+        is_method = isinstance(function, MethodType)
+        self.function = getattr(self.module, function.__name__) if is_method else function  # of this copy
         example = self.subject.example(ROWS)
         self.inputs = {m: v for m, v in self.subject.tensors(example).items() if isinstance(v, Tensor)}
-        out = torch.as_tensor(self.subject.run(example)["out"]).detach()
+        out = self._answer(example)
         self.labels, self.criterion = labels_of(out, [*self.inputs.values()][-1])
-        self.arguments = read(function, _WORDS, (*self.inputs, "labels"))
+        self.arguments = read(self.function, _WORDS, (*self.inputs, "labels"))
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-3)
-        self.tree = ast.parse(dedent(inspect.getsource(function)))
+        self.tree = ast.parse(dedent(inspect.getsource(self.function)))
+
+    def _answer(self, example: Arrays) -> Tensor:
+        """What the model answers, in its own shape: not with an image or a series in one row."""
+        given: list[Any] = []
+        handle = self.module.register_forward_hook(lambda module, arguments, result: given.append(result))
+        try:
+            out = torch.as_tensor(self.subject.run(example)["out"]).detach()
+        finally:
+            handle.remove()
+        alike = (t.detach() for t in tensors_in(given) if t.is_floating_point() and t.numel() == out.numel())
+        return next((t for t in alike if t.shape[0] == out.shape[0]), out)
 
     def run(self) -> Run:
         """Call it, and watch; what it raises ends the run. Raises Unresolved where a parameter means nothing."""
-        if not self.arguments.has("model"):
+        if not self.arguments.has("model") and not isinstance(self.function, MethodType):
             raise Unresolved(f"{self.arguments.name} takes no model")
         given = inspect.signature(self.function).parameters
         taken = [m for m, n in self.arguments.parameter_of.items() if given[n].default is given[n].empty or m in _SHORT]

@@ -91,14 +91,20 @@ class Called:
         """The names of its file."""
         return getattr(inspect.unwrap(getattr(self.function, "__func__", self.function)), "__globals__", {})
 
-    def number(self, pattern: str, otherwise: int) -> int:
-        """The integer setting of a method's model, or constant of its file, whose name matches."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the file of a function, the config of a method's model and the model itself call by a name, in lower
+        case: of one name the model's own."""
         owner = getattr(self.function, "__self__", None)
-        own = vars(owner) if owner is not None else {}
-        for name, value in [*own.items(), *self.scope.items()]:
-            if type(value) is int and re.fullmatch(pattern, name.lower()):
-                return value
-        return otherwise
+        config = getattr(owner, "config", None) or getattr(owner, "cfg", None)
+        of_config = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
+        holders = (self.scope, of_config, vars(owner) if owner is not None else {})
+        return {str(name).lower(): value for holder in holders for name, value in holder.items()}
+
+    def number(self, pattern: str, otherwise: int) -> int:
+        """The integer setting whose name matches."""
+        found = (v for name, v in self.settings.items() if type(v) is int and re.fullmatch(pattern, name))
+        return next(found, otherwise)
 
 
 Trial = Callable[[Called], Iterable[Trouble]]

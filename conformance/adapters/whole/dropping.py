@@ -25,6 +25,7 @@ _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in
 
 _TOLD = re.compile(r"(is_)?train(ing)?(_mode)?|deterministic")
 """Parameters of forward by which its caller says whether something is dropped, whatever the module's mode is."""
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,18 @@ class DropProbes(RunningModel):
         first, second = (self.in_training(seed, **inputs)["out"] for seed in (1, 2))
         return not np.array_equal(first, second)
 
+    def draws_without_dropout(self) -> bool:
+        """The same, with every dropout's rate 0, in modules and as they keep it."""
+        twin = self.twin()
+        for part in twin.module.modules():
+            kept = [name for name, value in vars(part).items() if "drop" in name.lower() and isinstance(value, float)]
+            for name in [*kept, *(["p"] if isinstance(part, _DROPOUTS) else [])]:
+                setattr(part, name, 0.0)
+        return twin.draws()
+
     def dropout_rates(self) -> list[tuple[str, float]]:
         """The path and rate of every dropout module."""
-        kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
-        return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, kinds)]
+        return [(path, float(part.p)) for path, part in self.module.named_modules() if isinstance(part, _DROPOUTS)]
 
     def unscaled_drops(self) -> list[tuple[str, float, str]] | None:
         """Parts of the user's that drop what they get, element by element or row by row: the path of each whose mean

@@ -16,7 +16,13 @@ from torch import nn
 
 from conformance.adapters import Specification, SpecificationError
 from conformance.adapters.functions.implementation import FunctionImplementation, of_class
-from conformance.adapters.helpers.examining import classes_beside, criteria_beside, functions_beside, methods_of
+from conformance.adapters.helpers.examining import (
+    classes_beside,
+    criteria_beside,
+    functions_beside,
+    methods_of,
+    training_methods_of,
+)
 from conformance.adapters.helpers.implementation import HelpersImplementation
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.inference.resolution import Resolution
@@ -93,8 +99,9 @@ class PointedImplementation:
             self.running = self.whole = ran
         self.beside: HelpersImplementation | None = None
         if self.whole is not None and role is None:
-            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(self.whole.twin().module)]
-            beside += [*criteria_beside(found), *classes_beside(found)]
+            module = self.whole.twin().module
+            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(module)]
+            beside += [*training_methods_of(module), *criteria_beside(found), *classes_beside(found)]
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None

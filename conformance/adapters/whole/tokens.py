@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.whole.findings import Finding, once
-from conformance.adapters.whole.flow import PRODUCTS, UNKNOWN, carriers, carry, moves, operands, smaller
+from conformance.adapters.whole.flow import PRODUCTS, RESHAPES, UNKNOWN, carriers, carry, moves, operands, smaller
 from conformance.adapters.whole.record import Op, Place, Record, Value
 
 
@@ -98,7 +98,7 @@ def _patches(record: Record) -> Iterator[Finding]:
         if bool((rows < 0).any()) or rows.shape[-1] >= height * width:
             continue
         sides = {_sides(row.unique(), width) for row in rows}
-        said = _said_sides(record)
+        said = _said_sides(record) or _split_sides(record, image)
         got = " and ".join(f"{side[0]} x {side[1]} pixels" for side in sides if side) or "pixels that are apart"
         if None in sides or (said and len(sides) == 1 and sides.isdisjoint(said)):
             yield Finding(
@@ -130,6 +130,23 @@ def _said_sides(record: Record) -> set[tuple[int, int]]:
             if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(side, int) for side in pair):
                 found.add((pair[0], pair[1]))
     return found
+
+
+def _split_sides(record: Record, image: Value) -> set[tuple[int, int]]:
+    """The height and width of a patch by the view that splits rows into (rows of patches, height) and columns likewise;
+    empty where none does."""
+    height, width = image.shape[-2:]
+    for op in record.ops:
+        shape = (
+            op.outputs[0].shape if op.outputs and op.name in RESHAPES and record.reaches(image, op.inputs[0]) else ()
+        )
+        if len(shape) != 6 or len(op.inputs[0].shape) != 4:
+            continue
+        for at in (1, 2):  # the channels stand in front of these four axes, or behind them
+            down, high, right, wide = shape[at : at + 4]
+            if (down * high, right * wide) == (height, width):
+                return {(high, wide)}
+    return set()
 
 
 def _features(record: Record) -> Iterator[Finding]:
