@@ -69,7 +69,7 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
             place = subject.line_of(r"\bself\.training\b")
             if not drops and place and not subject.draws_without_dropout():
                 return evidence.saying(
-                    diagnosis="In evaluation numbers are drawn anew, and in training none: the two modes are exchanged.",
+                    diagnosis="Numbers are drawn in evaluation, and none in training: the two modes are exchanged.",
                     place=place,
                     mend="draw where self.training is True",
                 )
