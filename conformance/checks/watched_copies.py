@@ -9,6 +9,7 @@ from typing import Any
 from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
+from conformance.checks.watched_modes import evaluation
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
@@ -127,7 +128,20 @@ def stepped_parts_run(impl: Any, draw: Draw) -> Evidence:
 @check("run-average-has-its-own-memory", roles=RUN)
 def own_memory(impl: Any, draw: Draw) -> Evidence:
     """What follows the trained weights does not lie in their memory."""
+    from conformance.watch import averages
+
     run = run_of(impl)
+    named = averages.aliases(run)
+    if named:
+        return broken(
+            steps_of(run)[1],
+            "the share of themselves that trained weights keep between steps",
+            1,
+            f"{run.kept[-1]:.6g}",
+            at=lambda lines: lines.first(named[:1]),
+            diagnosis="The average is the model itself under another name: to update it shrinks the trained weights.",
+            mend="copy the model: copy.deepcopy(model)",
+        )
     aliases = {number: one for number, one in run.aliases.items() if len(one.kept) >= 3}
     if not aliases:
         raise NotProvided("nothing was seen that lies in the memory of trained weights")
@@ -148,6 +162,34 @@ def own_memory(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"An average of the weights lies in their own memory: to update it multiplies the trained weights by "
         f"{share:.6g}.",
         mend="copy them: parameter.detach().clone()",
+    )
+
+
+@check("run-average-is-asked", roles=RUN)
+def average_is_asked(impl: Any, draw: Draw) -> Evidence:
+    """An average of the weights that follows them to the end of a script is evaluated, loaded or saved."""
+    from conformance.watch import averages
+    from conformance.watch.followers import is_slow
+
+    run = run_of(impl)
+    step, slow = steps_of(run)[-1], [number for number, one in run.copies.items() if is_slow(one)]
+    if not slow or not run.whole:
+        raise NotProvided("no average of the weights was seen that follows them until the script ends")
+    idle = averages.unasked(run)
+    if not idle:
+        return kept("averages that are asked", len(slow))
+    judged = [call.place for call, _ in evaluation(run)]
+    if not judged:
+        raise NotProvided("no evaluation was seen, so that the average may be for another script")
+    name = run.parameters[idle[0]].name
+    return broken(
+        step,
+        "what asks the average of the weights",
+        "an evaluation, or a file",
+        "nothing",
+        at=lambda lines: lines.first(lines.last_evaluated(run), judged[-1:]),
+        diagnosis=f"{name} follows the weights to the end, and nothing asks it: what is evaluated is the raw weights.",
+        mend="evaluate the average in the place of the model",
     )
 
 

@@ -177,8 +177,29 @@ def divided(impl: Any, draw: Draw) -> Evidence:
                 mend="divide once: leave one of the two divisions out",
                 is_certain=not blind,
             )
-        return kept("accumulated losses are divided", f"by {1 / ratios[0]:.3g}")
+        by = 1 / ratios[0]
+        usual = max(len(passes_used(run, one)) for one in steps_of(run))
+        if number == usual and abs(by / number - 1) > 0.05 and abs(by - round(by)) < 1e-3 and round(by) > 1:
+            return broken(
+                passes[0],
+                "by what each accumulated loss is divided",
+                number,
+                round(by),
+                at=lambda lines: lines.value(run, passes[0]),
+                diagnosis=f"The losses of {number} backward passes are divided by {round(by)}: their sum is no mean.",
+                mend=f"divide the loss by the number of passes of a step, {number}",
+                is_certain=not blind and _says_division(run, passes[0]),
+            )
+        return kept("accumulated losses are divided", f"by {by:.3g}")
     raise NotProvided("no accumulation of mean losses was seen")
+
+
+def _says_division(run: Any, one: Any) -> bool:
+    """Whether a backward pass, or one of the lines nearest to it that its loss comes from, divides."""
+    from conformance.watch.pointing.common import learned, own_line
+
+    lines = [*own_line(one), *learned(one)[:4]]
+    return any(" / " in line.text or " /= " in line.text for line in lines)
 
 
 @check("run-gradients-of-all-passes-count", roles=RUN)

@@ -110,6 +110,11 @@ def after_unscaling(impl: Any, draw: Draw) -> Evidence:
     return kept("gradients are unscaled before they are clipped")
 
 
+SMALL = 0.2
+"""Who clips less than this share of a model, and no recurrent layer, leaves nearly all of it out."""
+_RECURS = re.compile(r"LSTM|GRU|RNN", re.IGNORECASE)
+
+
 @check("run-clipping-is-of-the-global-norm", roles=RUN)
 def global_norm(impl: Any, draw: Draw) -> Evidence:
     """The norm that is clipped is that of all gradients together."""
@@ -130,6 +135,21 @@ def global_norm(impl: Any, draw: Draw) -> Evidence:
             )
         left = frozenset(mine - {n for c in here for n in c.parameters} - step.missing)
         if here and left:
+            taken = frozenset(n for c in here for n in c.parameters if n in mine)
+            sizes = [sum(run.parameters[n].size for n in numbers) for numbers in (taken, left)]
+            if (
+                taken
+                and sizes[0] < SMALL * sum(sizes)
+                and not any(_RECURS.search(run.parameters[n].layer) for n in taken)
+            ):
+                return broken(
+                    here[0],
+                    "gradients whose norm is clipped",
+                    f"those of all {len(taken | left)} parameters",
+                    f"those of {len(taken)}, {sizes[0] / sum(sizes):.1%} of all numbers: {run.named(taken)}",
+                    diagnosis=f"Only {run.named(taken)} are clipped; the gradients of nearly the whole model are not.",
+                    mend="torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+                )
             return note("gradients that clipping leaves out", f"{len(left)} of {len(mine)}: {run.named(left)}")
     return kept("clipping takes the norm of all gradients")
 

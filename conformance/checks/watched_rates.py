@@ -289,7 +289,8 @@ def does_not_vanish(impl: Any, draw: Draw) -> Evidence:
 @check("run-cosine-does-not-rise-again", roles=RUN)
 def does_not_rise_again(impl: Any, draw: Draw) -> Evidence:
     """A cosine schedule ends with the run: it is not stepped beyond its lowest rate."""
-    found = [one for one in schedules_of(run_of(impl)) if one.kind == "CosineAnnealingLR" and one.period]
+    run = run_of(impl)
+    found = [one for one in schedules_of(run) if one.kind == "CosineAnnealingLR" and one.period]
     if not found:
         raise NotProvided("no CosineAnnealingLR was seen")
     late = [one for one in found if one.count > one.period]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
+from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
+from conformance.checks.watched_rates import schedules_of
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
@@ -33,4 +35,57 @@ def comes_down(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"The rate has not come down when the script ends ({found.said}): "
         + ("the schedule is stepped in few of the steps." if found.is_rare else "the schedule is planned for more."),
         mend="plan it for the steps that the optimizer makes, and step it with each: epochs * batches / accumulation",
+    )
+
+
+@check("run-cosine-counts-what-it-is-stepped-with", roles=RUN)
+def counts_what_it_is_stepped_with(impl: Any, draw: Draw) -> Evidence:
+    """A cosine whose period is the number of epochs is stepped once an epoch."""
+    from conformance.watch import loops
+
+    run = run_of(impl)
+    steps = steps_of(run)
+    found = [one for one in schedules_of(run) if one.kind == "CosineAnnealingLR" and one.period]
+    if not found:
+        raise NotProvided("no CosineAnnealingLR was seen")
+    last = found[-1]
+    if last.count < 1.5 * last.period or not loops.counts_epochs(run, last):
+        return kept("steps of the cosine, beside T_max", f"{last.count}, {last.period}")
+    return broken(
+        last,
+        "steps of the cosine",
+        f"T_max, {last.period}, at most",
+        last.count,
+        at=lambda lines: lines.first(run.schedulers.get(last.scheduler, ""), lines.total(run, steps[-1]), last.place),
+        diagnosis=f"T_max is the number of epochs, and the schedule is stepped with each batch: after {last.period} "
+        "steps its rate rises again.",
+        mend="T_max=epochs * len(loader), or step the schedule once an epoch",
+    )
+
+
+@check("run-rate-of-a-cosine-comes-down", roles=RUN)
+def rate_of_a_cosine(impl: Any, draw: Draw) -> Evidence:
+    """Rates that follow half a cosine wave, whatever sets them, are at its end when the run is."""
+    from conformance.watch import descents, waves
+
+    run = run_of(impl)
+    steps_of(run)
+    if not run.whole:
+        raise NotProvided("the script was not watched to its end")
+    found = [*waves.waves(run)]
+    if not found:
+        raise NotProvided("no rates were seen that follow a cosine")
+    wrong = next((one for one in found if one.turned < waves.SHORT), None)
+    if wrong is None:
+        return kept("rates that follow a cosine, and have come down", len(found))
+    return broken(
+        wrong.last,
+        "how far the cosine of the rate came when the script ended",
+        "to its end",
+        f"{wrong.turned:.0%} of the way",
+        at=lambda lines: lines.first(lines.total(run, wrong.last), wrong.last.place),
+        diagnosis=f"The rate follows half a cosine wave, and has gone {wrong.turned:.0%} of the way at the end: it is "
+        "planned for more steps than the run makes.",
+        mend="plan it for the steps that the optimizer makes: epochs * batches / accumulation",
+        is_certain=not descents.may_end_early(run),
     )

@@ -6,7 +6,8 @@ from typing import Any
 
 from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
-from conformance.checks.watched_labels import RUN, broken, run_of
+from conformance.checks.watched_labels import RUN, broken, kept, run_of
+from conformance.checks.watched_modes import evaluation, training
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
@@ -31,6 +32,32 @@ def parts_are_apart(impl: Any, draw: Draw) -> Evidence:
         at=lambda lines: lines.first(place),
         diagnosis=f"{train} and {other} are parts of one sequence that overlap: what judges was learned from.",
         mend="cut both at one place: data[:n] and data[n:]",
+    )
+
+
+@check("run-loaders-share-no-rows", roles=RUN)
+def loaders_share_nothing(impl: Any, draw: Draw) -> Evidence:
+    """No row of a data set is drawn by the loader that is learned from and by one that judges. Who judges by all that
+    is learned from means it so."""
+    from conformance.watch import indices
+
+    run = run_of(impl)
+    found = [*indices.shared(run)]
+    if not found:
+        raise NotProvided("no two loaders over rows of one data set were seen, of which one is learned from")
+    one = next(iter(sorted(filter(None, found), key=lambda one: not one.is_named)), None)
+    if one is None:
+        return kept("loaders that judge by rows that are not learned from", len(found))
+    return broken(
+        one.event,
+        "rows of the data set that the loader which is learned from and the one that judges have in common",
+        0,
+        f"{one.common} of {len(one.judging.numbers)}",
+        at=lambda lines: lines.first(lines.split(one), one.judging.place),
+        diagnosis=f"{one.common} of the {len(one.judging.numbers)} rows that judge are learned from: both parts of "
+        "the data set overlap.",
+        mend="split the data set once, and take both parts from that: random_split, or order[:n] and order[n:]",
+        is_certain=one.is_named,
     )
 
 
@@ -98,4 +125,29 @@ def parts_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"{other} is scaled otherwise than the training data: the model is judged on inputs that it was not "
         "made for.",
         mend=f"{how}.transform" if is_own else "scale both alike",
+    )
+
+
+@check("run-inputs-are-scaled-alike", roles=RUN)
+def inputs_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
+    """What a model is judged on is scaled as what it learns from is."""
+    from conformance.watch import inputs
+
+    run = run_of(impl)
+    learned, judged = training(run), [call for call, _ in evaluation(run)]
+    if not any(call.spread for call in judged):
+        raise NotProvided("no evaluation of inputs of numbers was seen")
+    found = [*inputs.scaled_otherwise(run, learned, judged)]
+    if not found:
+        return kept("evaluations whose inputs are scaled as those of training", len(judged))
+    one = next((one for one in found if one.is_certain), found[0])
+    return broken(
+        one.call,
+        "how the inputs of the evaluation lie",
+        one.wanted,
+        one.said,
+        at=lambda lines: lines.first(one.place, lines.scales(run), one.call.place),
+        diagnosis=f"The inputs of the evaluation have {one.said}: they are scaled otherwise than those of training.",
+        mend="scale both by the numbers of the training data",
+        is_certain=one.is_certain,
     )

@@ -17,6 +17,7 @@ FOLDER = Path(__file__).with_name("scripts")
 LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "masked.py", "resumed.py"
 TRAINER, ANNOTATED, PRETRAINING, EPOCHS = "gpt_trainer.py", "annotated.py", "pretraining.py", "epochs.py"
 CONTRAST, TAGGING, SPEECH, PAIRS = "contrast.py", "tagging.py", "speech.py", "pairs.py"
+PREFERENCE, ROWS = "preference.py", "rows.py"
 SCRIPTS = (
     LANGUAGE,
     TRANSLATION,
@@ -30,11 +31,13 @@ SCRIPTS = (
     TAGGING,
     SPEECH,
     PAIRS,
+    PREFERENCE,
+    ROWS,
 )
 NOTED = {EPOCHS: {"run-accumulation-weighs-tokens-alike"}, CONTRAST: {"run-loss-starts-near-uniform"}}
 """The notes that are true of a script though it is right: its batches have unequal numbers of labels; two views of one
 sentence are alike from the start."""
-STEPS, LONG = 8, {CONTRAST: 200, TAGGING: 200, SPEECH: 200, PAIRS: 200}
+STEPS, LONG = 8, dict.fromkeys((CONTRAST, TAGGING, SPEECH, PAIRS, PREFERENCE, ROWS), 200)
 """Optimizer steps that are watched; of scripts whose mistakes show late."""
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from conformance.watch.events import Averaged, Snapshot
+from conformance.watch.followers import is_slow
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources
 
@@ -81,3 +83,32 @@ def _makes_average(source: Source, node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "copy_":
         return _AVERAGE.search(ast.unparse(source.statement(node))) is not None
     return False
+
+
+_OUTSIDE = re.compile(r"pickle|safetensors|savez|np\.save|functional_call|vmap|\.numpy\(\)")
+
+
+def unasked(run: Any) -> list[int]:
+    """The averages of weights that followed to the end of a script, and that nothing asked: no module with them ran,
+    and they were not loaded, saved, or handed to anything else that is not watched."""
+    slow = {n: one for n, one in run.copies.items() if is_slow(one)}
+    texts = [ast.unparse(source.tree) for source in sources(run)]
+    names = [getattr(n, "id", "") or getattr(n, "attr", "") for source in sources(run) for n in source.nodes]
+    if not run.whole or not any(map(_AVERAGE.search, names)) or any(map(_OUTSIDE.search, texts)):
+        return []
+    held = frozenset[int]().union(*(one.held for one in run.of(Snapshot)))
+    if run.of(Averaged) or any(n in run.asked or n in held or run.parameters[n].in_model for n in slow):
+        return []
+    return [*slow]
+
+
+def aliases(run: Any) -> list[str]:
+    """The lines that give the model itself the name of an average, where its weights shrink between steps."""
+    shrinks = len(run.kept) >= 3 and all(share < 1 - 1e-7 for share in run.kept)
+    nodes = (
+        [(source, n) for source in sources(run) for n in source.nodes if isinstance(n, ast.Assign)] if shrinks else []
+    )
+    return [source.place(n) for source, n in nodes if _ALIAS.match(ast.unparse(n))]
+
+
+_ALIAS = re.compile(r"^(self\.)?\w*(ema|swa|shadow|average|avg)\w* = (self\.)?\w*(model|net|student|encoder)\w*$")

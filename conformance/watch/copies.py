@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from conformance.watch.record import Copy
+from conformance.watch.tensors import tensors
 from conformance.watch.updates import parameters_of
 from conformance.watch.watcher import Watcher
 
-MEASURED, LARGEST = 12, 2**24
-"""In so many steps copies are measured; so many numbers are kept for it at most."""
+MEASURED, LARGEST, SOME = 12, 2**24, 4
+"""In so many steps copies are measured; so many numbers are kept for it at most. So many copies are compared with what
+they follow in each evaluation."""
 
 
 class Copies:
     """starts: what is no optimizer's, by name, with its values at the first step. last: the values of each copy at the
-    last step."""
+    last step. own: a stepped matrix by number, and what the last step made of it."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.starts: dict[str, tuple[Tensor, Tensor]] = {}
         self.last: dict[int, Tensor] = {}
+        self.own: tuple[int, Tensor | None] = (-1, None)
+        watcher.around(nn.Module, "load_state_dict", self.load)
+        watcher.around(torch, "save", self.save)
+        watcher.on_close(nn.modules.module.register_module_forward_pre_hook(self.call).remove)
         gc.freeze()  # what is there before the script begins is none of its own, and is not looked through
         watcher.endings += [self.finish, gc.unfreeze]
 
@@ -43,6 +51,7 @@ class Copies:
             if number in stepped or not isinstance(parameter, Tensor) or not _tells(parameter):
                 continue
             of = next((n for n in alike[_key(parameter)] if torch.equal(stepped[n], parameter)), None)
+            of = _rounded(parameter, stepped) if of is None else of
             room -= parameter.numel()
             if of is not None and parameter.data_ptr() != stepped[of].data_ptr() and room > 0:
                 self._found(parameter, of)
@@ -61,6 +70,7 @@ class Copies:
                 room -= one.numel()
                 if room > 0:
                     self.starts.setdefault(name, (one, one.detach().clone()))
+        self.own = next(((n, p.detach().clone()) for n, p in stepped.items() if p.numel() <= LARGEST), (-1, None))
 
     def _found(self, tensor: Tensor, of: int, is_alias: bool = False) -> None:
         number = self.watcher.parameter(tensor)
@@ -77,25 +87,69 @@ class Copies:
             now, of = watcher.parameters[number].detach(), watcher.parameters[copy.of].detach()
             was, far = (self.last[number] - of).double(), (now - of).double()
             size = float((was * was).sum())
-            share = float((was * far).sum()) / size if size > 0 else 1.0
-            if size > 0 and float((far - share * was).norm()) < 0.05 * size**0.5:
+            is_apart = size > ROUNDING * float((of.double() * of.double()).sum())
+            share = float((was * far).sum()) / size if is_apart else 1.0
+            if is_apart and float((far - share * was).norm()) < 0.05 * size**0.5:
                 copy.kept.append(share)
             self.last[number] = now.clone()
         for number, alias in watcher.run.aliases.items():
             now, was = watcher.parameters[alias.of].detach().double(), self.last[number].double()
-            share = float((was * now).sum() / (was * was).sum().clamp(min=1e-30))
-            alias.kept.append(share if torch.allclose(now, share * was, rtol=1e-5, atol=1e-9) else 1.0)
+            alias.kept.append(_share(now, was))
+        own, before = self.own
+        if before is not None and watcher.run.steps:
+            watcher.run.kept.append(_share(watcher.parameters[own].detach().double(), before.double()))
 
     def stepped(self) -> None:
         """Keep what a step made of matrices that something else shares, to see whether that stays."""
         watcher = self.watcher
         for number, alias in watcher.run.aliases.items() if watcher.run.steps <= MEASURED else ():
             self.last[number] = watcher.parameters[alias.of].detach().clone()
+        if self.own[1] is not None and watcher.run.steps <= MEASURED:
+            self.own = (self.own[0], watcher.parameters[self.own[0]].detach().clone())
+
+    # --- who asks a copy --------------------------------------------------------------------------
+
+    def load(self, original: Any, module: nn.Module, state: Mapping[str, Any], *rest: Any, **keywords: Any) -> Any:
+        with self.watcher.looking():
+            self._asked(state)
+        return original(module, state, *rest, **keywords)
+
+    def save(self, original: Any, saved: Any, *rest: Any, **keywords: Any) -> Any:
+        with self.watcher.looking():
+            self._asked(saved)
+        return original(saved, *rest, **keywords)
+
+    def _asked(self, given: Any) -> None:
+        """Write down which copies are among what is given."""
+        run = self.watcher.run
+        if run.copies:
+            places = {one.data_ptr() for one in tensors(given, 4)}
+            run.asked |= {n for n in run.copies if self.watcher.parameters[n].data_ptr() in places}
+
+    def call(self, module: nn.Module, _: Any) -> None:
+        """An evaluation asks a copy where the weights of the model are those of the copy."""
+        watcher, copies = self.watcher, self.watcher.run.copies
+        if not copies or torch.is_grad_enabled() or watcher.is_blind() or watcher.known("module", module) < 0:
+            return
+        with watcher.looking():
+            self._asked([*module.parameters()])
+            self._compare()
+
+    def _compare(self) -> None:
+        """Write down which copies the trained weights are equal to."""
+        run, known = self.watcher.run, self.watcher.parameters
+        for number, copy in [*run.copies.items()][:SOME]:
+            if number not in run.asked and torch.equal(known[number].detach(), known[copy.of].detach()):
+                run.asked.add(number)
 
     def finish(self) -> None:
         """Which of it all has changed."""
+        self._compare()
         self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
 
+
+ROUNDING = 1e-12
+"""Of its square, so far a copy is from what it follows by rounding alone."""
 
 NEAR, SMALLEST = 0.7, 64
 """An average that goes on from a checkpoint is so near to what it follows, by the cosine; of matrices with so many
@@ -118,6 +172,18 @@ def _elsewhere(shapes: set[torch.Size], known: set[int]) -> list[Tensor]:
     its own."""
     found = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter) and id(one) not in known]
     return [one for one in found if one.shape in shapes and one.grad_fn is None and not one.is_sparse and _tells(one)]
+
+
+def _rounded(tensor: Tensor, stepped: dict[int, Tensor]) -> int | None:
+    """The stepped matrix whose values another one has but for rounding, as an average of equal values has."""
+    alike = (n for n, one in stepped.items() if one.shape == tensor.shape and one.dtype == tensor.dtype)
+    return next((n for n in alike if torch.allclose(stepped[n], tensor, rtol=1e-5, atol=1e-8)), None)
+
+
+def _share(now: Tensor, was: Tensor) -> float:
+    """By what a matrix was multiplied; 1 where it was changed in another way."""
+    share = float((was * now).sum() / (was * was).sum().clamp(min=1e-30))
+    return share if torch.allclose(now, share * was, rtol=1e-5, atol=1e-9) else 1.0
 
 
 def _tells(parameter: Tensor) -> bool:

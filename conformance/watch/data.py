@@ -19,6 +19,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from conformance.places import is_users
 from conformance.watch.adapters import halves
 from conformance.watch.events import Batch, Load, Restore, Save, Seed, Snapshot
+from conformance.watch.indices import rows_of
+from conformance.watch.lines import At
 from conformance.watch.samplers import drawn
 from conformance.watch.tensors import samples, tensors
 from conformance.watch.watcher import Watcher, classes_with, place, stack
@@ -42,7 +44,8 @@ def tap(watcher: Watcher) -> None:
 
 
 class _Data:
-    """epochs: how often each loader was begun. loaders: iterator -> its loader and epoch. numbers: of loaders; those of
+    """epochs: how often each loader was begun. loaders: iterator -> its loader, epoch and
+    rows; rows: of each loader, by number in the run. numbers: of loaders; those of
     one line over as many rows are one, though a script makes it anew in each epoch. made: where each was made;
     lines: those places, and whether a loader of theirs gave a batch. written: what each file holds. restored: the
     parameters of modules that got their state back; snapshots: the last states that modules gave."""
@@ -55,7 +58,8 @@ class _Data:
         watcher.endings.append(self.finish)
         self.numbers: dict[tuple[str, int], int] = {}
         self.epochs: dict[int, int] = {}
-        self.loaders: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+        self.loaders: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
+        self.rows: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.restored: list[tuple[Restore, list[ref[Tensor]]]] = []
         self.snapshots: deque[tuple[Snapshot, ref[Any]]] = deque(maxlen=8)
         self.in_state = False
@@ -71,9 +75,18 @@ class _Data:
         with self.watcher.looking():
             found = drawn(getattr(loader, "sampler", None), loader.dataset, made[0].place if made else "")
             self.watcher.run.drawn += [found] if found is not None else []
+            self._draws_from(loader, made)
         if made and made[0].is_direct:
             self.made[loader] = made[0].place
             self.lines.setdefault(made[0].place, False)
+
+    def _draws_from(self, loader: DataLoader[Any], made: tuple[At, ...]) -> None:
+        """Write down which rows a loader draws from, once for loaders that draw from the same."""
+        rows, known = rows_of(loader, made[0].place if made else "", made), self.watcher.run.rows
+        if rows is not None:
+            if rows not in known:
+                known.append(rows)
+            self.rows[loader] = known.index(rows)
 
     def seed(self, original: Any, *rest: Any, **keywords: Any) -> Any:
         self.watcher.add(Seed())
@@ -95,19 +108,18 @@ class _Data:
             self.watcher.run.givers += [code for code in codes if code is not None and is_users(code.co_filename)]
         if self.watcher.until == "epoch" and self.epochs[number] > 1 and number == self.watcher.learned_loader:
             self.watcher.end("an epoch was watched")
-        self.loaders[result] = (number, self.epochs[number])
+        self.loaders[result] = (number, self.epochs[number], self.rows.get(loader, -1))
         return result
 
     def following(self, original: Any, iterator: Any) -> Any:
         batch = original(iterator)
-        number, epoch = self.loaders.get(iterator, (-1, 0))
+        number, epoch, rows = self.loaders.get(iterator, (-1, 0, -1))
         self.watcher.loader = number
         with self.watcher.looking():
             given = list(tensors(batch, 3))
             sizes = [tensor.shape[0] for tensor in given if tensor.dim()]
-            self.watcher.add(
-                Batch(loader=number, epoch=epoch, samples=samples(given), size=max(sizes, default=len(given)))
-            )
+            size = max(sizes, default=len(given))
+            self.watcher.add(Batch(loader=number, epoch=epoch, samples=samples(given), size=size, rows=rows))
         return batch
 
     def save(self, original: Any, obj: Any, *rest: Any, **keywords: Any) -> None:

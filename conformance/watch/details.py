@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from conformance.watch.lines import At
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,26 @@ class Drawn:
     place: str
     is_mixed: bool
     grows: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that a loader draws from. place, stack: where it was made. of: a fingerprint of the data set. numbers:
+    of the rows in it."""
+
+    place: str
+    of: int
+    numbers: frozenset[int]
+    stack: tuple[At, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the numbers of an input lie. rows: how many it has; count: numbers of each feature; axes: of the input;
+    means, squares: of each feature, and of its squares."""
+
+    rows: int
+    count: int
+    axes: int
+    means: tuple[float, ...]
+    squares: tuple[float, ...]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from conformance.watch.details import Frames, Pairs
+from conformance.watch.details import Frames, Pairs, Spread
 from conformance.watch.lines import At
 
 
@@ -38,7 +38,7 @@ class Forward(Event):
     row of its first input with rows; columns: of each column of ids, where a script keeps its samples in them.
     learned: of the batch norms in training mode, those whose own parameters are frozen. frozen: whether all parameters
     are. autocast: whether it was on. windows: fingerprints of some stretches of its ids. taught: the random parts in
-    training mode inside a frozen part that is named a teacher.
+    training mode inside a frozen part that is named a teacher. spread: how the numbers of its first input lie.
     """
 
     module: int
@@ -58,6 +58,7 @@ class Forward(Event):
     windows: frozenset[int] = frozenset()
     autocast: bool = False
     taught: tuple[str, ...] = ()
+    spread: Spread | None = None
 
 
 @dataclass(kw_only=True)
@@ -145,10 +146,21 @@ class Loss(Event):
 @dataclass(kw_only=True)
 class Written(Event):
     """A cross-entropy that the script writes by hand, known by its gradient, and so in the backward pass. name: the
-    function that it is made from."""
+    function that it is made from. raised: the share of the labels that count whose probability the step raises."""
 
     name: str
     targets: Targets
+    raised: float = 1.0
+
+
+@dataclass(kw_only=True)
+class Margin(Event):
+    """A `logsigmoid` that is learned from. largest: of the margins it got, by size; spread: how far they differ.
+    is_at_start: whether the model that learns and one beside it had the same weights."""
+
+    largest: float
+    spread: float = 0.0
+    is_at_start: bool = False
 
 
 @dataclass(kw_only=True)
@@ -194,7 +206,7 @@ class Step(Event):
     optimizer: its number. previous: the order of its step before this one; -1 for its first. began: the order of the
     first event inside it, of a closure. rates: of its groups. missing: parameters without a gradient. closely: whether
     it was looked at in detail; else the rest is empty. zero: parameters with a gradient that is zero throughout;
-    infinite: with one that is not finite; still: with a gradient that is not zero, which did not change. norm: of all
+    infinite: with one that is not finite; still: with a gradient above rounding, which did not change. norm: of all
     gradients; norms: of each, by parameter. scaler: whether a gradient scaler made the step; scaled: whether the
     gradients still had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules` says.
     """
@@ -233,12 +245,14 @@ class Schedule(Event):
 @dataclass(kw_only=True)
 class Batch(Event):
     """A loader gave a batch. loader: its number. epoch: how often it was begun. samples: a fingerprint of each row.
-    size: how many rows; 0 is an empty one."""
+    size: how many rows; 0 is an empty one. rows: which rows of a data set its loader draws from, by number in the run;
+    -1 where that is not known."""
 
     loader: int
     epoch: int
     samples: tuple[int, ...]
     size: int
+    rows: int = -1
 
 
 @dataclass(kw_only=True)

@@ -30,7 +30,7 @@ _BARE = ("item", "sum", "float", "double", "long", "int", "cpu", "detach", "resh
 
 def hits_elsewhere(run: Any) -> list[Hits]:
     """Hits that are divided by a number that is not that of the places where they were counted."""
-    ignoring = {(one.stack[0].code, _labels(one)) for one in run.of(Loss) if one.unasked and one.stack}
+    ignoring = {found for one in run.of(Loss) if one.unasked and one.stack for found in _labels(one)}
     functions = {code: _defined(code) for code, _ in ignoring}
     found: list[Hits] = []
     for source in sources(run):
@@ -46,13 +46,28 @@ def _defined(code: Any) -> Any:
     return source.tree if source is not None and known is None and code.co_name == "<module>" else known
 
 
-def _labels(loss: Any) -> str:
-    """The name of the labels that a loss was given."""
-    call = loss.stack[0].call()
-    if call is None:
-        return ""
-    named = [one.value for one in call.keywords if one.arg in ("target", "labels")]
-    return _root([*named, *call.args[1:2]][0]) if named or len(call.args) > 1 else ""
+def _labels(loss: Any) -> Iterator[tuple[Any, str]]:
+    """The names of the labels that a loss was given: in the function that calls it, and in those that hand them on."""
+    name = ""
+    for depth, at in enumerate(loss.stack):
+        call = at.call()
+        if call is None:
+            return
+        named = [one.value for one in call.keywords if one.arg in (name, *(("target", "labels") if not depth else ()))]
+        given = [*named, *(call.args[1:2] if not depth else _handed(loss.stack[depth - 1].code, call, name))]
+        name = _root(given[0]) if given else ""
+        if not name:
+            return
+        yield at.code, name
+
+
+def _handed(code: Any, call: ast.Call, name: str) -> list[ast.expr]:
+    """What a call gives the parameter of some code that has a name."""
+    names = [*code.co_varnames[: code.co_argcount]]
+    if name not in names or any(isinstance(one, ast.Starred) for one in call.args):
+        return []
+    at = names.index(name) - (names[0] == "self" and isinstance(call.func, ast.Attribute))
+    return call.args[at : at + 1] if at >= 0 else []
 
 
 def _root(node: ast.expr) -> str:
@@ -75,7 +90,9 @@ def _hits(source: Source, function: Any, left_out: set[str]) -> Iterator[Hits]:
                 yield from _compared(source, inside, left, right, left_out)
         elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "mean":
             sides = _sides(_bare(one.func.value, inside))
-            if sides and not one.args and left_out & {*map(_root, sides)}:
+            roots = {*map(_root, sides)} if sides and not one.args else set()
+            cut = {labels for n in inside if (labels := _left_out(n)) in roots}
+            if roots & left_out or cut:
                 yield Hits(ast.unparse(one.func.value), "the number of all places", source.place(one))
 
 
@@ -103,6 +120,12 @@ def _compared(source: Source, inside: list[Any], hits: Counted, number: Counted,
         ]
         if (pairs[0] and masked[1]) or (pairs[1] and masked[0]):
             yield Hits(*texts, source.place(number[0]))
+
+
+def _left_out(node: Any) -> str:
+    """The labels of `labels != -100`."""
+    found = _unequal(node) if isinstance(node, (ast.Compare, ast.Call)) else None
+    return found[0] if found is not None and found[1] < 0 else ""
 
 
 def _is_other(sides: tuple[ast.expr, ast.expr], labels: str, inside: list[Any]) -> bool:

@@ -14,7 +14,7 @@ from conformance.watch.ending import equal_values
 from conformance.watch.events import Backward, Save, Schedule, Step
 from conformance.watch.rules import LARGEST, Change, History, rule_of
 from conformance.watch.targets import Array
-from conformance.watch.updates import Updates, rate_of, rates_of
+from conformance.watch.updates import ROUNDING, Updates, rate_of, rates_of
 from conformance.watch.watcher import Seen, Watcher, classes_with
 from minigrad import Tensor, nn
 from minigrad.optim import LRScheduler, Optimizer
@@ -111,7 +111,7 @@ class Optimization(Updates):
         event.norms = norms
         event.norm = sum(norm**2 for norm in norms.values()) ** 0.5
         still = (number(one.parameter) for one in before if np.array_equal(values(one.parameter), one.value))
-        event.still = frozenset(n for n in still if norms[n] > 0)
+        event.still = frozenset(n for n in still if norms[n] > ROUNDING * event.norm)
         event.rule = rule_of([one.change() for one in before if 1 < one.value.size <= LARGEST], history)
 
     def begin_scheduler(self, original: Any, scheduler: LRScheduler, *rest: Any, **keywords: Any) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from conformance.watch.calls import Calls
 from conformance.watch.events import Forward, Mode
+from conformance.watch.inputs import spread_of
 from conformance.watch.losses import array
 from conformance.watch.repeating import Call
 from conformance.watch.tensors import samples, tensors, windows
@@ -100,6 +101,7 @@ class _Modules(Calls):
             columns=samples(given, 1),
             windows=windows(given),
             autocast=autocast,
+            spread=spread_of(given),
         )
 
     def _was_evaluated(self, number: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.watch import data, losses, modules, optimization, written
+from conformance.watch import data, losses, modules, optimization, preferences, written
 from conformance.watch.probing import probe
 from conformance.watch.watcher import Watcher
 
@@ -20,7 +20,7 @@ class OnTorch:
     def tap(self, watcher: Watcher) -> None:
         # A script that ends at any moment may end between a switch of gradients and what switches them back.
         watcher.on_close(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
-        for part in (modules, losses, written, optimization, data):
+        for part in (modules, losses, written, preferences, optimization, data):
             part.tap(watcher)
 
     def is_tracing(self) -> bool:

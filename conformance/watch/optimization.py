@@ -20,7 +20,7 @@ from conformance.watch.outside import Outside
 from conformance.watch.overlooked import overlooked
 from conformance.watch.resuming import moment
 from conformance.watch.rules import LARGEST, Change, History, rule_of
-from conformance.watch.updates import Updates, parameters_of, rates_of
+from conformance.watch.updates import ROUNDING, Updates, parameters_of, rates_of
 from conformance.watch.watcher import Seen, Watcher, classes_with
 
 
@@ -169,7 +169,7 @@ class _Optimization(Updates):
         step.norm = sum(norm**2 for norm in norms.values()) ** 0.5
         moved = before.moved()
         step.still = frozenset(
-            watcher.parameter(p) for p, has in moved if not has and norms.get(watcher.parameter(p), 0.0) > 0
+            n for p, has in moved if not has and norms.get(n := watcher.parameter(p), 0.0) > ROUNDING * step.norm
         )
         step.scaled = self.scaling and number not in self.unscaled and not self.in_scaler
         if not type(optimizer).__module__.startswith("torch."):

@@ -117,7 +117,7 @@ def endless_counters(run: Any) -> list[Counter]:
 
 
 def _endless(source: Source) -> Iterator[Counter]:
-    everywhere = [(node, target) for node in source.nodes for target in _targets(node)]
+    everywhere = [(node, target) for node in source.nodes for target in _targets(node) if not _stays(node, target)]
     for name in dict.fromkeys(_compared(source)):
         ups = [n for n in source.nodes if isinstance(n, ast.AugAssign) and ast.unparse(n.target) == name and _is_one(n)]
         if len(ups) != 1 or not isinstance(source.around[ups[0]], ast.If):
@@ -149,6 +149,12 @@ def _targets(node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             yield from target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+
+
+def _stays(node: ast.AST, target: ast.expr) -> bool:
+    """Whether an assignment of several binds one of them to what it is already."""
+    pairs = [*zip(_targets(node), getattr(getattr(node, "value", None), "elts", []), strict=False)]
+    return any(one is target and ast.unparse(one) == ast.unparse(value) for one, value in pairs)
 
 
 def _is_one(node: ast.AugAssign) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import CodeType
 from typing import Any
 
-from conformance.watch.details import Drawn, Loose
-from conformance.watch.events import Event, Kind, Save, Step
+from conformance.watch.details import Drawn, Loose, Rows
+from conformance.watch.events import Event, Forward, Kind, Save, Step
 from conformance.watch.lines import At
 
 
@@ -78,12 +79,13 @@ class Run:
     frozen: the parameters that are frozen at the end. outside: trainable ones that got gradients, are in no optimizer,
     and stayed as they began. loose: what parts of the model hold that PyTorch does not know. copies: matrices that
     follow a stepped one, by number; aliases: those that lie in its memory, with the share of itself that each kept from
-    the end of a step to the beginning of the next; strangers: those that follow one and did not begin as its copy.
-    still: the buffers and frozen parameters that did not change from the first step on, by name. unread: where loaders
-    were made that gave no batch. drawn: loaders that draw by weights. givers: the code that makes items and batches for
-    loaders. flagged: parts with an attribute `requires_grad` that none of their parameters follows, by path. misspelt:
-    attributes of parameters that are nearly called so. options: whether the script was given arguments. ended: why
-    watching ended, in words; whole: whether the script ended."""
+    the end of a step to the beginning of the next; kept: the same of one matrix that is stepped; asked: copies that are
+    loaded, saved, or stood in the model's place in an evaluation; strangers: those that follow one and did not begin as
+    its copy. still: the buffers and frozen parameters that did not change from the first step on, by name. unread:
+    where loaders were made that gave no batch. drawn: loaders that draw by weights. rows: which rows loaders draw from.
+    givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
+    none of their parameters follows, by path. misspelt: attributes of parameters that are nearly called so. options:
+    whether the script was given arguments. ended: why watching ended, in words; whole: whether the script ended."""
 
     events: list[Event] = field(default_factory=list)
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -96,10 +98,13 @@ class Run:
     rate_functions: dict[int, list[CodeType]] = field(default_factory=dict)
     loaders: dict[int, str] = field(default_factory=dict)
     drawn: list[Drawn] = field(default_factory=list)
+    rows: list[Rows] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     expected: list[Moment] = field(default_factory=list)
     copies: dict[int, Copy] = field(default_factory=dict)
     aliases: dict[int, Copy] = field(default_factory=dict)
+    kept: list[float] = field(default_factory=list)
+    asked: set[int] = field(default_factory=set)
     strangers: dict[int, Copy] = field(default_factory=dict)
     unread_rates: dict[int, str] = field(default_factory=dict)
     given_rates: dict[int, float] = field(default_factory=dict)
@@ -132,6 +137,11 @@ class Run:
     def between(self, first: int, last: int, kind: type[Kind]) -> Iterator[Kind]:
         """The events of a kind after the one with the order `first` and before the one with `last`."""
         return (event for event in self.events[first + 1 : last] if isinstance(event, kind))
+
+    def calls_since_step(self) -> list[Forward]:
+        """The calls of modules since the last optimizer step."""
+        found = takewhile(lambda event: not isinstance(event, Step), reversed(self.events))
+        return [event for event in found if isinstance(event, Forward)]
 
     @property
     def whole(self) -> bool:

@@ -31,8 +31,8 @@ def _otherwise(source: Source) -> Iterator[Unscaled]:
     bound = [*bindings(source)]
     for train in (one for one in bound if names_training(one.name)):
         for other in (one for one in bound if names_judging(one.name) and are_beside(source, train, one)):
-            how = _normalised(train.value)
-            if how and _normalised(other.value) != how and _lacks(source, train, other, how):
+            how = normalised(train.value)
+            if how and normalised(other.value) != how and _lacks(source, train, other, how):
                 yield Unscaled(other.name, how, False, source.place(other.value))
             are_transforms = all(map(_transforms, (train.value, other.value))) and _rest(train.name) == _rest(
                 other.name
@@ -49,11 +49,14 @@ def _rest(name: str) -> frozenset[str]:
     return frozenset(one for one in name.lower().split("_") if not names_training(one) and not names_judging(one))
 
 
-def _normalised(value: ast.expr) -> str:
+_NUMBERS = (ast.Name, ast.Attribute, ast.Constant)
+
+
+def normalised(value: ast.expr) -> str:
     """The spread of `(x - mean) / spread`."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) and isinstance(value.left, ast.BinOp):
         names = [value.left.right, value.right]
-        if isinstance(value.left.op, ast.Sub) and all(isinstance(one, (ast.Name, ast.Attribute)) for one in names):
+        if isinstance(value.left.op, ast.Sub) and all(isinstance(one, _NUMBERS) for one in names):
             return ast.unparse(value.right)
     return ""
 

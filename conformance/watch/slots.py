@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from conformance.watch.lines import FUNCTIONS, Source
+from conformance.watch.measures import pairs_in
 from conformance.watch.stated import classes, sources
 
 
@@ -68,8 +69,9 @@ def _read(method: ast.FunctionDef, node: ast.expr) -> Iterator[str]:
             yield one.attr
         elif isinstance(one, ast.Name):
             for bound in ast.walk(method):
-                if isinstance(bound, ast.Assign) and one.id in {getattr(t, "id", "") for t in bound.targets}:
-                    yield from (n.attr for n in ast.walk(bound.value) if isinstance(n, ast.Attribute))
+                pairs = pairs_in(bound) if isinstance(bound, ast.Assign) else ()
+                values = [value for name, value in pairs if name == one.id]
+                yield from (n.attr for value in values for n in ast.walk(value) if isinstance(n, ast.Attribute))
 
 
 def _moves(run: Any, first: Any, name: str) -> bool:

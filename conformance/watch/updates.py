@@ -11,6 +11,9 @@ from conformance.watch.record import Group
 from conformance.watch.rules import History
 from conformance.watch.watcher import Watcher, stack
 
+ROUNDING = 1e-6
+"""A gradient below this share of the norm of all is rounding, as of a bias before a norm over the batch."""
+
 
 class Updates:
     """The base of a library's taps. spent: the parameters whose gradients a step has used and nobody has cleared, by

@@ -67,16 +67,19 @@ class _Written:
             if watcher.is_over or not watcher.in_backward:
                 return
             with watcher.looking():
-                labels = labels_of(array(gradient.flatten(0, -2)), name == SUMMED)
+                grown = array(gradient.flatten(0, -2))
+                labels = labels_of(grown, name == SUMMED)
                 if labels is not None:
-                    event = Written(name=name, targets=Targets(total=labels.size), stack=around)
+                    some = labels != IGNORED
+                    raised = float((grown[some, labels[some]] < 0).mean())
+                    event = Written(name=name, targets=Targets(total=labels.size), raised=raised, stack=around)
                     self._compare(event.targets, rows, labels, seen)
                     watcher.add(event)
 
         graded.register_hook(look)
 
     def _compare(self, targets: Targets, rows: Tensor, labels: Array, seen: Seen) -> None:
-        wide = [*([rows._base] if rows._base is not None else []), *seen.results]
+        wide = [*([rows._base] if rows._base is not None else []), *seen.results, *seen.answers[rows.shape[-1]]]
         results = [array(one) for one in wide if one.dim() == 3 and one.shape[-1] == rows.shape[-1]]
         question = Question(targets, array(rows.flatten(0, -2)), labels, IGNORED, results, seen.inputs)
         targets.counted = int((labels != IGNORED).sum())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from conformance.watch.lines import FUNCTIONS, Source
-from conformance.watch.origins import Line, argument
+from conformance.watch.origins import Line, argument, arguments
 from conformance.watch.pointing.common import first, inputs_of, node_of, own_line, that
 from conformance.watch.pointing.labels import items, labels_of
 from conformance.watch.stated import classes, sources
@@ -193,3 +193,15 @@ def zeroed(run: Any, numbers: Iterable[int]) -> list[str]:
                     if "zero" in text and re.search(rf"self\.{name.rpartition('.')[2]}\b", text):
                         found.append(source.place(node))
     return first(found)
+
+
+def margin(event: Any) -> list[str]:
+    """The lines behind the margin that a logsigmoid got, those that subtract first."""
+    lines = arguments(event.stack)
+    apart = [line.place for line in lines if " - " in line.text]
+    return first(apart, [line.place for line in lines])
+
+
+def reference(run: Any) -> list[str]:
+    """The first line that binds what is called a reference: the model, or what it answers."""
+    return written(run, r"^(self\.)?(\w*_)?ref\w* = ")[:1]

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conformance.watch.events import Backward, Forward, Mode, Seed
+from conformance.watch.events import Backward, Forward, Mode, Seed, Step
 from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.origins import DEEP, arguments, behind, scope_of
+from conformance.watch.parts import JUDGING
 from conformance.watch.pointing.common import (
     CUTS,
     first,
@@ -19,7 +20,7 @@ from conformance.watch.pointing.common import (
     statements,
     that,
 )
-from conformance.watch.stated import classes
+from conformance.watch.stated import classes, sources
 from conformance.watch.watcher import speaks_of_evaluation
 
 
@@ -181,3 +182,32 @@ def hides(run: Any, probe: Any, wanted: re.Pattern[str] = _MADE) -> list[str]:
     own = [*pooled, *(applied or weighed)]
     late = [place for place in weighed if place in applied]  # hidden in the softmax's own statement: after it
     return first(late[:1], handed[:1], own[:1], [p for p in made if p not in own][:1], probe.place)
+
+
+def split(one: Any) -> list[str]:
+    """Where the rows of loaders that share some were drawn: the lines behind the one that judges which speak of subsets
+    and numbers of rows, the nearest first."""
+    lines = arguments(one.judging.stack)
+    return that(lines, _DRAWS) or [line.place for line in lines]
+
+
+_DRAWS = re.compile(r"random_split|Subset|randperm|permutation|range\(|\[.*:.*\]|split\(|sample\(")
+
+
+def last_evaluated(run: Any) -> list[str]:
+    """The call of the last evaluation, seen from where training goes on: in the function that steps."""
+    steps = run.of(Step)
+    calls = [e for e in run.of(Forward) if not e.gradients]
+    passed = {at.code for step in steps[-1:] for at in step.stack}
+    return [at.place for at in calls[-1].stack if at.code in passed][:1] if calls else []
+
+
+_SCALES = re.compile(r"\.std\(|\.mean\(|\bstd\b|\bmean\b|[Nn]ormaliz|/ 255|[Ss]caled?\b|[Ss]caler")
+
+
+def scales(run: Any) -> list[str]:
+    """The statements that scale data which judge, by the names in them; else those that scale any."""
+    plain = [(source, n) for source in sources(run) for n in source.nodes if isinstance(n, ast.Assign)]
+    found = [(source.place(n), ast.unparse(n)) for source, n in plain if _SCALES.search(ast.unparse(n))]
+    judging = [place for place, text in found if any(map(JUDGING.search, re.findall(r"\w+", text)))]
+    return [*judging, *(place for place, _ in found)][:2]

@@ -1,0 +1,129 @@
+"""Mutants of scripts that learn preferences, and of one that scales the rows of its parts: what a margin is, which rows
+and numbers each part has, who is judged, and where a cosine ends."""
+
+from __future__ import annotations
+
+from conformance.mutants.script import PREFERENCE, ROWS, script
+
+# --- preferences ----------------------------------------------------------------------------------
+
+script(
+    "PreferenceTurnedRound",
+    PREFERENCE,
+    ("F.logsigmoid(BETA * margin)", "F.logsigmoid(-BETA * margin)"),
+    breaks=("run-preferred-answers-are-raised",),
+    defect="The sign of the margin is turned round.",
+)
+script(
+    "PreferenceWithoutMinus",
+    PREFERENCE,
+    ("return -F.logsigmoid(", "return F.logsigmoid("),
+    breaks=("run-preferred-answers-are-raised",),
+    defect="The log-probability of the preference is minimised.",
+)
+script(
+    "ReferenceIsThePolicy",
+    PREFERENCE,
+    ("reference = copy.deepcopy(policy).requires_grad_(False)", "reference = policy"),
+    breaks=("run-margin-is-of-two-models",),
+    defect="The reference is the model that learns.",
+)
+script(
+    "ReferencesExchanged",
+    PREFERENCE,
+    ("- (reference_chosen - reference_rejected)", "- (reference_rejected - reference_chosen)"),
+    breaks=("run-margin-begins-at-zero",),
+    defect="The log-probabilities of the reference are exchanged.",
+)
+script(
+    "BetaDivides",
+    PREFERENCE,
+    ("F.logsigmoid(BETA * margin)", "F.logsigmoid(margin / BETA)"),
+    breaks=("run-margin-is-scaled-inside",),
+    defect="The margin is divided by beta.",
+)
+script(
+    "BetaOutside",
+    PREFERENCE,
+    ("-F.logsigmoid(BETA * margin).mean()", "-(BETA * F.logsigmoid(margin)).mean()"),
+    breaks=("run-margin-is-scaled-inside",),
+    defect="Beta multiplies the loss, and not the margin.",
+)
+script(
+    "PreferenceCountsPadding",
+    PREFERENCE,
+    ("    counts = labels != PAD\n", "    counts = torch.ones_like(labels, dtype=torch.bool)\n"),
+    breaks=("run-padding-is-in-no-loss",),
+    defect="The log-probability of an answer counts its padding.",
+)
+script(
+    "PreferenceUnshifted",
+    PREFERENCE,
+    ("model(ids)[:, :-1], ids[:, 1:]", "model(ids), ids"),
+    breaks=("run-input-does-not-hold-its-answer",),
+    defect="The log-probabilities are of the tokens that the model is given.",
+)
+script(
+    "JudgesTheRawWeights",
+    PREFERENCE,
+    ("evaluate(average, valid_loader)", "evaluate(policy, valid_loader)"),
+    breaks=("run-average-is-asked",),
+    defect="An average of the weights is kept, and the raw weights are judged.",
+)
+script(
+    "AverageIsTheModelItself",
+    PREFERENCE,
+    ("average = copy.deepcopy(policy).requires_grad_(False)", "model = policy\n    average = model"),
+    ("mine.lerp_(its, 0.1)", "mine.mul_(0.9).add_(its, alpha=0.1)"),
+    breaks=("run-average-has-its-own-memory",),
+    defect="The average is the model under another name, and to update it shrinks the weights.",
+)
+script(
+    "CosineOfSamples",
+    PREFERENCE,
+    ("EPOCHS * len(train_loader), 0", "EPOCHS * len(train_rows), 0"),
+    breaks=("run-rate-of-a-cosine-comes-down",),
+    defect="The cosine is planned for as many steps as there are samples.",
+)
+
+# --- rows -----------------------------------------------------------------------------------------
+
+script(
+    "PartsOverlap",
+    ROWS,
+    ("Subset(rows, order[112:])", "Subset(rows, torch.randperm(len(rows)).tolist()[112:])"),
+    breaks=("run-loaders-share-no-rows",),
+    defect="The rows are shuffled anew for the second part, which holds rows of the first.",
+)
+script(
+    "ValidationByItself",
+    ROWS,
+    ("Scaled(valid_rows, *known)", "Scaled(valid_rows, *statistics(valid_rows))"),
+    breaks=("run-inputs-are-scaled-alike",),
+    defect="The validation rows are scaled by their own statistics.",
+)
+script(
+    "ValidationAsItIs",
+    ROWS,
+    ("Scaled(train_rows, *known), Scaled(valid_rows, *known)", "Scaled(train_rows, *known), valid_rows"),
+    breaks=("run-inputs-are-scaled-alike",),
+    defect="The validation rows are not scaled.",
+)
+script(
+    "CosineOfEpochsByBatches",
+    ROWS,
+    (
+        "            optimizer.step()\n        schedule.step()\n",
+        "            optimizer.step()\n            schedule.step()\n",
+    ),
+    breaks=("run-cosine-counts-what-it-is-stepped-with",),
+    defect="A cosine over the epochs is stepped with each batch.",
+)
+script(
+    "PatienceOfOnce",
+    ROWS,
+    ("copy.deepcopy(model.state_dict()), valid_loss, 0", "copy.deepcopy(model.state_dict()), valid_loss, waited"),
+    ("        if waited == PATIENCE:\n", "        if waited >= PATIENCE:\n"),
+    breaks=("run-patience-begins-anew",),
+    defect="The count of bad epochs never begins anew.",
+)
