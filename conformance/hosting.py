@@ -85,7 +85,7 @@ class Server:
         with theirs:
             self._process = subprocess.Popen(
                 _python(f"from conformance.forking import main; main({with_torch})"),
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=_environment(),
@@ -103,12 +103,20 @@ class Server:
 class Fork:
     """A host that is a fork of a server. Raises OSError where the server does not give one."""
 
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    _lines: IO[bytes]
+    _news: socket.socket
+
     def __init__(self, server: Server, log: IO[bytes], scratch: str) -> None:
+        if sys.platform == "win32":
+            raise OSError("Windows cannot fork")
         self.returncode: int | None = None
         self._asking = threading.Lock()  # a worker waits for its end, and the run may end at the same moment
         (read, ours), (theirs, write) = os.pipe(), os.pipe()
-        self.stdin: IO[bytes] = os.fdopen(ours, "wb")
-        self.stdout: IO[bytes] = os.fdopen(theirs, "rb")
+        questions, answers = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
+        self.stdin, self.stdout = questions, answers
         self._news, told = socket.socketpair()
         self._lines = self._news.makefile("rb")
         try:
@@ -125,12 +133,14 @@ class Fork:
                 raise ConnectionError("the server ended")
             self.pid = int(line)
         except BaseException:  # Ctrl-C among them: a host whose pipes are closed ends
-            for one in (self.stdin, self.stdout, self._lines, self._news):
+            for one in (questions, answers, self._lines, self._news):
                 one.close()
             raise
 
     def poll(self) -> int | None:
         """How it ended: its exit code, or minus the signal that killed it; None where it runs."""
+        if sys.platform == "win32":
+            raise OSError("Windows cannot fork")
         with self._asking:
             if self.returncode is None and is_readable(self._lines, 0.0):
                 line = self._lines.readline()
