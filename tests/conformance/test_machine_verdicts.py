@@ -43,6 +43,13 @@ def test_failures_fold_to_the_root_in_whatever_order_they_came(order):
     }
 
 
+@pytest.mark.parametrize(("other", "told"), [("a", "a"), ("", "a"), ("b", "")])
+def test_a_failure_without_a_diagnosis_gets_the_one_of_all_that_follows_from_it(other, told):
+    given = {slug: Result(slug, Verdict.FAIL) for slug in ("root", "middle", "leaf")}
+    given |= {slug: replace(given[slug], diagnosis=says) for slug, says in (("middle", "a"), ("leaf", other))}
+    assert fold(given, CHAIN)["root"].diagnosis == told
+
+
 def test_a_failure_is_blocked_through_an_ancestor_that_passed():
     folded = fold(results(root=Verdict.ERROR, middle=Verdict.PASS, leaf=Verdict.FAIL), CHAIN)
     assert (folded["leaf"].verdict, folded["leaf"].root) == (Verdict.BLOCKED, "root")
