@@ -282,7 +282,7 @@ def feed_forward_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[
 
 
 def swiglu_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[str, Layout]]:
-    """Three matrices, or two with gate and up fused. Names decide which is the gate: w1, or one that says so."""
+    """Three matrices, or two with gate and up fused. Names decide which is the gate: one that says so, else w1."""
     down = [k for k in found if k.tensor.shape[0] == config["d_model"]]
     rest = [k for k in found if k not in down]
     if len(down) != 1:
@@ -295,7 +295,8 @@ def swiglu_layouts(found: list[Kernel], config: Config) -> Iterator[tuple[str, L
                 layout |= with_bias(name, rest[0], partial(block, part=i, inner=stored, parts=parts))
             yield label, layout
     elif len(rest) == 2:
-        gates = [k for k in rest if {"gate", "g"} & set(k.words) or re.search(r"(w|fc|linear)_?1\b", k.pattern.lower())]
+        gates = [k for k in rest if {"gate", "g"} & set(k.words)]
+        gates = gates or [k for k in rest if re.search(r"(w|fc|linear)_?1\b", k.pattern.lower())]
         gate = gates[0] if len(gates) == 1 else rest[0]
         up = rest[1] if gate is rest[0] else rest[0]
         inner = partial(units, inner=stored, dim=0)

@@ -63,6 +63,7 @@ class Calling:
     tuple of them. beside: the shapes of all inputs, where these were found one by one.
     in_lists: it takes lists of texts (B, candidates, T), as re-rankers and multiple choice do: a text stands in every
     place of its list, and the answer is that of the second place.
+    drops_last: forward leaves the last word out, which it has no label for: it is given one more than is asked about.
     batch_first: False for (T, B). layout: of the answer, one of layouts.LAYOUTS; outputs: how many numbers its last
     axis has.
     """
@@ -87,6 +88,7 @@ class Calling:
     in_order: tuple[str, ...] = ()
     beside: Mapping[str, Shape] = field(default_factory=dict)
     in_lists: bool = False
+    drops_last: bool = False
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -116,6 +118,7 @@ class Calling:
 
     def arguments(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types", if given."""
+        inputs = self.with_one_more(inputs) if self.drops_last else inputs
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
         turned_inputs = {**inputs, **turned}
         given = {one.parameter: turned[one.meaning] for one in self.inputs}
@@ -139,6 +142,11 @@ class Calling:
         if not self.packed:
             return given
         return {self.packed: tuple(given[name] for name in self.in_order) if self.in_order else Options(given)}
+
+    def with_one_more(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs with the last word of the main one twice."""
+        along = {self.main.meaning, "padding", f"{self.main.meaning}_padding", "labels", "types", "positions"}
+        return {name: torch.cat([x, x[:, -1:]], 1) if name in along else x for name, x in inputs.items()}
 
     def turned(self, x: Tensor) -> Tensor:
         """Between (B, T, ...) and the model's order."""
@@ -211,7 +219,8 @@ class Lookups(Watching):
         for table, indices in self.seen:
             if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids.reshape(-1).sort()[0]):
                 return len(table)
-        cut = (len(table) for table, indices in self.seen if torch.equal(indices.unique(), ids.unique()))
+        words = [ids.unique(), ids[:, :-1].unique()] if ids.ndim == 2 else [ids.unique()]
+        cut = (len(t) for some in words for t, indices in self.seen if torch.equal(indices.unique(), some))
         moved = (len(table) for table, indices in self.seen if _is_shifted(indices, ids) or _is_padded(indices, ids))
         return next(cut, next(moved, 0))
 

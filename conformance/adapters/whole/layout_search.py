@@ -35,6 +35,8 @@ def layout_of(
                 continue
             if layout == FEWER and not (stretches and calling.main.meaning == "x" and tensor.ndim == 3):
                 continue
+            if layout == "(B, V, T)" and not wanted and tensor.ndim == 3 and tensor.shape[2] in vocabs:
+                continue  # its scores are of words, and stand last
             outputs = tensor.shape[1] if layout == "(B, V, T)" and tensor.ndim > 1 else tensor.shape[-1]
             outputs = tensor.numel() // batch if layout in ("(B, ...)", "(B)") else outputs
             if (outputs in vocabs) != wanted or laid_out(tensor, layout, batch, length, outputs) is None:

@@ -22,6 +22,13 @@ _GROWN = 4
 """So many times as long an input has more stretches, where its answer has a row for each."""
 
 
+def _drops_last(calling: Calling, result: Any, length: int) -> bool:
+    """Whether a result has scores of words for all positions but one: forward leaves the last word out."""
+    rows = (B, length - 1) if calling.batch_first else (length - 1, B)
+    is_new = not calling.drops_last and calling.main.vocab > 0
+    return is_new and any(t.ndim == 3 and tuple(t.shape) == (*rows, calling.main.vocab) for t in tensors_in(result))
+
+
 class NotTwoSided(TypeError):
     """The second input is none that the model reads as a sequence: labels, perhaps."""
 
@@ -84,6 +91,8 @@ class Trial:
         laid = layout_of(read, data, result, beside, stretches=told)
         if laid is not None and laid.layout == FEWER and not read.lengths and not self.grows(laid, data):
             laid = layout_of(read, data, result, beside, stretches=False)
+        if laid is None and _drops_last(read, result, length):
+            return self.in_order(replace(candidate, drops_last=True), length)
         if laid is None:
             floating = [t for t in tensors_in(result) if t.is_floating_point()]
             self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))

@@ -599,3 +599,55 @@ class Detached(Rounded):
 @pytest.mark.parametrize(("cls", "verdict"), [(Rounded, Verdict.NOTE), (Detached, Verdict.FAIL)])
 def test_rounded_weights_are_not_held_against_differences(cls, verdict):
     assert result(cls, "model-gradients-agree-with-differences").verdict is verdict
+
+
+# --- a target whose last word forward leaves out
+
+
+class TeacherForced(nn.Module):
+    """forward(source, target) cuts the target itself, and has as many words as one attempt has positions."""
+
+    def __init__(self, words=VOCAB):
+        super().__init__()
+        self.source, self.target = nn.Embedding(words, WIDTH), nn.Embedding(words + 1, WIDTH)
+        self.encoder = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True)
+        self.decoder = nn.TransformerDecoderLayer(WIDTH, HEADS, 32, batch_first=True)
+        self.head = nn.Linear(WIDTH, words + 1)
+
+    def hidden(self, length):
+        return torch.ones(length, length, dtype=torch.bool).triu(1)
+
+    def forward(self, src, tgt):
+        tgt = tgt[:, :-1]
+        memory = self.encoder(self.source(src))
+        return self.head(self.decoder(self.target(tgt), memory, tgt_mask=self.hidden(tgt.shape[1])))
+
+
+class SeesTheFuture(TeacherForced):
+    def hidden(self, length):
+        return torch.zeros(length, length, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(TeacherForced, Verdict.PASS), (SeesTheFuture, Verdict.FAIL)])
+def test_a_forward_that_leaves_the_last_word_out_is_given_one_more(cls, verdict):
+    calling = calling_of(cls())
+    assert (calling.drops_last, calling.layout, calling.outputs) == (True, "(B, T, V)", VOCAB + 1)
+    assert result(cls, "sequence-model-target-is-causal").verdict is verdict
+
+
+# --- a gate by its name, beside a number
+
+
+class NamedGate(nn.Module):
+    def __init__(self, d_model=WIDTH, d_ff=32):
+        super().__init__()
+        self.linear1 = nn.Linear(d_model, d_ff, bias=False)
+        self.linear_gate = nn.Linear(d_model, d_ff, bias=False)
+        self.linear2 = nn.Linear(d_ff, d_model, bias=False)
+
+    def forward(self, x):
+        return self.linear2(F.silu(self.linear_gate(x)) * self.linear1(x))
+
+
+def test_what_is_called_a_gate_is_one_whatever_number_stands_beside_it():
+    assert result(NamedGate, "swiglu-formula").verdict is Verdict.PASS
