@@ -2,7 +2,7 @@
 
 A claim is one question to a child (`conformance.dialogue`). When the child hangs, crashes, is killed, runs out of
 memory, or sends what is no answer to the question, the claim gets the verdict ERROR, and a fresh child takes the rest.
-Children are started by `subprocess`, never forked.
+How a child's process comes to be is `conformance.hosting`'s matter.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
-from conformance import keeper, systems
+from conformance import hosting, keeper, systems
 from conformance.adapters import SpecificationError, parse
+from conformance.adapters.specification import imports_torch
 from conformance.adapters.stated import Stated
 from conformance.dialogue import Asker, Refused, Unfit, harmless
 from conformance.verdict import JUDGED, Result, Verdict
@@ -45,17 +46,11 @@ GRACE, START_SECONDS = 5.0, 60.0
 and our own imports."""
 
 CLAIMS_PER_CHILD = 8
-"""A further child is started only for at least this many waiting claims: starting one costs about half a second."""
+"""A further child is started only for at least this many waiting claims: each loads the implementation."""
 
 MAX_TIMEOUTS, MAX_DEATHS = 3, 20
 """After so many claims that took too long, or that ended their process in any way, the rest are not run: an
 implementation that always hangs must not take an hour to say so."""
-
-_ROOT = str(Path(__file__).parents[1])
-_START = (
-    "import sys; sys.path.insert(0, {root!r}); import conformance; sys.path.append(sys.path.pop(0)); "
-    "from conformance.host import main; main({scratch!r})"
-)
 
 
 class Died(Exception):
@@ -66,37 +61,11 @@ class Died(Exception):
         self.timed_out = timed_out
 
 
-class HostProcess(Protocol):
-    """What a child needs of the process that hosts it: a `subprocess.Popen` has it, and so has a fork."""
-
-    pid: int
-    stdin: IO[bytes] | None
-    stdout: IO[bytes] | None
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-    def terminate(self) -> None: ...
-
-
-def fresh_process(log: IO[bytes], scratch: str) -> HostProcess:
-    """A new Python that hosts an implementation, in the sandbox where `scratch` names a folder."""
-    settings = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    settings["HYPOTHESIS_NO_PLUGINS"] = "1"  # they import whole libraries, and the suite draws numbers only
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _START.format(root=_ROOT, scratch=scratch)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env={**settings, **os.environ, "PYTHONHASHSEED": "0"},
-        start_new_session=True,
-    )
-
-
 class Child:
     """One host process and its pipes. `started` is its answer to its first question: "load", or "subjects".
 
-    start: makes the process, from the file for its standard error and the sandbox's folder ("" for none);
-    `fresh_process` where none is given. patience: how many times longer than on an idle machine a step may take by the
+    start: makes the process, from the file for its standard error and the sandbox's folder ("" for none); where none is
+    given, `conformance.hosting` does. patience: how many times longer than on an idle machine a step may take by the
     clock.
     """
 
@@ -107,7 +76,7 @@ class Child:
         folders: Sequence[Path] = (),
         question: str = "load",
         is_shut_in: bool = False,
-        start: Callable[[IO[bytes], str], HostProcess] | None = None,
+        start: Callable[[IO[bytes], str], hosting.HostProcess] | None = None,
         patience: float = 1.0,
         **more: Mapping[str, str],
     ) -> None:
@@ -115,7 +84,13 @@ class Child:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         self._patience = patience
         self._closing = threading.Lock()  # a worker buries it, and the run may end at the same moment
-        self.process = (start or fresh_process)(self.log, self.scratch)
+        if start is None:
+            start = partial(hosting.host_process, with_torch=imports_torch(impl, folders))
+        try:
+            self.process = start(self.log, self.scratch)
+        except BaseException:
+            self._remove_files()
+            raise
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._asker = Asker(self.process.stdin, self.process.stdout)
@@ -180,12 +155,16 @@ class Child:
         """End the process and whatever it started. Any thread may, and a second time does nothing more."""
         with self._closing:
             self._kill()
-            for pipe in (self.process.stdin, self.process.stdout, self.log):
+            for pipe in (self.process.stdin, self.process.stdout):
                 with contextlib.suppress(OSError):
                     if pipe is not None:
                         pipe.close()
-            if self.scratch:
-                shutil.rmtree(self.scratch, ignore_errors=True)
+            self._remove_files()
+
+    def _remove_files(self) -> None:
+        self.log.close()
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def texts(*names: str) -> Callable[[dict[str, Any]], dict[str, str]]:

@@ -4,9 +4,8 @@ Kernels that they generate lie in pytest's cache folder, not in the user's. Libr
 in parallel on small models, and threads that wait for each other between small operations take ten times as long.
 Ctrl-C acts, also where a shell runs the tests in the background, for which it turns Ctrl-C off.
 
-Processes start as cheaply as they can. Those that host an implementation are forks of one that has imported what they
-need (`forks`). The others find our files compiled, also where Python is told to compile them anew each time, and load
-no plugins of hypothesis, which import whole libraries.
+Processes start as cheaply as they can. They find our files compiled, also where Python is told to compile them anew
+each time, and load no plugins of hypothesis, which import whole libraries.
 """
 
 import compileall
@@ -14,7 +13,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -42,14 +40,3 @@ def pytest_collection_modifyitems(config):
         constants = without_foreign_constants()
         constants.__enter__()
         config.add_cleanup(lambda: constants.__exit__(None, None, None))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _hosts_are_forks():
-    if not hasattr(os, "fork"):
-        yield
-        return
-    import forks
-
-    with mock.patch("conformance.supervisor.fresh_process", forks.Host):
-        yield

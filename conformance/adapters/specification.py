@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,3 +88,42 @@ def _is_one_expression(text: str) -> bool:
 def is_expression(name: str) -> bool:
     """Whether the name in a specification is more than a (dotted) name."""
     return not all(part.isidentifier() for part in name.split("."))
+
+
+def imports_torch(text: str, folders: Iterable[str | os.PathLike[str]] = ()) -> bool:
+    """Whether it is certain, from the text of its own file, that an implementation has imported PyTorch when it is
+    loaded. folders: where its module is looked for, besides the current one."""
+    try:
+        spec = parse(text)
+    except SpecificationError:
+        return False
+    return spec.target == "torch" or any(map(_imports_torch, _sources(spec, folders)))
+
+
+def _sources(spec: Specification, folders: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
+    """The files that are imported whenever the implementation is."""
+    if not spec.is_file:
+        for folder in ("", *folders):
+            module = Path(folder, *spec.target.split("."))
+            yield from (module.with_suffix(".py"), module / "__init__.py")
+    elif spec.target.endswith("__init__.py") and spec.is_whole_file:
+        yield from Path(spec.target).parent.glob("*.py")
+    else:
+        yield Path(spec.target)
+
+
+def _imports_torch(path: Path) -> bool:
+    """Whether a statement of the file itself does: one under a condition, or in a function, might not be reached."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            statements = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    names: list[str] = []
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            names += [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            names.append(statement.module or "")
+    return any(name.partition(".")[0] == "torch" for name in names)

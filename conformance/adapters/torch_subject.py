@@ -159,7 +159,8 @@ class TorchSubject:
             found: tuple[Tensor | None, ...] = (None,) * len(sources)
         else:
             seed = torch.tensor(cotangent, dtype=out.dtype).reshape(out.shape)
-            found = torch.autograd.grad(out, sources, seed, allow_unused=True)
+            # the same as from `out` with a gradient given, for which torch imports sympy
+            found = torch.autograd.grad((out * seed).sum(), sources, allow_unused=True)
         gradients = [torch.zeros_like(s) if g is None else g for s, g in zip(sources, found, strict=True)]
         of_inputs = dict(zip(floating, gradients, strict=False))
         of_stored = dict(zip(stored, gradients[len(floating) :], strict=True))

@@ -13,10 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
+from conformance.forking import become_host
 from conformance.limits import GIB, Limits
 
 LIMITS = Limits(memory=2 * GIB, processes=16)
@@ -39,7 +39,7 @@ class Forked:
         questions, answers = os.pipe(), os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _host(questions[0], answers[1], log.fileno(), scratch, folder, before)
+            become_host((questions[0], answers[1], log.fileno()), lambda: _answer(scratch, folder, before))
         os.close(questions[0])
         os.close(answers[1])
         self.stdin: IO[bytes] | None = os.fdopen(questions[1], "wb")
@@ -65,30 +65,13 @@ class Forked:
             os.kill(self.pid, signal.SIGTERM)
 
 
-def _host(questions: int, answers: int, log: int, scratch: str, folder: str, before: Callable[[], None]) -> None:
-    """Be the host of a submission, and end. Nothing that the parent has open is left: its answers cannot be forged."""
-    if sys.platform == "win32":
-        raise OSError("Windows cannot fork")
-    code = 1
-    try:
-        os.setsid()
-        for place, descriptor in enumerate((questions, answers, log)):
-            os.dup2(descriptor, place)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        os.chdir(folder)
-        before()
-        from conformance.host import main as answer_questions
+def _answer(scratch: str, folder: str, before: Callable[[], None]) -> None:
+    """Be the host of a submission."""
+    from conformance.host import main as answer_questions
 
-        answer_questions(scratch, [os.path.dirname(folder)], LIMITS)  # around it, where relative imports are found
-        code = 0
-    except SystemExit as ending:
-        print(ending.code or "", file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-        os._exit(code)
+    os.chdir(folder)
+    before()
+    answer_questions(scratch, [os.path.dirname(folder)], LIMITS)  # around it, where relative imports are found
 
 
 def forbid(names: Sequence[str]) -> None:

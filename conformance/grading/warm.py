@@ -7,41 +7,23 @@ process takes the child's place.
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import importlib
 import json
 import os
 import sys
 import time
 import traceback
 
-PRELOADED = (
-    *("numpy", "hypothesis", "hypothesis.strategies", "hypothesis.internal.conjecture.engine", "torch", "torch.nn"),
-    "torch.fx.experimental.symbolic_shapes",  # what the first backward pass of a process imports, with sympy: 0.3 s
-    *(
-        "conformance.checks",
-        "conformance.host",
-        "conformance.catalogue",
-        "conformance.lookalike",
-        "conformance.mutants",
-    ),
-    *("conformance.adapters.reference", "conformance.adapters.whole.implementation"),
-    *("conformance.adapters.functions.implementation", "conformance.roots", "conformance.grading.trial"),
-)
-"""What submissions and checks need; imported before the first fork, where it is installed."""
+BEYOND = ("torch.fx.experimental.symbolic_shapes",)
+"""With sympy, 0.3 s: for submissions that start a backward pass from a gradient, which few do."""
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for name in PRELOADED:
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+    from conformance.forking import SUITE, TORCH, preload
     from conformance.grading.trial import outcome
 
-    gc.collect()
-    gc.freeze()  # a collection in a child would copy every page that it looks at
+    preload((*SUITE, *TORCH, *BEYOND))
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         task = json.loads(line)

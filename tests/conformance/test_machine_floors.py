@@ -34,10 +34,14 @@ LATE = {
     ),
     "cli.*": ("conformance.* dataclasses", "a command imports only what it runs"),
     "grading.cluster": ("distributed", "it need not be installed"),
+    "forking": ("conformance.host", "only the fork is a host"),
     "grading.forked": ("conformance.host", "only the child is a host"),
     "grading.run": ("conformance.mutants", "half a second, needed only where the claims are put in order"),
     "grading.store": ("pyarrow", "it need not be installed"),
-    "grading.warm": ("conformance.grading.trial", "standard output is set aside before anything is imported"),
+    "grading.warm": (
+        "conformance.forking conformance.grading.trial",
+        "standard output is set aside before anything is imported",
+    ),
     "host": (
         "conformance.* hypothesis",
         "the sandbox is entered, and its refusal told, before anything else is imported",
