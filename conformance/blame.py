@@ -27,7 +27,10 @@ class Rule:
     way: str = "behind"
 
 
-_TRIANGLE = r"tri[lu]|<=|>=|[^-=<]>[^>]|<[^<]|is_causal|subsequent|causal=|look_?ahead"
+_TRIANGLE = (
+    r"^(?!.*(logits|prob|top_?[kp])).*(tri[lu]|<=|>=|[^-=<]>[^>]|<[^<]|is_causal|subsequent|causal=|look_?ahead)"
+)
+"""A line that says which keys are hidden. Scores of words are compared where a text is written."""
 _NUMBER = r"inf\b|\d[eE]\d|finfo|\.min\b|\.tiny|\.eps|-\s*\d{2}"
 
 RULES = (

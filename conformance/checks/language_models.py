@@ -194,8 +194,10 @@ def sees_every_earlier_token(impl: Any, draw: Draw) -> Evidence:
 def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
     """The logits of a prefix are the prefix of the logits."""
     subject = impl.build("language_model", {})
-    if subject.last_only or not subject.free_length:
-        raise NotProvided("it answers for one length, or the last position, only")
+    if subject.last_only:
+        raise NotProvided("it answers for the last position only")
+    if not subject.free_length:
+        return note("it takes sentences of one length only", f"{subject.calling.main.length} tokens")
     if subject.counts_from_the_end():
         return note("places are counted from the end of the input, and padding stands in front", "from the end")
     length = usable_length(subject)

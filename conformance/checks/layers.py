@@ -204,9 +204,24 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
     if share == 0 and np.all(out != 0.0) and not np.array_equal(run(subject, x, mask), out):
         return note("dropout falls inside a sublayer, not on its output", "in training no entry equals x")
     return all_of(
-        close("share of entries that equal x", share, p**2, 6 * deviation, "six standard deviations"),
-        true("no entry of x is dropped", np.all(out != 0.0)),
+        close("share of entries that equal x", share, p**2, 6 * deviation, "six standard deviations").saying(
+            diagnosis=_dropped_otherwise(share, p, 10 * deviation)
+        ),
+        true("no entry of x is dropped", np.all(out != 0.0)).saying(
+            diagnosis="The sum of input and sublayer is dropped: the residual path loses entries."
+        ),
     )
+
+
+def _dropped_otherwise(share: float, p: float, bound: float) -> str:
+    """What the share of entries in which both sublayers are dropped tells; "" where it is none of these."""
+    twice = 1 - (1 - p) ** 2
+    told = {
+        p * twice: "One sublayer's output is dropped twice, inside the sublayer and by the layer.",
+        twice**2: "The outputs of both sublayers are dropped twice, inside the sublayers and by the layer.",
+        0.0: "The output of one sublayer is not dropped.",
+    }
+    return next((sentence for expected, sentence in told.items() if abs(share - expected) < bound), "")
 
 
 @check("post-norm-layer-drops-both-sublayers", roles=("encoder_layer",), examples=0)
