@@ -65,6 +65,7 @@ def exhaustive(impl: Any, draw: Draw) -> Evidence:
     try:
         found = tokens_of(search(impl, model, 0, limit=length, beams=vocab**length)[1])
     except (RuntimeError, ValueError, IndexError) as error:
+        search(impl, model, 0, limit=length, beams=vocab)
         raise NotProvided(f"it takes no more beams than words: {error}") from error
     scores = {tokens: model.log_probability(0, tokens) for tokens in product(range(vocab), repeat=length)}
     got = scores.get(tuple(found.tolist()), -np.inf)  # not of this length

@@ -145,7 +145,9 @@ def test_what_is_wrong_is_told_with_its_line(text, claim, line):
         "def train(model, loader):\n    return [model(x) for x in loader]\n",
         "def train(model, loader, optimizer, teacher_words):\n    optimizer.step()\n",
         "def train_step(model, x, y, optimizer):\n    model(x, y)[1].backward()\n    optimizer.step()\n",
-        "def fit(model, x, y, optimizer):\n    while True:\n        model(x, y)\n",
+        pytest.param(
+            "def fit(model, x, y, optimizer):\n    while True:\n        model(x, y)\n", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_cannot_be_run_or_steps_nothing_is_left_alone(text):

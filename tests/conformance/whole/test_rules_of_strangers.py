@@ -491,7 +491,7 @@ class LayerWithoutResidual(PostNormLayer):
         return self.norm2(x + self.ffn(x))
 
 
-@pytest.mark.parametrize("cls", [PostNormLayer, LayerWithoutResidual])
+@pytest.mark.parametrize("cls", [PostNormLayer, pytest.param(LayerWithoutResidual, marks=pytest.mark.slow)])
 def test_a_layer_is_not_told_for_its_residual_where_its_norms_alone_are_others(cls):
     found = pointed(cls).parts.resolutions["encoder_layer"]
     is_right = cls is PostNormLayer
