@@ -27,6 +27,7 @@ from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
+from conformance.adapters.whole.drawn_items import DrawnItemProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.forecasting import ForecastProbes
@@ -60,6 +61,7 @@ class WholeModel(
     LabelProbes,
     BalanceProbes,
     VainTermProbes,
+    DrawnItemProbes,
     HiddenPatchProbes,
     DecodingProbes,
     ExcuseProbes,
